@@ -1,0 +1,1 @@
+"""Composition root: configuration, wiring and the command line."""

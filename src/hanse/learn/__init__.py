@@ -1,0 +1,1 @@
+"""Training and privacy; the only room that knows torch."""

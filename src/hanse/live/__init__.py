@@ -1,0 +1,1 @@
+"""Shell 2: daemons. One inbox, one consumer, outboxes; the only room that knows asyncio."""

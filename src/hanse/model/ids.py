@@ -1,0 +1,87 @@
+"""Names and numbers of things. Each id has one type, so that mypy keeps them apart.
+
+Brokers, clusters and runners have short names that people choose; jobs and tasks have 64-bit numbers, because
+they live in integer columns. A job number carries the number of the broker that accepted it, so two brokers can
+never give out the same one, and it survives adoption by another broker.
+"""
+
+from typing import Final, NewType
+
+BrokerId = NewType("BrokerId", str)
+ClusterId = NewType("ClusterId", str)
+RunnerId = NewType("RunnerId", str)
+JobId = NewType("JobId", int)
+"""``broker number << 32 | serial``: at most 1,023 brokers, 2**32 - 1 jobs each."""
+TaskId = NewType("TaskId", int)
+"""``job << 20 | index``: a task of a job; fits a signed 64-bit column."""
+NodeIndex = NewType("NodeIndex", int)
+"""Position of a node in its cluster's columns."""
+Instant = NewType("Instant", int)
+"""A machine's own clock in microseconds. Comparable only with other instants of the same machine."""
+
+SERIAL_BITS: Final = 32
+INDEX_BITS: Final = 20
+BROKER_NUMBER_MAX: Final = (1 << 10) - 1
+TASKS_PER_JOB_MAX: Final = 1 << INDEX_BITS
+_INDEX_MASK: Final = TASKS_PER_JOB_MAX - 1
+
+MICROSECOND: Final = 1
+MILLISECOND: Final = 1_000
+SECOND: Final = 1_000_000
+
+
+def job_id(broker_number: int, serial: int) -> JobId:
+    """The id of the ``serial``-th job that a broker accepted."""
+    assert 0 < broker_number <= BROKER_NUMBER_MAX
+    assert 0 <= serial < 1 << SERIAL_BITS
+    return JobId(broker_number << SERIAL_BITS | serial)
+
+
+def broker_number(job: JobId) -> int:
+    """The number of the broker that first accepted this job."""
+    return job >> SERIAL_BITS
+
+
+def task_id(job: JobId, index: int) -> TaskId:
+    """The id of the ``index``-th task of a job."""
+    return TaskId(job << INDEX_BITS | index)
+
+
+def job_of(task: TaskId) -> JobId:
+    """The job a task belongs to."""
+    return JobId(task >> INDEX_BITS)
+
+
+def index_of(task: TaskId) -> int:
+    """A task's position in its job."""
+    return task & _INDEX_MASK
+
+
+def job_text(job: JobId) -> str:
+    """A job as people write it, ``2-17``: broker number and serial."""
+    return f"{job >> SERIAL_BITS}-{job & ((1 << SERIAL_BITS) - 1)}"
+
+
+def task_text(task: TaskId) -> str:
+    """A task as people write it, ``2-17.3``."""
+    return f"{job_text(job_of(task))}.{index_of(task)}"
+
+
+def parse_job(text: str) -> JobId | None:
+    """The job that ``job_text`` gave, or None for anything else."""
+    left, dash, right = text.partition("-")
+    if not dash or not (left.isascii() and left.isdigit() and right.isascii() and right.isdigit()):
+        return None
+    number, serial = int(left), int(right)
+    if not 0 < number <= BROKER_NUMBER_MAX or serial >= 1 << SERIAL_BITS:
+        return None
+    return job_id(number, serial)
+
+
+def parse_task(text: str) -> TaskId | None:
+    """The task that ``task_text`` gave, or None for anything else."""
+    left, dot, right = text.rpartition(".")
+    job = parse_job(left) if dot else None
+    if job is None or not (right.isascii() and right.isdigit()) or int(right) >= TASKS_PER_JOB_MAX:
+        return None
+    return task_id(job, int(right))

@@ -1,0 +1,125 @@
+"""What users ask for: jobs, their groups of equal tasks, and the rules they carry.
+
+A job is one or more *groups*; a group is a number of tasks with the same ask, constraint and command, so that a
+broker handles thousands of tasks as one line with a count. Dependencies (the DAG) are between groups: a group
+starts when every task of the groups it names has succeeded; a DAG of single tasks is groups of one.
+A job is checked once, at the door (``model.check``); the machines trust what they are given.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from hanse.model.constraints import Constraint
+from hanse.model.ids import SECOND, JobId
+from hanse.model.resources import Resources
+
+GROUPS_MAX: Final = 1_024
+LABELS_MAX: Final = 32
+NAME_CHARACTERS_MAX: Final = 128
+PAYLOAD_BYTES_MAX: Final = 1 << 20
+SPEC_BYTES_MAX: Final = 4 << 20
+PRIORITY_MAX: Final = 1_000
+RETRIES_MAX: Final = 100
+DEADLINE_MAX: Final = 10 * 365 * 86_400 * SECOND
+GRACE_MAX: Final = 3_600 * SECOND
+
+
+class JobClass(StrEnum):
+    """How a job values time: ``latency`` work may use the reserve of every cluster, ``batch`` may not."""
+
+    LATENCY = "latency"
+    BATCH = "batch"
+
+
+class Scope(StrEnum):
+    """How near is near: the same node or the same cluster."""
+
+    NODE = "node"
+    CLUSTER = "cluster"
+
+
+class Affinity(msgspec.Struct, frozen=True, array_like=True):
+    """A wish about other jobs: be where tasks with this label run, or keep away from them."""
+
+    label: str
+    scope: Scope = Scope.NODE
+    apart: bool = False
+    """False: only where such a task runs. True: never where one runs (with the own label: spread out)."""
+
+
+class Unreachable(StrEnum):
+    """What becomes of a task whose cluster nobody can reach.
+
+    ``move``: its watchdog ends it when the cluster's lease runs out, and it starts again elsewhere.
+    ``wait``: it goes on, and the league waits for the cluster to come back.
+    """
+
+    MOVE = "move"
+    WAIT = "wait"
+
+
+class SpeedUp(msgspec.Struct, frozen=True, array_like=True):
+    """How much faster elastic work gets with more: speed (1000 = as at ``min``) at some sizes.
+
+    Points are ``(milli-CPU, GPUs, speed)``, sorted; between points the next lower one counts.
+    """
+
+    points: tuple[tuple[int, int, int], ...]
+
+
+class TaskGroup(msgspec.Struct, frozen=True):
+    """A number of equal tasks of a job."""
+
+    name: str = "main"
+    count: int = 1
+    ask: Resources = Resources(cpu=1_000)
+    ask_max: Resources | None = None
+    """For elastic work: the most it can use; ``ask`` is then the least."""
+    speed_up: SpeedUp | None = None
+    where: Constraint | None = None
+    affinity: tuple[Affinity, ...] = ()
+    needs: tuple[str, ...] = ()
+    """Groups of this job that must succeed first."""
+    duration: int | None = None
+    """The user's estimate of one task's run time at ``ask``, in microseconds."""
+    payload: bytes = b""
+    """What to run, encoded by the door that took the job; opaque to brokers and wardens."""
+
+
+class JobSpec(msgspec.Struct, frozen=True):
+    """A job as submitted. Every field has a safe default except the groups."""
+
+    groups: tuple[TaskGroup, ...]
+    name: str = "job"
+    tenant: str = "default"
+    gang: bool = False
+    """All tasks start together or none does, in one cluster. A gang has exactly one group."""
+    klass: JobClass = JobClass.BATCH
+    priority: int = 0
+    """Higher is more urgent, -1000 to 1000."""
+    deadline: int | None = None
+    """Microseconds after submission by which it must have ended; then it is cancelled."""
+    retries: int = 0
+    """How often a task that failed by itself starts again. Losses that are not its fault do not count."""
+    preemptible: bool = False
+    grace: int = 5 * SECOND
+    """Time between the checkpoint signal and the end when a task is stopped, in microseconds."""
+    unreachable: Unreachable = Unreachable.MOVE
+    clusters_allowed: tuple[str, ...] = ()
+    """Empty: all of them."""
+    clusters_forbidden: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    """Clusters that hold the job's data, best first: a preference, not a rule."""
+    labels: tuple[str, ...] = ()
+    """What other jobs' affinities may name."""
+    after: tuple[JobId, ...] = ()
+    """Jobs that must succeed first."""
+    client_id: str = ""
+    """The submitter's own name for this submission: the same one twice gives the same job."""
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks the job has."""
+        return sum(group.count for group in self.groups)
