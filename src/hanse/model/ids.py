@@ -1,8 +1,8 @@
 """Names and numbers of things. Each id has one type, so that mypy keeps them apart.
 
 Brokers, clusters and runners have short names that people choose; jobs and tasks have 64-bit numbers, because
-they live in integer columns. A job number carries the number of the broker that accepted it, so two brokers can
-never give out the same one, and it survives adoption by another broker.
+they live in integer columns. A job number carries the number of the broker that accepted it, so two brokers
+can never give out the same one, and it survives adoption by another broker.
 """
 
 from typing import Final, NewType
@@ -16,7 +16,7 @@ TaskId = NewType("TaskId", int)
 """``job << 20 | index``: a task of a job; fits a signed 64-bit column."""
 NodeIndex = NewType("NodeIndex", int)
 """Position of a node in its cluster's columns."""
-Instant = NewType("Instant", int)
+Instant = int
 """A machine's own clock in microseconds. Comparable only with other instants of the same machine."""
 
 SERIAL_BITS: Final = 32
@@ -24,6 +24,7 @@ INDEX_BITS: Final = 20
 BROKER_NUMBER_MAX: Final = (1 << 10) - 1
 TASKS_PER_JOB_MAX: Final = 1 << INDEX_BITS
 _INDEX_MASK: Final = TASKS_PER_JOB_MAX - 1
+_DIGITS_MAX: Final = len(str((1 << SERIAL_BITS) - 1))
 
 MICROSECOND: Final = 1
 MILLISECOND: Final = 1_000
@@ -68,11 +69,11 @@ def task_text(task: TaskId) -> str:
 
 
 def parse_job(text: str) -> JobId | None:
-    """The job that ``job_text`` gave, or None for anything else."""
+    """The job that ``job_text`` gave, or None for anything else (so ``02-17`` is no job)."""
     left, dash, right = text.partition("-")
-    if not dash or not (left.isascii() and left.isdigit() and right.isascii() and right.isdigit()):
+    number, serial = _parse_number(left), _parse_number(right)
+    if not dash or number is None or serial is None:
         return None
-    number, serial = int(left), int(right)
     if not 0 < number <= BROKER_NUMBER_MAX or serial >= 1 << SERIAL_BITS:
         return None
     return job_id(number, serial)
@@ -81,7 +82,14 @@ def parse_job(text: str) -> JobId | None:
 def parse_task(text: str) -> TaskId | None:
     """The task that ``task_text`` gave, or None for anything else."""
     left, dot, right = text.rpartition(".")
-    job = parse_job(left) if dot else None
-    if job is None or not (right.isascii() and right.isdigit()) or int(right) >= TASKS_PER_JOB_MAX:
+    job, index = parse_job(left), _parse_number(right)
+    if not dot or job is None or index is None or index >= TASKS_PER_JOB_MAX:
         return None
-    return task_id(job, int(right))
+    return task_id(job, index)
+
+
+def _parse_number(text: str) -> int | None:
+    """Plain digits as we print them; longer than any of our numbers is refused before it is converted."""
+    if not 0 < len(text) <= _DIGITS_MAX or not (text.isascii() and text.isdigit()):
+        return None
+    return None if text[0] == "0" and text != "0" else int(text)

@@ -1,6 +1,6 @@
 """What a task asks for and what a node has: exact integers, never floats.
 
-Four kinds: CPU in thousandths of a core, memory in bytes, whole GPUs, and any number of named custom resources
+Four kinds: CPU in thousandths of a core, memory in bytes, whole GPUs, and a few named custom resources
 (licences, FPGAs) in whole units. A cluster lays its nodes' resources out as columns in the order of
 ``Dimensions``; a ``Resources`` record turns into a vector of that order with ``vector``.
 """
@@ -57,7 +57,9 @@ class Resources(msgspec.Struct, frozen=True, array_like=True):
         custom = dict(self.custom)
         for name, amount in other.custom:
             custom[name] = custom.get(name, 0) + amount
-        return Resources(self.cpu + other.cpu, self.memory + other.memory, self.gpu + other.gpu, _sorted(custom))
+        return Resources(
+            self.cpu + other.cpu, self.memory + other.memory, self.gpu + other.gpu, _sorted(custom)
+        )
 
     def minus(self, other: "Resources") -> "Resources":
         """The difference; it is our bug to take more than there is."""
@@ -65,7 +67,9 @@ class Resources(msgspec.Struct, frozen=True, array_like=True):
         custom = dict(self.custom)
         for name, amount in other.custom:
             custom[name] -= amount
-        return Resources(self.cpu - other.cpu, self.memory - other.memory, self.gpu - other.gpu, _sorted(custom))
+        return Resources(
+            self.cpu - other.cpu, self.memory - other.memory, self.gpu - other.gpu, _sorted(custom)
+        )
 
     def times(self, count: int) -> "Resources":
         """``count`` of these."""

@@ -1,0 +1,491 @@
+"""The broker: takes jobs, believes something about every cluster, and proposes; wardens decide.
+
+One class takes the events. Its parts: the queue (``core.lines``), the views (``core.view``), placing
+(``core.placing``), the jobs' careers (``core.careers``), estates and adoption (``core.estates``) and membership
+(``core.gossip``); they share a ``Desk``.
+"""
+
+import msgspec
+
+from hanse.core.careers import Careers, Ended
+from hanse.core.config import BrokerConfig
+from hanse.core.desk import Desk
+from hanse.core.estates import Estates, EstatesState
+from hanse.core.gossip import Heard
+from hanse.core.jobs import CLAIMED, PLACED, RUNNING, JobRecord, new_record, shape_of
+from hanse.core.lines import Line
+from hanse.core.link import NEVER, Link
+from hanse.core.placing import Expected, Placing, Registered
+from hanse.core.roster import lease_span
+from hanse.core.view import ClusterView, Sight
+from hanse.model.check import check_job
+from hanse.model.commands import Accepted, Command, Rejected, WakeAt
+from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted
+from hanse.model.ids import JobId, broker_number, job_id, job_of, job_text
+from hanse.model.job import JobSpec, Unreachable
+from hanse.model.messages import (
+    Answer,
+    Beat,
+    BeatReply,
+    Body,
+    Change,
+    Delta,
+    Estate,
+    Gossip,
+    News,
+    Offer,
+    Offers,
+    Progress,
+    Refusal,
+    Replicate,
+    Snapshot,
+    Sync,
+    Taken,
+    Watch,
+    Watched,
+)
+from hanse.model.resources import Vector
+from hanse.policy.interface import ClusterRank, Placer, QueueOrder, Sizer
+
+
+class BrokerState(msgspec.Struct):
+    """All of a broker's state, as it is dumped."""
+
+    epoch: int
+    seed: int
+    steps: int
+    serial: int
+    beat_at: int
+    beat: int
+    heard: dict[str, Heard]
+    jobs: dict[int, JobRecord]
+    lines: dict[int, Line]
+    free_lines: list[int]
+    sights: list[Sight]
+    registered: list[Registered]
+    best: dict[int, tuple[int, ...]]
+    offers: list[tuple[int, Offer, int]]
+    expected: list[Expected]
+    hold_at: dict[int, tuple[int, int]]
+    ended: dict[int, Ended]
+    clients: dict[str, int]
+    watchers: dict[int, list[str]]
+    unknown: dict[int, list[str]]
+    deadlines: list[tuple[int, int]]
+    tasks: int
+    estates: EstatesState
+    links: dict[str, Link]
+
+
+class Broker:
+    """One broker. ``handle`` takes events in order; see ``core.machine``."""
+
+    def __init__(
+        self, config: BrokerConfig, order: QueueOrder, placer: Placer, rank: ClusterRank, sizer: Sizer
+    ) -> None:
+        self.config = config
+        self.name = config.name
+        self._desk = Desk(config, order, placer, rank, sizer)
+        self.marks = self._desk.marks
+        self._placing = Placing(self._desk)
+        self._careers = Careers(self._desk, self._placing)
+        self._estates = Estates(self._desk, self._careers)
+        timings = config.timings
+        grace = timings.lease_grace
+        self._patience = lease_span(timings.cluster_lease, grace) + lease_span(timings.runner_lease, grace)
+        """After this long without a beat from a cluster all its movable attempts have ended."""
+        self._epoch = 0
+        self._serial = 0
+        self._beat_at = NEVER
+        self._force = False
+        self._armed = NEVER
+
+    # --- events --------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take one event; return what the shell must do, in order."""
+        desk = self._desk
+        desk.out = []
+        desk.now = now = event.at
+        desk.steps += 1
+        if isinstance(event, Received):
+            source = event.envelope.source
+            for body in desk.post.receive(now, event.envelope):
+                self._take(source, body)
+            self._estates.release()
+        elif isinstance(event, Submitted):
+            self._submitted(event)
+        elif isinstance(event, CancelRequested):
+            self._cancel(event)
+        elif isinstance(event, Booted):
+            self._boot(event)
+        self._tick(now)
+        self._placing.flush(self._force)
+        self._force = False
+        self._careers.flush()
+        self._estates.release()
+        self._arm(now)
+        return desk.out
+
+    def _boot(self, event: Booted) -> None:
+        desk = self._desk
+        self._epoch, desk.seed = event.epoch, event.seed
+        if event.epoch > 1:
+            desk.mark("broker.restarted")
+        desk.members.boot(event.at, event.epoch)
+        desk.post.boot(event.at)
+        for view in desk.views:
+            view.sight.renewed_at = event.at  # a restarting grantor adds a whole lease
+            view.sight.given_up = False
+            desk.post.soft(desk.out, view.name, Sync(view.cluster))
+        self._estates.boot()
+        self._beat_at = event.at
+        self._force = True
+
+    def _take(self, source: str, body: Body) -> None:  # noqa: C901  one line a message
+        view = self._desk.view_of.get(source)
+        match body:
+            case News() if view is not None:
+                self._news(view, body)
+            case Offers() if view is not None:
+                self._placing.offered(view.index, body.offers)
+            case Answer() if view is not None:
+                self._answered(view, body)
+            case Beat() if view is not None:
+                self._beaten(view, body)
+            case Change() if view is not None:
+                self._delta(view, body.delta)
+            case Snapshot() if view is not None:
+                view.snapshot(body)
+                self._placing.place_all()
+            case Estate():
+                self._estates.answered(source, body)
+            case Gossip():
+                self._desk.members.learn(self._desk.now, body)
+            case Replicate():
+                self._estates.keep(source, body)
+            case Progress():
+                self._estates.progress(body)
+            case Taken():
+                self._estates.taken(source, body)
+                self._force = True
+            case Watch():
+                self._careers.watch(source, body.jobs, self._estates.knows)
+            case Watched():
+                self._careers.watched(source, body)
+            case _:
+                pass  # a bare acknowledgement
+
+    # --- clients -------------------------------------------------------------------------------------------
+
+    def _submitted(self, event: Submitted) -> None:
+        desk = self._desk
+        spec = event.spec
+        known = self._careers.clients.get(spec.client_id) if spec.client_id else None
+        if known is not None:
+            record = desk.jobs.get(known)
+            if record is not None and not record.admitted:
+                record.client, record.request = event.client, event.request
+            else:
+                desk.mark("broker.submission_repeated")
+                desk.out.append(Accepted(event.client, event.request, known))
+            return
+        reason = self._objection(spec)
+        if reason:
+            desk.out.append(Rejected(event.client, event.request, reason))
+            return
+        job = job_id(self.config.number, self._serial)
+        self._serial += 1
+        record = new_record(job, spec, self._estates.base, event.at)
+        record.client, record.request = event.client, event.request
+        desk.jobs[job] = record
+        self._careers.tasks += len(record.state)
+        if spec.client_id:
+            self._careers.clients[spec.client_id] = job
+        self._estates.accept(record)
+
+    def _objection(self, spec: JobSpec) -> str:
+        """Why a job cannot be taken; empty if it can. Nothing has changed when there is one."""
+        problems = check_job(spec)
+        if problems:
+            return "; ".join(f"{problem.field}: {problem.rule}" for problem in problems)
+        if (
+            len(self._desk.jobs) >= self.config.jobs_max
+            or self._careers.tasks + spec.tasks > self.config.tasks_max
+        ):
+            return "this broker is full: wait for jobs to end, or submit to another broker"
+        for job in spec.after:
+            mine = broker_number(job) == self.config.number
+            if (
+                mine
+                and job not in self._desk.jobs
+                and job not in self._careers.ended
+                and not self._estates.state.given
+            ):
+                return f"after: there is no job {job_text(job)}"
+        return self._impossible(spec)
+
+    def _impossible(self, spec: JobSpec) -> str:
+        """Why no cluster could ever run a job, empty or not; empty while some cluster is still unknown."""
+        for group, part in enumerate(spec.groups):
+            shape = shape_of(spec, group, part.count if spec.gang else 0)
+            views = [view for view in self._desk.views if shape.may_use(view.name)]
+            if not views:
+                return "clusters: the rules of this job leave no cluster to run in"
+            if any(view.sight.snapshot is None for view in views):
+                continue
+            best = max(view.slots(shape) for view in views)
+            if best == 0:
+                return (
+                    f"groups[{group}]: no node of any allowed cluster has what a task of {part.name} asks for"
+                )
+            if spec.gang and best < part.count:
+                return f"groups[{group}].count: the largest gang of this kind that any cluster holds is {best}, not {part.count}"
+        return ""
+
+    def _cancel(self, event: CancelRequested) -> None:
+        desk = self._desk
+        record = desk.jobs.get(event.job)
+        if record is None:
+            if event.job in self._careers.ended:
+                desk.out.append(Accepted(event.client, event.request, event.job))
+            else:
+                adopter = next(iter(self._estates.state.given.values()), "")
+                where = f"; it may be with {adopter}" if adopter else ""
+                desk.out.append(
+                    Rejected(
+                        event.client, event.request, f"there is no job {job_text(event.job)} here{where}"
+                    )
+                )
+            return
+        desk.out.append(Accepted(event.client, event.request, event.job))
+        if not record.cancelled:
+            self._careers.cancel(record, f"asked for by {event.client}")
+            self._estates.job_cancelled(record)
+
+    # --- wardens -------------------------------------------------------------------------------------------
+
+    def _answered(self, view: ClusterView, answer: Answer) -> None:
+        desk = self._desk
+        lots = view.answered(answer.number)
+        if answer.delta is not None:
+            self._delta(view, answer.delta, place=False)
+        refused = {(entry.task, entry.attempt) for entry in answer.refused}
+        for lot in lots:
+            record = desk.jobs.get(lot.job)
+            if record is None:
+                continue
+            for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
+                if record.attempt[index] == attempt and record.state[index] == CLAIMED:
+                    record.state[index] = PLACED
+            self._placing.expect(view.index, lot)
+        if not refused:
+            return
+        touched: dict[JobId, None] = {}
+        for entry in answer.refused:
+            if entry.reason in (Refusal.STALE_ROUND, Refusal.FENCED):
+                view.sight.closed_until = desk.now + desk.timings.beat
+            desk.mark(f"broker.refused_{entry.reason}")
+            self._careers.refused(entry.task, entry.attempt, entry.reason)
+            touched[job_of(entry.task)] = None
+        for job in touched:
+            record = desk.jobs.get(job)
+            for group in range(len(record.lines)) if record is not None else ():
+                if record.lines[group] >= 0 and record.waiting[group]:  # type: ignore[union-attr]
+                    self._placing.place_line(record.lines[group])  # type: ignore[union-attr]
+
+    def _news(self, view: ClusterView, news: News) -> None:
+        for task, attempt, _node in news.started:
+            self._careers.started(task, attempt)
+        for end in news.ended:
+            if not self._estates.keep_end(view.name, end):
+                self._estates.settle(view.name, end, self._careers.finished(end))
+        if news.delta is not None:
+            self._delta(view, news.delta)
+
+    def _delta(self, view: ClusterView, delta: Delta, place: bool = True) -> None:
+        desk = self._desk
+        if not view.delta(delta):
+            desk.mark("broker.view_gap")
+            desk.post.soft(desk.out, view.name, Sync(view.cluster))
+        elif place:
+            self._placing.place_all()
+
+    def _beaten(self, view: ClusterView, beat: Beat) -> None:
+        desk = self._desk
+        sight = view.sight
+        if beat.sent_at <= sight.echo and not sight.given_up:
+            return  # an old one, overtaken
+        sight.echo = max(sight.echo, beat.sent_at)
+        sight.renewed_at = desk.now
+        reopened = sight.given_up
+        sight.given_up = False
+        for estate, number in beat.rounds:
+            if number > sight.rounds.get(estate, 0):
+                sight.rounds[estate] = number
+                reopened = True
+        desk.post.soft(desk.out, view.name, BeatReply(beat.sent_at, tuple(self._estates.state.owned)))
+        gap = sight.snapshot is None or beat.epoch != sight.snapshot.epoch
+        if gap or beat.version > sight.version:
+            stale = gap or desk.now - sight.seen_at > desk.timings.beat
+            if stale:
+                desk.post.soft(desk.out, view.name, Sync(view.cluster))
+        if reopened:
+            view.exhausted.clear()
+            self._placing.place_all()
+
+    def _give_up(self, view: ClusterView) -> None:
+        """Nobody has heard from a cluster for so long that its movable attempts have surely ended."""
+        desk = self._desk
+        desk.mark("broker.gave_cluster_up")
+        sight = view.sight
+        sight.given_up = True
+        for estate, number in sight.rounds.items():
+            sight.least_round[estate] = number + 1
+        for record in list(desk.jobs.values()):
+            if record.spec.unreachable is not Unreachable.MOVE:
+                continue
+            for index, state in enumerate(record.state):
+                if CLAIMED <= state <= RUNNING and record.place[index] == view.index:
+                    desk.mark("broker.moved_task")
+                    record.withdrawn.pop(index, None)
+                    self._careers.lost(record, index, f"{view.name} cannot be reached")
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def _tick(self, now: int) -> None:
+        desk = self._desk
+        if now >= self._beat_at:
+            self._beat(now)
+        if now >= self._careers.due():
+            self._careers.tick()
+        if self._placing.offers and now >= self._placing.offers[0][2]:
+            self._placing.bind_offers()
+        self._estates.tick()
+        if now >= desk.post.due:
+            desk.post.tick(desk.out, now)
+
+    def _beat(self, now: int) -> None:
+        desk = self._desk
+        self._beat_at = now + desk.timings.beat
+        peers, gossip = desk.members.round(now, desk.seed)
+        for peer in peers:
+            desk.post.soft(desk.out, peer, gossip)
+        desk.members.suspects(now)
+        self._estates.review()
+        for view in desk.views:
+            if not view.sight.given_up and now - view.sight.renewed_at > self._patience:
+                self._give_up(view)
+        for job in list(self._careers.unknown):
+            self._careers.ask(job)
+        if any(line.count for line in desk.lines.lines.values()):
+            self._force = True
+            self._placing.place_all()
+
+    def _arm(self, now: int) -> None:
+        desk = self._desk
+        offers = self._placing.offers[0][2] if self._placing.offers else NEVER
+        due = min(desk.post.due, self._beat_at, self._careers.due(), offers, self._estates.state.progress_at)
+        if now >= self._armed or due < self._armed:
+            self._armed = due
+            desk.out.append(WakeAt(due))
+
+    # --- for the shell -------------------------------------------------------------------------------------
+
+    def view_of(self, cluster: str) -> list[Vector] | None:
+        """What this broker believes to be free in a cluster, node by node."""
+        return self._desk.view_of[cluster].confirmed()
+
+    def idle(self) -> list[str]:
+        """What is not as it should be when no work is left."""
+        desk = self._desk
+        complaints = [f"job {job_text(job)} has not ended" for job in desk.jobs]
+        complaints += [
+            f"line {n} has {line.count} waiting" for n, line in desk.lines.lines.items() if line.count
+        ]
+        for view in desk.views:
+            complaints += [f"claim {number} to {view.name} is unanswered" for number in view.sight.claims]
+            complaints += [f"room is pending on node {node} of {view.name}" for node in view.pending]
+        complaints += [
+            f"link to {l.peer} has {len(l.unacked)} unacknowledged"
+            for l in desk.post.links.values()
+            if l.unacked
+        ]
+        for estate, owned in self._estates.state.owned.items():
+            waiting = (owned.settling, owned.unsent, owned.publishing, owned.admitting)
+            if any(waiting):
+                complaints.append(
+                    f"estate {estate} has unfinished business {[len(part) for part in waiting]}"
+                )
+        complaints += [
+            f"adoption of {e} is under way" for e, w in self._estates.state.wards.items() if w.adopting
+        ]
+        return complaints
+
+    def check(self) -> None:
+        """Invariants across the parts."""
+        desk = self._desk
+        desk.post.check()
+        assert len(desk.jobs) <= self.config.jobs_max
+        assert self._careers.tasks == sum(len(record.state) for record in desk.jobs.values())
+        counts: dict[int, int] = {}
+        for record in desk.jobs.values():
+            assert (
+                record.left == sum(1 for state in record.state if state <= RUNNING) == sum(record.unfinished)
+            )
+            for group, waiting in enumerate(record.waiting):
+                number = record.lines[group]
+                if waiting and number >= 0:
+                    counts[number] = counts.get(number, 0) + (1 if record.spec.gang else len(waiting))
+        for number, line in desk.lines.lines.items():
+            assert line.count == counts.get(number, 0), f"{self.name}: line {number} counts {line.count}"
+
+    def dump(self) -> bytes:
+        """The whole state."""
+        desk, placing, careers = self._desk, self._placing, self._careers
+        state = BrokerState(
+            epoch=self._epoch,
+            seed=desk.seed,
+            steps=desk.steps,
+            serial=self._serial,
+            beat_at=self._beat_at,
+            beat=desk.members.beat,
+            heard=desk.members.heard,
+            jobs=desk.jobs,  # type: ignore[arg-type]  # a job id is a number
+            lines=desk.lines.lines,
+            free_lines=desk.lines.free,
+            sights=[view.sight for view in desk.views],
+            registered=placing.registered,
+            best=placing.best,
+            offers=placing.offers,
+            expected=placing.expected,
+            hold_at=placing.hold_at,
+            ended=careers.ended,  # type: ignore[arg-type]
+            clients=careers.clients,  # type: ignore[arg-type]
+            watchers=careers.watchers,  # type: ignore[arg-type]
+            unknown=careers.unknown,  # type: ignore[arg-type]
+            deadlines=careers.deadlines,  # type: ignore[arg-type]
+            tasks=careers.tasks,
+            estates=self._estates.state,
+            links=desk.post.links,
+        )
+        return msgspec.msgpack.encode(state)
+
+    def restore(self, state: bytes) -> None:
+        """Replace the state by a dumped one."""
+        saved = msgspec.msgpack.decode(state, type=BrokerState)
+        desk, placing, careers = self._desk, self._placing, self._careers
+        self._epoch, self._serial, self._beat_at = saved.epoch, saved.serial, saved.beat_at
+        desk.seed, desk.steps = saved.seed, saved.steps
+        desk.members.epoch, desk.members.beat, desk.members.heard = saved.epoch, saved.beat, saved.heard
+        desk.jobs = saved.jobs  # type: ignore[assignment]
+        desk.lines.restore(saved.lines, saved.free_lines, desk.jobs)
+        for view, sight in zip(desk.views, saved.sights, strict=True):
+            view.restore(sight)
+        placing.restore(saved.registered, saved.best, saved.offers, saved.expected, saved.hold_at)
+        careers.ended, careers.clients = saved.ended, saved.clients  # type: ignore[assignment]
+        careers.watchers, careers.unknown = saved.watchers, saved.unknown  # type: ignore[assignment]
+        careers.deadlines, careers.tasks = saved.deadlines, saved.tasks  # type: ignore[assignment]
+        self._estates.state = saved.estates
+        desk.post.restore(saved.links)
+        self._armed = NEVER

@@ -1,0 +1,422 @@
+"""What becomes of a broker's jobs: admission to the queue, release of dependents, ends, retries, cancellation.
+
+Every path to a terminal state goes through ``_settle``, once per task. Ends are accepted by attempt: one that is not
+the task's current attempt changes nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from hanse.core.desk import Desk
+from hanse.core.jobs import (
+    BLOCKED,
+    CANCELLED,
+    CLAIMED,
+    FAILED,
+    PLACED,
+    RUNNING,
+    SUCCEEDED,
+    WAITING,
+    JobRecord,
+    first_task,
+)
+from hanse.core.placing import Placing
+from hanse.model.decision import Answered
+from hanse.model.ids import JobId, TaskId, index_of, job_of, task_id
+from hanse.model.messages import Cancel, End, Outcome, Watch, Watched
+
+WATCHERS_MAX: Final = 100_000
+"""Questions about other jobs' ends that are open at one time."""
+
+
+class Ended(msgspec.Struct):
+    """A job that is over."""
+
+    outcome: Outcome
+    client_id: str
+
+
+class Careers:
+    """The lives of a broker's jobs."""
+
+    def __init__(self, desk: Desk, placing: Placing) -> None:
+        self.desk = desk
+        self.placing = placing
+        self.ended: dict[JobId, Ended] = {}
+        self.clients: dict[str, JobId] = {}
+        """The submitters' own names for live and remembered jobs."""
+        self.watchers: dict[JobId, list[str]] = {}
+        """Peers that want to know when a job of ours ends."""
+        self.unknown: dict[JobId, list[str]] = {}
+        """Jobs of others that we wait for -> peers that do not know them."""
+        self.deadlines: list[tuple[int, JobId]] = []
+        self.tasks = 0
+        """Tasks of live jobs."""
+        self.done: Callable[[JobRecord, int, int], None] = _unheard
+        """Called with the attempt for every task that has become terminal: the estate makes it known."""
+        self.over: Callable[[JobRecord], None] = _unheard
+        """Called for every job whose tasks are all terminal."""
+        self._cancels: dict[int, list[tuple[TaskId, int]]] = {}
+
+    # --- beginning -----------------------------------------------------------------------------------------
+
+    def begin(self, record: JobRecord) -> None:
+        """A job is accepted: queue what may run."""
+        desk = self.desk
+        spec = record.spec
+        if spec.deadline is not None:
+            self.deadlines.append((record.accepted_at + spec.deadline, record.id))
+            self.deadlines.sort()
+        for job in list(record.after):
+            if not record.cancelled:
+                self._await(record, job)
+        if record.id in desk.jobs and not record.after:
+            self._release(record)
+        elif record.id in desk.jobs:
+            for group in range(len(spec.groups)):
+                desk.decide(
+                    record,
+                    group,
+                    Answered.BLOCKED,
+                    record.unfinished[group],
+                    "waits for other jobs to succeed",
+                )
+
+    def _await(self, record: JobRecord, job: JobId) -> None:
+        if job in self.desk.jobs:
+            return
+        ended = self.ended.get(job)
+        if ended is not None:
+            self._met(record, job, ended.outcome is Outcome.SUCCEEDED)
+            return
+        self.unknown.setdefault(job, [])
+        self.ask(job)
+
+    def ask(self, job: JobId) -> None:
+        """Ask every peer about a job that is not ours."""
+        for peer in self.desk.members.peers:
+            if peer not in self.unknown[job]:
+                self.desk.post.send(self.desk.out, self.desk.now, peer, Watch((job,)))
+        self._give_up_unknown(job)
+
+    def watch(self, peer: str, jobs: tuple[JobId, ...], elsewhere: Callable[[JobId], bool]) -> None:
+        """A peer asks about jobs: answer, or remember to."""
+        for job in jobs:
+            if job in self.desk.jobs:
+                names = self.watchers.setdefault(job, [])
+                if peer not in names and len(self.watchers) < WATCHERS_MAX:
+                    names.append(peer)
+            elif job in self.ended:
+                state = SUCCEEDED if self.ended[job].outcome is Outcome.SUCCEEDED else FAILED
+                self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(job, state))
+            elif not elsewhere(job):
+                self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(job, -1))
+
+    def watched(self, peer: str, message: Watched) -> None:
+        """A peer has answered."""
+        names = self.unknown.get(message.job)
+        if names is None:
+            return
+        if message.state < 0:
+            if peer not in names:
+                names.append(peer)
+            self._give_up_unknown(message.job)
+            return
+        del self.unknown[message.job]
+        self._tell_dependents(message.job, message.state == SUCCEEDED)
+
+    def _give_up_unknown(self, job: JobId) -> None:
+        if len(self.unknown[job]) == len(self.desk.members.peers):
+            del self.unknown[job]
+            self.desk.mark("broker.dependency_unknown")
+            self._tell_dependents(job, False)
+
+    def _tell_dependents(self, job: JobId, succeeded: bool) -> None:
+        for record in [record for record in self.desk.jobs.values() if job in record.after]:
+            self._met(record, job, succeeded)
+
+    def _met(self, record: JobRecord, job: JobId, succeeded: bool) -> None:
+        if job not in record.after:
+            return
+        record.after.remove(job)
+        if not succeeded:
+            self.desk.mark("broker.dependency_failed")
+            self.cancel(record, "a job that it waits for did not succeed")
+        elif not record.after and record.admitted:
+            self._release(record)
+
+    def _release(self, record: JobRecord) -> None:
+        """Queue every group whose needs are met."""
+        for group in range(len(record.spec.groups)):
+            self._release_group(record, group)
+
+    def _release_group(self, record: JobRecord, group: int) -> None:
+        spec = record.spec
+        names = {part.name: position for position, part in enumerate(spec.groups)}
+        for need in spec.groups[group].needs:
+            if record.unfinished[names[need]]:
+                count = record.unfinished[group]
+                self.desk.decide(record, group, Answered.BLOCKED, count, f"waits for group {need}")
+                return
+        first = first_task(record, group)
+        tasks = [i for i in range(first, first + spec.groups[group].count) if record.state[i] == BLOCKED]
+        if tasks:
+            tasks.reverse()  # the lowest index is taken first
+            self.placing.enqueue(record, group, tasks)
+            if record.lines[group] >= 0:
+                self.placing.place_line(record.lines[group])
+
+    def resume(self, record: JobRecord) -> None:
+        """Take up an adopted job: queue what may run, settle what cannot succeed any more."""
+        if record.spec.deadline is not None:
+            self.deadlines.append((record.accepted_at + record.spec.deadline, record.id))
+            self.deadlines.sort()
+        if not record.left:
+            self._finish(record)
+            return
+        for group in range(len(record.spec.groups)):
+            first = first_task(record, group)
+            states = record.state[first : first + record.spec.groups[group].count]
+            if FAILED in states or CANCELLED in states:
+                self._spoil(record, group, FAILED if FAILED in states else CANCELLED)
+        for job in list(record.after):
+            if not record.cancelled:
+                self._await(record, job)
+        if record.id in self.desk.jobs and not record.after:
+            self._release(record)
+        if record.spec.gang and record.waiting[0] and len(record.waiting[0]) < record.unfinished[0]:
+            self._break_gang(record)
+
+    def let_go(self, record: JobRecord) -> None:
+        """A job belongs to another broker now: forget it without a word."""
+        for group in range(len(record.spec.groups)):
+            self.placing.dequeue(record, group)
+            self.placing.leave(record, group)
+        del self.desk.jobs[record.id]
+        self.tasks -= len(record.state)
+
+    # --- news of attempts ----------------------------------------------------------------------------------
+
+    def started(self, task: TaskId, attempt: int) -> None:
+        """An attempt runs."""
+        record = self.desk.jobs.get(job_of(task))
+        index = index_of(task)
+        if (
+            record is not None
+            and record.attempt[index] == attempt
+            and record.state[index] in (CLAIMED, PLACED)
+        ):
+            record.state[index] = RUNNING
+            self.placing.judge(self.desk.views[record.place[index]], good=True)
+
+    def refused(self, task: TaskId, attempt: int, reason: str) -> None:
+        """A warden did not take an attempt: it never ran."""
+        record = self.desk.jobs.get(job_of(task))
+        index = index_of(task)
+        if record is None or record.attempt[index] != attempt or record.state[index] not in (CLAIMED, PLACED):
+            self.desk.mark("broker.refusal_of_old_attempt")
+            return
+        record.withdrawn.pop(index, None)
+        self._again(record, index, Answered.MOVED, f"refused: {reason}")
+
+    def finished(self, end: End) -> bool:
+        """An attempt is over. Whether it was the task's current one (otherwise it changes nothing)."""
+        record = self.desk.jobs.get(job_of(end.task))
+        index = index_of(end.task)
+        if record is None:
+            return False
+        if record.attempt[index] != end.attempt or record.state[index] not in (CLAIMED, PLACED, RUNNING):
+            self.desk.mark("broker.end_of_old_attempt")
+            return False
+        withdrawn = record.withdrawn.pop(index, None) == end.attempt
+        if end.outcome is Outcome.SUCCEEDED:
+            self._settle(record, index, SUCCEEDED)
+        elif record.cancelled:
+            self._settle(record, index, CANCELLED)
+        elif end.outcome is Outcome.FAILED:
+            self._failed(record, index, end.code)
+        elif end.outcome is Outcome.LOST:
+            self.lost(record, index, "its node was lost")
+        else:
+            self.desk.mark("broker.requeued_withdrawn" if withdrawn else f"broker.requeued_{end.outcome}")
+            self._again(record, index, Answered.MOVED, f"{end.outcome}")
+        return True
+
+    def _failed(self, record: JobRecord, index: int, code: int) -> None:
+        record.failures[index] = record.failures.get(index, 0) + 1
+        if record.failures[index] > record.spec.retries:
+            self._settle(record, index, FAILED)
+            return
+        self.desk.mark("broker.retried")
+        self._again(record, index, Answered.RETRIED, f"exit code {code}")
+
+    def lost(self, record: JobRecord, index: int, reason: str) -> None:
+        """An attempt was lost through no fault of its own."""
+        record.losses[index] = record.losses.get(index, 0) + 1
+        if record.losses[index] > self.desk.config.lost_max:
+            self._settle(record, index, FAILED)
+            return
+        self._again(record, index, Answered.MOVED, reason)
+
+    def _again(self, record: JobRecord, index: int, answered: Answered, reason: str) -> None:
+        """A task must start anew."""
+        if record.cancelled:
+            self._settle(record, index, CANCELLED)
+            return
+        group = record.group_of(index)
+        self.desk.decide(record, group, answered, 1, reason)
+        self.placing.enqueue(record, group, [index])
+        if record.spec.gang:
+            self._break_gang(record)
+
+    def _break_gang(self, record: JobRecord) -> None:
+        """One of a gang must start anew, so all must: take the others back."""
+        for index, state in enumerate(record.state):
+            if CLAIMED <= state <= RUNNING and index not in record.withdrawn:
+                self.desk.mark("broker.broke_gang")
+                self.withdraw(record, index)
+
+    def withdraw(self, record: JobRecord, index: int) -> None:
+        """Take an attempt back from its warden; its end will come as news."""
+        record.withdrawn[index] = record.attempt[index]
+        entry = (task_id(record.id, index), record.attempt[index])
+        self._cancels.setdefault(record.place[index], []).append(entry)
+
+    # --- terminal states -----------------------------------------------------------------------------------
+
+    def _settle(self, record: JobRecord, index: int, state: int) -> None:
+        """A task reaches its terminal state."""
+        assert record.state[index] < SUCCEEDED
+        ran = record.state[index] >= CLAIMED
+        record.ran[index] = ran
+        record.state[index] = state
+        record.place[index] = -1
+        record.left -= 1
+        group = record.group_of(index)
+        record.unfinished[group] -= 1
+        attempt = record.attempt[index] if ran else 0
+        self.done(record, index, attempt)
+        if state != SUCCEEDED:
+            self._spoil(record, group, state)
+        elif record.spec.gang and record.waiting[group]:
+            self.placing.enqueue(record, group, [])  # fewer are left to start together
+        elif not record.unfinished[group] and record.left:
+            self._unlock(record, group)
+        if not record.unfinished[group]:
+            self.placing.leave(record, group)
+        if not record.left:
+            self._finish(record)
+        elif self.desk.order.follows_progress:
+            self.placing.rekey(record)
+
+    def _unlock(self, record: JobRecord, group: int) -> None:
+        """A group has succeeded: queue those that needed it."""
+        spec = record.spec
+        first = first_task(record, group)
+        if any(state != SUCCEEDED for state in record.state[first : first + spec.groups[group].count]):
+            return
+        for other, part in enumerate(spec.groups):
+            if spec.groups[group].name in part.needs and not record.after:
+                self._release_group(record, other)
+
+    def _spoil(self, record: JobRecord, group: int, state: int) -> None:
+        """A task did not succeed: what depends on it never will; the rest of a gang is pointless."""
+        if record.spec.gang and state == FAILED and not record.cancelled:
+            self.desk.mark("broker.gang_failed")
+            self._cancel_rest(record)
+        name = record.spec.groups[group].name
+        for other, part in enumerate(record.spec.groups):
+            if name in part.needs:
+                first = first_task(record, other)
+                for index in range(first, first + part.count):
+                    if record.state[index] == BLOCKED:
+                        self._settle(record, index, CANCELLED)
+
+    def _cancel_rest(self, record: JobRecord) -> None:
+        for group in range(len(record.waiting)):
+            for index in self.placing.dequeue(record, group):
+                self._settle(record, index, CANCELLED)
+        for index, state in enumerate(record.state):
+            if CLAIMED <= state <= RUNNING:
+                self.withdraw(record, index)
+
+    def cancel(self, record: JobRecord, reason: str) -> None:
+        """End a job: what waits at once, what runs as soon as its warden has stopped it."""
+        if record.cancelled:
+            return
+        record.cancelled, record.cancel_reason = True, reason
+        record.after.clear()
+        for group in range(len(record.spec.groups)):
+            self.desk.decide(record, group, Answered.ENDED, record.unfinished[group], f"cancelled: {reason}")
+        self._cancel_rest(record)
+        for index, state in enumerate(record.state):
+            if state in (BLOCKED, WAITING):
+                self._settle(record, index, CANCELLED)
+
+    def _finish(self, record: JobRecord) -> None:
+        desk = self.desk
+        if desk.jobs.pop(record.id, None) is None:
+            return
+        self.tasks -= len(record.state)
+        outcome = record.outcome()
+        for group in range(len(record.spec.groups)):
+            self.placing.leave(record, group)
+        self.ended[record.id] = Ended(outcome, record.spec.client_id)
+        if len(self.ended) > desk.config.ended_max:
+            oldest = next(iter(self.ended))
+            self.clients.pop(self.ended.pop(oldest).client_id, None)
+        self.over(record)
+        for peer in self.watchers.pop(record.id, ()):
+            state = SUCCEEDED if outcome is Outcome.SUCCEEDED else FAILED
+            desk.post.send(desk.out, desk.now, peer, Watched(record.id, state))
+        self._tell_dependents(record.id, outcome is Outcome.SUCCEEDED)
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Cancel what has passed its deadline; withdraw what was taken and never started."""
+        now = self.desk.now
+        while self.deadlines and self.deadlines[0][0] <= now:
+            _, job = self.deadlines.pop(0)
+            record = self.desk.jobs.get(job)
+            if record is not None and record.admitted:
+                self.desk.mark("broker.deadline_passed")
+                self.cancel(record, "its deadline has passed")
+        expected = self.placing.expected
+        late = 0
+        while late < len(expected) and expected[late].due <= now:
+            item = expected[late]
+            late += 1
+            record = self.desk.jobs.get(item.job)
+            if record is None:
+                continue
+            for index, attempt in zip(item.tasks, item.attempts, strict=True):
+                if (
+                    record.attempt[index] == attempt
+                    and record.state[index] == PLACED
+                    and index not in record.withdrawn
+                ):
+                    self.desk.mark("broker.withdrew_unstarted")
+                    self.withdraw(record, index)
+                    self.placing.judge(self.desk.views[item.cluster], good=False)
+        del expected[:late]
+
+    def due(self) -> int:
+        """When ``tick`` is next needed."""
+        first = self.placing.expected[0].due if self.placing.expected else 1 << 62
+        return min(first, self.deadlines[0][0]) if self.deadlines else first
+
+    def flush(self) -> None:
+        """Send the cancellations of this step."""
+        for cluster, entries in self._cancels.items():
+            tasks, attempts = zip(*entries, strict=True)
+            self.desk.post.send(
+                self.desk.out, self.desk.now, self.desk.views[cluster].name, Cancel(tasks, attempts)
+            )
+        self._cancels.clear()
+
+
+def _unheard(*_: object) -> None:
+    raise AssertionError("the estates listen to the careers")

@@ -1,0 +1,524 @@
+"""How accepted jobs outlive their broker: replication to an heir, and the heir's adoption of them.
+
+A broker's accepted jobs form its *estate*. Each job is copied to the heir before it is acknowledged or run, and what
+ends is told to the heir before the warden may forget it. When the owner falls silent the heir asks every warden for
+the estate; only when all have agreed (each refusing the old owner from then on, and reporting what runs there) does
+it act. A warden that was told of another heir refuses, which makes a stale copy harmless. No clock is involved.
+"""
+
+from typing import Final
+
+import msgspec
+
+from hanse.core.careers import Careers
+from hanse.core.desk import Desk
+from hanse.core.jobs import BLOCKED, OUTCOMES, PLACED, STATES, SUCCEEDED, JobRecord, new_record
+from hanse.core.link import NEVER
+from hanse.model.commands import Accepted, JobSettled, TaskSettled
+from hanse.model.ids import JobId, TaskId, index_of, job_of, task_id
+from hanse.model.messages import (
+    Adopt,
+    End,
+    Estate,
+    EstateId,
+    Progress,
+    Register,
+    Replica,
+    Replicate,
+    Return,
+    Settle,
+    Taken,
+)
+
+REPLICATE_JOBS_MAX: Final = 64
+"""Jobs in one message to the heir."""
+ATTEMPTS_PER_TERM_BITS: Final = 16
+"""An adopter numbers attempts from ``term << 16``, above any that the former owner can have used."""
+
+
+class Owned(msgspec.Struct):
+    """An estate of this broker."""
+
+    term: int
+    heir: str
+    accepted: dict[str, int] = {}
+    """Cluster -> term that its warden has accepted."""
+    done: list[tuple[TaskId, int, int]] = []
+    cancelled: list[JobId] = []
+    forget: list[JobId] = []
+    unsent: list[tuple[str, TaskId, int]] = []
+    """Ends to be settled (cluster, task, attempt) once the heir knows: not told yet."""
+    publishing: list[tuple[int, int, int, int]] = []
+    """Message number (-1: not told yet), task or job, attempt (-1: a job), state: what to make known, in order."""
+    covered: int = 0
+    """Number, on the link to the heir, of the last message about this estate."""
+    settling: list[tuple[int, str, TaskId, int]] = []
+    """Told to the heir by that message, waiting for its acknowledgement."""
+    admitting: list[tuple[int, JobId]] = []
+
+
+class Ward(msgspec.Struct):
+    """An estate of which this broker is the heir."""
+
+    owner: str
+    term: int
+    jobs: dict[JobId, Replica] = {}
+    done: dict[JobId, dict[int, tuple[int, int]]] = {}
+    """Job -> task index -> terminal state and the attempt that made it so."""
+    cancelled: list[JobId] = []
+    since: dict[JobId, int] = {}
+    """When each was accepted, on this broker's clock."""
+    bid: int = 0
+    """How often adoption was tried."""
+    adopting: bool = False
+    answers: dict[str, bool] = {}
+    running: list[tuple[str, TaskId, int]] = []
+    ends: list[tuple[str, End]] = []
+
+
+class EstatesState(msgspec.Struct):
+    """All of it, as it is dumped."""
+
+    generation: int
+    owned: dict[EstateId, Owned]
+    wards: dict[EstateId, Ward]
+    given: dict[EstateId, str]
+    progress_at: int
+
+
+class Estates:
+    """A broker's own estates and those it is heir to."""
+
+    def __init__(self, desk: Desk, careers: Careers) -> None:
+        self.desk = desk
+        self.careers = careers
+        self.state = EstatesState(0, {}, {}, {}, NEVER)
+        careers.done = self._task_done
+        careers.over = self._job_over
+
+    @property
+    def base(self) -> EstateId:
+        """The estate that newly submitted jobs join."""
+        return f"{self.desk.config.name}#{self.state.generation}"
+
+    # --- owning --------------------------------------------------------------------------------------------
+
+    def boot(self) -> None:
+        """Found the first estate, or remind every warden of what we own."""
+        if not self.state.generation:
+            self._found()
+            return
+        for estate in self.state.owned:
+            self._register(estate)
+
+    def _found(self) -> None:
+        self.state.generation += 1
+        self.state.owned[self.base] = _owned(1, self.desk.members.heir())
+        self._register(self.base)
+
+    def _register(self, estate: EstateId) -> None:
+        owned = self.state.owned[estate]
+        sure = any(term == owned.term for term in owned.accepted.values())
+        for cluster in self.desk.config.clusters:
+            if owned.accepted.get(cluster) != owned.term:
+                message = Register(estate, owned.term, owned.heir, sure)
+                self.desk.post.send(self.desk.out, self.desk.now, cluster, message)
+
+    def answered(self, cluster: str, message: Estate) -> None:
+        """A warden has answered a registration, an adoption or a return."""
+        ward = self.state.wards.get(message.estate)
+        if message.bid:
+            if ward is not None and ward.adopting and message.bid == ward.bid:
+                self._adoption_answered(cluster, message, ward)
+            return
+        owned = self.state.owned.get(message.estate)
+        if owned is not None and message.accepted and message.owner == self.desk.config.name:
+            first = owned.term not in owned.accepted.values()
+            owned.accepted[cluster] = message.term
+            if first and any(term != owned.term for term in owned.accepted.values()):
+                self._register(
+                    message.estate
+                )  # now sure: wardens that an abandoned adoption closed will open
+            self.release()
+
+    def review(self) -> None:
+        """With every beat: replace a dead heir, retry refused registrations, adopt the silent owners' estates."""
+        members = self.desk.members
+        for estate, owned in self.state.owned.items():
+            if not members.alive(owned.heir):
+                heir = members.heir()
+                if heir != owned.heir:
+                    self._change_heir(estate, owned, heir)
+            elif len(owned.accepted) < len(self.desk.config.clusters) and not self._unanswered():
+                self._register(estate)
+        for estate, ward in list(self.state.wards.items()):
+            if members.alive(ward.owner):
+                if ward.adopting:
+                    self.desk.mark("broker.adoption_abandoned")
+                    self._abandon(estate, ward)
+            elif not ward.adopting and ward.jobs:
+                self.desk.mark("broker.adoption_begun")
+                ward.adopting = True
+                ward.bid += 1
+                for cluster in self.desk.config.clusters:
+                    self.desk.post.send(
+                        self.desk.out, self.desk.now, cluster, Adopt(estate, ward.term, ward.bid)
+                    )
+
+    def _unanswered(self) -> bool:
+        return any(self.desk.post.link(cluster).unacked for cluster in self.desk.config.clusters)
+
+    def _change_heir(self, estate: EstateId, owned: Owned, heir: str) -> None:
+        self.desk.mark("broker.changed_heir")
+        owned.term += 1
+        owned.heir = heir
+        self._register(estate)
+        jobs = [record for record in self.desk.jobs.values() if record.estate == estate]
+        owned.covered = self._replicate(estate, owned, jobs)
+        owned.done.clear()
+        owned.cancelled.clear()
+        owned.forget.clear()
+        entries = [(cluster, task, attempt) for _, cluster, task, attempt in owned.settling] + owned.unsent
+        owned.settling = [(owned.covered, *entry) for entry in entries]
+        owned.publishing = [(owned.covered, *entry[1:]) for entry in owned.publishing]
+        owned.unsent.clear()
+        owned.admitting = [(owned.covered, job) for _, job in owned.admitting]
+        self.release()
+
+    def _replicate(self, estate: EstateId, owned: Owned, jobs: list[JobRecord]) -> int:
+        """Copy jobs to the heir; the number of the last message, 0 if there is no heir."""
+        last = 0
+        if owned.heir:
+            for at in range(0, len(jobs), REPLICATE_JOBS_MAX):
+                part = tuple(_replica(record, self.desk.now) for record in jobs[at : at + REPLICATE_JOBS_MAX])
+                message = Replicate(estate, owned.term, part)
+                last = self.desk.post.send(self.desk.out, self.desk.now, owned.heir, message)
+        return last
+
+    def accept(self, record: JobRecord) -> None:
+        """A new job: copy it to the heir; it is admitted when the heir has it."""
+        owned = self.state.owned[record.estate]
+        owned.covered = self._replicate(record.estate, owned, [record]) or owned.covered
+        owned.admitting.append((owned.covered if owned.heir else 0, record.id))
+        self.release()
+
+    def _safe(self, owned: Owned, number: int) -> bool:
+        """Whether what message ``number`` told the heir would survive this broker."""
+        if owned.term > 1 and owned.term not in owned.accepted.values():
+            return False  # an older heir could still adopt an outdated copy
+        return not owned.heir or self.desk.post.link(owned.heir).acked >= number
+
+    def release(self) -> None:
+        """Admit, make known and settle what the heir has acknowledged."""
+        for owned in list(self.state.owned.values()):
+            self._publish(owned)
+            while owned.admitting and self._safe(owned, owned.admitting[0][0]):
+                _, job = owned.admitting.pop(0)
+                record = self.desk.jobs.get(job)
+                if record is not None and not record.admitted:
+                    self.admit(record)
+            settled: dict[str, list[tuple[TaskId, int]]] = {}
+            count = 0
+            for number, cluster, task, attempt in owned.settling:
+                if not self._safe(owned, number):
+                    break
+                settled.setdefault(cluster, []).append((task, attempt))
+                count += 1
+            del owned.settling[:count]
+            for cluster, entries in settled.items():
+                self._send_settle(cluster, entries)
+
+    def _publish(self, owned: Owned) -> None:
+        """Make known what would survive this broker; before that an heir could still decide otherwise."""
+        count = 0
+        for number, subject, attempt, state in owned.publishing:
+            if number < 0 or not self._safe(owned, number):
+                break
+            count += 1
+            self._make_known(subject, attempt, state)
+        del owned.publishing[:count]
+
+    def _make_known(self, subject: int, attempt: int, state: int) -> None:
+        if attempt < 0:
+            self.desk.out.append(JobSettled(JobId(subject), OUTCOMES[state]))
+        else:
+            self.desk.out.append(TaskSettled(TaskId(subject), attempt, OUTCOMES[state]))
+
+    def admit(self, record: JobRecord) -> None:
+        """The job is safe: acknowledge it and let it run."""
+        record.admitted = True
+        if record.client:
+            self.desk.out.append(Accepted(record.client, record.request, record.id))
+        if record.cancelled:
+            return
+        self.careers.begin(record)
+
+    def _send_settle(self, cluster: str, entries: list[tuple[TaskId, int]]) -> None:
+        tasks, attempts = zip(*entries, strict=True)
+        self.desk.post.send(self.desk.out, self.desk.now, cluster, Settle(tasks, attempts))
+
+    # --- telling the heir ----------------------------------------------------------------------------------
+
+    def _task_done(self, record: JobRecord, index: int, attempt: int) -> None:
+        owned = self.state.owned[record.estate]
+        task, state = task_id(record.id, index), record.state[index]
+        owned.publishing.append((-1 if owned.heir else 0, task, attempt, state))
+        if owned.heir:
+            owned.done.append((task, state, attempt))
+            self._soon()
+
+    def _job_over(self, record: JobRecord) -> None:
+        owned = self.state.owned[record.estate]
+        owned.publishing.append((-1 if owned.heir else 0, record.id, -1, STATES[record.outcome()]))
+        if owned.heir:
+            owned.forget.append(record.id)
+            self._soon()
+
+    def job_cancelled(self, record: JobRecord) -> None:
+        """The heir must not run a cancelled job."""
+        owned = self.state.owned.get(record.estate)
+        if owned is not None:
+            owned.cancelled.append(record.id)
+            self._soon()
+
+    def settle(self, cluster: str, end: End, current: bool) -> None:
+        """An end has been dealt with: the warden may forget it, after the heir knows of it if it mattered."""
+        record = self.desk.jobs.get(job_of(end.task))
+        estate = record.estate if record is not None else self._estate_of_recent(end.task)
+        owned = self.state.owned.get(estate)
+        if owned is None or not current:
+            if owned is not None or job_of(end.task) in self.careers.ended:
+                self._send_settle(cluster, [(end.task, end.attempt)])
+            return
+        if owned.heir:
+            owned.unsent.append((cluster, end.task, end.attempt))
+            self._soon()
+        else:
+            owned.settling.append((0, cluster, end.task, end.attempt))
+
+    def _estate_of_recent(self, task: TaskId) -> EstateId:
+        """The estate of a job that has ended in this very step."""
+        job = job_of(task)
+        return next((name for name, owned in self.state.owned.items() if job in owned.forget), "")
+
+    def _soon(self) -> None:
+        self.state.progress_at = min(self.state.progress_at, self.desk.now + self.desk.timings.delta_linger)
+
+    def tick(self) -> None:
+        """Tell the heirs what has ended."""
+        if self.desk.now < self.state.progress_at:
+            return
+        self.state.progress_at = NEVER
+        for estate, owned in self.state.owned.items():
+            if owned.heir and (owned.done or owned.cancelled or owned.forget):
+                message = Progress(estate, tuple(owned.done), tuple(owned.cancelled), tuple(owned.forget))
+                owned.covered = self.desk.post.send(self.desk.out, self.desk.now, owned.heir, message)
+            owned.done.clear()
+            owned.cancelled.clear()
+            owned.forget.clear()
+            number = owned.covered if owned.heir else 0
+            owned.settling += [(number, *entry) for entry in owned.unsent]
+            owned.unsent.clear()
+            owned.publishing = [
+                (number if entry[0] < 0 else entry[0], *entry[1:]) for entry in owned.publishing
+            ]
+        self.release()
+
+    # --- being the heir ------------------------------------------------------------------------------------
+
+    def keep(self, owner: str, message: Replicate) -> None:
+        """Keep copies of a peer's jobs."""
+        if message.estate in self.state.owned:
+            return  # adopted meanwhile; the former owner will hear of it
+        ward = self.state.wards.get(message.estate)
+        if ward is not None and message.term > ward.term:
+            if ward.adopting:
+                self._abandon(message.estate, ward)
+            ward = None  # every copy comes anew with a new term
+        if ward is None:
+            ward = self.state.wards[message.estate] = Ward(
+                owner, message.term, {}, {}, [], {}, answers={}, running=[], ends=[]
+            )
+        if message.term < ward.term:
+            return
+        for replica in message.jobs:
+            ward.since[replica.job] = self.desk.now - replica.age
+            ward.jobs[replica.job] = replica
+            ward.done[replica.job] = {index: (state, attempt) for index, state, attempt in replica.done}
+
+    def progress(self, message: Progress) -> None:
+        """Note what has ended of a peer's jobs."""
+        ward = self.state.wards.get(message.estate)
+        if ward is None:
+            return
+        for task, state, attempt in message.done:
+            done = ward.done.get(job_of(task))
+            if done is not None:
+                done[index_of(task)] = (state, attempt)
+        ward.cancelled += [job for job in message.cancelled if job in ward.jobs]
+        for job in message.forget:
+            ward.jobs.pop(job, None)
+            ward.done.pop(job, None)
+            ward.since.pop(job, None)
+            if job in ward.cancelled:
+                ward.cancelled.remove(job)
+
+    def knows(self, job: JobId) -> bool:
+        """Whether a job is kept here for a peer."""
+        return any(job in ward.jobs for ward in self.state.wards.values())
+
+    def keep_end(self, cluster: str, end: End) -> bool:
+        """An end of a job that is being adopted: kept until the adoption is complete."""
+        for ward in self.state.wards.values():
+            if ward.adopting and job_of(end.task) in ward.jobs:
+                ward.ends.append((cluster, end))
+                return True
+        return False
+
+    def _adoption_answered(self, cluster: str, message: Estate, ward: Ward) -> None:
+        if not message.accepted:
+            self.desk.mark("broker.adoption_refused")
+            self._abandon(message.estate, ward)
+            if message.term > ward.term:
+                del self.state.wards[message.estate]  # another heir was named: our copies are out of date
+            return
+        ward.answers[cluster] = True
+        ward.running += [(cluster, task, attempt) for task, attempt in message.running]
+        ward.ends += [(cluster, end) for end in message.ended]
+        if len(ward.answers) == len(self.desk.config.clusters):
+            self._adopt(message.estate, ward)
+
+    def _abandon(self, estate: EstateId, ward: Ward) -> None:
+        for cluster in self.desk.config.clusters:
+            self.desk.post.send(self.desk.out, self.desk.now, cluster, Return(estate, ward.term, ward.bid))
+        ward.adopting = False
+        ward.answers.clear()
+        ward.running.clear()
+        ward.ends.clear()
+
+    def _adopt(self, estate: EstateId, ward: Ward) -> None:
+        """Every warden has agreed: the jobs are ours."""
+        self.desk.mark("broker.adopted_estate")
+        desk = self.desk
+        del self.state.wards[estate]
+        heir = next(
+            (name for name in desk.members.ring if name != ward.owner and desk.members.alive(name)), ""
+        )
+        owned = self.state.owned[estate] = _owned(ward.term + 1, heir)
+        records = []
+        for replica in ward.jobs.values():
+            record = _revive(replica, ward, estate)
+            records.append(record)
+            desk.jobs[record.id] = record
+            self.careers.tasks += len(record.state)
+            if replica.spec.client_id:
+                self.careers.clients[replica.spec.client_id] = record.id
+        self._register(estate)
+        owned.covered = self._replicate(estate, owned, records)
+        desk.post.send(desk.out, desk.now, ward.owner, Taken(estate, tuple(ward.jobs)))
+        latest = _latest(ward)
+        for record in records:
+            for index, (state, attempt) in ward.done[record.id].items():
+                owned.publishing.append((owned.covered, task_id(record.id, index), attempt, state))
+            self._resume(record, latest, record.id in ward.cancelled)
+        for cluster, end in ward.ends:
+            if job_of(end.task) not in ward.jobs:
+                self._send_settle(cluster, [(end.task, end.attempt)])
+
+    def _resume(
+        self, record: JobRecord, latest: dict[TaskId, tuple[int, str, End | None]], cancelled: bool
+    ) -> None:
+        """Take an adopted job up where it was."""
+        ends: list[tuple[str, End]] = []
+        for index, state in enumerate(record.state):
+            found = latest.get(task_id(record.id, index))
+            if found is None:
+                continue
+            attempt, cluster, end = found
+            if state == BLOCKED:
+                record.attempt[index] = attempt
+                record.state[index] = PLACED
+                record.place[index] = self.desk.view_of[cluster].index
+            if end is not None:
+                ends.append((cluster, end))
+        for group, part in enumerate(record.spec.groups):
+            if record.unfinished[group] < part.count:
+                record.told[group] = ""
+        self.careers.resume(record)
+        for cluster, end in ends:
+            self.settle(cluster, end, self.careers.finished(end))
+        if cancelled or record.cancelled:
+            record.cancelled = False
+            self.careers.cancel(record, "cancelled before it was adopted")
+
+    def taken(self, adopter: str, message: Taken) -> None:
+        """Our estate belongs to a peer now: let go of what it has, keep what it never got."""
+        owned = self.state.owned.pop(message.estate, None)
+        self.state.given[message.estate] = adopter
+        if owned is None:
+            return
+        self.desk.mark("broker.estate_taken")
+        if message.estate == self.base:
+            self._found()
+        ours = [record for record in self.desk.jobs.values() if record.estate == message.estate]
+        theirs = dict.fromkeys(message.jobs, True)
+        for record in ours:
+            self.careers.let_go(record)
+            if record.id in theirs:
+                if not record.admitted and record.client:
+                    self.desk.out.append(Accepted(record.client, record.request, record.id))
+            else:
+                self._rehome(record)
+
+    def _rehome(self, record: JobRecord) -> None:
+        """A job that the adopter never got: nothing of it can run anywhere, so it begins anew with us."""
+        self.desk.mark("broker.rehomed_job")
+        fresh = new_record(record.id, record.spec, self.base, record.accepted_at)
+        fresh.client, fresh.request = record.client, record.request
+        fresh.attempt = [attempt + 1 for attempt in record.attempt]
+        self.desk.jobs[fresh.id] = fresh
+        self.careers.tasks += len(fresh.state)
+        if record.spec.client_id:
+            self.careers.clients[record.spec.client_id] = fresh.id
+        self.accept(fresh)
+
+
+def _owned(term: int, heir: str) -> Owned:
+    return Owned(term, heir, {}, [], [], [], [], [], 0, [], [])
+
+
+def _replica(record: JobRecord, now: int) -> Replica:
+    done = tuple(
+        (index, state, record.attempt[index] if record.ran[index] else 0)
+        for index, state in enumerate(record.state)
+        if state >= SUCCEEDED
+    )
+    return Replica(record.id, record.spec, now - record.accepted_at, done, record.cancelled)
+
+
+def _revive(replica: Replica, ward: Ward, estate: EstateId) -> JobRecord:
+    """A record from a copy: what ended stays ended, the rest is blocked until it is looked at."""
+    record = new_record(replica.job, replica.spec, estate, ward.since[replica.job])
+    record.admitted = True
+    record.cancelled = replica.cancelled
+    base = ward.term << ATTEMPTS_PER_TERM_BITS
+    record.attempt = [base] * len(record.attempt)
+    for index, (state, attempt) in ward.done[replica.job].items():
+        record.state[index] = state
+        record.attempt[index] = attempt
+        record.ran[index] = attempt > 0
+        record.left -= 1
+        record.unfinished[record.group_of(index)] -= 1
+    return record
+
+
+def _latest(ward: Ward) -> dict[TaskId, tuple[int, str, End | None]]:
+    """For each task the latest attempt any warden knows: where, and how it ended if it did."""
+    latest: dict[TaskId, tuple[int, str, End | None]] = {}
+    entries = [(attempt, cluster, task, None) for cluster, task, attempt in ward.running]
+    entries += [(end.attempt, cluster, end.task, end) for cluster, end in ward.ends]  # type: ignore[misc]
+    for attempt, cluster, task, end in entries:
+        known = latest.get(task)
+        if known is None or attempt > known[0] or (attempt == known[0] and end is not None):
+            latest[task] = (attempt, cluster, end)
+    return latest

@@ -1,0 +1,83 @@
+"""Who lives: membership of the brokers and suspicion of the silent ones, by gossip.
+
+Every broker raises its own beat and tells two peers what it knows of all; a beat that has not risen for
+``suspect_after`` makes its owner a suspect. Suspicion is a hint for liveness only: what it may set off (adoption)
+is safe even when the suspect lives.
+"""
+
+import msgspec
+
+from hanse.core.config import Timings
+from hanse.model.messages import Gossip, Member
+from hanse.policy.mix import mix
+
+
+class Heard(msgspec.Struct):
+    """The latest word of one member, and when it came (own clock)."""
+
+    epoch: int
+    beat: int
+    at: int
+    suspect: bool = False
+
+
+class Membership:
+    """One broker's knowledge of the others."""
+
+    def __init__(self, name: str, brokers: tuple[str, ...], timings: Timings) -> None:
+        self.name = name
+        self.timings = timings
+        self.peers = tuple(broker for broker in brokers if broker != name)
+        self.ring = _ring(name, brokers)
+        self.heard: dict[str, Heard] = {}
+        self.beat = 0
+        self.epoch = 0
+
+    def boot(self, now: int, epoch: int) -> None:
+        """Start: everybody gets the benefit of the doubt once more."""
+        self.epoch = epoch
+        for peer in self.peers:
+            heard = self.heard.setdefault(peer, Heard(0, 0, now))
+            heard.at, heard.suspect = now, False
+
+    def round(self, now: int, seed: int) -> tuple[tuple[str, ...], Gossip]:
+        """Raise the own beat; whom to tell now, and what."""
+        self.beat += 1
+        members = [Member(self.name, self.epoch, self.beat)]
+        members += [Member(name, heard.epoch, heard.beat) for name, heard in self.heard.items()]
+        count = len(self.peers)
+        first = mix(seed, self.beat, now) % count if count else 0
+        chosen = self.peers[first : first + 1] + (
+            self.peers[(first + 1) % count : (first + 1) % count + 1] if count > 1 else ()
+        )
+        return chosen, Gossip(tuple(members))
+
+    def learn(self, now: int, gossip: Gossip) -> None:
+        """Take what a peer said. A later epoch outranks any beat of an earlier one."""
+        for member in gossip.members:
+            heard = self.heard.get(member.name)
+            if heard is not None and (member.epoch, member.beat) > (heard.epoch, heard.beat):
+                heard.epoch, heard.beat, heard.at, heard.suspect = member.epoch, member.beat, now, False
+
+    def suspects(self, now: int) -> list[str]:
+        """Mark and return those newly suspected, in name order of the league."""
+        fresh = []
+        for name, heard in self.heard.items():
+            if not heard.suspect and now - heard.at > self.timings.suspect_after:
+                heard.suspect = True
+                fresh.append(name)
+        return fresh
+
+    def alive(self, name: str) -> bool:
+        """Whether a peer is not suspected."""
+        heard = self.heard.get(name)
+        return heard is not None and not heard.suspect
+
+    def heir(self) -> str:
+        """The first live broker after this one in the league's order; empty if there is none."""
+        return next((name for name in self.ring if self.alive(name)), "")
+
+
+def _ring(name: str, brokers: tuple[str, ...]) -> tuple[str, ...]:
+    at = brokers.index(name)
+    return brokers[at + 1 :] + brokers[:at]

@@ -1,0 +1,262 @@
+"""How a warden gives freed room to whoever waits for it with the best key.
+
+A node that frees goes to the first want, in the global order, that fits it; a new demand is served from what is
+free. A gang, or a task too large for what is free, may ask the warden to *hold*: nodes are then kept back for it,
+nearest to fitting first, until all of it fits at once. A want of higher priority than running preemptible work may
+have that work stopped, on one node, lowest priority and youngest first, never more than is needed.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from hanse.core.config import Timings, WardenConfig
+from hanse.core.ledger import RUNNING, Fit, Ledger, Run
+from hanse.core.wants import Want, Wants
+from hanse.model.messages import Offer
+from hanse.model.resources import Vector
+from hanse.policy.columns import has_bit, mask_indices
+from hanse.policy.kernel import FIRST, pick
+
+GRANTS_MAX: Final = 1_024
+"""Slots granted in answer to one message; the rest follows as these are bound."""
+LEASES_MAX: Final = 65_536
+"""Leases outstanding at one warden."""
+
+
+class Hold(msgspec.Struct):
+    """Nodes kept back for one want."""
+
+    broker: str
+    line: int
+    nodes: list[int]
+
+
+class Grants:
+    """The granting side of a warden."""
+
+    def __init__(self, config: WardenConfig, ledger: Ledger, mark: Callable[[str], None]) -> None:
+        self.config = config
+        self.timings: Timings = config.timings
+        self.ledger = ledger
+        self.wants = Wants()
+        self.hold: Hold | None = None
+        self.offers: dict[str, list[Offer]] = {}
+        """Offers made in this step, by broker."""
+        self.victims: list[Run] = []
+        """Runs to be preempted in this step."""
+        self.silent: dict[str, bool] = {}
+        """Brokers that have not been heard from for long: their demand is passed over."""
+        self.freed: list[int] = []
+        """Nodes to be offered before this step ends."""
+        self._mark = mark
+
+    # --- granting ------------------------------------------------------------------------------------------
+
+    def serve_node(self, now: int, node: int) -> None:
+        """Room has come free on a node: offer it in the global order until nobody's fits."""
+        if not self.ledger.is_open(node):
+            return
+        for want in self.wants.order:
+            if want.count <= 0 or want.broker in self.silent:
+                continue
+            if want.shape.gang:
+                self._serve_gang(now, want)
+                continue
+            fit = self.ledger.fit(want.shape)
+            if fit.ask is None or not self._admits(want, fit, node):
+                continue
+            while (
+                want.count > 0
+                and self.ledger.room.fits(node, fit.ask)
+                and self._grant(now, want, fit, [node])
+            ):
+                if fit.dynamic:
+                    break  # what it may stand next to is settled when it is bound
+
+    def _admits(self, want: Want, fit: Fit, node: int) -> bool:
+        mask = fit.whole if self._holds_for(want) else fit.mask
+        if fit.dynamic:
+            mask = self.ledger.near(want.shape, mask)
+        return has_bit(mask, node)
+
+    def _holds_for(self, want: Want) -> bool:
+        return self.hold is not None and self.hold.broker == want.broker and self.hold.line == want.line
+
+    def serve_wants(self, now: int, wants: list[Want], start: int) -> None:
+        """Demand was registered: serve it, best first, from what is free; then see to holds and preemption."""
+        for want in wants:
+            if want.broker not in self.silent:
+                self._serve(now, want, start)
+        self.review(now)
+
+    def _serve(self, now: int, want: Want, start: int) -> None:
+        if want.shape.gang:
+            self._serve_gang(now, want)
+            return
+        fit = self.ledger.fit(want.shape)
+        if fit.ask is None or want.count <= 0:
+            return
+        mask = fit.whole if self._holds_for(want) else fit.mask
+        if fit.dynamic:
+            mask = self.ledger.near(want.shape, mask)
+        each_max = want.shape.alone
+        room = LEASES_MAX - len(self.ledger.leases)
+        count = min(want.count, GRANTS_MAX, room)
+        if count <= 0:
+            return
+        for node in pick(
+            self.ledger.room, fit.ask, mask, start % max(1, self.ledger.nodes), count, FIRST, each_max, None
+        ):
+            self.ledger.note(node)
+            self._lease(now, want, [node])
+
+    def _serve_gang(self, now: int, want: Want) -> None:
+        fit = self.ledger.fit(want.shape)
+        if fit.ask is None or want.count <= 0:
+            return
+        mask = fit.whole if self._holds_for(want) else fit.mask
+        if fit.dynamic:
+            mask = self.ledger.near(want.shape, mask)
+        size = want.shape.gang
+        nodes = pick(self.ledger.room, fit.ask, mask, 0, size, FIRST, want.shape.alone, None)
+        if len(nodes) < size:
+            for node in nodes:
+                self.ledger.room.credit(node, fit.ask)
+            return
+        for node in nodes:
+            self.ledger.note(node)
+        self._mark("warden.granted_gang")
+        self._lease(now, want, nodes)
+
+    def _grant(self, now: int, want: Want, fit: Fit, nodes: list[int]) -> bool:
+        if len(self.ledger.leases) >= LEASES_MAX or fit.ask is None:
+            return False
+        for node in nodes:
+            self.ledger.take(node, fit.ask)
+        self._lease(now, want, nodes)
+        return True
+
+    def _lease(self, now: int, want: Want, nodes: list[int]) -> None:
+        want.count -= 1
+        if self._holds_for(want):
+            self._mark("warden.hold_served")
+            self.release_hold()
+        lease = self.ledger.lease(want.broker, want.line, nodes, want.shape, now + self.timings.grant_lease)
+        busy = len(self.ledger.runs) * 1000 // max(1, self.ledger.nodes)
+        offer = Offer(
+            lease.number,
+            want.line,
+            tuple(nodes),
+            score=1000 // (1 + want.count),
+            prior=1000 * 1000 // (1000 + busy),
+        )
+        self.offers.setdefault(want.broker, []).append(offer)
+
+    # --- holds and preemption ------------------------------------------------------------------------------
+
+    def review(self, now: int) -> None:
+        """See whether the best want that asks for it needs nodes kept back, or may preempt."""
+        if self.hold is not None:
+            want = self.wants.find(self.hold.broker, self.hold.line)
+            wanted = want is not None and want.count > 0 and (want.hold or want.shape.priority > 0)
+            if not wanted or self.hold.broker in self.silent:
+                self.release_hold()
+        for want in self.wants.order:
+            if want.count <= 0 or want.broker in self.silent:
+                continue
+            if want.shape.priority > 0 and not want.shape.gang:
+                self._preempt(now, want)
+            if want.hold:
+                self._hold(want)
+                break
+
+    def _hold(self, want: Want) -> None:
+        if self.hold is not None and not self._holds_for(want):
+            held = self.wants.find(self.hold.broker, self.hold.line)
+            if held is not None and held.rank() < want.rank():
+                return
+        fit = self.ledger.fit(want.shape)
+        if fit.ask is None or self._holds_for(want):
+            return
+        needed = want.shape.gang or 1
+        nodes: list[int] = []
+        for node in sorted(
+            mask_indices(fit.whole, self.ledger.nodes), key=lambda n: (-self._slots_free(n, fit.ask), n)
+        ):
+            nodes.append(node)
+            needed -= 1 if want.shape.alone else self.ledger.slots_of(self.ledger.capacity[node], fit.ask)
+            if needed <= 0:
+                self._mark("warden.holds_room")
+                self.ledger.hold(nodes)
+                self.hold = Hold(want.broker, want.line, nodes)
+                return
+
+    def _slots_free(self, node: int, ask: Vector | None) -> int:
+        return self.ledger.slots_of(self.ledger.room.free_of(node), ask or ())
+
+    def release_hold(self) -> None:
+        """Open the held nodes again."""
+        if self.hold is not None:
+            self.freed += self.hold.nodes
+            self.hold = None
+            self.ledger.hold([])
+
+    def _preempt(self, now: int, want: Want) -> None:
+        fit = self.ledger.fit(want.shape)
+        if fit.ask is None or self._holds_for(want):
+            return
+        stopping = sum(1 for run in self.ledger.runs.values() if run.stop == "preempt") + len(self.victims)
+        if stopping >= self.config.preemptions_max or (self.hold is not None):
+            return
+        best: tuple[int, int, int, list[Run]] | None = None
+        for node, runs in self._preemptible(now, want).items():
+            if not has_bit(fit.mask, node):
+                continue
+            victims = _fewest(runs, self.ledger.room.free_of(node), fit.ask, self.ledger.dimensions)
+            if victims:
+                cost = (max(v.brief.shape.priority for v in victims), len(victims), node, victims)
+                if best is None or cost[:3] < best[:3]:
+                    best = cost
+        if best is not None:
+            self._mark("warden.preempted")
+            self.victims += best[3]
+            self.ledger.hold([best[2]])
+            self.hold = Hold(want.broker, want.line, [best[2]])
+
+    def _preemptible(self, now: int, want: Want) -> dict[int, list[Run]]:
+        nodes: dict[int, list[Run]] = {}
+        for run in self.ledger.runs.values():
+            shape = run.brief.shape
+            if (
+                shape.preemptible
+                and run.state == RUNNING
+                and not run.stop
+                and shape.priority < want.shape.priority
+                and not shape.gang
+                and now - run.since >= self.timings.preempt_after
+            ):
+                nodes.setdefault(run.node, []).append(run)
+        return nodes
+
+    def check(self) -> None:
+        """Order, bounds, and that held nodes belong to a hold."""
+        self.wants.check()
+        assert len(self.ledger.leases) <= LEASES_MAX
+        assert (self.hold is not None) == bool(self.ledger.held)
+
+
+def _fewest(runs: list[Run], free: Vector, ask: Vector, dimensions: tuple[str, ...]) -> list[Run]:
+    """The victims that make room for ``ask`` on one node: lowest priority first, then the youngest; [] if none do."""
+    room = list(free)
+    chosen: list[Run] = []
+    for run in sorted(runs, key=lambda r: (r.brief.shape.priority, -r.since, r.task)):
+        size = run.size.vector(dimensions)
+        assert size is not None
+        if all(have >= want for have, want in zip(room, ask, strict=True)):
+            break
+        room = [have + more for have, more in zip(room, size, strict=True)]
+        chosen.append(run)
+    fits = all(have >= want for have, want in zip(room, ask, strict=True))
+    return [run for run in chosen if fits]

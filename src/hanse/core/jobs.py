@@ -1,0 +1,153 @@
+"""A broker's jobs: what state each task is in, and what follows when one ends.
+
+Tasks are entries of columns, not objects. A task is BLOCKED until the groups it needs have succeeded, WAITING in the
+queue, CLAIMED while a claim is on its way, PLACED when a warden has taken it, RUNNING when it has started; then one
+of the terminal states, which it never leaves.
+"""
+
+from typing import Final
+
+import msgspec
+
+from hanse.model.ids import JobId
+from hanse.model.job import JobClass, JobSpec
+from hanse.model.messages import Brief, EstateId, Key, Outcome, Shape
+from hanse.policy.interface import JobFacts
+
+BLOCKED: Final = 0
+WAITING: Final = 1
+CLAIMED: Final = 2
+PLACED: Final = 3
+RUNNING: Final = 4
+SUCCEEDED: Final = 5
+FAILED: Final = 6
+CANCELLED: Final = 7
+STATE_NAMES: Final = (
+    "blocked",
+    "waiting",
+    "claimed",
+    "placed",
+    "running",
+    "succeeded",
+    "failed",
+    "cancelled",
+)
+STATES: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELLED: CANCELLED}
+OUTCOMES: Final = {SUCCEEDED: Outcome.SUCCEEDED, FAILED: Outcome.FAILED, CANCELLED: Outcome.CANCELLED}
+
+
+class JobRecord(msgspec.Struct):
+    """A job that has not ended. Lists are columns, one entry a task unless said otherwise."""
+
+    id: JobId
+    spec: JobSpec
+    estate: EstateId
+    accepted_at: int
+    client: str
+    request: int
+    state: bytearray
+    attempt: list[int]
+    ran: bytearray
+    """Whether its terminal state came from an attempt; 0: it never ran."""
+    place: list[int]
+    """Position of the task's cluster in the broker's configuration; -1: none."""
+    group: list[int]
+    """Each task's group; empty when there is only one group."""
+    waiting: list[list[int]]
+    """Per group: tasks in the queue, the next one last."""
+    unfinished: list[int]
+    """Per group: tasks not yet terminal."""
+    keys: list[Key]
+    """Per group: its place in the queue."""
+    lines: list[int]
+    """Per group: its demand line; -1: none yet."""
+    left: int
+    """Tasks not yet terminal."""
+    admitted: bool = False
+    """Safe with the heir (or there is none), so acknowledged and free to run."""
+    cancelled: bool = False
+    cancel_reason: str = ""
+    after: list[JobId] = []
+    """Jobs that must still succeed first."""
+    failures: dict[int, int] = {}
+    losses: dict[int, int] = {}
+    withdrawn: dict[int, int] = {}
+    """Task -> attempt that the broker itself took back."""
+    told: list[str] = []
+    """Per group: the last answer recorded, so that a decision is written only when it changes."""
+
+    def group_of(self, index: int) -> int:
+        """The group of a task."""
+        return self.group[index] if self.group else 0
+
+    def facts(self) -> JobFacts:
+        """What a queue order may know."""
+        spec = self.spec
+        duration = spec.groups[0].duration or 0
+        latency = spec.klass is JobClass.LATENCY
+        return JobFacts(self.accepted_at, len(self.state), self.left, duration, spec.priority, latency)
+
+    def outcome(self) -> Outcome:
+        """How the job as a whole ended."""
+        if self.cancelled:
+            return Outcome.CANCELLED
+        return Outcome.SUCCEEDED if self.state.count(SUCCEEDED) == len(self.state) else Outcome.FAILED
+
+
+def new_record(job: JobId, spec: JobSpec, estate: EstateId, at: int) -> JobRecord:
+    """A job as it begins: every task blocked."""
+    counts = [group.count for group in spec.groups]
+    total = sum(counts)
+    group = [g for g, count in enumerate(counts) for _ in range(count)] if len(counts) > 1 else []
+    return JobRecord(
+        id=job,
+        spec=spec,
+        estate=estate,
+        accepted_at=at,
+        client="",
+        request=0,
+        state=bytearray(total),
+        attempt=[0] * total,
+        ran=bytearray(total),
+        place=[-1] * total,
+        group=group,
+        waiting=[[] for _ in counts],
+        unfinished=counts,
+        keys=[() for _ in counts],
+        lines=[-1] * len(counts),
+        left=total,
+        after=list(spec.after),
+        failures={},
+        losses={},
+        withdrawn={},
+        told=[""] * len(counts),
+    )
+
+
+def first_task(record: JobRecord, group: int) -> int:
+    """Index of a group's first task."""
+    return sum(g.count for g in record.spec.groups[:group])
+
+
+def shape_of(spec: JobSpec, group: int, gang: int) -> Shape:
+    """The shape of a group's tasks; ``gang`` of them must start together (0: each for itself)."""
+    part = spec.groups[group]
+    return Shape(
+        ask=part.ask,
+        ask_max=part.ask_max,
+        where=part.where,
+        affinity=part.affinity,
+        labels=spec.labels,
+        latency=spec.klass is JobClass.LATENCY,
+        gang=gang,
+        priority=spec.priority,
+        preemptible=spec.preemptible,
+        clusters_allowed=spec.clusters_allowed,
+        clusters_forbidden=spec.clusters_forbidden,
+    )
+
+
+def brief_of(spec: JobSpec, group: int, shape: Shape, estate: EstateId) -> Brief:
+    """What a warden must know of a group."""
+    part = spec.groups[group]
+    return Brief(shape, estate, part.payload, spec.grace, spec.unreachable, part.duration)

@@ -1,0 +1,307 @@
+"""The truth of one cluster: who holds what room, on which nodes, and what changed since whom was told.
+
+The safety of the league rests here. Room is taken before it is promised and given back exactly once; a node never
+holds more than it has. Everything that reads or changes a node's free room goes through this module.
+"""
+
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+
+from hanse.core.config import NodeConfig
+from hanse.model.ids import ClusterId, TaskId
+from hanse.model.job import Scope
+from hanse.model.messages import Brief, Delta, Shape
+from hanse.model.resources import Resources, Vector, dimensions_of
+from hanse.policy.attributes import AttributeTable
+from hanse.policy.columns import MaskWords, Room, clear_bit, empty_mask, full_mask, has_bit, mask_of, set_bit
+
+_Key = TypeVar("_Key")
+
+SHAPES_MAX: Final = 4_096
+"""Compiled shapes kept; when there are more, all are compiled afresh."""
+
+ORDERED: Final = 0
+"""The runner has been told, and has not said that it started."""
+RUNNING: Final = 1
+STOPPING: Final = 2
+
+
+class Run(msgspec.Struct):
+    """An attempt that holds room."""
+
+    task: TaskId
+    attempt: int
+    node: int
+    size: Resources
+    brief: Brief
+    state: int
+    since: int
+    """When it was ordered, then when it started."""
+    stop: str = ""
+    """Why it is being stopped: ``cancel``, ``preempt`` or ``lapse``."""
+
+
+class Lease(msgspec.Struct):
+    """Room granted and not yet bound: as many slots of ``shape`` as there are nodes listed."""
+
+    number: int
+    broker: str
+    line: int
+    nodes: list[int]
+    shape: Shape
+    until: int
+
+
+class Fit:
+    """A shape compiled for this cluster."""
+
+    __slots__ = ("ask", "dynamic", "ever", "latency", "mask", "serial", "static", "whole")
+
+    def __init__(self, ask: Vector | None, static: MaskWords, dynamic: bool, latency: bool) -> None:
+        self.ask = ask
+        """The ask in column order; None if a custom resource is unknown here."""
+        self.static = static
+        """Nodes that could ever take one: attributes and capacity."""
+        self.dynamic = dynamic
+        """Whether other jobs' places matter (affinity)."""
+        self.latency = latency
+        self.ever = ask is not None and bool(static.any())
+        self.mask = static
+        self.whole = static
+        self.serial = -1
+
+
+class Ledger:
+    """Columns of room, runs, leases, and the versions of every change."""
+
+    def __init__(self, cluster: str, nodes: tuple[NodeConfig, ...], reserve: int) -> None:
+        self.cluster = ClusterId(cluster)
+        self.nodes = len(nodes)
+        self.dimensions = dimensions_of(tuple(node.capacity for node in nodes))
+        self.capacity = [node.capacity.vector(self.dimensions) or () for node in nodes]
+        self.room = Room(self.capacity)
+        self.table = AttributeTable([dict(node.attributes) for node in nodes])
+        self.reserve = mask_of(range(max(0, self.nodes - reserve), self.nodes), self.nodes)
+        self.unreserved = full_mask(self.nodes) & ~self.reserve
+        self.runs: dict[TaskId, Run] = {}
+        self.leases: dict[int, Lease] = {}
+        self.next_lease = 1
+        self.version = 1
+        self.changed: dict[int, int] = {}
+        """Node -> version of its last change, least recent first."""
+        self.up = empty_mask(self.nodes)
+        self.draining = empty_mask(self.nodes)
+        self.held: dict[int, int] = {}
+        """Nodes kept back -> version, for the demand line that ``core.wants`` serves first."""
+        self._open = empty_mask(self.nodes)
+        self._serial = 0
+        self._fits: dict[Shape, Fit] = {}
+        self._labels: dict[str, dict[int, int]] = {}
+        """Label -> node -> how many attempts there carry it."""
+        self._shy: dict[tuple[str, Scope], dict[int, int]] = {}
+        """Label and scope -> node -> how many attempts there keep away from it."""
+
+    # --- where a shape fits --------------------------------------------------------------------------------
+
+    def fit(self, shape: Shape) -> Fit:
+        """The compiled form of a shape, with ``mask`` = nodes open to it now (held ones excluded)."""
+        found = self._fits.get(shape)
+        if found is None:
+            if len(self._fits) >= SHAPES_MAX:
+                self._fits.clear()
+            found = self._fits[shape] = self._compile(shape)
+        if found.serial != self._serial:
+            found.serial = self._serial
+            allowed = self._open if found.latency else self._open & self.unreserved
+            found.whole = found.static & allowed
+            found.mask = found.whole & ~mask_of(self.held, self.nodes) if self.held else found.whole
+        return found
+
+    def _compile(self, shape: Shape) -> Fit:
+        ask = shape.ask.vector(self.dimensions)
+        if ask is None or not shape.may_use(self.cluster):
+            return Fit(None, empty_mask(self.nodes), False, shape.latency)
+        static = self.table.compile(shape.where) if shape.where is not None else full_mask(self.nodes)
+        wide = np.all(self.room.capacity >= np.array(ask, dtype=np.int64)[:, None], axis=0)
+        static = static & mask_of(np.flatnonzero(wide).tolist(), self.nodes)
+        return Fit(ask, static, bool(shape.affinity or shape.labels), shape.latency)
+
+    @staticmethod
+    def slots_of(room: Vector, ask: Vector) -> int:
+        """How many tasks of this ask fit into this room."""
+        return min(have // want for have, want in zip(room, ask, strict=True) if want)
+
+    def near(self, shape: Shape, mask: MaskWords) -> MaskWords:
+        """``mask`` without the nodes that affinities rule out at this moment: the shape's own, and others' to it."""
+        for wish in shape.affinity:
+            places = self._labels.get(wish.label, {})
+            if wish.scope is Scope.CLUSTER:
+                if bool(places) == wish.apart:
+                    return empty_mask(self.nodes)
+            elif wish.apart:
+                mask = mask & ~mask_of(places, self.nodes)
+            else:
+                mask = mask & mask_of(places, self.nodes)
+        for label in shape.labels:
+            if self._shy.get((label, Scope.CLUSTER)):
+                return empty_mask(self.nodes)
+            shy = self._shy.get((label, Scope.NODE))
+            if shy:
+                mask = mask & ~mask_of(shy, self.nodes)
+        return mask
+
+    # --- taking and giving ---------------------------------------------------------------------------------
+
+    def take(self, node: int, amount: Vector) -> None:
+        """Debit a node."""
+        self.room.debit(node, amount)
+        self.note(node)
+
+    def give(self, node: int, amount: Vector) -> None:
+        """Credit a node."""
+        self.room.credit(node, amount)
+        self.note(node)
+
+    def note(self, node: int) -> None:
+        """A node's offered room has changed."""
+        self.version += 1
+        changed = self.changed
+        changed.pop(node, None)
+        changed[node] = self.version
+
+    def begin(self, run: Run) -> None:
+        """A run now holds room that was already taken for it."""
+        assert run.task not in self.runs, f"{run.task} runs here already"
+        self.runs[run.task] = run
+        self._label(run)
+
+    def finish(self, run: Run) -> None:
+        """A run is over: its room comes back, once."""
+        del self.runs[run.task]
+        size = run.size.vector(self.dimensions)
+        assert size is not None
+        self.give(run.node, size)
+        self._unlabel(run)
+
+    def _label(self, run: Run) -> None:
+        shape = run.brief.shape
+        for label in shape.labels:
+            _count(self._labels, label, run.node, 1)
+        for wish in shape.affinity:
+            if wish.apart:
+                _count(self._shy, (wish.label, wish.scope), run.node, 1)
+
+    def _unlabel(self, run: Run) -> None:
+        shape = run.brief.shape
+        for label in shape.labels:
+            _count(self._labels, label, run.node, -1)
+        for wish in shape.affinity:
+            if wish.apart:
+                _count(self._shy, (wish.label, wish.scope), run.node, -1)
+
+    def lease(self, broker: str, line: int, nodes: list[int], shape: Shape, until: int) -> Lease:
+        """Keep room that was already taken for a broker."""
+        lease = Lease(self.next_lease, broker, line, nodes, shape, until)
+        self.next_lease += 1
+        self.leases[lease.number] = lease
+        return lease
+
+    # --- opening and closing nodes -------------------------------------------------------------------------
+
+    def set_up(self, node: int, up: bool) -> None:
+        """A node's runner is there, or is not."""
+        if has_bit(self.up, node) != up:
+            (set_bit if up else clear_bit)(self.up, node)
+            self._reopen(node)
+
+    def set_draining(self, node: int, draining: bool) -> None:
+        """An operator closes a node to new work, or opens it."""
+        if has_bit(self.draining, node) != draining:
+            (set_bit if draining else clear_bit)(self.draining, node)
+            self._reopen(node)
+
+    def _reopen(self, node: int) -> None:
+        self._open = self.up & ~self.draining
+        self._serial += 1
+        self.note(node)
+
+    def hold(self, nodes: list[int]) -> None:
+        """Keep exactly these nodes back."""
+        for node in [n for n in self.held if n not in nodes]:
+            del self.held[node]
+            self.note(node)
+        for node in nodes:
+            if node not in self.held:
+                self.held[node] = 1
+                self.note(node)
+        self._serial += 1
+
+    def is_open(self, node: int) -> bool:
+        """Whether new work may go to a node."""
+        return has_bit(self._open, node)
+
+    # --- what others are told ------------------------------------------------------------------------------
+
+    def offered(self, node: int) -> Vector:
+        """The room of a node as brokers may see it."""
+        if node in self.held or not has_bit(self._open, node):
+            return (0,) * len(self.dimensions)
+        return self.room.free_of(node)
+
+    def delta(self, epoch: int, since: int) -> Delta:
+        """Final states of the nodes that changed after version ``since``."""
+        nodes = []
+        for node in reversed(self.changed):
+            if self.changed[node] <= since:
+                break
+            nodes.append(node)
+        nodes.reverse()
+        return Delta(
+            self.cluster, epoch, since, self.version, tuple(nodes), tuple([self.offered(n) for n in nodes])
+        )
+
+    # --- state ---------------------------------------------------------------------------------------------
+
+    def restore(
+        self, runs: dict[TaskId, Run], leases: dict[int, Lease], up: list[int], draining: list[int]
+    ) -> None:
+        """Rebuild columns and indices from what holds room."""
+        self.runs, self.leases = runs, leases
+        self.room = Room(self.capacity)
+        self._labels, self._shy = {}, {}
+        self._fits.clear()
+        for run in runs.values():
+            size = run.size.vector(self.dimensions)
+            assert size is not None
+            self.room.debit(run.node, size)
+            self._label(run)
+        for lease in leases.values():
+            for node in lease.nodes:
+                self.room.debit(node, self.fit(lease.shape).ask or ())
+        self.up, self.draining = mask_of(up, self.nodes), mask_of(draining, self.nodes)
+        self._open = self.up & ~self.draining
+        self._serial += 1
+
+    def check(self) -> None:
+        """Free room plus all that is held is the capacity, node by node."""
+        twin = self.room.copy()
+        for run in self.runs.values():
+            size = run.size.vector(self.dimensions)
+            assert size is not None
+            twin.credit(run.node, size)
+        for lease in self.leases.values():
+            for node in lease.nodes:
+                twin.credit(node, self.fit(lease.shape).ask or ())
+        assert np.array_equal(twin.free, twin.capacity), f"{self.cluster}: room leaks"
+
+
+def _count(table: dict[_Key, dict[int, int]], key: _Key, node: int, step: int) -> None:
+    """Add to a count per key and node; what reaches zero is forgotten."""
+    places = table.setdefault(key, {})
+    places[node] = places.get(node, 0) + step
+    if not places[node]:
+        del places[node]
+    if not places:
+        del table[key]

@@ -1,0 +1,101 @@
+"""A broker's queue: waiting groups in lines of equal shape, each line in key order.
+
+Tasks of one shape are interchangeable to a warden, so a line is what a broker registers as demand. Inside a line the
+smallest key goes first; equal keys by job number, then group. Entries are dropped lazily: one that is out of date is
+skipped when it reaches the head.
+"""
+
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+import msgspec
+
+from hanse.core.jobs import JobRecord
+from hanse.model.ids import JobId
+from hanse.model.messages import Key, Shape
+
+STALE_MAX: Final = 64
+"""Out-of-date entries that a line may hold beyond its live ones before it is swept."""
+
+
+class Line(msgspec.Struct):
+    """Waiting tasks of one shape."""
+
+    number: int
+    shape: Shape
+    users: int = 0
+    """Groups of live jobs that have this shape; a line without any is forgotten and its number used again."""
+    count: int = 0
+    """Tasks waiting; gangs count as one each."""
+
+
+class Lines:
+    """All lines of one broker."""
+
+    def __init__(self) -> None:
+        self.lines: dict[int, Line] = {}
+        self._numbers: dict[Shape, int] = {}
+        self.free: list[int] = []
+        self._heaps: dict[int, list[tuple[Key, JobId, int]]] = {}
+
+    def join(self, shape: Shape) -> int:
+        """The number of a shape's line, counting one more user."""
+        number = self._numbers.get(shape)
+        if number is None:
+            number = self.free.pop() if self.free else len(self.lines)
+            self._numbers[shape] = number
+            self.lines[number] = Line(number, shape)
+            self._heaps[number] = []
+        self.lines[number].users += 1
+        return number
+
+    def leave(self, number: int) -> None:
+        """One user less."""
+        line = self.lines[number]
+        line.users -= 1
+        if not line.users:
+            assert not line.count, f"line {number} has waiting tasks and no users"
+            del self.lines[number], self._numbers[line.shape], self._heaps[number]
+            self.free.append(number)
+
+    def push(self, record: JobRecord, group: int, key: Key) -> None:
+        """A group has waiting tasks, or its key has changed."""
+        number = record.lines[group]
+        record.keys[group] = key
+        heap = self._heaps[number]
+        heappush(heap, (key, record.id, group))
+        if len(heap) > 4 * self.lines[number].count + STALE_MAX:
+            live = list(dict.fromkeys(heap))
+            heapify(live)
+            self._heaps[number] = live
+
+    def head(self, number: int, jobs: dict[JobId, JobRecord]) -> tuple[Key, JobRecord, int] | None:
+        """The best waiting group of a line."""
+        heap = self._heaps[number]
+        if not self.lines[number].count:
+            heap.clear()
+            return None
+        while heap:
+            key, job, group = heap[0]
+            record = jobs.get(job)
+            if (
+                record is not None
+                and record.keys[group] == key
+                and record.waiting[group]
+                and record.lines[group] == number
+            ):
+                return key, record, group
+            heappop(heap)
+        return None
+
+    def restore(self, lines: dict[int, Line], free: list[int], jobs: dict[JobId, JobRecord]) -> None:
+        """Rebuild the heaps from the jobs."""
+        self.lines, self.free = lines, free
+        self._numbers = {line.shape: line.number for line in lines.values()}
+        self._heaps = {number: [] for number in lines}
+        for record in jobs.values():
+            for group, waiting in enumerate(record.waiting):
+                if waiting and record.lines[group] >= 0:
+                    self._heaps[record.lines[group]].append((record.keys[group], record.id, group))
+        for heap in self._heaps.values():
+            heapify(heap)

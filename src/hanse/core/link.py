@@ -1,0 +1,161 @@
+"""Exactly-once, in-order talk between two machines over a network that loses, doubles and reorders.
+
+A ``Link`` is one side of a pair. It numbers what it sends, keeps it until the peer has acknowledged it, repeats it
+when that takes too long, and hands on what it receives once and in order. Because every event is journalled before
+it is handled, an acknowledgement means *durably taken*, and a restarted machine finds its links as they were.
+A ``Post`` holds the links of one machine.
+"""
+
+from typing import Final
+
+import msgspec
+
+from hanse.core.config import Timings
+from hanse.model.commands import Command, Send
+from hanse.model.messages import Ack, Body, Envelope, Sequenced
+
+WINDOW_MAX: Final = 8_192
+"""Messages in flight to one peer. A machine stops proposing to a peer whose link is more than half full."""
+AHEAD_MAX: Final = 1_024
+"""Messages kept that arrived before their turn; further ones are dropped, and repeated by the sender."""
+RESEND_MAX: Final = 64
+"""Messages repeated at one time, the oldest first."""
+NEVER: Final = 1 << 62
+
+
+class Link(msgspec.Struct):
+    """The state of one side. Times on the own machine's clock."""
+
+    peer: str
+    session: int = 0
+    sent: int = 0
+    """Number of the last message sent."""
+    acked: int = 0
+    """Number of the last message that the peer has taken."""
+    received: int = 0
+    """Number of the last message taken from the peer."""
+    unacked: dict[int, Sequenced] = {}
+    ahead: dict[int, Sequenced] = {}
+    resend_at: int = NEVER
+    resend_after: int = 0
+    ack_at: int = NEVER
+
+    @property
+    def crowded(self) -> bool:
+        """Whether the peer is so far behind that new proposals should go elsewhere."""
+        return len(self.unacked) * 2 > WINDOW_MAX
+
+
+class Post:
+    """A machine's links, and the writing of its envelopes. ``out`` is the machine's list of commands."""
+
+    def __init__(self, name: str, timings: Timings) -> None:
+        self.name = name
+        self.timings = timings
+        self.links: dict[str, Link] = {}
+        self.due = NEVER
+        """When ``tick`` is next needed."""
+
+    def link(self, peer: str) -> Link:
+        """The link to a peer, made at the first mention."""
+        found = self.links.get(peer)
+        if found is None:
+            found = self.links[peer] = Link(peer, unacked={}, ahead={})
+        return found
+
+    def send(self, out: list[Command], now: int, peer: str, body: Sequenced) -> int:
+        """Send a message that must arrive; returns its number on the link."""
+        link = self.links.get(peer) or self.link(peer)
+        assert len(link.unacked) < WINDOW_MAX, f"{self.name}: {peer} does not acknowledge"
+        link.sent += 1
+        link.unacked[link.sent] = body
+        if link.resend_at == NEVER:
+            link.resend_after = self.timings.resend_after
+            link.resend_at = now + link.resend_after
+            self.due = min(self.due, link.resend_at)
+        link.ack_at = NEVER
+        out.append(Send(Envelope(self.name, peer, link.session, link.sent, link.received, body)))
+        return link.sent
+
+    def soft(self, out: list[Command], peer: str, body: Body) -> None:
+        """Send a message that may be lost."""
+        link = self.links.get(peer) or self.link(peer)
+        link.ack_at = NEVER
+        out.append(Send(Envelope(self.name, peer, link.session, 0, link.received, body)))
+
+    def receive(self, now: int, envelope: Envelope) -> list[Body]:
+        """What an arrived envelope lets the machine take now: nothing, its body, or several in order."""
+        link = self.links.get(envelope.source) or self.link(envelope.source)
+        seq = envelope.seq
+        if envelope.session != link.session:
+            return [envelope.body] if seq == 0 else []
+        ack = envelope.ack
+        if link.acked < ack <= link.sent:
+            for number in range(link.acked + 1, ack + 1):
+                del link.unacked[number]
+            link.acked = ack
+            link.resend_after = self.timings.resend_after
+            link.resend_at = now + link.resend_after if link.unacked else NEVER
+        if seq == 0:
+            return [envelope.body]
+        if link.ack_at == NEVER:
+            link.ack_at = now + self.timings.ack_delay
+        if seq <= link.received:
+            link.ack_at = now  # the peer repeats itself: it has not heard us
+        self.due = min(self.due, link.ack_at, link.resend_at)
+        if seq != link.received + 1:
+            if seq > link.received and len(link.ahead) < AHEAD_MAX:
+                link.ahead[seq] = envelope.body  # type: ignore[assignment]  # numbered bodies are sequenced ones
+            return []
+        link.received = seq
+        bodies = [envelope.body]
+        while link.ahead:
+            body = link.ahead.pop(link.received + 1, None)
+            if body is None:
+                break
+            link.received += 1
+            bodies.append(body)
+        return bodies
+
+    def tick(self, out: list[Command], now: int) -> None:
+        """Repeat what is overdue and acknowledge what nothing else carried."""
+        due = NEVER
+        for link in self.links.values():
+            if link.resend_at <= now:
+                for number, body in list(link.unacked.items())[:RESEND_MAX]:
+                    out.append(
+                        Send(Envelope(self.name, link.peer, link.session, number, link.received, body))
+                    )
+                link.ack_at = NEVER
+                link.resend_after = min(2 * link.resend_after, self.timings.resend_max)
+                link.resend_at = now + link.resend_after
+            elif link.ack_at <= now:
+                link.ack_at = NEVER
+                out.append(Send(Envelope(self.name, link.peer, link.session, 0, link.received, Ack())))
+            due = min(due, link.resend_at, link.ack_at)
+        self.due = due
+
+    def boot(self, now: int) -> None:
+        """After a restart: repeat everything unacknowledged at the next tick."""
+        for link in self.links.values():
+            if link.unacked:
+                link.resend_after = self.timings.resend_after
+                link.resend_at = now
+        self.due = now
+
+    def reopen(self, peer: str, session: int) -> list[Sequenced]:
+        """Start a new session with a peer that forgot the old one; returns what it never acknowledged."""
+        old = self.link(peer)
+        self.links[peer] = Link(peer, session, unacked={}, ahead={})
+        return list(old.unacked.values())
+
+    def restore(self, links: dict[str, Link]) -> None:
+        """Take the links of a dumped state."""
+        self.links = links
+        self.due = min((min(link.resend_at, link.ack_at) for link in links.values()), default=NEVER)
+
+    def check(self) -> None:
+        """Bounds and bookkeeping."""
+        for link in self.links.values():
+            assert len(link.unacked) == link.sent - link.acked <= WINDOW_MAX, f"{self.name}->{link.peer}"
+            assert len(link.ahead) <= AHEAD_MAX

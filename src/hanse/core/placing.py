@@ -1,0 +1,444 @@
+"""How a broker finds room for what waits: claims on its view, demand at the wardens, and the use of their grants.
+
+The fast path claims nodes that the view shows free. What finds none is registered as demand with every warden; a
+grant that comes back is bound to the best task of its line *at that moment*. A newcomer never overtakes the line it
+belongs to.
+"""
+
+from typing import Final
+
+import msgspec
+
+from hanse.core.desk import Desk
+from hanse.core.jobs import CLAIMED, PLACED, WAITING, JobRecord, brief_of, shape_of
+from hanse.core.lines import Line
+from hanse.core.view import STANDING_FULL, ClusterView
+from hanse.core.wants import LINES_MAX
+from hanse.model.decision import Answered, Considered
+from hanse.model.ids import JobId
+from hanse.model.messages import Brief, Claim, Demand, DemandLine, Lot, Offer
+from hanse.model.resources import Resources
+from hanse.policy.interface import ClusterFacts
+from hanse.policy.mix import mix
+
+CLAIM_TASKS_MAX: Final = 100
+"""Placements in one claim."""
+LOT_TASKS_MAX: Final = 100
+"""Tasks in one lot."""
+STANDING_LEAST: Final = 200
+"""Clusters below this are tried last."""
+EXPECTED_MAX: Final = 1_000_000
+"""Lots whose start is awaited."""
+
+
+class Expected(msgspec.Struct):
+    """Tasks that a warden has taken and that ought to start soon."""
+
+    due: int
+    cluster: int
+    job: JobId
+    tasks: tuple[int, ...]
+    attempts: tuple[int, ...]
+
+
+class Registered(msgspec.Struct):
+    """What one warden was last told of the demand."""
+
+    lines: tuple[DemandLine, ...] = ()
+
+
+class Placing:
+    """The placing side of a broker."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.registered: list[Registered] = [Registered() for _ in desk.views]
+        self.best: dict[int, tuple[int, ...]] = {}
+        """Line -> the key last registered with everybody; a better one is worth a message, a worse one is not."""
+        self.offers: list[tuple[int, Offer, int]] = []
+        """Cluster, offer, and when it must be used: grants awaiting the end of the conflict window."""
+        self.expected: list[Expected] = []
+        self.hold_at: dict[int, tuple[int, int]] = {}
+        """Line -> cluster that is asked to keep room back for it, and until when."""
+        self._briefs: dict[tuple[JobId, int], Brief] = {}
+        self._lots: dict[int, list[Lot]] = {}
+        self._releases: dict[int, list[int]] = {}
+        self._touched: dict[int, None] = {}
+
+    # --- the queue -----------------------------------------------------------------------------------------
+
+    def enqueue(self, record: JobRecord, group: int, tasks: list[int]) -> None:
+        """Tasks of a group wait (again). The next one is the last of ``waiting``."""
+        desk = self.desk
+        for index in tasks:
+            record.state[index] = WAITING
+            record.place[index] = -1
+        waiting = record.waiting[group]
+        if record.spec.gang:
+            waiting += tasks
+            self._enqueue_gang(record, group)
+            return
+        if record.lines[group] < 0:
+            record.lines[group] = desk.lines.join(shape_of(record.spec, group, 0))
+        fresh = not waiting
+        waiting += tasks
+        line = desk.lines.lines[record.lines[group]]
+        line.count += len(tasks)
+        if fresh:
+            desk.lines.push(record, group, desk.order.key(record.facts()))
+        self._touched[line.number] = None
+
+    def _enqueue_gang(self, record: JobRecord, group: int) -> None:
+        """A gang joins its line only when all that is left of it waits."""
+        lines = self.desk.lines
+        waiting = record.waiting[group]
+        self.leave(record, group)
+        if len(waiting) == record.unfinished[group]:
+            record.lines[group] = number = lines.join(shape_of(record.spec, group, len(waiting)))
+            lines.lines[number].count += 1
+            lines.push(record, group, self.desk.order.key(record.facts()))
+            self._touched[number] = None
+
+    def leave(self, record: JobRecord, group: int) -> None:
+        """A group gives its line up: it is done, or its gang has broken. Its count must be settled before."""
+        self._briefs.pop((record.id, group), None)
+        if record.lines[group] >= 0:
+            number, record.lines[group] = record.lines[group], -1
+            self.desk.lines.leave(number)
+            if number not in self.desk.lines.lines:
+                self._touched[number] = None
+                self.hold_at.pop(number, None)
+
+    def dequeue(self, record: JobRecord, group: int) -> list[int]:
+        """Take all waiting tasks of a group out of the queue."""
+        waiting, record.waiting[group] = record.waiting[group], []
+        number = record.lines[group]
+        if number >= 0 and waiting:
+            line = self.desk.lines.lines[number]
+            line.count -= 1 if record.spec.gang else len(waiting)
+            self._touched[number] = None
+        return waiting
+
+    def rekey(self, record: JobRecord) -> None:
+        """A job's key may have changed with its progress."""
+        key = self.desk.order.key(record.facts())
+        for group, waiting in enumerate(record.waiting):
+            if waiting and record.lines[group] >= 0 and key != record.keys[group]:
+                self.desk.lines.push(record, group, key)
+                self._touched[record.lines[group]] = None
+
+    # --- the fast path -------------------------------------------------------------------------------------
+
+    def place_line(self, number: int) -> None:
+        """Claim room for a line's tasks, best key first, until none is left or no room is seen."""
+        desk = self.desk
+        while True:
+            head = desk.lines.head(number, desk.jobs)
+            if head is None:
+                return
+            _, record, group = head
+            if not self._place_group(desk.lines.lines[number], record, group):
+                return
+
+    def place_all(self) -> None:
+        """Good news has come: try every line again, best key first."""
+        desk = self.desk
+        heads = []
+        for number, line in desk.lines.lines.items():
+            head = desk.lines.head(number, desk.jobs) if line.count else None
+            if head is not None:
+                heads.append((head[0], number))
+        for _, number in sorted(heads):
+            self.place_line(number)
+
+    def _place_group(self, line: Line, record: JobRecord, group: int) -> bool:
+        """Claim for as many waiting tasks of a group as there is room; True if that was all of them."""
+        considered: list[Considered] = []
+        placed = 0
+        for view in self._ranked(line, record):
+            if not record.waiting[group]:
+                break
+            got = self._place_in(view, line, record, group)
+            placed += got
+            if not got:
+                view.exhausted[line.number] = True
+            considered.append(Considered(view.name, got, "room in view" if got else "no room in view"))
+        left = len(record.waiting[group])
+        if placed:
+            self._touched[line.number] = None
+            self.desk.decide(
+                record, group, Answered.PLACED, placed, "claimed room in view", tuple(considered)
+            )
+        if left:
+            self.desk.decide(
+                record, group, Answered.WAITING, left, "no room in any cluster's view", tuple(considered)
+            )
+        return not left
+
+    def _ranked(self, line: Line, record: JobRecord) -> list[ClusterView]:
+        """Clusters in which to look, in order: open to this job, in good standing first."""
+        desk = self.desk
+        views = [view for view in desk.views if self._usable(view, line, record)]
+        if len(views) < 2:
+            return views
+        data = record.spec.data
+        facts = [
+            ClusterFacts(v.name, v.sight.standing, data.index(v.name) if v.name in data else -1)
+            for v in views
+        ]
+        order = desk.rank.rank(facts, mix(desk.seed, desk.steps, record.id) % len(views))
+        order.sort(key=lambda i: views[i].sight.standing < STANDING_LEAST)
+        return [views[i] for i in order]
+
+    def _usable(self, view: ClusterView, line: Line, record: JobRecord) -> bool:
+        return (
+            line.number not in view.exhausted
+            and self.can_claim(view, record.estate)
+            and view.fit(line.shape)[0] is not None
+        )
+
+    def can_claim(self, view: ClusterView, estate: str) -> bool:
+        """Whether a claim for this estate would be taken there, as far as is known."""
+        sight = view.sight
+        known = sight.rounds.get(estate, 0)
+        return (
+            sight.snapshot is not None
+            and known >= max(1, sight.least_round.get(estate, 0))
+            and not sight.given_up
+            and self.desk.now >= sight.closed_until
+            and not self.desk.post.link(view.name).crowded
+        )
+
+    def _place_in(self, view: ClusterView, line: Line, record: JobRecord, group: int) -> int:
+        """Claim room in one cluster; how many tasks got some."""
+        ask, mask = view.fit(line.shape)
+        assert ask is not None
+        waiting = record.waiting[group]
+        count = len(waiting)
+        apart = line.shape.alone
+        start = mix(self.desk.seed, self.desk.steps, view.index) % max(1, view.usable.nodes)
+        sizes = (
+            self.desk.sizer.ladder(line.shape.ask, line.shape.ask_max)
+            if line.shape.ask_max
+            else (line.shape.ask,)
+        )
+        place, counts = self.desk.placer.place, view.table.count
+        for size in sizes:
+            vector = size.vector(view.dimensions)
+            if vector is None:
+                continue
+            nodes: list[int] = []
+            if not line.shape.gang:
+                nodes = place(view.usable, vector, mask & view.own, start, count, apart, counts)
+            if len(nodes) < count:
+                nodes += place(view.usable, vector, mask, start, count - len(nodes), apart, counts)
+            if len(nodes) == count or (size == line.shape.ask and nodes and not line.shape.gang):
+                self._claim(view, record, group, nodes, size)
+                return len(nodes)
+            for node in nodes:
+                view.usable.credit(node, vector)
+        return 0
+
+    def _claim(
+        self, view: ClusterView, record: JobRecord, group: int, nodes: list[int], size: Resources
+    ) -> None:
+        tasks = [record.waiting[group].pop() for _ in nodes]
+        line = self.desk.lines.lines[record.lines[group]]
+        line.count -= 1 if record.spec.gang else len(tasks)
+        for at in range(0, len(tasks), LOT_TASKS_MAX if not record.spec.gang else len(tasks)):
+            part = slice(at, at + (LOT_TASKS_MAX if not record.spec.gang else len(tasks)))
+            self._add_lot(view, record, group, tasks[part], tuple(nodes[part]), size, 0)
+
+    def _add_lot(
+        self, view: ClusterView, record: JobRecord, group: int, tasks: list[int], nodes: tuple[int, ...],
+        size: Resources, lease: int,
+    ) -> None:  # fmt: skip
+        state = PLACED if lease else CLAIMED
+        for index in tasks:
+            record.state[index] = state
+            record.attempt[index] += 1
+            record.place[index] = view.index
+        attempts = tuple([record.attempt[index] for index in tasks])
+        brief = self._brief(record, group)
+        lot = Lot(record.id, group, brief, tuple(tasks), attempts, nodes, size, lease)
+        self._lots.setdefault(view.index, []).append(lot)
+        if lease:
+            self.expect(view.index, lot)
+
+    def _brief(self, record: JobRecord, group: int) -> Brief:
+        key = (record.id, group)
+        brief = self._briefs.get(key)
+        if brief is None:
+            shape = self.desk.lines.lines[record.lines[group]].shape
+            brief = self._briefs[key] = brief_of(record.spec, group, shape, record.estate)
+        return brief
+
+    def expect(self, cluster: int, lot: Lot) -> None:
+        """A warden has taken these: they ought to start before the deadline."""
+        due = self.desk.now + self.desk.timings.start_deadline
+        self.expected.append(Expected(due, cluster, lot.job, lot.tasks, lot.attempts))
+        assert len(self.expected) <= EXPECTED_MAX
+
+    # --- grants --------------------------------------------------------------------------------------------
+
+    def offered(self, cluster: int, offers: tuple[Offer, ...]) -> None:
+        """Grants have come: bind them now, or when the conflict window closes."""
+        window = self.desk.timings.conflict_window
+        for offer in offers:
+            self.offers.append((cluster, offer, self.desk.now + window))
+        if not window:
+            self.bind_offers()
+
+    def bind_offers(self) -> None:
+        """Use the grants at hand: of several for one line, those with the largest score times prior first."""
+        offers, self.offers = self.offers, []
+        if len(offers) > 1:
+            offers.sort(key=lambda item: (-item[1].score * item[1].prior, item[0], item[1].lease))
+        for cluster, offer, _ in offers:
+            if not self._bind(self.desk.views[cluster], offer):
+                self.desk.mark("broker.released_grant")
+                self._releases.setdefault(cluster, []).append(offer.lease)
+            self._touched.setdefault(offer.line, None)
+
+    def _bind(self, view: ClusterView, offer: Offer) -> bool:
+        desk = self.desk
+        line = desk.lines.lines.get(offer.line)
+        if line is None or len(offer.nodes) != max(1, line.shape.gang):
+            return False
+        head = desk.lines.head(offer.line, desk.jobs)
+        if head is None:
+            return False
+        _, record, group = head
+        if not self.can_claim(view, record.estate) or not line.shape.may_use(view.name):
+            return False
+        tasks = [record.waiting[group].pop() for _ in offer.nodes]
+        line.count -= 1
+        size = line.shape.ask
+        if line.shape.ask_max is not None:
+            size = desk.sizer.ladder(line.shape.ask, line.shape.ask_max)[0]
+        self._add_lot(view, record, group, tasks, offer.nodes, size, offer.lease)
+        desk.decide(record, group, Answered.PLACED, len(tasks), f"bound room granted by {view.name}")
+        return True
+
+    # --- telling the wardens -------------------------------------------------------------------------------
+
+    def flush(self, force: bool = False) -> None:
+        """Send claims, releases, and demand where it is worth a message."""
+        changed = force or self._demand_improved()
+        self._touched.clear()
+        if not (changed or self._lots or self._releases):
+            return
+        for view in self.desk.views:
+            lots = self._lots.pop(view.index, [])
+            releases = self._releases.pop(view.index, [])
+            if lots or releases:
+                self._send_claims(view, lots, tuple(releases))
+            elif changed:
+                self._send_demand(view, force)
+
+    def _demand_improved(self) -> bool:
+        """Whether a line has appeared, emptied or got a better head since it was last registered."""
+        desk = self.desk
+        improved = False
+        for number in self._touched:
+            line = desk.lines.lines.get(number)
+            head = desk.lines.head(number, desk.jobs) if line is not None and line.count else None
+            told = self.best.get(number)
+            if head is None:
+                if told is not None:
+                    del self.best[number]
+                    improved = True
+            elif told is None or head[0] < told:
+                self.best[number] = head[0]
+                improved = True
+            elif head[0] != told:
+                self.best[number] = head[0]
+        return improved
+
+    def demand_for(self, view: ClusterView) -> tuple[DemandLine, ...]:
+        """The demand lines for one warden, best first."""
+        desk = self.desk
+        found = []
+        for number, line in desk.lines.lines.items():
+            if not line.count or not line.shape.may_use(view.name):
+                continue
+            head = desk.lines.head(number, desk.jobs)
+            if head is not None:
+                found.append(DemandLine(number, line.shape, head[0], line.count, self._may_hold(view, line)))
+        if len(found) > 1:
+            found.sort(key=lambda l: (l.key, l.line))
+        return tuple(found[:LINES_MAX])
+
+    def _may_hold(self, view: ClusterView, line: Line) -> bool:
+        """Ask one warden at a time to keep room back for a line that is hard to fit."""
+        if not line.shape.gang and not self._large(view, line):
+            return False
+        now = self.desk.now
+        chosen = self.hold_at.get(line.number)
+        if chosen is None or now >= chosen[1]:
+            candidates = [v for v in self.desk.views if v.sight.snapshot is not None and not v.sight.given_up]
+            needed = max(1, line.shape.gang)
+            able = [v.index for v in candidates if v.slots(line.shape) >= needed]
+            if not able:
+                return False
+            turn = 0 if chosen is None else able.index(chosen[0]) + 1 if chosen[0] in able else 0
+            chosen = (able[turn % len(able)], now + self.desk.timings.hold_patience)
+            self.hold_at[line.number] = chosen
+        return chosen[0] == view.index
+
+    def _large(self, view: ClusterView, line: Line) -> bool:
+        """Whether smaller tasks of this broker could keep one of this shape from ever fitting."""
+        ask = line.shape.ask.cpu
+        return 2 * ask > view.median_cpu and any(
+            other.shape.ask.cpu < ask for other in self.desk.lines.lines.values()
+        )
+
+    def _send_demand(self, view: ClusterView, force: bool) -> None:
+        lines = self.demand_for(view)
+        if force or lines != self.registered[view.index].lines:
+            self.registered[view.index].lines = lines
+            self.desk.post.send(self.desk.out, self.desk.now, view.name, Demand(lines))
+
+    def _send_claims(self, view: ClusterView, lots: list[Lot], releases: tuple[int, ...]) -> None:
+        demand: tuple[DemandLine, ...] | None = self.demand_for(view)
+        if demand == self.registered[view.index].lines:
+            demand = None
+        else:
+            self.registered[view.index].lines = demand or ()
+        batches: list[list[Lot]] = [[]]
+        size = 0
+        for lot in lots:
+            if size and size + len(lot.tasks) > CLAIM_TASKS_MAX:
+                batches.append([])
+                size = 0
+            batches[-1].append(lot)
+            size += len(lot.tasks)
+        for batch in batches:
+            last = batch is batches[-1]
+            number = view.propose(batch)
+            estates = dict.fromkeys(lot.brief.estate for lot in batch)
+            rounds = tuple((estate, view.sight.rounds.get(estate, 0)) for estate in estates)
+            claim = Claim(
+                number,
+                rounds,
+                view.sight.echo,
+                tuple(batch),
+                releases if last else (),
+                demand if last else None,
+            )
+            self.desk.post.send(self.desk.out, self.desk.now, view.name, claim)
+
+    def restore(
+        self, registered: list[Registered], best: dict[int, tuple[int, ...]], offers: list[tuple[int, Offer, int]],
+        expected: list[Expected], hold_at: dict[int, tuple[int, int]],
+    ) -> None:  # fmt: skip
+        """Take a dumped state."""
+        self.registered, self.best, self.offers = registered, best, offers
+        self.expected, self.hold_at = expected, hold_at
+        self._briefs.clear()
+
+    def judge(self, view: ClusterView, good: bool) -> None:
+        """A cluster kept or broke its word: its standing follows the outcome."""
+        sight = view.sight
+        sight.standing += (STANDING_FULL - sight.standing) // 8 + 1 if good else -sight.standing // 4
+        sight.standing = max(0, min(STANDING_FULL, sight.standing))

@@ -1,0 +1,102 @@
+"""A warden's runners: their sessions and the leases under which their nodes may run anything.
+
+The warden is the grantor here. It renews a lease when asked, remembers when it last did, and counts a runner as
+lost only when that lease is over on the slowest possible clock, plus a grace: by then the runner's watchdog has
+ended every attempt. After a restart it assumes that it renewed just before, so it waits a whole lease.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from hanse.core.config import DRIFT_PERCENT, WardenConfig
+from hanse.core.link import NEVER, Post
+from hanse.model.commands import Command
+from hanse.model.ids import TaskId
+from hanse.model.messages import Hello, Rejoin, RunnerBeat, RunnerLease
+
+
+class RunnerRecord(msgspec.Struct):
+    """What the warden knows of one runner."""
+
+    nodes: list[int]
+    session: int = 0
+    leased_at: int = 0
+    echo: int = 0
+    """When its latest beat was sent, on its own clock."""
+    lost: bool = True
+    strays: dict[int, int] = {}
+    """Attempts that it runs and that the warden does not know: its nodes stay closed until they are gone."""
+
+
+class Roster:
+    """All runners of one cluster."""
+
+    def __init__(self, config: WardenConfig, mark: Callable[[str], None]) -> None:
+        timings = config.timings
+        self.span = lease_span(timings.runner_lease, timings.lease_grace)
+        self.runners: dict[str, RunnerRecord] = {}
+        self.of_node = [node.runner for node in config.nodes]
+        for index, node in enumerate(config.nodes):
+            self.runners.setdefault(node.runner, RunnerRecord([], strays={})).nodes.append(index)
+        self.due = NEVER
+        self._mark = mark
+
+    def boot(self, now: int) -> None:
+        """A whole lease before anybody counts as lost."""
+        for record in self.runners.values():
+            record.leased_at = now
+        self._schedule()
+
+    def open(self, post: Post, now: int, runner: str, hello: Hello) -> None:
+        """Begin a session."""
+        record = self.runners[runner]
+        record.session, record.lost, record.leased_at, record.echo = hello.session, False, now, hello.sent_at
+        record.strays.clear()
+        post.reopen(runner, hello.session)
+        self._schedule()
+
+    def beat(
+        self, post: Post, out: list[Command], now: int, runner: str, beat: RunnerBeat, lapsed: tuple[str, ...]
+    ) -> None:
+        """Renew a runner's lease, or have it introduce itself again."""
+        record = self.runners.get(runner)
+        if record is None or beat.session != record.session:
+            return
+        if record.lost:
+            self._mark("warden.asked_runner_to_rejoin")
+            post.soft(out, runner, Rejoin(beat.session))
+            return
+        record.leased_at = now
+        record.echo = max(record.echo, beat.sent_at)
+        self._schedule()
+        post.soft(out, runner, RunnerLease(beat.session, beat.sent_at, lapsed))
+
+    def gone(self, runner: str, task: TaskId, attempt: int) -> bool:
+        """An attempt has ended: whether it was a stray."""
+        record = self.runners.get(runner)
+        if record is None or record.strays.get(task) != attempt:
+            return False
+        del record.strays[task]
+        return True
+
+    def overdue(self, now: int) -> list[RunnerRecord]:
+        """Runners whose lease is surely over."""
+        late = [r for r in self.runners.values() if not r.lost and now >= r.leased_at + self.span]
+        for record in late:
+            record.lost = True
+        self._schedule()
+        return late
+
+    def _schedule(self) -> None:
+        self.due = min((r.leased_at + self.span for r in self.runners.values() if not r.lost), default=NEVER)
+
+    def restore(self, runners: dict[str, RunnerRecord]) -> None:
+        """Take dumped records."""
+        self.runners = runners
+        self._schedule()
+
+
+def lease_span(lease: int, grace: int) -> int:
+    """How long a grantor waits on its own clock until a lease is surely over on the holder's."""
+    return lease + lease * 2 * DRIFT_PERCENT // 100 + grace

@@ -1,0 +1,226 @@
+"""The runner: starts and stops attempts on its nodes, reports what happened, and holds the lease they run under.
+
+It has no journal. Attempts outlive it on the backend, so after a restart it asks the backend what is there and opens
+a new *session* with its warden, which compares notes. The lease counts from when the renewal was asked for; an
+independent watchdog in the shell ends every attempt when it runs out, even if this machine hangs.
+"""
+
+import msgspec
+
+from hanse.core.config import RunnerConfig
+from hanse.core.link import NEVER, Link, Post
+from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, WakeAt
+from hanse.model.events import BackendReported, Booted, Event, Received, TaskExited, TaskStarted
+from hanse.model.ids import TaskId
+from hanse.model.job import Unreachable
+from hanse.model.messages import (
+    Body,
+    End,
+    Hello,
+    Orders,
+    Outcome,
+    Rejoin,
+    Report,
+    RunnerBeat,
+    RunnerLease,
+    StartTask,
+)
+
+SESSIONS_PER_EPOCH_BITS = 20
+"""A runner may open this many sessions (as a power of two) before it must restart; it opens one per lost lease."""
+
+
+class Attempt(msgspec.Struct):
+    """An attempt that lives on the backend."""
+
+    estate: str
+    moves: bool
+    started: bool = False
+
+
+class RunnerState(msgspec.Struct):
+    """All of a runner's state."""
+
+    session: int
+    confirmed: bool
+    known: bool
+    lease_until: int
+    beat_at: int
+    running: list[tuple[tuple[TaskId, int], Attempt]]
+    ended: list[End]
+    links: dict[str, Link]
+
+
+class Runner:
+    """One runner. ``handle`` takes events in order; see ``core.machine``."""
+
+    def __init__(self, config: RunnerConfig) -> None:
+        self.config = config
+        self.name = config.name
+        self.marks: dict[str, int] = {}
+        self._post = Post(config.name, config.timings)
+        self._session = 0
+        self._confirmed = False
+        self._known = False
+        self._lease_until = 0
+        self._beat_at = NEVER
+        self._running: dict[tuple[TaskId, int], Attempt] = {}
+        self._ended: dict[tuple[TaskId, int], End] = {}
+        self._armed = NEVER
+        self._out: list[Command] = []
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take one event; return what the shell must do, in order."""
+        self._out = []
+        now = event.at
+        if isinstance(event, Received):
+            for body in self._post.receive(now, event.envelope):
+                self._take(now, body)
+        elif isinstance(event, TaskExited):
+            self._over(now, event.end)
+        elif isinstance(event, TaskStarted):
+            self._began(now, event.task, event.attempt)
+        elif isinstance(event, BackendReported):
+            self._learn(now, event)
+        elif isinstance(event, Booted):
+            self._boot(event)
+        self._tick(now)
+        return self._out
+
+    def _boot(self, event: Booted) -> None:
+        self._session = event.epoch << SESSIONS_PER_EPOCH_BITS
+        self._post.reopen(self.config.warden, self._session)
+        self._confirmed = self._known = False
+        self._running.clear()
+        self._ended.clear()
+        self._lease_until = 0
+        self._beat_at = NEVER
+
+    def _learn(self, now: int, event: BackendReported) -> None:
+        for task, attempt, estate, moves in event.running:
+            self._running[(task, attempt)] = Attempt(estate, moves, started=True)
+        for end in event.ended:
+            self._ended[(end.task, end.attempt)] = end
+        if event.running:
+            self._mark("runner.tasks_outlived_it")
+        self._known = True
+        self._beat(now)
+
+    def _take(self, now: int, body: Body) -> None:
+        if isinstance(body, Orders):
+            self._renewed(body.echo, ())
+            self._obey(now, body)
+        elif isinstance(body, RunnerLease):
+            if body.session == self._session and self._known:
+                self._renewed(body.echo, body.lapsed)
+        elif isinstance(body, Rejoin) and body.session == self._session and self._known:
+            self._mark("runner.rejoined")
+            self._session += 1
+            self._post.reopen(self.config.warden, self._session)
+            self._confirmed = False
+            self._beat(now)
+
+    def _obey(self, now: int, orders: Orders) -> None:
+        for start in orders.starts:
+            self._start(now, start)
+        for stop in orders.stops:
+            if (stop.task, stop.attempt) in self._running:
+                self._out.append(Kill(stop.task, stop.attempt, stop.grace))
+        for task, attempt in orders.forget:
+            if self._ended.pop((task, attempt), None) is not None:
+                self._out.append(Forgotten(task, attempt))
+
+    def _start(self, now: int, start: StartTask) -> None:
+        key = (start.task, start.attempt)
+        assert key not in self._running, f"{self.name} was told twice to start {key}"
+        assert key not in self._ended, f"{self.name} was told to start {key} again"
+        if now >= self._lease_until:
+            # The watchdog would end it at once; say so instead of starting it.
+            self._mark("runner.refused_without_lease")
+            self._over(now, End(start.task, start.attempt, Outcome.LOST))
+            return
+        moves = start.unreachable is Unreachable.MOVE
+        self._running[key] = Attempt(start.estate, moves)
+        self._out.append(
+            Launch(start.task, start.attempt, start.node, start.size, start.estate, moves, start.payload)
+        )
+
+    def _renewed(self, echo: int, lapsed: tuple[str, ...]) -> None:
+        self._confirmed = True
+        until = echo + self.config.timings.runner_lease
+        if until > self._lease_until:
+            self._lease_until = until
+            self._out.append(Guard(until))
+        if lapsed:
+            for (task, attempt), live in self._running.items():
+                if live.moves and live.estate in lapsed:
+                    self._mark("runner.ended_lapsed_estate")
+                    self._out.append(Kill(task, attempt, 0))
+
+    def _began(self, now: int, task: TaskId, attempt: int) -> None:
+        live = self._running.get((task, attempt))
+        if live is not None and not live.started:
+            live.started = True
+            self._post.send(self._out, now, self.config.warden, Report(((task, attempt),), ()))
+
+    def _over(self, now: int, end: End) -> None:
+        key = (end.task, end.attempt)
+        self._running.pop(key, None)
+        if key not in self._ended:
+            self._ended[key] = end
+            self._post.send(self._out, now, self.config.warden, Report((), (end,)))
+
+    def _beat(self, now: int) -> None:
+        self._beat_at = now + self.config.timings.runner_beat
+        warden = self.config.warden
+        if not self._confirmed:
+            running = tuple(self._running)
+            self._post.soft(
+                self._out,
+                warden,
+                Hello(self._session, now, self.config.nodes, running, tuple(self._ended.values())),
+            )
+        self._post.soft(self._out, warden, RunnerBeat(self._session, now))
+
+    def _tick(self, now: int) -> None:
+        if now >= self._beat_at:
+            self._beat(now)
+        if now >= self._post.due:
+            self._post.tick(self._out, now)
+        due = min(self._beat_at, self._post.due)
+        if now >= self._armed or due < self._armed:
+            self._armed = due
+            if due < NEVER:
+                self._out.append(WakeAt(due))
+
+    def _mark(self, name: str) -> None:
+        self.marks[name] = self.marks.get(name, 0) + 1
+
+    def check(self) -> None:
+        """Invariants."""
+        self._post.check()
+        assert not any(key in self._ended for key in self._running)
+
+    def dump(self) -> bytes:
+        """The whole state."""
+        state = RunnerState(
+            self._session,
+            self._confirmed,
+            self._known,
+            self._lease_until,
+            self._beat_at,
+            list(self._running.items()),
+            list(self._ended.values()),
+            self._post.links,
+        )
+        return msgspec.msgpack.encode(state)
+
+    def restore(self, state: bytes) -> None:
+        """Replace the state by a dumped one."""
+        saved = msgspec.msgpack.decode(state, type=RunnerState)
+        self._session, self._confirmed, self._known = saved.session, saved.confirmed, saved.known
+        self._lease_until, self._beat_at = saved.lease_until, saved.beat_at
+        self._running = dict(saved.running)
+        self._ended = {(end.task, end.attempt): end for end in saved.ended}
+        self._post.restore(saved.links)
+        self._armed = NEVER

@@ -1,0 +1,125 @@
+"""Whose jobs run here: estates, their owners and heirs, and the lease under which their attempts may run.
+
+An *estate* is the set of jobs a broker has accepted. Exactly one broker owns it at a time, as far as any one warden
+is concerned; its heir may take it over only if *every* warden agrees, so two brokers never act for one estate.
+A warden holds one lease per estate, renewed by its owner's replies to beats and counted from when the beat was sent.
+When it lapses a new *round* begins, and claims of the old round are refused for ever.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from hanse.core.config import WardenConfig
+from hanse.core.link import NEVER
+from hanse.model.messages import Adopt, Estate, EstateId, Refusal, Register, Return
+
+
+class TenureRecord(msgspec.Struct):
+    """One estate at one warden."""
+
+    owner: str
+    former: str
+    """Who owned it before an adoption (empty: nobody had said so yet); the owner itself otherwise."""
+    heir: str
+    term: int
+    round: int = 1
+    until: int = 0
+    lapsed: bool = True
+
+
+class Tenure:
+    """All estates at one warden."""
+
+    def __init__(self, config: WardenConfig, mark: Callable[[str], None]) -> None:
+        self.lease = config.timings.cluster_lease
+        self.estates: dict[EstateId, TenureRecord] = {}
+        self.due = NEVER
+        self._mark = mark
+
+    def owner(self, estate: EstateId) -> str:
+        """Whom to tell about an estate's attempts; empty if nobody has claimed it."""
+        record = self.estates.get(estate)
+        return record.owner if record else ""
+
+    def rounds(self, broker: str) -> tuple[tuple[EstateId, int], ...]:
+        """The estates of a broker with their lease rounds."""
+        return tuple((name, record.round) for name, record in self.estates.items() if record.owner == broker)
+
+    def lapsed(self) -> tuple[EstateId, ...]:
+        """Estates without a valid lease."""
+        return tuple(name for name, record in self.estates.items() if record.lapsed)
+
+    def barrier(self, now: int, broker: str, estate: EstateId, rounds: dict[EstateId, int]) -> Refusal | None:
+        """Why a claim for this estate may not be taken, if so."""
+        record = self.estates.get(estate)
+        if record is None or record.owner != broker:
+            return Refusal.FENCED
+        if record.lapsed or rounds.get(estate) != record.round or now >= record.until:
+            return Refusal.STALE_ROUND
+        return None
+
+    def renew(self, broker: str, echo: int, estates: tuple[EstateId, ...]) -> None:
+        """The owner has answered the beat sent at ``echo``."""
+        for name in estates:
+            record = self.estates.get(name)
+            if record is not None and record.owner == broker and echo + self.lease > record.until:
+                record.until = echo + self.lease
+                record.lapsed = False
+        self._schedule()
+
+    def lapse(self, now: int) -> list[EstateId]:
+        """Estates whose lease has just run out; each begins a new round."""
+        late = []
+        for name, record in self.estates.items():
+            if not record.lapsed and now >= record.until:
+                record.lapsed = True
+                record.round += 1
+                late.append(name)
+                self._mark("warden.estate_lapsed")
+        self._schedule()
+        return late
+
+    def register(self, broker: str, message: Register) -> Estate:
+        """The owner names its heir."""
+        record = self.estates.get(message.estate)
+        if record is None:
+            record = self.estates[message.estate] = TenureRecord(broker, broker, message.heir, message.term)
+        mine = record.owner == broker or (
+            record.former == broker and message.sure and message.term > record.term
+        )
+        if mine and message.term >= record.term:
+            record.owner = record.former = broker
+            record.term, record.heir = message.term, message.heir
+        return Estate(message.estate, record.term, record.owner, mine)
+
+    def adopt(self, broker: str, message: Adopt) -> Estate:
+        """An heir takes over, unless the owner has named another one since."""
+        record = self.estates.get(message.estate)
+        if record is None:
+            record = self.estates[message.estate] = TenureRecord("", "", broker, message.term)
+        newer = record.term > message.term
+        named = record.term < message.term or record.heir == broker or record.owner == broker
+        if newer or not named:
+            self._mark("warden.adoption_refused")
+            return Estate(message.estate, record.term, record.owner, False, message.bid)
+        if record.owner != broker:
+            record.former, record.owner = record.owner, broker
+        record.term = message.term
+        return Estate(message.estate, record.term, broker, True, message.bid)
+
+    def give_back(self, broker: str, message: Return) -> Estate:
+        """An heir gives an adoption up."""
+        record = self.estates.get(message.estate)
+        if record is not None and record.owner == broker and record.term == message.term:
+            record.owner = record.former
+        owner = record.owner if record else ""
+        return Estate(message.estate, message.term, owner, False)
+
+    def _schedule(self) -> None:
+        self.due = min((r.until for r in self.estates.values() if not r.lapsed), default=NEVER)
+
+    def restore(self, estates: dict[EstateId, TenureRecord]) -> None:
+        """Take dumped records."""
+        self.estates = estates
+        self._schedule()

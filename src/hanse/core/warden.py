@@ -1,0 +1,685 @@
+"""The warden: owns the truth of one cluster. It accepts, substitutes or refuses claims, grants freed room, runs what
+it accepted through its runners, and tells every broker what became of its tasks.
+
+One class takes the events; the ledger (``core.ledger``), the grants (``core.grants``), the runners
+(``core.roster``) and the estates (``core.tenure``) are its parts.
+"""
+
+import msgspec
+
+from hanse.core.config import WardenConfig
+from hanse.core.grants import Grants, Hold
+from hanse.core.ledger import ORDERED, RUNNING, STOPPING, Lease, Ledger, Run
+from hanse.core.link import NEVER, Link, Post
+from hanse.core.roster import Roster, RunnerRecord
+from hanse.core.tenure import Tenure, TenureRecord
+from hanse.core.wants import Want
+from hanse.model.commands import Command, WakeAt
+from hanse.model.events import Booted, DrainRequested, Event, Received
+from hanse.model.ids import TaskId, task_id
+from hanse.model.job import Unreachable
+from hanse.model.messages import (
+    Adopt,
+    Answer,
+    Beat,
+    BeatReply,
+    Body,
+    Cancel,
+    Change,
+    Claim,
+    Delta,
+    Demand,
+    DemandLine,
+    End,
+    Estate,
+    Hello,
+    Lot,
+    News,
+    Offers,
+    Orders,
+    Outcome,
+    Refusal,
+    Refused,
+    Register,
+    Report,
+    Return,
+    RunnerBeat,
+    Settle,
+    Snapshot,
+    StartTask,
+    StopTask,
+    Sync,
+)
+from hanse.model.resources import Resources, Vector
+from hanse.policy.columns import has_bit, mask_indices
+from hanse.policy.kernel import FIRST, pick, settle
+from hanse.policy.mix import mix
+
+STOPPED = {"cancel": Outcome.CANCELLED, "preempt": Outcome.PREEMPTED, "lapse": Outcome.LOST}
+"""How an attempt ended that was killed for this reason."""
+
+
+class WardenState(msgspec.Struct):
+    """All of a warden's state, as it is dumped."""
+
+    epoch: int
+    seed: int
+    steps: int
+    beat_at: int
+    delta_at: int
+    news_at: int
+    version: int
+    next_lease: int
+    runs: dict[int, Run]
+    leases: dict[int, Lease]
+    changed: dict[int, int]
+    up: list[int]
+    draining: list[int]
+    hold: Hold | None
+    wants: list[Want]
+    silent: dict[str, bool]
+    told: dict[str, int]
+    heard: dict[str, int]
+    started: dict[str, list[tuple[TaskId, int, int]]]
+    unsettled: dict[int, dict[int, tuple[str, End]]]
+    runners: dict[str, RunnerRecord]
+    estates: dict[str, TenureRecord]
+    links: dict[str, Link]
+
+
+class Warden:
+    """One cluster's authority. ``handle`` takes events in order; see ``core.machine``."""
+
+    def __init__(self, config: WardenConfig) -> None:
+        self.config = config
+        self.name = config.name
+        self.marks: dict[str, int] = {}
+        self._timings = config.timings
+        self._post = Post(config.name, config.timings)
+        self._ledger = Ledger(config.name, config.nodes, config.reserve)
+        self._grants = Grants(config, self._ledger, self._mark)
+        self._roster = Roster(config, self._mark)
+        self._tenure = Tenure(config, self._mark)
+        self._epoch = self._seed = self._steps = 0
+        self._beat_at = self._delta_at = self._news_at = NEVER
+        self._told: dict[str, int] = {}
+        self._heard: dict[str, int] = {}
+        self._started: dict[str, list[tuple[TaskId, int, int]]] = {}
+        self._unsettled: dict[int, dict[int, tuple[str, End]]] = {}
+        """Task -> attempt -> (estate, end), until the broker has it safe."""
+        self._ended: dict[str, list[End]] = {}
+        self._orders: dict[str, tuple[list[StartTask], list[StopTask], list[tuple[TaskId, int]]]] = {}
+        self._armed = NEVER
+        self._out: list[Command] = []
+
+    # --- events --------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take one event; return what the shell must do, in order."""
+        self._out = []
+        self._steps += 1
+        now = event.at
+        if isinstance(event, Booted):
+            self._boot(event)
+        self._lapse(now)
+        if isinstance(event, Received):
+            source = event.envelope.source
+            for body in self._post.receive(now, event.envelope):
+                self._take(now, source, body)
+        elif isinstance(event, DrainRequested):
+            for node in event.nodes or range(self._ledger.nodes):
+                self._ledger.set_draining(node, event.drain)
+                self._grants.freed.append(node)
+        self._tick(now)
+        self._flush(now)
+        self._arm(now)
+        return self._out
+
+    def _boot(self, event: Booted) -> None:
+        self._epoch, self._seed = event.epoch, event.seed
+        if event.epoch > 1:
+            self._mark("warden.restarted")
+        self._post.boot(event.at)
+        self._roster.boot(event.at)
+        self._beat_at = event.at
+        for broker in self.config.brokers:
+            self._heard[broker] = event.at
+            self._told.setdefault(broker, 0)
+
+    def _take(self, now: int, source: str, body: Body) -> None:  # noqa: C901  one line a message
+        match body:
+            case Report():
+                self._reported(now, source, body)
+            case Claim():
+                self._claimed(now, source, body)
+            case Demand():
+                self._demanded(now, source, body.lines)
+            case RunnerBeat():
+                self._roster.beat(self._post, self._out, now, source, body, self._tenure.lapsed())
+            case BeatReply():
+                self._listen(now, source)
+                self._tenure.renew(source, body.echo, body.estates)
+            case Settle():
+                self._settled(body)
+            case Cancel():
+                self._cancel(body)
+            case Sync():
+                self._snapshot(source)
+            case Hello():
+                self._greeted(now, source, body)
+            case Register():
+                self._listen(now, source)
+                former = self._tenure.owner(body.estate)
+                answer = self._tenure.register(source, body)
+                self._post.send(self._out, now, source, answer)
+                if former and self._tenure.owner(body.estate) != former:
+                    self._tell_again(body.estate)
+                self._snapshot(source)
+            case Adopt():
+                self._adopted(now, source, body)
+            case Return():
+                self._post.send(self._out, now, source, self._tenure.give_back(source, body))
+                self._tell_again(body.estate)
+            case _:
+                pass  # a bare acknowledgement
+
+    def _listen(self, now: int, broker: str) -> None:
+        self._heard[broker] = now
+        if self._grants.silent.pop(broker, None):
+            mine = [want for want in self._grants.wants.order if want.broker == broker]
+            self._grants.serve_wants(now, mine, mix(self._seed, self._steps))
+
+    # --- claims --------------------------------------------------------------------------------------------
+
+    def _claimed(self, now: int, broker: str, claim: Claim) -> None:
+        self._listen(now, broker)
+        rounds = dict(claim.rounds)
+        self._tenure.renew(broker, claim.echo, tuple(rounds))
+        substituted: list[tuple[TaskId, int]] = []
+        refused: list[Refused] = []
+        fast = False
+        for number in claim.releases:
+            self._release(broker, number)
+        for lot in claim.lots:
+            reason = self._tenure.barrier(now, broker, lot.brief.estate, rounds)
+            if reason is None and len(self._ledger.runs) + len(lot.tasks) > self.config.runs_max:
+                reason = Refusal.BUSY
+            if reason is not None:
+                self._mark(f"warden.refused_{reason}")
+                refused += self._refuse(lot, reason)
+                self._release(broker, lot.lease)
+                continue
+            fast = self._place(now, broker, lot, substituted, refused) or fast
+        if claim.demand is not None:
+            self._demanded(now, broker, claim.demand)
+        if fast or refused or substituted:
+            delta = self._delta(broker)
+            self._post.send(
+                self._out, now, broker, Answer(claim.number, tuple(substituted), tuple(refused), delta)
+            )
+
+    def _place(
+        self, now: int, broker: str, lot: Lot, substituted: list[tuple[TaskId, int]], refused: list[Refused]
+    ) -> bool:
+        """Find room for a lot; whether it was a claim on the fast path, which is always answered."""
+        lease = self._ledger.leases.pop(lot.lease, None) if lot.lease else None
+        if lease is not None and lease.broker != broker:
+            self._ledger.leases[lot.lease] = lease
+            lease = None
+        if lease is not None:
+            self._bind(now, lot, lease, refused)
+            return False
+        if lot.lease:
+            self._mark("warden.bound_expired_lease")
+        places = self._find(lot)
+        for index, attempt, proposed, node in zip(lot.tasks, lot.attempts, lot.nodes, places, strict=True):
+            task = task_id(lot.job, index)
+            if node < 0:
+                self._mark("warden.refused_no_room")
+                reason = Refusal.NO_ROOM if self._ledger.fit(lot.brief.shape).ever else Refusal.NEVER_FITS
+                refused.append(Refused(task, attempt, Refusal.BUSY if task in self._ledger.runs else reason))
+                continue
+            if node != proposed:
+                substituted.append((task, node))
+                self._mark("warden.substituted")
+            self._ledger.note(node)
+            self._run(now, lot, task, attempt, node)
+        return True
+
+    def _find(self, lot: Lot) -> list[int]:
+        """A node for each task of a lot, debited, or -1. A gang gets all or nothing."""
+        ledger = self._ledger
+        fit = ledger.fit(lot.brief.shape)
+        size = lot.size.vector(ledger.dimensions)
+        none = [-1] * len(lot.tasks)
+        if fit.ask is None or size is None:
+            return none
+        mask = ledger.near(lot.brief.shape, fit.mask) if fit.dynamic else fit.mask
+        start = mix(self._seed, self._steps) % max(1, ledger.nodes)
+        alone = lot.brief.shape.alone
+        here = [index for index in lot.tasks if task_id(lot.job, index) in ledger.runs]
+        if lot.brief.shape.gang:
+            if here:
+                return none
+            nodes = pick(ledger.room, size, mask, start, len(lot.tasks), FIRST, alone, None)
+            if len(nodes) == len(lot.tasks):
+                return nodes
+            for node in nodes:
+                ledger.room.credit(node, size)
+            return none
+        if here or lot.brief.shape.alone_in_cluster:
+            return self._find_each(lot, size, here)
+        return settle(ledger.room, size, mask, list(lot.nodes), start, alone)
+
+    def _find_each(self, lot: Lot, size: Vector, here: list[int]) -> list[int]:
+        """The rare case: some tasks still hold room here, or only one may be here at all."""
+        ledger = self._ledger
+        fit = ledger.fit(lot.brief.shape)
+        places = []
+        full = False
+        for index, proposed in zip(lot.tasks, lot.nodes, strict=True):
+            node = -1
+            if index not in here and not full:
+                mask = ledger.near(lot.brief.shape, fit.mask) if fit.dynamic else fit.mask
+                node = settle(ledger.room, size, mask, [proposed], 0, 0)[0]
+                full = node >= 0 and lot.brief.shape.alone_in_cluster
+            places.append(node)
+        return places
+
+    def _bind(self, now: int, lot: Lot, lease: Lease, refused: list[Refused]) -> None:
+        fit = self._ledger.fit(lease.shape)
+        assert fit.ask is not None
+        nodes = list(lease.nodes)
+        mask = self._ledger.near(lot.brief.shape, fit.static) if fit.dynamic else None
+        busy = any(task_id(lot.job, index) in self._ledger.runs for index in lot.tasks)
+        apart = mask is not None and (
+            not all(has_bit(mask, node) for node in nodes)
+            or (lot.brief.shape.alone_in_cluster and len(lot.tasks) > 1)
+        )
+        if busy or apart or len(lot.tasks) > len(nodes) or lot.brief.shape != lease.shape:
+            self._mark("warden.refused_bind")
+            refused += self._refuse(lot, Refusal.BUSY if busy else Refusal.NO_ROOM)
+            self._return_room(nodes, fit.ask)
+            return
+        for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
+            self._run(now, lot, task_id(lot.job, index), attempt, nodes.pop(0), bound=True)
+        self._return_room(nodes, fit.ask)
+
+    def _run(self, now: int, lot: Lot, task: TaskId, attempt: int, node: int, bound: bool = False) -> None:
+        size = lot.size
+        if bound and size != lot.brief.shape.ask:
+            size = self._enlarge(lot, node)
+        run = Run(task, attempt, node, size, lot.brief, ORDERED, now)
+        self._ledger.begin(run)
+        brief = lot.brief
+        start = StartTask(task, attempt, node, size, brief.estate, brief.unreachable, brief.payload)
+        self._order(self._roster.of_node[node])[0].append(start)
+
+    def _enlarge(self, lot: Lot, node: int) -> Resources:
+        """A bound elastic task gets its larger size if the node has it."""
+        extra = lot.size.minus(lot.brief.shape.ask).vector(self._ledger.dimensions)
+        if extra is not None and self._ledger.room.fits(node, extra):
+            self._ledger.take(node, extra)
+            return lot.size
+        return lot.brief.shape.ask
+
+    @staticmethod
+    def _refuse(lot: Lot, reason: Refusal) -> list[Refused]:
+        pairs = zip(lot.tasks, lot.attempts, strict=True)
+        return [Refused(task_id(lot.job, index), attempt, reason) for index, attempt in pairs]
+
+    def _release(self, broker: str, number: int) -> None:
+        lease = self._ledger.leases.get(number)
+        if lease is not None and lease.broker == broker:
+            del self._ledger.leases[number]
+            ask = self._ledger.fit(lease.shape).ask
+            assert ask is not None
+            self._return_room(lease.nodes, ask)
+
+    def _return_room(self, nodes: list[int], ask: Vector) -> None:
+        for node in nodes:
+            self._ledger.give(node, ask)
+            self._grants.freed.append(node)
+
+    def _demanded(self, now: int, broker: str, lines: tuple[DemandLine, ...]) -> None:
+        self._listen(now, broker)
+        fresh = self._grants.wants.replace(broker, lines)
+        self._grants.serve_wants(now, fresh, mix(self._seed, self._steps))
+
+    # --- runs ----------------------------------------------------------------------------------------------
+
+    def _order(self, runner: str) -> tuple[list[StartTask], list[StopTask], list[tuple[TaskId, int]]]:
+        found = self._orders.get(runner)
+        if found is None:
+            found = self._orders[runner] = ([], [], [])
+        return found
+
+    def _stop(self, run: Run, reason: str, grace: int) -> None:
+        if run.state != STOPPING:
+            run.state, run.stop = STOPPING, reason
+            self._order(self._roster.of_node[run.node])[1].append(StopTask(run.task, run.attempt, grace))
+
+    def _cancel(self, cancel: Cancel) -> None:
+        for task, attempt in zip(cancel.tasks, cancel.attempts, strict=True):
+            run = self._ledger.runs.get(task)
+            if run is not None and run.attempt == attempt:
+                self._stop(run, "cancel", run.brief.grace)
+
+    def _reported(self, now: int, runner: str, report: Report) -> None:
+        for task, attempt in report.started:
+            run = self._ledger.runs.get(task)
+            if run is not None and run.attempt == attempt:
+                self._began(now, run)
+        for end in report.ended:
+            self._over(now, runner, end)
+
+    def _began(self, now: int, run: Run) -> None:
+        if run.state != ORDERED:
+            return
+        run.state, run.since = RUNNING, now
+        self._started.setdefault(self._tenure.owner(run.brief.estate), []).append(
+            (run.task, run.attempt, run.node)
+        )
+        self._news_at = min(self._news_at, now + self._timings.started_linger)
+
+    def _over(self, now: int, runner: str, end: End) -> None:
+        """A runner says that an attempt has ended."""
+        self._order(runner)[2].append((end.task, end.attempt))
+        if self._roster.gone(runner, end.task, end.attempt):
+            self._open_nodes(self._roster.runners[runner])
+        run = self._ledger.runs.get(end.task)
+        if run is None or run.attempt != end.attempt:
+            self._mark("warden.end_of_unknown_attempt")
+            return
+        outcome = end.outcome
+        if outcome is Outcome.CANCELLED:
+            outcome = STOPPED.get(run.stop, Outcome.LOST)
+        self._end(run, outcome, end.code)
+
+    def _end(self, run: Run, outcome: Outcome, code: int) -> None:
+        self._ledger.finish(run)
+        end = End(run.task, run.attempt, outcome, code)
+        estate = run.brief.estate
+        self._unsettled.setdefault(run.task, {})[run.attempt] = (estate, end)
+        self._ended.setdefault(self._tenure.owner(estate), []).append(end)
+        self._grants.freed.append(run.node)
+
+    def _settled(self, settle: Settle) -> None:
+        for task, attempt in zip(settle.tasks, settle.attempts, strict=True):
+            ends = self._unsettled.get(task)
+            if ends is not None:
+                ends.pop(attempt, None)
+                if not ends:
+                    del self._unsettled[task]
+
+    # --- runners -------------------------------------------------------------------------------------------
+
+    def _greeted(self, now: int, runner: str, hello: Hello) -> None:
+        """A runner opens a session: compare its notes with ours."""
+        record = self._roster.runners.get(runner)
+        if record is None or hello.session <= record.session:
+            return
+        self._roster.open(self._post, now, runner, hello)
+        there = dict(hello.running)
+        ended = {(end.task, end.attempt) for end in hello.ended}
+        for end in hello.ended:
+            self._over(now, runner, end)
+        for run in [run for run in self._ledger.runs.values() if self._roster.of_node[run.node] == runner]:
+            if there.get(run.task) == run.attempt:
+                del there[run.task]
+                self._began(now, run)
+                if run.state == STOPPING:
+                    self._order(runner)[1].append(StopTask(run.task, run.attempt, 0))
+            elif (run.task, run.attempt) not in ended:
+                self._missing(run)
+        for task, attempt in there.items():
+            self._mark("warden.stopped_stray")
+            record.strays[task] = attempt
+            self._order(runner)[1].append(StopTask(task, attempt, 0))
+        self._open_nodes(record)
+
+    def _missing(self, run: Run) -> None:
+        """A run that its runner does not have. It may have started and gone with its host, so it never runs again."""
+        self._mark("warden.run_vanished")
+        self._end(run, STOPPED.get(run.stop, Outcome.LOST), 0)
+
+    def _open_nodes(self, record: RunnerRecord) -> None:
+        if not record.lost and not record.strays:
+            for node in record.nodes:
+                self._ledger.set_up(node, True)
+                self._grants.freed.append(node)
+
+    def _lose(self, record: RunnerRecord) -> None:
+        """A runner's lease is over and nobody answers: its nodes are closed and its attempts are lost."""
+        self._mark("warden.lost_runner")
+        record.lost = True
+        record.strays.clear()
+        for node in record.nodes:
+            self._ledger.set_up(node, False)
+        for run in [run for run in self._ledger.runs.values() if run.node in record.nodes]:
+            self._end(run, Outcome.LOST, 0)
+
+    # --- estates -------------------------------------------------------------------------------------------
+
+    def _adopted(self, now: int, broker: str, adopt: Adopt) -> None:
+        self._listen(now, broker)
+        former = self._tenure.owner(adopt.estate)
+        answer = self._tenure.adopt(broker, adopt)
+        if answer.accepted:
+            self._mark("warden.estate_adopted")
+            if former and former != broker:
+                self._grants.wants.drop(former)
+                for lease in [lease for lease in self._ledger.leases.values() if lease.broker == former]:
+                    self._release(former, lease.number)
+                self._started.pop(former, None)
+            runs = [run for run in self._ledger.runs.values() if run.brief.estate == adopt.estate]
+            ends = [
+                end
+                for by in self._unsettled.values()
+                for estate, end in by.values()
+                if estate == adopt.estate
+            ]
+            running = tuple((run.task, run.attempt) for run in runs)
+            answer = Estate(adopt.estate, answer.term, broker, True, adopt.bid, running, tuple(ends))
+        self._post.send(self._out, now, broker, answer)
+
+    def _tell_again(self, estate: str) -> None:
+        """An estate is back with its former owner, who missed what ended meanwhile."""
+        ends = [end for by in self._unsettled.values() for name, end in by.values() if name == estate]
+        if ends:
+            self._mark("warden.told_ends_again")
+            self._ended.setdefault(self._tenure.owner(estate), []).extend(ends)
+
+    def _lapse(self, now: int) -> None:
+        """Estates whose lease has run out: end their movable attempts before anything else happens."""
+        if now < self._tenure.due:
+            return
+        for estate in self._tenure.lapse(now):
+            for run in self._ledger.runs.values():
+                if run.brief.estate == estate and run.brief.unreachable is Unreachable.MOVE:
+                    self._mark("warden.lapsed_run")
+                    self._stop(run, "lapse", 0)
+
+    # --- time and telling ----------------------------------------------------------------------------------
+
+    def _tick(self, now: int) -> None:
+        leases = self._ledger.leases
+        while leases:
+            first = next(iter(leases.values()))
+            if first.until > now:
+                break
+            self._mark("warden.lease_expired")
+            self._release(first.broker, first.number)
+        if now >= self._roster.due:
+            for record in self._roster.overdue(now):
+                self._lose(record)
+        if now >= self._beat_at:
+            self._beat(now)
+        if now >= self._news_at:
+            self._news_at = NEVER
+            for broker in list(self._started):
+                self._ended.setdefault(broker, [])
+        if now >= self._delta_at:
+            self._delta_at = NEVER
+            for broker in self.config.brokers:
+                delta = self._delta(broker)
+                if delta is not None:
+                    self._post.soft(self._out, broker, Change(delta))
+        if now >= self._post.due:
+            self._post.tick(self._out, now)
+
+    def _beat(self, now: int) -> None:
+        self._beat_at = now + self._timings.beat
+        for broker in self.config.brokers:
+            if now - self._heard[broker] > self._timings.suspect_after and broker not in self._grants.silent:
+                self._mark("warden.broker_silent")
+                self._grants.silent[broker] = True
+                self._grants.review(now)
+            rounds = self._tenure.rounds(broker)
+            beat = Beat(self._ledger.cluster, self._epoch, now, self._ledger.version, rounds)
+            self._post.soft(self._out, broker, beat)
+
+    def _delta(self, broker: str) -> Delta | None:
+        since = self._told.get(broker, 0)
+        if since >= self._ledger.version or since == 0:
+            return None
+        self._told[broker] = self._ledger.version
+        return self._ledger.delta(self._epoch, since)
+
+    def _snapshot(self, broker: str) -> None:
+        ledger = self._ledger
+        self._told[broker] = ledger.version
+        snapshot = Snapshot(
+            ledger.cluster,
+            self._epoch,
+            ledger.version,
+            ledger.dimensions,
+            tuple(ledger.capacity),
+            tuple(node.attributes for node in self.config.nodes),
+            tuple(mask_indices(ledger.reserve, ledger.nodes)),
+            self.config.brokers,
+            tuple(self.offered()),
+        )
+        self._post.soft(self._out, broker, snapshot)
+
+    def _flush(self, now: int) -> None:
+        """Serve what came free, then say everything that this step made worth saying."""
+        grants = self._grants
+        while grants.freed:
+            nodes, grants.freed = grants.freed, []
+            for node in dict.fromkeys(nodes):
+                grants.serve_node(now, node)
+        for run in grants.victims:
+            self._stop(run, "preempt", run.brief.grace)
+        grants.victims.clear()
+        for runner, (starts, stops, forget) in self._orders.items():
+            self._post.send(self._out, now, runner, Orders(self._roster.runners[runner].echo, tuple(starts), tuple(stops), tuple(forget)))
+        self._orders.clear()
+        for broker, offers in grants.offers.items():
+            self._post.send(self._out, now, broker, Offers(tuple(offers), self._timings.grant_lease))
+        grants.offers.clear()
+        for broker, ended in self._ended.items():
+            if broker:
+                started = tuple(self._started.pop(broker, ()))
+                self._post.send(self._out, now, broker, News(started, tuple(ended), None))
+        self._ended.clear()
+        if self._delta_at == NEVER and any(0 < told < self._ledger.version for told in self._told.values()):
+            self._delta_at = now + self._timings.delta_linger
+
+    def _arm(self, now: int) -> None:
+        lease_due = next(iter(self._ledger.leases.values())).until if self._ledger.leases else NEVER
+        due = min(
+            self._post.due,
+            self._beat_at,
+            self._delta_at,
+            self._news_at,
+            self._roster.due,
+            self._tenure.due,
+            lease_due,
+        )
+        if now >= self._armed or due < self._armed:
+            self._armed = due
+            self._out.append(WakeAt(due))
+
+    def _mark(self, name: str) -> None:
+        self.marks[name] = self.marks.get(name, 0) + 1
+
+    # --- for the shell -------------------------------------------------------------------------------------
+
+    def offered(self) -> list[Vector]:
+        """Room on offer, node by node, as a broker's view should show it."""
+        return [self._ledger.offered(node) for node in range(self._ledger.nodes)]
+
+    def idle(self) -> list[str]:
+        """What is not as it should be when no work is left."""
+        ledger = self._ledger
+        complaints = [
+            f"lease {lease.number} of {lease.broker} is outstanding" for lease in ledger.leases.values()
+        ]
+        complaints += [f"task {run.task} still holds room on node {run.node}" for run in ledger.runs.values()]
+        complaints += [f"task {task} has an unsettled end" for task in self._unsettled]
+        complaints += [f"node {node} is held" for node in ledger.held]
+        for node, capacity in enumerate(ledger.capacity):
+            if ledger.room.free_of(node) != capacity:
+                complaints.append(f"node {node} has {ledger.room.free_of(node)} free of {capacity}")
+        complaints += [
+            f"link to {l.peer} has {len(l.unacked)} unacknowledged"
+            for l in self._post.links.values()
+            if l.unacked
+        ]
+        return complaints
+
+    def check(self) -> None:
+        """Invariants across the parts."""
+        self._ledger.check()
+        self._grants.check()
+        self._post.check()
+        assert len(self._ledger.runs) <= self.config.runs_max
+
+    def dump(self) -> bytes:
+        """The whole state."""
+        ledger = self._ledger
+        state = WardenState(
+            epoch=self._epoch,
+            seed=self._seed,
+            steps=self._steps,
+            beat_at=self._beat_at,
+            delta_at=self._delta_at,
+            news_at=self._news_at,
+            version=ledger.version,
+            next_lease=ledger.next_lease,
+            runs=ledger.runs,  # type: ignore[arg-type]  # a task id is a number
+            leases=ledger.leases,
+            changed=ledger.changed,
+            up=mask_indices(ledger.up, ledger.nodes),
+            draining=mask_indices(ledger.draining, ledger.nodes),
+            hold=self._grants.hold,
+            wants=self._grants.wants.order,
+            silent=self._grants.silent,
+            told=self._told,
+            heard=self._heard,
+            started=self._started,
+            unsettled=self._unsettled,
+            runners=self._roster.runners,
+            estates=self._tenure.estates,
+            links=self._post.links,
+        )
+        return msgspec.msgpack.encode(state)
+
+    def restore(self, state: bytes) -> None:
+        """Replace the state by a dumped one."""
+        saved = msgspec.msgpack.decode(state, type=WardenState)
+        ledger = self._ledger
+        self._epoch, self._seed, self._steps = saved.epoch, saved.seed, saved.steps
+        self._beat_at, self._delta_at, self._news_at = saved.beat_at, saved.delta_at, saved.news_at
+        ledger.restore(saved.runs, saved.leases, saved.up, saved.draining)  # type: ignore[arg-type]
+        ledger.version, ledger.next_lease, ledger.changed = saved.version, saved.next_lease, saved.changed
+        self._grants.hold = saved.hold
+        ledger.held = dict.fromkeys(saved.hold.nodes, 1) if saved.hold else {}
+        self._grants.wants.order = saved.wants
+        self._grants.silent, self._told, self._heard = saved.silent, saved.told, saved.heard
+        self._started, self._unsettled = saved.started, saved.unsettled
+        self._roster.restore(saved.runners)
+        self._tenure.restore(saved.estates)
+        self._post.restore(saved.links)
+        self._armed = NEVER

@@ -1,0 +1,105 @@
+"""What a machine asks of its shell. Nothing is performed before the event that caused it is on the journal."""
+
+import msgspec
+
+from hanse.model.decision import Decision
+from hanse.model.ids import Instant, JobId, TaskId
+from hanse.model.messages import Envelope, EstateId, Outcome
+from hanse.model.resources import Resources
+
+
+class Send(msgspec.Struct, frozen=True, array_like=True, tag="send"):
+    """Pass a message on."""
+
+    envelope: Envelope
+
+
+class WakeAt(msgspec.Struct, frozen=True, array_like=True, tag="wake_at"):
+    """Send a ``Tick`` at this time. Several may be outstanding; the machine ignores those it no longer needs."""
+
+    at: Instant
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, tag="record"):
+    """Keep a decision for whoever asks why."""
+
+    decision: Decision
+
+
+class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="accepted"):
+    """To a client: the job is safe with this broker and its heir, and will reach a terminal state."""
+
+    client: str
+    request: int
+    job: JobId
+
+
+class Rejected(msgspec.Struct, frozen=True, array_like=True, tag="rejected"):
+    """To a client: the job was not taken, or the request could not be met, and what to do about it."""
+
+    client: str
+    request: int
+    reason: str
+
+
+class TaskSettled(msgspec.Struct, frozen=True, array_like=True, tag="task_settled"):
+    """A task has reached its terminal state by this attempt (0: it never ran)."""
+
+    task: TaskId
+    attempt: int
+    outcome: Outcome
+
+
+class JobSettled(msgspec.Struct, frozen=True, array_like=True, tag="job_settled"):
+    """Every task of a job is terminal."""
+
+    job: JobId
+    outcome: Outcome
+
+
+class Launch(msgspec.Struct, frozen=True, array_like=True, tag="launch"):
+    """Start an attempt on the backend; its exit comes back as ``TaskExited``."""
+
+    task: TaskId
+    attempt: int
+    node: int
+    size: Resources
+    estate: EstateId
+    moves: bool
+    payload: bytes
+
+
+class Kill(msgspec.Struct, frozen=True, array_like=True, tag="kill"):
+    """Signal an attempt to checkpoint and end it after ``grace`` microseconds."""
+
+    task: TaskId
+    attempt: int
+    grace: int
+
+
+class Guard(msgspec.Struct, frozen=True, array_like=True, tag="guard"):
+    """To the independent watchdog: end every attempt of this runner at ``until`` unless told a later time before."""
+
+    until: Instant
+
+
+class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag="forgotten"):
+    """The backend may drop its record of an ended attempt."""
+
+    task: TaskId
+    attempt: int
+
+
+Command = (
+    Send
+    | WakeAt
+    | Record
+    | Accepted
+    | Rejected
+    | TaskSettled
+    | JobSettled
+    | Launch
+    | Kill
+    | Guard
+    | Forgotten
+)

@@ -1,0 +1,47 @@
+"""The audit record of a choice: what was answered, why, and what else was considered.
+
+One record per *change of answer*, not per attempt: a job that waits for an hour has one record that says so.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from hanse.model.ids import Instant, JobId
+
+
+class Answered(StrEnum):
+    """What a job was told."""
+
+    ACCEPTED = "accepted"
+    BLOCKED = "blocked"
+    """It waits for other work to succeed first."""
+    WAITING = "waiting"
+    """It waits for room."""
+    PLACED = "placed"
+    MOVED = "moved"
+    """Its attempt was lost, preempted or given up, and it waits again."""
+    RETRIED = "retried"
+    ENDED = "ended"
+
+
+class Considered(msgspec.Struct, frozen=True, array_like=True):
+    """One cluster in a choice: how many tasks it got, and why not more."""
+
+    cluster: str
+    tasks: int
+    why: str
+
+
+class Decision(msgspec.Struct, frozen=True, array_like=True):
+    """An answer and its reasons."""
+
+    at: Instant
+    broker: str
+    job: JobId
+    group: int
+    answered: Answered
+    tasks: int
+    """How many tasks it is about."""
+    reason: str
+    considered: tuple[Considered, ...] = ()

@@ -1,0 +1,97 @@
+"""Facts that reach a machine. The shell stamps each with the machine's own clock, journals it, then hands it over.
+
+A machine's state is a pure function of the events it has taken; nothing else reaches it.
+"""
+
+import msgspec
+
+from hanse.model.ids import Instant, JobId, TaskId
+from hanse.model.job import JobSpec
+from hanse.model.messages import End, Envelope
+
+
+class Booted(msgspec.Struct, frozen=True, array_like=True, tag="booted"):
+    """The process has started (again). Comes first, and again after every restart, behind the replayed journal."""
+
+    at: Instant
+    epoch: int
+    """Rises with every start."""
+    seed: int
+    """What the machine may use for choices that ought to look random."""
+
+
+class Tick(msgspec.Struct, frozen=True, array_like=True, tag="tick"):
+    """The time that a ``WakeAt`` asked for has come (or an earlier asked-for time: a machine ignores those)."""
+
+    at: Instant
+
+
+class Received(msgspec.Struct, frozen=True, array_like=True, tag="received"):
+    """A message has arrived."""
+
+    at: Instant
+    envelope: Envelope
+
+
+class Submitted(msgspec.Struct, frozen=True, array_like=True, tag="submitted"):
+    """A client hands a job in. ``client`` is where the reply goes."""
+
+    at: Instant
+    client: str
+    request: int
+    """The client's number for this request; the reply repeats it."""
+    spec: JobSpec
+
+
+class CancelRequested(msgspec.Struct, frozen=True, array_like=True, tag="cancel_requested"):
+    """A client wants a job ended."""
+
+    at: Instant
+    client: str
+    request: int
+    job: JobId
+
+
+class DrainRequested(msgspec.Struct, frozen=True, array_like=True, tag="drain_requested"):
+    """An operator closes nodes to new work, or opens them again. No nodes: the whole cluster."""
+
+    at: Instant
+    nodes: tuple[int, ...]
+    drain: bool
+
+
+class BackendReported(msgspec.Struct, frozen=True, array_like=True, tag="backend_reported"):
+    """What a runner's backend holds, right after the runner's start: tasks outlive their runner."""
+
+    at: Instant
+    running: tuple[tuple[TaskId, int, str, bool], ...]
+    """Task, attempt, estate, and whether an unreachable league moves it (see ``Unreachable``)."""
+    ended: tuple[End, ...]
+
+
+class TaskStarted(msgspec.Struct, frozen=True, array_like=True, tag="task_started"):
+    """The backend has started an attempt."""
+
+    at: Instant
+    task: TaskId
+    attempt: int
+
+
+class TaskExited(msgspec.Struct, frozen=True, array_like=True, tag="task_exited"):
+    """An attempt is over on its node, for whatever reason."""
+
+    at: Instant
+    end: End
+
+
+Event = (
+    Booted
+    | Tick
+    | Received
+    | Submitted
+    | CancelRequested
+    | DrainRequested
+    | BackendReported
+    | TaskStarted
+    | TaskExited
+)

@@ -1,0 +1,405 @@
+"""The text form of constraints, as people write it in a job::
+
+    arch == "arm64" and zone in ("a", "b") and not gpu_model exists and disk_gb >= 100 or (rack != 'r7')
+
+* ``name == value``: equal and of the same kind. ``!=`` is its opposite, and so it also holds where the
+  attribute is missing; write ``name exists and name != value`` to exclude that.
+* ``name in (v, ...)``: one of these values; ``name not in (v, ...)`` is its opposite.
+* ``name exists``, also ``has(name)``: the node has the attribute.
+* ``name < n``, also ``<=``, ``>``, ``>=``: whole numbers only.
+* ``not``, ``and``, ``or`` bind in this order; brackets group.
+* ``all(c, ...)``, ``any(c, ...)``: ``and`` and ``or`` for lists of any length; ``all()`` always holds.
+
+A value is a word in single or double quotes (with the escapes ``\\\\ \\' \\" \\n \\r \\t \\uXXXX
+\\UXXXXXXXX``), a whole number, ``true`` or ``false``. An attribute's name is a letter or ``_`` followed by
+letters, digits, ``_``, ``.``, ``-`` or ``/``. ``parse`` keeps what was written as it was written;
+``constraints.normalise`` makes it comparable.
+"""
+
+import re
+from typing import Final, assert_never
+
+import msgspec
+
+from hanse.model.constraints import (
+    DEPTH_MAX,
+    NUMBER_MAX,
+    NUMBER_MIN,
+    RESERVED,
+    TERMS_MAX,
+    All,
+    AnyOf,
+    Compare,
+    Constraint,
+    Has,
+    In,
+    Is,
+    Not,
+    Order,
+    Value,
+    constraint_problem,
+)
+
+WHERE_CHARACTERS_MAX: Final = 1 << 20
+"""Longer than the longest print of a sound constraint."""
+_SHOWN_MAX: Final = 60
+"""Characters of the text shown around the place of an error."""
+_DIGITS_MAX: Final = 19
+"""Digits of the largest 64-bit number; longer ones are refused before they are converted."""
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]*", re.ASCII)
+_NUMBER: Final = re.compile(r"-?[0-9]+", re.ASCII)
+_GLUED: Final = re.compile(r"[A-Za-z0-9_.]+", re.ASCII)
+_MARKS: Final = ("==", "!=", "<=", ">=", "<", ">", "(", ")", ",")
+_ORDERS: Final[dict[str, Order]] = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_ESCAPES: Final = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPED: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_SLIPS: Final = {
+    "=": "write '==' to compare",
+    "&": "write 'and'",
+    "|": "write 'or'",
+    "!": "write 'not', or '!=' to compare",
+}
+_OPERATORS: Final = "'==', '!=', '<', '<=', '>', '>=', 'in', 'not in' or 'exists'"
+
+
+class WhereError(msgspec.Struct, frozen=True):
+    """Why a text is not a constraint."""
+
+    position: int
+    """Where, counted in characters from 0."""
+    message: str
+    """What was expected there, with the place shown on a second and third line."""
+
+
+class _Token(msgspec.Struct, frozen=True):
+    kind: str
+    """``name``, ``value``, ``end``, or the mark itself."""
+    start: int
+    end: int
+    text: str
+    value: Value = ""
+
+
+class _Unclear(Exception):  # noqa: N818 - it never leaves this module: parse() turns it into a value
+    """Carries the first error out of the recursive descent."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position
+        self.reason = reason
+
+
+def parse(text: str) -> Constraint | WhereError:
+    """The constraint that a text says, as written, or where and why it is not one."""
+    if len(text) > WHERE_CHARACTERS_MAX:
+        return WhereError(0, f"a condition has at most {WHERE_CHARACTERS_MAX} characters, not {len(text)}")
+    try:
+        parser = _Parser(text)
+        constraint = parser.either()
+        parser.expect_end()
+    except _Unclear as error:
+        return WhereError(error.position, _shown(text, error.position, error.reason))
+    problem = constraint_problem(constraint)
+    return constraint if problem is None else WhereError(0, problem)
+
+
+def _shown(text: str, position: int, reason: str) -> str:
+    """The reason, then the text around the place, then a caret under it."""
+    first = max(0, position - _SHOWN_MAX // 2)
+    piece = text[first : first + _SHOWN_MAX]
+    before = "..." if first else ""
+    after = "..." if first + _SHOWN_MAX < len(text) else ""
+    caret = " " * (len(before) + position - first) + "^"
+    return f"at character {position + 1}: {reason}\n  {before}{_flat(piece)}{after}\n  {caret}"
+
+
+def _flat(piece: str) -> str:
+    """One line, so that the caret stands under its place."""
+    return "".join(character if character.isprintable() else " " for character in piece)
+
+
+class _Parser:
+    """Recursive descent with one token of look-ahead."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._nesting = 0
+        self._terms = 0
+        self._next = _token(text, 0)
+
+    def expect_end(self) -> None:
+        """Nothing may follow the whole constraint."""
+        if self._next.kind != "end":
+            raise self._expected("'and', 'or' or the end")
+
+    def either(self) -> Constraint:
+        """Terms joined by ``or``."""
+        terms = [self._both()]
+        while self._takes("or"):
+            terms.append(self._both())
+        return terms[0] if len(terms) == 1 else AnyOf(tuple(terms))
+
+    def _both(self) -> Constraint:
+        terms = [self._negated()]
+        while self._takes("and"):
+            terms.append(self._negated())
+        return terms[0] if len(terms) == 1 else All(tuple(terms))
+
+    def _negated(self) -> Constraint:
+        if self._next.text == "not" and self._next.kind == "name":
+            self._deeper()
+            term = Not(self._negated())
+            self._nesting -= 1
+            return term
+        return self._primary()
+
+    def _primary(self) -> Constraint:
+        token = self._next
+        if token.kind == "(":
+            self._deeper()
+            constraint = self.either()
+            if not self._takes(")"):
+                raise self._expected("'and', 'or' or ')'")
+            self._nesting -= 1
+            return constraint
+        if token.kind != "name" or token.text in RESERVED:
+            raise self._expected("a condition such as 'zone == \"a\"'")
+        self._advance()
+        if self._next.kind == "(":
+            return self._call(token)
+        return self._condition(token.text)
+
+    def _call(self, called: _Token) -> Constraint:
+        """``has(name)``, ``all(...)`` or ``any(...)``; the next token is the opening bracket."""
+        if called.text not in ("has", "all", "any"):
+            raise _Unclear(
+                called.start,
+                f"there is no function '{called.text[:_SHOWN_MAX]}'; known are has(...), all(...), any(...)",
+            )
+        self._deeper()
+        self._count()
+        if called.text == "has":
+            token = self._next
+            if token.kind != "name" or token.text in RESERVED:
+                raise self._expected("an attribute's name")
+            self._advance()
+            constraint: Constraint = Has(token.text)
+        else:
+            terms: list[Constraint] = []
+            while self._next.kind != ")" and (not terms or self._takes(",")):
+                terms.append(self.either())
+            constraint = All(tuple(terms)) if called.text == "all" else AnyOf(tuple(terms))
+        if not self._takes(")"):
+            raise self._expected("')'" if called.text == "has" else "',' or ')'")
+        self._nesting -= 1
+        return constraint
+
+    def _condition(self, attribute: str) -> Constraint:
+        """What is said about an attribute whose name was just read."""
+        self._count()
+        operator = self._next
+        if operator.kind in _ORDERS:
+            self._advance()
+            return Compare(attribute, _ORDERS[operator.kind], self._number(operator.kind))
+        if self._takes("=="):
+            return Is(attribute, self._value())
+        if self._takes("!="):
+            return Not(Is(attribute, self._value()))
+        if self._takes("exists"):
+            return Has(attribute)
+        if self._takes("in"):
+            return In(attribute, self._values())
+        if self._takes("not"):
+            if not self._takes("in"):
+                raise self._expected("'in' after 'not' (to deny a whole condition, write 'not' before it)")
+            return Not(In(attribute, self._values()))
+        raise self._expected(f"one of {_OPERATORS} after '{attribute[:_SHOWN_MAX]}'")
+
+    def _values(self) -> tuple[Value, ...]:
+        if not self._takes("("):
+            raise self._expected("a list of values in brackets, such as ('a', 'b')")
+        values = [self._value()]
+        while self._takes(","):
+            self._count()
+            values.append(self._value())
+        if not self._takes(")"):
+            raise self._expected("',' or ')'")
+        return tuple(values)
+
+    def _value(self) -> Value:
+        token = self._next
+        if token.kind == "name" and token.text in ("true", "false"):
+            self._advance()
+            return token.text == "true"
+        if token.kind == "name" and token.text not in RESERVED:
+            raise _Unclear(token.start, f'a word needs quotes: "{token.text[:_SHOWN_MAX]}"')
+        if token.kind != "value":
+            raise self._expected("a value: a word in quotes, a whole number, true or false")
+        self._advance()
+        return token.value
+
+    def _number(self, operator: str) -> int:
+        token = self._next
+        if token.kind != "value" or not isinstance(token.value, int):
+            raise self._expected(f"a whole number after '{operator}' (only numbers have an order)")
+        self._advance()
+        return token.value
+
+    def _takes(self, text: str) -> bool:
+        """Step over the next token if it is this word or mark."""
+        if self._next.text != text or self._next.kind not in ("name", text):
+            return False
+        self._advance()
+        return True
+
+    def _advance(self) -> None:
+        self._next = _token(self._text, self._next.end)
+
+    def _deeper(self) -> None:
+        """Step over an opening bracket or ``not``, and count it: the bound keeps the recursion shallow."""
+        self._nesting += 1
+        if self._nesting > DEPTH_MAX:
+            raise _Unclear(self._next.start, f"brackets and 'not' nest at most {DEPTH_MAX} levels deep")
+        self._advance()
+
+    def _count(self) -> None:
+        """Stop early in a text with too many terms, before records are built for all of them."""
+        self._terms += 1
+        if self._terms > TERMS_MAX:
+            raise _Unclear(
+                self._next.start, f"a condition may have at most {TERMS_MAX} terms and listed values together"
+            )
+
+    def _expected(self, what: str) -> _Unclear:
+        token = self._next
+        found = "the end" if token.kind == "end" else _flat(token.text[:_SHOWN_MAX])
+        if token.kind == "name" or token.kind in _MARKS:
+            found = f"'{found}'"
+        hint = ""
+        if token.kind == "name" and token.text not in RESERVED and token.text.lower() in RESERVED:
+            hint = f" (write '{token.text.lower()}' in small letters)"
+        return _Unclear(token.start, f"expected {what}, found {found}{hint}")
+
+
+def _token(text: str, position: int) -> _Token:
+    """The token at or after ``position``."""
+    while position < len(text) and text[position] in " \t\r\n":
+        position += 1
+    if position == len(text):
+        return _Token("end", position, position, "")
+    name = _NAME.match(text, position)
+    if name is not None:
+        return _Token("name", position, name.end(), name.group())
+    if text[position] in "\"'":
+        return _quoted(text, position)
+    if _NUMBER.match(text, position) is not None:
+        return _whole_number(text, position)
+    for mark in _MARKS:
+        if text.startswith(mark, position):
+            return _Token(mark, position, position + len(mark), mark)
+    character = text[position]
+    hint = _SLIPS.get(character, "names, quoted words, whole numbers, comparisons and brackets are")
+    raise _Unclear(position, f"{character!r} is not part of the language; {hint}")
+
+
+def _whole_number(text: str, start: int) -> _Token:
+    found = _NUMBER.match(text, start)
+    assert found is not None
+    digits = found.group()
+    glued = _GLUED.match(text, found.end())
+    if glued is not None:
+        if glued.group().startswith("."):
+            raise _Unclear(
+                start, "numbers are whole; write a fraction in a smaller unit, a version in quotes"
+            )
+        raise _Unclear(
+            start, f"expected a whole number without a unit, found '{digits + glued.group()}'"[:200]
+        )
+    if len(digits.lstrip("-")) > _DIGITS_MAX or not NUMBER_MIN <= int(digits) <= NUMBER_MAX:
+        raise _Unclear(start, f"a whole number must fit 64 bits ({NUMBER_MIN} to {NUMBER_MAX})")
+    return _Token("value", start, found.end(), digits, int(digits))
+
+
+def _quoted(text: str, start: int) -> _Token:
+    """A word in quotes; ``start`` is at the opening one."""
+    quote = text[start]
+    parts: list[str] = []
+    position = start + 1
+    while position < len(text) and text[position] != quote:
+        if text[position] == "\\":
+            part, position = _escape(text, position)
+        else:
+            part, position = text[position], position + 1
+        parts.append(part)
+    if position >= len(text):
+        raise _Unclear(start, f"this word has no closing {quote}")
+    return _Token("value", start, position + 1, text[start : position + 1], "".join(parts))
+
+
+def _escape(text: str, start: int) -> tuple[str, int]:
+    """The character an escape stands for, and the position after it; ``start`` is at the backslash."""
+    letter = text[start + 1 : start + 2]
+    if letter in _ESCAPES:
+        return _ESCAPES[letter], start + 2
+    if letter in ("u", "U"):
+        width = 4 if letter == "u" else 8
+        digits = text[start + 2 : start + 2 + width]
+        if len(digits) == width and all(digit in "0123456789abcdefABCDEF" for digit in digits):
+            point = int(digits, 16)
+            if point <= 0x10FFFF and not 0xD800 <= point <= 0xDFFF:
+                return chr(point), start + 2 + width
+        raise _Unclear(start, f"'\\{letter}' needs {width} hexadecimal digits that name a character")
+    raise _Unclear(
+        start, "after a backslash comes one of \\ ' \" n r t u U; write '\\\\' for a backslash itself"
+    )
+
+
+def text(constraint: Constraint) -> str:
+    """The constraint as people write it; ``parse`` gives back an equal one if it is sound."""
+    match constraint:
+        case Is(attribute, value):
+            return f"{attribute} == {_value_text(value)}"
+        case In(attribute, values):
+            return f"{attribute} in ({', '.join(map(_value_text, values))})"
+        case Has(attribute):
+            return f"{attribute} exists"
+        case Compare(attribute, order, bound):
+            return f"{attribute} {order} {bound}"
+        case Not(Is(attribute, value)):
+            return f"{attribute} != {_value_text(value)}"
+        case Not(In(attribute, values)):
+            return f"{attribute} not in ({', '.join(map(_value_text, values))})"
+        case Not(term):
+            return f"not {_grouped(term, (All, AnyOf))}"
+        case All(terms) if len(terms) > 1:
+            return " and ".join(_grouped(term, (All, AnyOf)) for term in terms)
+        case AnyOf(terms) if len(terms) > 1:
+            return " or ".join(_grouped(term, (AnyOf,)) for term in terms)
+        case All(terms) | AnyOf(terms):  # of one term or none, which 'and' and 'or' cannot say
+            return f"{'all' if isinstance(constraint, All) else 'any'}({', '.join(map(text, terms))})"
+        case _:
+            assert_never(constraint)
+
+
+def _grouped(term: Constraint, kinds: tuple[type[All] | type[AnyOf], ...]) -> str:
+    """A term's text, in brackets if it is a list of these kinds and would run together."""
+    printed = text(term)
+    loose = isinstance(term, All | AnyOf) and len(term.terms) > 1 and type(term) in kinds
+    return f"({printed})" if loose else printed
+
+
+def _value_text(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    return '"' + "".join(map(_character_text, value)) + '"'
+
+
+def _character_text(character: str) -> str:
+    if character in _ESCAPED:
+        return _ESCAPED[character]
+    if character.isprintable():
+        return character
+    point = ord(character)
+    return f"\\u{point:04x}" if point <= 0xFFFF else f"\\U{point:08x}"

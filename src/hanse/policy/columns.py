@@ -1,0 +1,192 @@
+"""The columns of one cluster: its nodes' resources as rows of integers, and sets of nodes as bit masks.
+
+Columns, not objects, because every decision reads the same few numbers of thousands of nodes. A ``Room`` has
+one row a resource (``[R, N]``, units as in ``model.resources``), so a kernel reads memory in order. A mask is
+a C-contiguous uint64 array of ``mask_words(n)`` words; node ``i`` is bit ``i % 64`` of word ``i // 64``,
+lowest bit first, and the bits beyond the last node are zero.
+"""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse.model.resources import Vector
+
+Column = NDArray[np.int64]
+MaskWords = NDArray[np.uint64]
+
+DIMENSIONS_MAX: Final = 32
+"""Resources a cluster may tell apart: the three base ones and CUSTOM_KINDS_MAX fit with room to spare."""
+NODES_MAX: Final = 1 << 22
+"""Nodes a cluster may have. A league has many clusters; one of four million nodes is a mistake."""
+CAPACITY_MAX: Final = 1 << 50
+"""The largest amount of one resource on a node (MEMORY_BYTES_MAX): times 1024 it stays below 2**63."""
+CALL_WORDS: Final = 8
+"""Numbers of a kernel call before the ask: the head of ``call_t`` in kernels.c."""
+BELIEF_MAX: Final = 1 << 52
+"""How far, either way, the free room of a view may drift before it is our bug."""
+
+
+class Room:
+    """What each node of a cluster has and has left.
+
+    ``Room(capacity)`` starts with everything free; ``capacity`` is one vector a node. A checked room is
+    truth: free room never leaves [0, capacity]. With ``checked=False`` it is a belief (a broker's view),
+    which late news may push below zero or above capacity; only the drift is bounded. The arrays are changed
+    in place and never replaced: the kernels keep their raw addresses. A room belongs to one thread.
+    """
+
+    __slots__ = ("_high", "_low", "_rows", "capacity", "checked", "dims", "free", "header", "header_address",
+                 "nodes", "pack", "words")  # fmt: skip
+
+    def __init__(self, capacity: Sequence[Vector], checked: bool = True) -> None:
+        dims = len(capacity[0]) if capacity else 0
+        assert all(len(vector) == dims for vector in capacity), "every node has the same resources"
+        assert not capacity or 1 <= dims <= DIMENSIONS_MAX, f"{dims} resources"
+        assert len(capacity) <= NODES_MAX, f"{len(capacity)} nodes"
+        columns = np.ascontiguousarray(np.array(capacity, dtype=np.int64).reshape(len(capacity), dims).T)
+        assert not columns.size or columns.min() >= 0, "a negative capacity"
+        assert not columns.size or columns.max() <= CAPACITY_MAX, "a capacity beyond belief"
+        self._lay_out(columns, checked)
+
+    def _lay_out(self, capacity: Column, checked: bool) -> None:
+        """Set every attribute; each is set once."""
+        dims, nodes = capacity.shape
+        capacity.flags.writeable = False
+        self.capacity = capacity
+        """Amounts each node has, ``[R, N]``; read-only."""
+        self.free = capacity.copy()
+        """Amounts each node has left, ``[R, N]``."""
+        self.nodes = nodes
+        self.dims = dims
+        self.words = mask_words(nodes)
+        self.checked = checked
+        self._rows = [self.free[row].data for row in range(dims)]
+        self._low = 0 if checked else -BELIEF_MAX
+        ceiling = capacity if checked else np.broadcast_to(np.int64(BELIEF_MAX), capacity.shape)
+        self._high = [ceiling[row].data for row in range(dims)]
+        self.pack = Struct(f"={CALL_WORDS + dims}q").pack
+        """Turns the numbers of a kernel call and an ask into bytes; refuses an ask of another length."""
+        self.header = np.array([self.free.ctypes.data, capacity.ctypes.data, dims, nodes], dtype=np.int64)
+        """What the compiled kernels call a room: two addresses, R, N."""
+        self.header_address = int(self.header.ctypes.data)
+
+    def fits(self, node: int, ask: Vector) -> bool:
+        """Whether the node has at least ``ask`` left of everything."""
+        assert node >= 0, f"node {node}"
+        for row, amount in zip(self._rows, ask, strict=True):  # noqa: SIM110  any() costs twice the call
+            if row[node] < amount:
+                return False
+        return True
+
+    def debit(self, node: int, ask: Vector) -> None:
+        """Take ``ask`` from the node's free room."""
+        assert node >= 0, f"node {node}"
+        low = self._low
+        for row, amount in zip(self._rows, ask, strict=True):
+            left = row[node] - amount
+            assert left >= low, f"node {node} has {row[node]} left, {amount} taken"
+            row[node] = left
+
+    def credit(self, node: int, ask: Vector) -> None:
+        """Give ``ask`` back to the node's free room."""
+        assert node >= 0, f"node {node}"
+        for row, high, amount in zip(self._rows, self._high, ask, strict=True):
+            left = row[node] + amount
+            assert left <= high[node], f"node {node} would have {left} left of {high[node]}"
+            row[node] = left
+
+    def free_of(self, node: int) -> Vector:
+        """What the node has left."""
+        assert node >= 0, f"node {node}"
+        return tuple([row[node] for row in self._rows])
+
+    def set_free(self, node: int, free: Vector) -> None:
+        """State what the node has left: how news replaces a belief."""
+        assert node >= 0, f"node {node}"
+        for row, high, amount in zip(self._rows, self._high, free, strict=True):
+            assert self._low <= amount <= high[node], f"node {node} cannot have {amount} left"
+            row[node] = amount
+
+    def copy(self, checked: bool | None = None) -> "Room":
+        """An independent room with the same figures; ``checked=False`` makes a belief out of truth."""
+        twin = Room.__new__(Room)
+        twin._lay_out(self.capacity, self.checked if checked is None else checked)
+        twin.free[:] = self.free
+        if twin.checked:
+            possible = bool(((self.free >= 0) & (self.free <= self.capacity)).all())
+            assert possible, "a belief outside [0, capacity] cannot become truth"
+        return twin
+
+
+def mask_words(n: int) -> int:
+    """Words of a mask over ``n`` nodes."""
+    return (n + 63) // 64
+
+
+def empty_mask(n: int) -> MaskWords:
+    """The mask of none of ``n`` nodes."""
+    return np.zeros(mask_words(n), dtype=np.uint64)
+
+
+def full_mask(n: int) -> MaskWords:
+    """The mask of all ``n`` nodes; the bits beyond them are zero."""
+    mask = np.full(mask_words(n), (1 << 64) - 1, dtype=np.uint64)
+    if n & 63:
+        mask[-1] = (1 << (n & 63)) - 1
+    return mask
+
+
+def mask_of(indices: Iterable[int], n: int) -> MaskWords:
+    """The mask of these of ``n`` nodes."""
+    chosen = np.fromiter(indices, dtype=np.int64)
+    assert not chosen.size or (chosen.min() >= 0 and chosen.max() < n), "a node outside the cluster"
+    flags = np.zeros(mask_words(n) * 64, dtype=np.bool_)
+    flags[chosen] = True
+    return pack_flags(flags)
+
+
+def pack_flags(flags: NDArray[np.bool_]) -> MaskWords:
+    """The mask of one flag a node; a last word that is not full is filled up with zeros."""
+    padded = np.zeros(mask_words(len(flags)) * 8, dtype=np.uint8)
+    packed = np.packbits(flags, bitorder="little")
+    padded[: len(packed)] = packed
+    return padded.view(np.dtype("<u8")).astype(np.uint64, copy=False)
+
+
+def mask_flags(mask: MaskWords, n: int) -> NDArray[np.bool_]:
+    """One flag a node, from the mask of ``n`` nodes; bits beyond ``n`` are ignored."""
+    octets = mask.astype(np.dtype("<u8"), copy=False).view(np.uint8)
+    return np.unpackbits(octets, count=n, bitorder="little").view(np.bool_)
+
+
+def mask_indices(mask: MaskWords, n: int) -> list[int]:
+    """The nodes in the mask, in rising order; bits beyond ``n`` are ignored."""
+    indices: list[int] = mask_flags(mask, n).nonzero()[0].tolist()
+    return indices
+
+
+def set_bit(mask: MaskWords, i: int) -> None:
+    """Put node ``i`` into the mask."""
+    assert i >= 0, f"node {i}"
+    mask[i >> 6] = mask.item(i >> 6) | 1 << (i & 63)
+
+
+def clear_bit(mask: MaskWords, i: int) -> None:
+    """Take node ``i`` out of the mask."""
+    assert i >= 0, f"node {i}"
+    mask[i >> 6] = mask.item(i >> 6) & ~(1 << (i & 63))
+
+
+def has_bit(mask: MaskWords, i: int) -> bool:
+    """Whether node ``i`` is in the mask."""
+    assert i >= 0, f"node {i}"
+    return bool(mask.item(i >> 6) >> (i & 63) & 1)
+
+
+def count_bits(mask: MaskWords) -> int:
+    """How many nodes are in the mask."""
+    return int(np.bitwise_count(mask).sum())

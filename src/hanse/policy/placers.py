@@ -1,0 +1,69 @@
+"""Placers: which nodes of a cluster equal tasks go to. All keep to the mask and the room; ties go to the first
+suitable node in circular order from ``start``.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse.model.resources import Vector
+from hanse.policy.columns import Room
+from hanse.policy.interface import Mask, Placer
+from hanse.policy.kernel import BEST_FIT, CHEAPEST, FIRST, SPREAD, pick
+
+Counts = NDArray[np.int64]
+
+
+class BestFit:
+    """The node that is fullest afterwards: keeps whole nodes free for large tasks."""
+
+    name = "best-fit"
+
+    def place(
+        self, room: Room, ask: Vector, mask: Mask, start: int, count: int, each_max: int, attributes: Counts
+    ) -> list[int]:
+        """See ``Placer.place``."""
+        return pick(room, ask, mask, start, count, BEST_FIT, each_max, None)
+
+
+class Spread:
+    """The node that is emptiest afterwards: evens load and heat out, and a lost node costs less."""
+
+    name = "spread"
+
+    def place(
+        self, room: Room, ask: Vector, mask: Mask, start: int, count: int, each_max: int, attributes: Counts
+    ) -> list[int]:
+        """See ``Placer.place``."""
+        return pick(room, ask, mask, start, count, SPREAD, each_max, None)
+
+
+class Random:
+    """The first suitable node from a random start: the fastest, and brokers seldom collide."""
+
+    name = "random"
+
+    def place(
+        self, room: Room, ask: Vector, mask: Mask, start: int, count: int, each_max: int, attributes: Counts
+    ) -> list[int]:
+        """See ``Placer.place``."""
+        return pick(room, ask, mask, start, count, FIRST, each_max, None)
+
+
+class FewestAttributes:
+    """The plainest suitable node (Megha): leaves nodes with rare attributes to those that need them."""
+
+    name = "fewest-attributes"
+
+    def place(
+        self, room: Room, ask: Vector, mask: Mask, start: int, count: int, each_max: int, attributes: Counts
+    ) -> list[int]:
+        """See ``Placer.place``."""
+        return pick(room, ask, mask, start, count, CHEAPEST, each_max, attributes)
+
+
+PLACERS: Final[dict[str, type[Placer]]] = {
+    placer.name: placer for placer in (BestFit, Spread, Random, FewestAttributes)
+}
+"""Every placer by its name."""

@@ -1,0 +1,40 @@
+"""Cluster rankings: in which clusters a broker looks for room first."""
+
+from typing import Final
+
+from hanse.policy.interface import ClusterFacts, ClusterRank
+
+
+class Rotate:
+    """A random start, then in turn: brokers spread out. Clusters that hold the job's data come first, in its order."""
+
+    name = "rotate"
+
+    def rank(self, clusters: list[ClusterFacts], start: int) -> list[int]:
+        """Data first, then circular order from ``start``."""
+        count = len(clusters)
+        return sorted(range(count), key=lambda i: _place(clusters[i], i, start, count))
+
+
+class BestStanding:
+    """Clusters that start what they accept come first, ties in circular order; data first as in ``Rotate``."""
+
+    name = "best-standing"
+
+    def rank(self, clusters: list[ClusterFacts], start: int) -> list[int]:
+        """Data, standing, then circular order from ``start``."""
+        count = len(clusters)
+
+        def key(i: int) -> tuple[int, int, int]:
+            data, turn = _place(clusters[i], i, start, count)
+            return (data, -clusters[i].standing, turn)
+
+        return sorted(range(count), key=key)
+
+
+def _place(facts: ClusterFacts, index: int, start: int, count: int) -> tuple[int, int]:
+    return (facts.data if facts.data >= 0 else count, (index - start) % count)
+
+
+RANKS: Final[dict[str, type[ClusterRank]]] = {rank.name: rank for rank in (Rotate, BestStanding)}
+"""Every cluster ranking by its name."""

@@ -1,0 +1,185 @@
+"""What really runs: the tasks of one runner, their ends, and the watchdog beside them.
+
+The backend belongs to the world, not to the runner: tasks live on while their runner is dead or paused, ends
+are remembered until the runner may forget them, and the watchdog ends everything when the lease that the
+runner last passed on has run out on the runner's clock. The checkers judge what happens here, not what
+machines believe.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from hanse.model.commands import Forgotten, Guard, Kill, Launch
+from hanse.model.events import BackendReported
+from hanse.model.ids import MILLISECOND, TaskId
+from hanse.model.messages import End, Outcome
+from hanse.sim.process import RunnerProcess
+from hanse.sim.world import World
+
+NOTICE_MAX = 5 * MILLISECOND
+"""The longest a runner waits to hear of a start or an exit."""
+
+Fate = tuple[int | None, Outcome, int]
+"""How an attempt would end by itself: after how many microseconds (None: never), how, and with which exit
+code."""
+
+
+class Attempt:
+    """One attempt of a task on a node, from its launch to its end."""
+
+    __slots__ = (
+        "attempt",
+        "estate",
+        "live",
+        "moves",
+        "node",
+        "payload",
+        "size",
+        "stop_at",
+        "task",
+        "told_at",
+    )
+
+    def __init__(self, launch: Launch) -> None:
+        self.task = launch.task
+        self.attempt = launch.attempt
+        self.node = launch.node
+        self.size = launch.size
+        self.estate = launch.estate
+        self.moves = launch.moves
+        self.payload = launch.payload
+        self.live = True
+        self.stop_at: int | None = None
+        """When a kill takes effect, in true time."""
+        self.told_at = 0
+        """When the runner hears of the start: never after the end."""
+
+
+class Truth(Protocol):
+    """Who must know what really happens."""
+
+    def launched(self, cluster: str, runner: str, attempt: Attempt) -> None:
+        """An attempt begins."""
+        ...
+
+    def ended(self, cluster: str, attempt: Attempt, outcome: Outcome) -> None:
+        """An attempt is over."""
+        ...
+
+
+class Backend:
+    """The nodes of one runner."""
+
+    def __init__(
+        self, runner: RunnerProcess, cluster: str, fate: Callable[[Launch], Fate], truth: Truth, rng: Random
+    ) -> None:
+        self.runner = runner
+        self.world: World = runner.world
+        self.cluster = cluster
+        self.live: dict[tuple[int, int], Attempt] = {}
+        self.ended: dict[tuple[int, int], End] = {}
+        """Ends that the runner has not yet been allowed to forget."""
+        self.until: int | None = None
+        """When the watchdog ends everything, on the runner's clock."""
+        self._fate = fate
+        self._truth = truth
+        self._rng = rng
+        runner.report = self.report
+        runner.connect({Launch: self.launch, Kill: self.kill, Guard: self.guard, Forgotten: self.forget})
+
+    def launch(self, command: Launch) -> None:
+        """Start an attempt."""
+        attempt = Attempt(command)
+        self._truth.launched(self.cluster, self.runner.name, attempt)
+        self.live[command.task, command.attempt] = attempt
+        world = self.world
+        self._note(attempt, "runs")
+        if self.until is not None and self.runner.local_now() >= self.until:
+            self._end(attempt, Outcome.LOST, -9, "the watchdog ends it: the lease is over")
+            return
+        attempt.told_at = world.now + self._rng.randint(0, NOTICE_MAX)
+        world.at(
+            attempt.told_at, self.runner.started, (self.runner.incarnation, command.task, command.attempt)
+        )
+        duration, outcome, code = self._fate(command)
+        if duration is not None:
+            world.at(world.now + duration, self._finish, (attempt, outcome, code))
+
+    def kill(self, command: Kill) -> None:
+        """Signal an attempt; it takes some part of its grace to obey, but not more."""
+        attempt = self.live.get((command.task, command.attempt))
+        if attempt is None:
+            return
+        stop_at = self.world.now + self._rng.randint(command.grace // 4, command.grace)
+        if attempt.stop_at is None or stop_at < attempt.stop_at:
+            attempt.stop_at = stop_at
+            self.world.at(stop_at, self._stop, attempt)
+
+    def guard(self, command: Guard) -> None:
+        """Set the watchdog to a later time."""
+        if self.until is None or command.until > self.until:
+            self.until = command.until
+            true = self.runner.clock.true(command.until)
+            self.world.at(max(true, self.world.now), self._watch, command.until)
+
+    def forget(self, command: Forgotten) -> None:
+        """Drop the record of an end."""
+        self.ended.pop((command.task, command.attempt), None)
+
+    def report(self) -> BackendReported:
+        """All that is here, for a runner that has just started."""
+        running = tuple((it.task, it.attempt, it.estate, it.moves) for it in self.live.values())
+        return BackendReported(self.runner.local_now(), running, tuple(self.ended.values()))
+
+    def finish(self, task: int, outcome: Outcome, code: int = 0) -> bool:
+        """End the live attempt of a task now, as if by itself; whether there was one."""
+        for attempt in self.live.values():
+            if attempt.task == task:
+                self._end(attempt, outcome, code, f"ends by itself: {outcome}")
+                return True
+        return False
+
+    def burn(self, _: object = None) -> None:
+        """The host dies: every task with it, and everything the backend remembered."""
+        for attempt in list(self.live.values()):
+            self._over(attempt, Outcome.LOST, "dies with its host")
+        self.ended.clear()
+        self.until = None
+        self.runner.crash()
+
+    def _finish(self, end: tuple[Attempt, Outcome, int]) -> None:
+        attempt, outcome, code = end
+        if attempt.live:
+            self._end(attempt, outcome, code, f"ends by itself: {outcome}")
+
+    def _stop(self, attempt: Attempt) -> None:
+        if attempt.live and attempt.stop_at == self.world.now:
+            self._end(attempt, Outcome.CANCELLED, -15, "is stopped")
+
+    def _watch(self, until: int) -> None:
+        if until == self.until:
+            for attempt in list(self.live.values()):
+                self._end(attempt, Outcome.LOST, -9, "the watchdog ends it: the lease is over")
+
+    def _end(self, attempt: Attempt, outcome: Outcome, code: int, why: str) -> None:
+        self._over(attempt, outcome, why)
+        end = End(TaskId(attempt.task), attempt.attempt, outcome, code)
+        self.ended[attempt.task, attempt.attempt] = end
+        told_at = max(attempt.told_at, self.world.now) + self._rng.randint(0, NOTICE_MAX)
+        self.world.at(told_at, self.runner.exited, (self.runner.incarnation, end))
+
+    def _over(self, attempt: Attempt, outcome: Outcome, why: str) -> None:
+        attempt.live = False
+        del self.live[attempt.task, attempt.attempt]
+        self._note(attempt, why)
+        self._truth.ended(self.cluster, attempt, outcome)
+
+    def _note(self, attempt: Attempt, what: str) -> None:
+        if self.world.story is not None:
+            where = f"{self.cluster} node {attempt.node}"
+            self.world.story.lived(self.world.now, where, attempt.task, attempt.attempt, what)
+
+
+FOREVER: Fate = (None, Outcome.SUCCEEDED, 0)
+"""The fate of a task that somebody will end by hand."""

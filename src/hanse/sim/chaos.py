@@ -1,0 +1,253 @@
+"""One seed, one league, one verdict; and many seeds on all cores.
+
+A seed draws a league and its faults, lets it live through a *safety phase* in which nothing promised may ever
+break, heals it, and gives it a bounded time to finish everything. Then it looks for whatever was left over.
+"""
+
+import gc
+from collections.abc import Iterator
+from hashlib import sha256
+from multiprocessing import get_context
+from random import Random
+from time import process_time
+from traceback import format_exc
+from typing import Final
+
+import msgspec
+
+from hanse.model.commands import TaskSettled
+from hanse.model.ids import INDEX_BITS, SECOND
+from hanse.sim.checkers import Oracle, check_quiet, check_replay
+from hanse.sim.clients import Clients
+from hanse.sim.faults import Options, draw_clock, draw_options
+from hanse.sim.injector import Injector
+from hanse.sim.league import Design, Factories, League
+from hanse.sim.network import Network
+from hanse.sim.render import resources_text
+from hanse.sim.story import Story
+from hanse.sim.workload import draw_workload
+from hanse.sim.world import Violation, World
+
+TWICE_EVERY: Final = 20
+"""One seed in so many is run twice and must give the same digest."""
+HEALED_BASE: Final = 120 * SECOND
+HEALED_WORK: Final = 3
+"""After the heal a league gets ``HEALED_BASE`` and this many times its tasks' serial run time to finish."""
+POLL: Final = 500_000
+GANG_WINDOW: Final = 2 * SECOND
+"""How far apart the tasks of a gang may start when nothing goes wrong."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A broken promise."""
+
+    promise: str
+    message: str
+    task: int = 0
+    at: int = 0
+    """True time in microseconds."""
+    trace: str = ""
+    """Where in the code, for a machine's own assertion."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What became of a seed."""
+
+    seed: int
+    digest: str
+    events: int
+    cpu: float
+    """CPU-seconds."""
+    simulated: int
+    """Simulated microseconds."""
+    tasks: int
+    finding: Finding | None
+    marks: dict[str, int]
+    rejected: dict[str, int]
+    """Reasons for which submissions were turned down, and how often."""
+
+
+class Trial:
+    """The run of one seed."""
+
+    def __init__(self, seed: int, factories: Factories, story: Story | None = None) -> None:
+        root = Random(seed)
+
+        def branch() -> Random:
+            return Random(root.getrandbits(64))
+
+        self.options: Options = draw_options(seed, branch())
+        options = self.options
+        self.world = World(story)
+        network = Network(self.world, branch(), options.network.wire)
+        clocks = branch()
+        design = Design(
+            options.brokers, options.wardens, options.timings, options.durability, options.policies,
+            options.lost_max, options.decisions,
+        )  # fmt: skip
+        self.league = League(
+            self.world, network, factories, design, branch(), lambda: draw_clock(clocks, options.clocks)
+        )
+        self.workload = draw_workload(branch(), options.workload, options.brokers, options.wardens)
+        self.oracle = Oracle(self.world, self.workload, options.wardens, options.lost_max)
+        self.league.equip(self.workload.fate, self.oracle)
+        for broker in self.league.brokers.values():
+            broker.connect({TaskSettled: self.oracle.settle})
+        self.clients = Clients(self.world, branch(), self.workload, self.league.brokers, self.oracle)
+        self.injector = Injector(self.league, self.clients, options, branch())
+
+    def run(self) -> None:
+        """All phases; raises the first violation."""
+        options, world = self.options, self.world
+        self.league.boot()
+        world.run(options.safety)
+        self.injector.heal()
+        self._finish()
+        self._settle_down()
+        self._check_end()
+
+    def _finish(self) -> None:
+        """Let everything acknowledged end within the bounded time."""
+        world, oracle = self.world, self.oracle
+        bound = HEALED_BASE + HEALED_WORK * self.workload.serial_time
+        latest = world.now + bound
+        while oracle.open or self.clients.waiting:
+            if world.now >= latest:
+                oracle.check_terminal(f"{bound // SECOND} s after the heal")
+                raise Violation(
+                    "every submission answered", f"{self.clients.waiting} clients still wait for a reply"
+                )
+            world.run(world.now + POLL)
+
+    def _settle_down(self) -> None:
+        """Long enough for every lease to run out and every last message to be repeated."""
+        timings = self.options.timings
+        self.world.run(
+            self.world.now + 2 * timings.cluster_lease + 2 * timings.resend_max + timings.grant_lease
+        )
+
+    def _check_end(self) -> None:
+        league = self.league
+        self.oracle.check_terminal("after the league has come to rest")
+        calm = self.options.scenario == "calm"
+        lease = self.options.timings.cluster_lease
+        self.oracle.check_gangs(0 if calm else self.options.safety + 2 * lease, GANG_WINDOW)
+        for process in league.processes:
+            process.machine.check()
+        check_quiet(league.brokers, league.wardens, list(league.backends.values()))
+        for process in league.journalled:
+            check_replay(process)
+        self.oracle.check_terminal("in the journals")
+
+
+def run_seed(seed: int, factories: Factories, story: Story | None = None) -> Result:
+    """Run a seed once; a violation, or a machine that raises, becomes the result's finding."""
+    begun = process_time()
+    gc.disable()  # a run makes few cycles and much garbage that counting frees
+    try:
+        trial = Trial(seed, factories, story)
+        finding = _judge(trial)
+        world = trial.world
+        reasons: dict[str, int] = {}
+        for reason in trial.clients.replied.values():
+            if reason:
+                reasons[reason] = reasons.get(reason, 0) + 1
+        return Result(
+            seed=seed,
+            digest=world.digest(trial.oracle.outcomes()),
+            events=world.events,
+            cpu=process_time() - begun,
+            simulated=world.now,
+            tasks=sum(plan.spec.tasks for plan in trial.workload.plans),
+            finding=finding,
+            marks=trial.league.marks(),
+            rejected=dict(sorted(reasons.items())),
+        )
+    finally:
+        gc.enable()
+
+
+def _judge(trial: Trial) -> Finding | None:
+    try:
+        trial.run()
+    except Violation as violation:
+        return Finding(violation.promise, violation.message, _task_of(violation), trial.world.now)
+    except Exception as error:  # noqa: BLE001  a machine's bug may raise anything, and that is the finding
+        where = format_exc()
+        return Finding("machines keep their own rules", repr(error)[:500], 0, trial.world.now, where)
+    return None
+
+
+def _task_of(violation: Violation) -> int:
+    return violation.task or (violation.job << INDEX_BITS if violation.job else 0)
+
+
+def check_seed(seed: int, factories: Factories) -> Result:
+    """Run a seed, some of them twice: the same seed must give the same digest."""
+    result = run_seed(seed, factories)
+    if seed % TWICE_EVERY or result.finding is not None:
+        return result
+    again = run_seed(seed, factories)
+    if again.digest == result.digest:
+        return result
+    message = f"two runs of seed {seed} gave {result.digest[:16]} and {again.digest[:16]}"
+    return msgspec.structs.replace(result, finding=Finding("same seed, same run", message))
+
+
+def check_seeds(seeds: range, factories: Factories, processes: int) -> Iterator[Result]:
+    """The results of many seeds, in the order of the seeds."""
+    if processes <= 1:
+        for seed in seeds:
+            yield check_seed(seed, factories)
+        return
+    context = get_context("fork")
+    with context.Pool(processes, _enlist, (factories,)) as pool:
+        yield from pool.imap(_check, seeds, chunksize=4)
+
+
+_enlisted: list[Factories] = []
+
+
+def _enlist(factories: Factories) -> None:
+    _enlisted[:] = [factories]
+
+
+def _check(seed: int) -> Result:
+    return check_seed(seed, _enlisted[0])
+
+
+def whole_digest(results: list[Result]) -> str:
+    """One digest over the seeds' digests, in the order of the seeds."""
+    return sha256(
+        "".join(result.digest for result in sorted(results, key=lambda it: it.seed)).encode()
+    ).hexdigest()
+
+
+def explain(seed: int, factories: Factories, task: int = 0) -> tuple[Result, list[str]]:
+    """Run a seed with a story; tell it for this task, else for the violation's, else for the busiest."""
+    story = Story()
+    result = run_seed(seed, factories, story)
+    subject = task or (result.finding.task if result.finding else 0) or story.busiest_task()
+    lines = story.tell(subject) if subject else ["no task ever ran"]
+    return result, lines
+
+
+def options_of(seed: int) -> list[str]:
+    """All that a seed draws, one line a thing."""
+    options = draw_options(seed, Random(Random(seed).getrandbits(64)))
+    lines = []
+    for name in options.__struct_fields__:
+        value = getattr(options, name)
+        if name == "wardens":
+            for warden in value:
+                nodes = "; ".join(
+                    f"{resources_text(node.capacity)} {dict(node.attributes)} at {node.runner}"
+                    for node in warden.nodes
+                )
+                lines.append(f"cluster {warden.name} (reserve {warden.reserve}): {nodes}")
+        elif isinstance(value, msgspec.Struct):
+            fields = ", ".join(f"{field}={getattr(value, field)}" for field in value.__struct_fields__)
+            lines.append(f"{name}: {fields}")
+        else:
+            lines.append(f"{name}: {value}")
+    return lines

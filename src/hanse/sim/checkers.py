@@ -1,0 +1,367 @@
+"""League-wide checkers: the promises, judged by what really happened and not by what any machine believes.
+
+The ``Oracle`` is told of every launch and end at the moment it happens, of every acknowledgement and every
+settled task, and raises a ``Violation`` that names the promise and the task, job or node concerned.
+``check_quiet`` looks at a league that has healed and has nothing left to do.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from hanse.core.config import NodeConfig, WardenConfig
+from hanse.model.commands import TaskSettled
+from hanse.model.constraints import holds
+from hanse.model.ids import JobId, TaskId, index_of, job_of, job_text, task_id, task_text
+from hanse.model.job import JobClass, JobSpec, Scope
+from hanse.model.messages import Outcome
+from hanse.model.resources import Resources, Vector
+from hanse.sim.backend import Attempt, Backend
+from hanse.sim.process import Process
+from hanse.sim.workload import JobPlan, Workload
+from hanse.sim.world import Violation, World
+
+FOR_ITS_OWN_REASONS: Final = (Outcome.SUCCEEDED, Outcome.FAILED)
+
+
+class BrokerInside(Protocol):
+    """What the checkers ask a broker."""
+
+    def view_of(self, cluster: str) -> list[Vector] | None:
+        """The room it believes each node of a cluster to have; None: it does not know the cluster."""
+        ...
+
+    def idle(self) -> list[str]:
+        """What is left to do, though there should be nothing."""
+        ...
+
+
+class WardenInside(Protocol):
+    """What the checkers ask a warden."""
+
+    def offered(self) -> list[Vector]:
+        """The room it offers on each node."""
+        ...
+
+    def idle(self) -> list[str]:
+        """What is left to do, though there should be nothing."""
+        ...
+
+
+class Place:
+    """A node as it really is."""
+
+    __slots__ = ("attributes", "capacity", "cluster", "here", "index", "reserved", "runner", "seen")
+
+    def __init__(self, cluster: str, index: int, config: NodeConfig, reserved: bool) -> None:
+        self.cluster = cluster
+        self.index = index
+        self.capacity = config.capacity
+        self.attributes = dict(config.attributes)
+        self.runner = config.runner
+        self.reserved = reserved
+        self.here: dict[int, tuple[Resources, tuple[str, ...]]] = {}
+        """Live tasks with their sizes and labels."""
+        self.seen: dict[str, None] = {}
+        """Labels of all tasks that ever ran here."""
+
+
+class Oracle:
+    """The truth about every task, and the promises that can be judged as things happen."""
+
+    def __init__(
+        self, world: World, workload: Workload, wardens: Sequence[WardenConfig], lost_max: int
+    ) -> None:
+        self.world = world
+        self.workload = workload
+        self.places = {
+            (warden.name, index): Place(warden.name, index, node, index >= len(warden.nodes) - warden.reserve)
+            for warden in wardens
+            for index, node in enumerate(warden.nodes)
+        }
+        self.by_cluster = {
+            warden.name: [self.places[warden.name, index] for index in range(len(warden.nodes))]
+            for warden in wardens
+        }
+        self.lost_max = lost_max
+        self.live: dict[int, Place] = {}
+        self.launches: dict[tuple[int, int], Place] = {}
+        """Where each attempt ever launched."""
+        self.exits: dict[tuple[int, int], Outcome] = {}
+        """How each attempt really ended."""
+        self.succeeded: dict[int, int] = {}
+        """Tasks of which some attempt really succeeded, and when."""
+        self.failed: dict[int, None] = {}
+        """Tasks of which some attempt really failed."""
+        self.losses: dict[int, int] = {}
+        """Attempts of a task that ended through no fault of its own."""
+        self.settled: dict[int, tuple[int, Outcome]] = {}
+        self.specs: dict[int, JobSpec] = {}
+        """Jobs as submitted, by plan."""
+        self.jobs: dict[int, JobPlan] = {}
+        """Plans of the jobs that are known to be somewhere."""
+        self.acknowledged: dict[int, JobPlan] = {}
+        self.open = 0
+        """Tasks of acknowledged jobs that are not settled yet."""
+        self.cancelled: dict[int, None] = {}
+        """Jobs that somebody asked to cancel."""
+        self.gangs: dict[int, list[tuple[int, TaskId, str]]] = {}
+        """Launches of gangs: true time, task, cluster."""
+
+    # --- what clients were told -----------------------------------------------------------------------------
+
+    def accepted(self, job: JobId, plan: JobPlan) -> None:
+        """A broker has promised to see this job through."""
+        known = self.jobs.setdefault(job, plan)
+        if known is not plan:
+            raise Violation(
+                "one job, one number",
+                f"job {job_text(job)} is submission {known.number} and submission {plan.number}",
+                job=job,
+            )
+        if job not in self.acknowledged:
+            self.acknowledged[job] = plan
+            self.open += sum(task_id(job, index) not in self.settled for index in range(plan.spec.tasks))
+
+    def settle(self, command: TaskSettled) -> None:
+        """A broker says that a task is over for good."""
+        task, said = command.task, (command.attempt, command.outcome)
+        before = self.settled.get(task)
+        if before is not None:
+            if before != said:
+                raise Violation(
+                    "at most one effective completion",
+                    f"task {task_text(task)} settled as {_said(before)} and as {_said(said)}",
+                    task,
+                )
+            return
+        self._check_settled(task, command.attempt, command.outcome)
+        self.settled[task] = said
+        if job_of(task) in self.acknowledged:
+            self.open -= 1
+
+    def _check_settled(self, task: TaskId, attempt: int, outcome: Outcome) -> None:
+        really = self.exits.get((task, attempt))
+        text = f"task {task_text(task)} settled as {_said((attempt, outcome))}, but "
+        if task in self.live:
+            raise Violation("settled means over", f"{text}it still runs", task)
+        if outcome is Outcome.SUCCEEDED and really is not Outcome.SUCCEEDED:
+            raise Violation(
+                "at most one effective completion", f"{text}that attempt {really or 'never ran'}", task
+            )
+        if outcome is Outcome.FAILED and really is not Outcome.FAILED:
+            plan = self.jobs.get(job_of(task))
+            hopeless = plan is None or plan.hopeless
+            if self.losses.get(task, 0) <= self.lost_max and not hopeless:
+                raise Violation("no invented failures", f"{text}that attempt {really or 'never ran'}", task)
+        if outcome is Outcome.CANCELLED and not self._may_be_cancelled(task):
+            raise Violation("no invented failures", f"{text}nothing gave a reason to cancel it", task)
+        if outcome in (Outcome.LOST, Outcome.PREEMPTED):
+            raise Violation("no invented failures", f"{text}that is not a terminal state", task)
+
+    def _may_be_cancelled(self, task: TaskId) -> bool:
+        """Somebody asked, it has a deadline, or something it needs (or belongs with) went wrong."""
+        job = job_of(task)
+        plan = self.jobs.get(job)
+        if plan is None or job in self.cancelled:
+            return True
+        spec = self.specs[plan.number]
+        if spec.deadline is not None:
+            return True
+        if any(other in self.cancelled or not self._went_well(other) for other in spec.after):
+            return True
+        tasks = [task_id(job, index) for index in range(spec.tasks)]
+        return any(other in self.failed or self._settled_badly(other) for other in tasks)
+
+    def _settled_badly(self, task: TaskId) -> bool:
+        settled = self.settled.get(task)
+        return settled is not None and settled[1] is not Outcome.SUCCEEDED
+
+    def _went_well(self, job: JobId) -> bool:
+        plan = self.jobs.get(job)
+        return plan is not None and all(
+            task_id(job, index) in self.succeeded for index in range(plan.spec.tasks)
+        )
+
+    # --- what really runs -----------------------------------------------------------------------------------
+
+    def launched(self, cluster: str, runner: str, attempt: Attempt) -> None:
+        """An attempt begins: the moment in which most promises can be broken."""
+        task = attempt.task
+        place = self.places.get((cluster, attempt.node))
+        text = f"task {task_text(task)} attempt {attempt.attempt} on {cluster} node {attempt.node}"
+        if place is None or place.runner != runner:
+            raise Violation("only where it may run", f"{text}: {runner} does not serve that node", task)
+        plan, group = self.workload.plan_of(attempt.payload)
+        job = job_of(task)
+        known = self.jobs.setdefault(job, plan)
+        if known is not plan or not _in_group(plan.spec, group, index_of(task)):
+            raise Violation("one job, one number", f"{text}: it runs the command of another task", task)
+        self._check_once(task, attempt.attempt, text)
+        spec = self.specs[plan.number]
+        self._check_place(spec, group, place, attempt, text)
+        self._check_order(spec, group, job, task, text)
+        place.here[task] = (attempt.size, spec.labels)
+        place.seen.update(dict.fromkeys(spec.labels))
+        self._check_room(place, task, text)
+        self.live[task] = place
+        self.launches[task, attempt.attempt] = place
+        if spec.gang:
+            self.gangs.setdefault(job, []).append((self.world.now, task, cluster))
+
+    def _check_once(self, task: TaskId, attempt: int, text: str) -> None:
+        if task in self.live:
+            raise Violation(
+                "at most one live attempt",
+                f"{text}: another one runs on {self.live[task].cluster} node {self.live[task].index}",
+                task,
+            )
+        if (task, attempt) in self.launches:
+            raise Violation("at most one live attempt", f"{text}: the same attempt was launched before", task)
+        if task in self.settled:
+            raise Violation(
+                "settled means over", f"{text}: the task was settled as {_said(self.settled[task])}", task
+            )
+
+    def _check_place(self, spec: JobSpec, group: int, place: Place, attempt: Attempt, text: str) -> None:
+        promise, task, wanted = "only where it may run", attempt.task, spec.groups[group]
+        if wanted.where is not None and not holds(wanted.where, place.attributes):
+            raise Violation(promise, f"{text}: the node's attributes do not satisfy its condition", task)
+        if place.cluster in spec.clusters_forbidden or (
+            spec.clusters_allowed and place.cluster not in spec.clusters_allowed
+        ):
+            raise Violation(promise, f"{text}: its job may not use this cluster", task)
+        if place.reserved and spec.klass is not JobClass.LATENCY:
+            raise Violation(promise, f"{text}: the node is kept for latency work", task)
+        if not wanted.ask.fits(attempt.size) or not attempt.size.fits(wanted.ask_max or wanted.ask):
+            raise Violation(promise, f"{text}: it got {attempt.size}, which it did not ask for", task)
+        for affinity in wanted.affinity:
+            near = [place] if affinity.scope is Scope.NODE else self.by_cluster[place.cluster]
+            if affinity.apart:
+                for other in near:
+                    for neighbour, (_, labels) in other.here.items():
+                        if affinity.label in labels:
+                            who = task_text(TaskId(neighbour))
+                            message = f"{text}: keeps away from '{affinity.label}', which {who} has"
+                            raise Violation(promise, message, task)
+
+    def _check_order(self, spec: JobSpec, group: int, job: JobId, task: TaskId, text: str) -> None:
+        first = 0
+        for position, other in enumerate(spec.groups):
+            if other.name in spec.groups[group].needs:
+                for index in range(first, first + other.count):
+                    if task_id(job, index) not in self.succeeded:
+                        message = f"{text}: group {position}, which it needs, has not succeeded"
+                        raise Violation("nothing before what it needs", message, task)
+            first += other.count
+        for earlier in spec.after:
+            if not self._went_well(earlier):
+                message = f"{text}: job {job_text(earlier)}, which it comes after, has not succeeded"
+                raise Violation("nothing before what it needs", message, task)
+
+    def _check_room(self, place: Place, task: TaskId, text: str) -> None:
+        total = Resources()
+        for size, _ in place.here.values():
+            total = total.plus(size)
+        if not total.fits(place.capacity):
+            others = ", ".join(task_text(TaskId(other)) for other in place.here if other != task)
+            message = f"{text}: {total} of {place.capacity} in use, with {others or 'nothing else'} there"
+            raise Violation("no over-commit", message, task)
+
+    def ended(self, cluster: str, attempt: Attempt, outcome: Outcome) -> None:
+        """An attempt is over."""
+        task = attempt.task
+        del self.live[task]
+        del self.places[cluster, attempt.node].here[task]
+        self.exits[task, attempt.attempt] = outcome
+        if outcome is Outcome.SUCCEEDED:
+            self.succeeded[task] = self.world.now
+        elif outcome is Outcome.FAILED:
+            self.failed[task] = None
+        if outcome not in FOR_ITS_OWN_REASONS:
+            self.losses[task] = self.losses.get(task, 0) + 1
+
+    # --- at the end -----------------------------------------------------------------------------------------
+
+    def check_terminal(self, waited: str) -> None:
+        """Every task of every acknowledged job must have ended by now."""
+        for job, plan in self.acknowledged.items():
+            for index in range(plan.spec.tasks):
+                task = task_id(JobId(job), index)
+                if task not in self.settled:
+                    where = f"; it runs on {self.live[task].cluster}" if task in self.live else ""
+                    raise Violation(
+                        "every acknowledged task terminal",
+                        f"task {task_text(task)} of submission {plan.number} is not settled {waited}{where}",
+                        task,
+                    )
+
+    def check_gangs(self, since: int, window: int) -> None:
+        """Where nothing went wrong, the tasks of a gang start in one cluster and at one time, or not at all.
+
+        Judged for launches after ``since``, when faults had ceased: every other task of the gang has either
+        succeeded before or starts in the same cluster within ``window`` microseconds.
+        """
+        for job, launches in self.gangs.items():
+            if self._may_be_cancelled(task_id(JobId(job), 0)):
+                continue
+            tasks = [task_id(JobId(job), index) for index in range(self.jobs[job].spec.tasks)]
+            for when, task, cluster in launches:
+                for other in tasks if when >= since else ():
+                    if self.succeeded.get(other, when) < when:
+                        continue
+                    if not any(
+                        who == other and where == cluster and abs(at - when) <= window
+                        for at, who, where in launches
+                    ):
+                        message = f"task {task_text(task)} started in {cluster} without {task_text(other)}"
+                        raise Violation("a gang starts together", message, task)
+
+    def outcomes(self) -> list[int]:
+        """Every settled task with its attempt and outcome as numbers, in task order, for the digest."""
+        order = list(Outcome)
+        return [
+            number
+            for task in sorted(self.settled)
+            for number in (task, self.settled[task][0], order.index(self.settled[task][1]))
+        ]
+
+
+def check_replay(process: Process) -> None:
+    """A fresh machine with the process's snapshot and journal must have the process's state."""
+    if process.replayed().dump() != process.machine.dump():
+        raise Violation("ledger equals journal replay", f"the journal of {process.name} gives another state")
+
+
+def check_quiet(
+    brokers: dict[str, Process], wardens: dict[str, Process], backends: Sequence[Backend]
+) -> None:
+    """Nothing may be left over: no leases, no claims, no messages, no ends; and all views are true."""
+    for backend in backends:
+        for task, attempt in (*backend.live, *backend.ended):
+            state = "still runs" if (task, attempt) in backend.live else "was never forgotten"
+            message = f"task {task_text(TaskId(task))} attempt {attempt} {state} at {backend.runner.name}"
+            raise Violation("no lease leaks", message, task)
+    for name, process in (*wardens.items(), *brokers.items()):
+        inside: WardenInside | BrokerInside = process.machine  # type: ignore[assignment]  # checked by use
+        complaints = inside.idle()
+        if complaints:
+            raise Violation("no lease leaks", f"{name}: " + "; ".join(complaints))
+    for cluster, warden in wardens.items():
+        truth: WardenInside = warden.machine  # type: ignore[assignment]
+        offered = truth.offered()
+        for name, broker in brokers.items():
+            believer: BrokerInside = broker.machine  # type: ignore[assignment]
+            view = believer.view_of(cluster)
+            if view != offered:
+                raise Violation(
+                    "view converges", f"{name} believes {view} of {cluster}, which offers {offered}"
+                )
+
+
+def _in_group(spec: JobSpec, group: int, index: int) -> bool:
+    first = sum(other.count for other in spec.groups[:group])
+    return first <= index < first + spec.groups[group].count
+
+
+def _said(settled: tuple[int, Outcome]) -> str:
+    return f"{settled[1]} by attempt {settled[0]}"

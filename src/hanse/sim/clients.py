@@ -1,0 +1,106 @@
+"""Clients: they submit, repeat what was not acknowledged, and stop for ever when it was.
+
+A client that went on repeating would hide a broker that forgets what it has acknowledged, so it does not. It
+repeats to the same broker with the same ``client_id``; that broker must make one job of it.
+"""
+
+from collections.abc import Mapping
+from random import Random
+from typing import Final
+
+import msgspec
+
+from hanse.model.commands import Accepted, Rejected
+from hanse.model.ids import MILLISECOND, JobId
+from hanse.sim.checkers import Oracle
+from hanse.sim.process import Process
+from hanse.sim.workload import JobPlan, Workload
+from hanse.sim.world import World
+
+REPEAT_AFTER: Final = 1_500 * MILLISECOND
+CANCELS_MAX: Final = 5
+"""How often a request to cancel is repeated without a reply."""
+_DELAY_MAX: Final = 10 * MILLISECOND
+
+
+class Clients:
+    """All clients of a league. Request ``2 n`` submits plan ``n``, request ``2 n + 1`` cancels it."""
+
+    def __init__(
+        self, world: World, rng: Random, workload: Workload, brokers: Mapping[str, Process], oracle: Oracle
+    ) -> None:
+        self.loss = 0.0
+        self.replied: dict[int, str] = {}
+        """What each request was told: empty for an acknowledgement, else the reason for a rejection."""
+        self.jobs: dict[int, JobId] = {}
+        """The job of each acknowledged plan."""
+        self._world = world
+        self._rng = rng
+        self._workload = workload
+        self._brokers = brokers
+        self._oracle = oracle
+        self._cancels: dict[int, int] = {}
+        for name in brokers:
+            brokers[name].connect(
+                {**brokers[name].performers, Accepted: self.acknowledge, Rejected: self.reject}
+            )
+        for plan in workload.plans:
+            world.at(plan.at, self._begin, plan)
+
+    @property
+    def waiting(self) -> int:
+        """Submissions without a reply."""
+        return sum(2 * plan.number not in self.replied for plan in self._workload.plans)
+
+    def acknowledge(self, command: Accepted) -> None:
+        """A broker has promised; from here on the promise counts, whether or not the client hears of it."""
+        plan = self._workload.plans[command.request // 2]
+        if not command.request % 2:
+            self._oracle.accepted(command.job, plan)
+        if not self._lost():
+            self._world.at(self._later(), self._hear, command)
+
+    def reject(self, command: Rejected) -> None:
+        """A broker has said no."""
+        if not self._lost():
+            self._world.at(self._later(), self._hear, command)
+
+    def _begin(self, plan: JobPlan) -> None:
+        after = tuple(self.jobs[number] for number in plan.after if number in self.jobs)
+        self._oracle.specs[plan.number] = msgspec.structs.replace(plan.spec, after=after)
+        self._repeat(2 * plan.number)
+
+    def _repeat(self, request: int) -> None:
+        if request in self.replied:
+            return
+        plan = self._workload.plans[request // 2]
+        broker = self._brokers[plan.broker]
+        client = f"client{plan.number}"
+        if request % 2:
+            if self._cancels.get(request, 0) >= CANCELS_MAX:
+                return
+            self._cancels[request] = self._cancels.get(request, 0) + 1
+            job = self.jobs[plan.number]
+            if not self._lost():
+                self._oracle.cancelled[job] = None
+                self._world.at(self._later(), broker.cancel, (client, request, job))
+        elif not self._lost():
+            self._world.at(self._later(), broker.submit, (client, request, self._oracle.specs[plan.number]))
+        self._world.at(self._world.now + REPEAT_AFTER, self._repeat, request)
+
+    def _hear(self, reply: Accepted | Rejected) -> None:
+        if reply.request in self.replied:
+            return
+        self.replied[reply.request] = reply.reason if isinstance(reply, Rejected) else ""
+        if reply.request % 2 or isinstance(reply, Rejected):
+            return
+        plan = self._workload.plans[reply.request // 2]
+        self.jobs[plan.number] = reply.job
+        if plan.cancel_after is not None:
+            self._world.at(self._world.now + plan.cancel_after, self._repeat, reply.request + 1)
+
+    def _lost(self) -> bool:
+        return self._rng.random() < self.loss
+
+    def _later(self) -> int:
+        return self._world.now + self._rng.randint(0, _DELAY_MAX)

@@ -1,0 +1,250 @@
+"""What a seed draws: the league, the moods of its network, and the faults with their times.
+
+Swarm testing: every kind of fault is wholly off in a good share of the seeds, because faults of one kind can
+hide the bugs that another would show. All that is drawn is in one record that can be printed.
+"""
+
+from random import Random
+from typing import Final
+
+import msgspec
+
+from hanse.core.config import NodeConfig, Timings, WardenConfig
+from hanse.model.constraints import Value
+from hanse.model.ids import MILLISECOND, SECOND
+from hanse.model.resources import Resources
+from hanse.policy.orders import ORDERS
+from hanse.policy.placers import PLACERS
+from hanse.policy.ranks import RANKS
+from hanse.policy.sizers import SIZERS
+from hanse.sim.league import Policies
+from hanse.sim.network import DELAY_KINDS
+from hanse.sim.process import MILLION, Clock, Durability
+from hanse.sim.workload import GIB, Mix
+
+OFFSET_MAX: Final = 1_000 * SECOND
+RATE_PARTS_MAX: Final = MILLION // 50
+"""Clocks run at most two percent fast or slow: within what ``core.config.DRIFT_PERCENT`` allows for."""
+SCENARIOS: Final = (
+    "ordinary", "ordinary", "ordinary", "ordinary", "crowd", "tiny", "slow", "adoption", "flaky", "calm",
+)  # fmt: skip
+"""``crowd``: many brokers, few nodes. ``tiny``: one cluster of one or two nodes. ``slow``: late news and long
+delays. ``adoption``: brokers stay away long. ``flaky``: runners and hosts die often. ``calm``: no faults at
+all."""
+
+
+class NetworkMood(msgspec.Struct, frozen=True):
+    """How the links behave in the safety phase. Delays in microseconds, shares in percent."""
+
+    delay_kind: str = "constant"
+    delay_mean: int = 500
+    loss: int = 0
+    double: int = 0
+    in_order: bool = False
+    wire: bool = False
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """How many faults of each kind strike in the safety phase; 0: switched off."""
+
+    broker_crashes: int = 0
+    warden_crashes: int = 0
+    runner_crashes: int = 0
+    host_losses: int = 0
+    pauses: int = 0
+    partitions: int = 0
+    clogs: int = 0
+    drains: int = 0
+    downtime_max: int = 3 * SECOND
+    one_way: int = 50
+    """Share of partitions that cut one direction only, in percent."""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Everything that a seed decides, apart from the single draws."""
+
+    seed: int
+    scenario: str
+    brokers: tuple[str, ...]
+    wardens: tuple[WardenConfig, ...]
+    clocks: bool
+    """Whether clocks differ in offset and rate."""
+    durability: Durability
+    timings: Timings
+    network: NetworkMood
+    rates: Rates
+    workload: Mix
+    policies: Policies
+    safety: int
+    """How long the safety phase lasts, in microseconds."""
+    decisions: bool = True
+    lost_max: int = 50
+
+
+def draw_options(seed: int, rng: Random) -> Options:
+    """The options of a seed."""
+    scenario = rng.choice(SCENARIOS)
+    calm = scenario == "calm"
+    timings = _draw_timings(rng, scenario)
+    brokers = tuple(
+        f"b{n + 1}" for n in range(rng.randint(4, 7) if scenario == "crowd" else rng.randint(1, 4))
+    )
+    wardens = _draw_wardens(rng, scenario, brokers, timings)
+    safety = rng.randint(6, 25) * SECOND
+    mood = NetworkMood(
+        delay_kind=rng.choice(DELAY_KINDS),
+        delay_mean=rng.choice((20, 100, 300)) * MILLISECOND
+        if scenario == "slow"
+        else rng.choice((100, 1_000, 5_000, 20_000)),
+        loss=0 if calm else rng.choice((0, 0, 1, 10, 30)),
+        double=0 if calm else rng.choice((0, 0, 5, 30)),
+        in_order=rng.random() < 0.3,
+        wire=rng.random() < 0.1,
+    )
+    grouped = rng.random() < 0.4
+    return Options(
+        seed=seed,
+        scenario=scenario,
+        brokers=brokers,
+        wardens=wardens,
+        clocks=rng.random() < 0.6,
+        durability=Durability(
+            commit_min=100 if grouped else 0,
+            commit_max=rng.choice((500, 5_000)) if grouped else 0,
+            snapshot_every=rng.choice((60, 250, 500)),
+        ),
+        timings=timings,
+        network=mood,
+        rates=Rates() if calm else _draw_rates(rng, scenario),
+        workload=_draw_mix(rng, scenario, safety),
+        policies=Policies(*(rng.choice(list(names)) for names in (ORDERS, PLACERS, RANKS, SIZERS))),
+        safety=safety,
+        decisions=rng.random() < 0.5,
+    )
+
+
+def _draw_timings(rng: Random, scenario: str) -> Timings:
+    """Leases of a few seconds, so that they matter in a run of a few dozen."""
+    beat = rng.choice((300, 500, 1_000)) * MILLISECOND
+    lease = beat * rng.randint(4, 8)
+    return Timings(
+        ack_delay=rng.choice((20, 100, 200)) * MILLISECOND,
+        resend_after=rng.choice((200, 500, 1_000)) * MILLISECOND,
+        resend_max=rng.choice((1_000, 4_000)) * MILLISECOND,
+        beat=beat,
+        runner_beat=beat,
+        cluster_lease=lease * 2,
+        runner_lease=lease,
+        lease_grace=rng.choice((200, 1_000)) * MILLISECOND,
+        grant_lease=rng.choice((300, 1_000, 2_000)) * MILLISECOND,
+        delta_linger=rng.choice((500, 2_000)) * MILLISECOND
+        if scenario == "slow"
+        else rng.choice((0, 10, 50)) * MILLISECOND,
+        started_linger=rng.choice((0, 100, 500)) * MILLISECOND,
+        suspect_after=beat * rng.randint(3, 8),
+        start_deadline=rng.choice((2, 5)) * SECOND,
+        conflict_window=rng.choice((0, 0, 5, 100)) * MILLISECOND,
+        hold_patience=rng.choice((2, 10)) * SECOND,
+        preempt_after=rng.choice((0, 200, 1_000)) * MILLISECOND,
+    )
+
+
+def _draw_wardens(
+    rng: Random, scenario: str, brokers: tuple[str, ...], timings: Timings
+) -> tuple[WardenConfig, ...]:
+    if scenario == "tiny":
+        sizes = [rng.randint(1, 2)]
+    elif scenario == "crowd":
+        sizes = [rng.randint(1, 2) for _ in range(rng.randint(1, 3))]
+    else:
+        sizes = [rng.randint(1, 8) for _ in range(rng.randint(1, 5))]
+    wardens = []
+    for number, size in enumerate(sizes):
+        name = f"c{number + 1}"
+        wardens.append(
+            WardenConfig(
+                name=name,
+                nodes=_draw_nodes(rng, name, size),
+                brokers=brokers,
+                timings=timings,
+                reserve=1 if size >= 3 and rng.random() < 0.3 else 0,
+            )
+        )
+    return tuple(wardens)
+
+
+def _draw_nodes(rng: Random, cluster: str, count: int) -> tuple[NodeConfig, ...]:
+    """Nodes of mixed sizes and attributes, dealt out to one or more runners."""
+    runners = rng.randint(1, min(3, count))
+    nodes = []
+    for position in range(count):
+        attributes: dict[str, Value] = {
+            "zone": rng.choice(("a", "b", "c")),
+            "disk_gb": rng.choice((40, 100, 250)),
+        }
+        if rng.random() < 0.5:
+            attributes["ssd"] = rng.random() < 0.8
+        capacity = Resources(
+            cpu=rng.choice((1_000, 2_000, 4_000, 4_000, 8_000)),
+            memory=rng.choice((4, 16)) * GIB,
+            gpu=rng.choice((0, 0, 0, 2)),
+            custom=(("fpga", 2),) if rng.random() < 0.25 else (),
+        )
+        runner = f"{cluster}r{position % runners + 1}"
+        nodes.append(NodeConfig(capacity, tuple(sorted(attributes.items())), runner))
+    return tuple(nodes)
+
+
+def _draw_rates(rng: Random, scenario: str) -> Rates:
+    """Each kind is off in four seeds of ten."""
+
+    def often(most: int, least: int = 1) -> int:
+        return 0 if rng.random() < 0.4 else rng.randint(least, most)
+
+    return Rates(
+        broker_crashes=rng.randint(1, 3) if scenario == "adoption" else often(5),
+        warden_crashes=often(5),
+        runner_crashes=rng.randint(4, 12) if scenario == "flaky" else often(5),
+        host_losses=rng.randint(1, 4) if scenario == "flaky" else often(2),
+        pauses=often(6),
+        partitions=often(4),
+        clogs=often(4),
+        drains=often(4),
+        downtime_max=rng.choice((500 * MILLISECOND, 3 * SECOND, 20 * SECOND)),
+        one_way=rng.choice((0, 50, 100)),
+    )
+
+
+def _draw_mix(rng: Random, scenario: str, safety: int) -> Mix:
+    def share(most: int) -> int:
+        return 0 if rng.random() < 0.4 else rng.randint(1, most)
+
+    return Mix(
+        tasks=rng.randint(20, 60) if scenario in ("tiny", "crowd") else rng.randint(30, 150),
+        span=safety * 4 // 5,
+        duration=rng.choice((50, 300, 1_000, 2_000)) * MILLISECOND,
+        arrays=rng.choice((0, 30, 70)),
+        gangs=share(30),
+        dags=share(30),
+        after=share(30),
+        elastic=share(30),
+        constrained=share(60),
+        affine=share(30),
+        urgent=share(60),
+        latency=share(40),
+        preemptible=share(100),
+        failing=share(40),
+        cancelled=share(20),
+        deadlines=share(10),
+        custom=share(20),
+        waiting=share(40),
+        hopeless=share(5),
+        picky=share(30),
+    )
+
+
+def draw_clock(rng: Random, skewed: bool) -> Clock:
+    """A process's clock."""
+    if not skewed:
+        return Clock()
+    return Clock(rng.randrange(OFFSET_MAX), MILLION + rng.randint(-RATE_PARTS_MAX, RATE_PARTS_MAX))

@@ -1,0 +1,146 @@
+"""Throws the faults of a seed at a league, at random times of the safety phase, and heals it at the end."""
+
+from random import Random
+from typing import Final
+
+from hanse.model.ids import MILLISECOND, SECOND
+from hanse.sim.clients import Clients
+from hanse.sim.faults import Options
+from hanse.sim.league import League
+from hanse.sim.network import Link, delay_table
+from hanse.sim.process import Process
+
+HEALED_DELAY: Final = 1 * MILLISECOND
+PARTITION_MIN: Final = 500 * MILLISECOND
+PARTITION_MAX: Final = 30 * SECOND
+PAUSE_MAX: Final = 10 * SECOND
+CLOG_MAX: Final = 5 * SECOND
+
+
+class Injector:
+    """The faults of one seed. Every fault that has a length ends with the safety phase at the latest."""
+
+    def __init__(self, league: League, clients: Clients, options: Options, rng: Random) -> None:
+        self._league = league
+        self._world = league.world
+        self._clients = clients
+        self._options = options
+        self._rng = rng
+        self._set_moods()
+        rates = options.rates
+        for count, strike in (
+            (rates.broker_crashes, self._crash_broker),
+            (rates.warden_crashes, self._crash_warden),
+            (rates.runner_crashes, self._crash_runner),
+            (rates.host_losses, self._burn),
+            (rates.pauses, self._pause),
+            (rates.partitions, self._partition),
+            (rates.clogs, self._clog),
+            (rates.drains, self._drain),
+        ):
+            for _ in range(count):
+                self._world.at(rng.randrange(options.safety), strike)
+
+    def heal(self) -> None:
+        """End all faults: everybody is up, every link is quick and true, every node is open."""
+        self._league.network.heal(delay_table("uniform", HEALED_DELAY))
+        self._clients.loss = 0.0
+        for process in self._league.processes:
+            process.spare()
+            process.resume()
+            process.restart()
+        for warden in self._league.wardens.values():
+            warden.drain(((), False))
+        self._tell("the league", "is healed")
+
+    def _set_moods(self) -> None:
+        """Most links share the seed's mood; one in ten has a mood of its own."""
+        mood, rng = self._options.network, self._rng
+        usual = delay_table(mood.delay_kind, mood.delay_mean)
+        slow = delay_table("heavy", mood.delay_mean * 4)
+        for link in self._league.network.links:
+            link.delays = slow if rng.random() < 0.1 else usual
+            link.loss = mood.loss / 100
+            link.double = mood.double / 100
+            link.in_order = mood.in_order
+        self._clients.loss = mood.loss / 100
+
+    def _length(self, least: int, most: int) -> int:
+        """A length that is short more often than long, and not longer than what is left of the phase."""
+        draw = self._rng.random()
+        length = least + int((most - least) * draw * draw)
+        return max(1, min(length, self._options.safety - self._world.now - 1))
+
+    def _crash_broker(self, _: object) -> None:
+        long = self._options.scenario == "adoption"
+        self._doom(self._rng.choice(list(self._league.brokers.values())), long)
+
+    def _crash_warden(self, _: object) -> None:
+        self._doom(self._rng.choice(list(self._league.wardens.values())))
+
+    def _crash_runner(self, _: object) -> None:
+        self._doom(self._rng.choice(list(self._league.runners.values())))
+
+    def _doom(self, process: Process, long: bool = False) -> None:
+        least = 2 * self._options.timings.suspect_after if long else MILLISECOND
+        most = max(2 * least, self._options.rates.downtime_max)
+        if process.up:
+            process.doom(self._length(least, most))
+        elif self._rng.random() < 0.5:
+            process.restart(self._length(MILLISECOND, most))  # and it dies again as it comes up
+
+    def _burn(self, _: object) -> None:
+        backend = self._rng.choice(list(self._league.backends.values()))
+        self._tell(backend.runner.name, "loses its host with everything on it")
+        backend.burn()
+        self._world.at(self._world.now + self._length(MILLISECOND, 20 * SECOND), backend.runner.restart)
+
+    def _pause(self, _: object) -> None:
+        process = self._rng.choice(self._league.processes)
+        length = self._length(50 * MILLISECOND, PAUSE_MAX)
+        self._tell(process.name, f"is paused for {length / SECOND:.3f} s")
+        process.pause()
+        self._world.at(self._world.now + length, process.resume)
+
+    def _partition(self, _: object) -> None:
+        rng = self._rng
+        names = [process.name for process in self._league.processes]
+        group = dict.fromkeys(rng.sample(names, rng.randint(1, max(1, len(names) // 2))))
+        one_way = rng.randrange(100) < self._options.rates.one_way
+        inwards = rng.random() < 0.5
+        crossing = [
+            link
+            for link in self._league.network.links
+            if (link.source in group) != (link.target in group)
+            and (not one_way or (link.target in group) == inwards)
+        ]
+        length = self._length(PARTITION_MIN, PARTITION_MAX)
+        kind = ("nothing reaches" if inwards else "nothing leaves") if one_way else "cut off:"
+        self._tell(" ".join(group), f"{kind} this group for {length / SECOND:.3f} s")
+        self._league.network.cut(crossing)
+        self._world.at(self._world.now + length, self._mend, crossing)
+
+    def _mend(self, crossing: list[Link]) -> None:
+        self._tell("the network", "a partition ends")
+        self._league.network.mend(crossing)
+
+    def _clog(self, _: object) -> None:
+        rng = self._rng
+        length = self._length(100 * MILLISECOND, CLOG_MAX)
+        links = rng.sample(self._league.network.links, max(1, len(self._league.network.links) // 4))
+        for link in links:
+            link.clogged_until = self._world.now + length
+        self._tell("the network", f"{len(links)} links are clogged for {length / SECOND:.3f} s")
+
+    def _drain(self, _: object) -> None:
+        rng = self._rng
+        warden = rng.choice(self._options.wardens)
+        count = len(warden.nodes)
+        nodes = tuple(sorted(rng.sample(range(count), rng.randint(1, count)))) if rng.random() < 0.8 else ()
+        process = self._league.wardens[warden.name]
+        process.drain((nodes, True))
+        self._world.at(self._world.now + self._length(SECOND, 20 * SECOND), process.drain, (nodes, False))
+
+    def _tell(self, who: str, what: str) -> None:
+        if self._world.story is not None:
+            self._world.story.fault(self._world.now, who, what)

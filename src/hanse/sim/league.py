@@ -1,0 +1,169 @@
+"""A whole league in one world: brokers, wardens and runners with their links and backends."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from hanse.core.config import BrokerConfig, RunnerConfig, Timings, WardenConfig
+from hanse.core.machine import Machine
+from hanse.model.commands import Launch
+from hanse.sim.backend import Backend, Fate, Truth
+from hanse.sim.network import Network
+from hanse.sim.process import Clock, Durability, Process, RunnerProcess
+from hanse.sim.world import World
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """The policies of all brokers of a league, by name."""
+
+    order: str = "fifo"
+    placer: str = "best-fit"
+    rank: str = "rotate"
+    sizer: str = "least"
+
+
+BrokerFactory = Callable[[BrokerConfig, Policies], Machine]
+
+
+class Factories(NamedTuple):
+    """How the parts of a league are made. Tests plant bugs by giving other ones."""
+
+    broker: BrokerFactory
+    warden: Callable[[WardenConfig], Machine]
+    runner: Callable[[RunnerConfig], Machine]
+    process: type[Process] = Process
+    runner_process: type[RunnerProcess] = RunnerProcess
+
+
+class Design(NamedTuple):
+    """What a league is made of."""
+
+    brokers: tuple[str, ...]
+    wardens: tuple[WardenConfig, ...]
+    timings: Timings = Timings()
+    durability: Durability = Durability()
+    policies: Policies = Policies()
+    lost_max: int = 50
+    decisions: bool = True
+
+
+class League:
+    """The processes of a league, by role and name, in the order of the design."""
+
+    def __init__(
+        self, world: World, network: Network, factories: Factories, design: Design, rng: Random,
+        clock: Callable[[], Clock] = Clock,
+    ) -> None:  # fmt: skip
+        self.world = world
+        self.network = network
+        self.design = design
+        self.brokers: dict[str, Process] = {}
+        self.wardens: dict[str, Process] = {}
+        self.runners: dict[str, RunnerProcess] = {}
+        self.backends: dict[str, Backend] = {}
+        self._factories = factories
+        self._rng = rng
+        self._clock = clock
+        self._numbers = 0
+        self._add_brokers()
+        for warden in design.wardens:
+            self._add_cluster(warden)
+        self._join()
+
+    @property
+    def journalled(self) -> list[Process]:
+        """Brokers, then wardens."""
+        return [*self.brokers.values(), *self.wardens.values()]
+
+    @property
+    def processes(self) -> list[Process]:
+        """Brokers, wardens, runners."""
+        return [*self.journalled, *self.runners.values()]
+
+    def process(self, name: str) -> Process | None:
+        """The process of this name."""
+        return self.brokers.get(name) or self.wardens.get(name) or self.runners.get(name)
+
+    def equip(self, fate: Callable[[Launch], Fate], truth: Truth) -> None:
+        """Give every runner its backend."""
+        for cluster in self.design.wardens:
+            for name in runners_of(cluster):
+                rng = Random(self._rng.getrandbits(64))
+                self.backends[name] = Backend(self.runners[name], cluster.name, fate, truth, rng)
+
+    def boot(self) -> None:
+        """Start every process."""
+        for process in self.processes:
+            process.restart()
+
+    def marks(self) -> dict[str, int]:
+        """How often each coverage mark was reached, in all incarnations, by name of the mark."""
+        total: dict[str, int] = {}
+        for process in self.processes:
+            for marks in (process.marks, process.machine.marks if process.up else {}):
+                for mark, times in marks.items():
+                    total[mark] = total.get(mark, 0) + times
+        return dict(sorted(total.items()))
+
+    def _next(self) -> tuple[int, Random, Clock]:
+        self._numbers += 1
+        return self._numbers, Random(self._rng.getrandbits(64)), self._clock()
+
+    def _add_brokers(self) -> None:
+        design, make = self.design, self._factories.broker
+        for position, name in enumerate(design.brokers):
+            config = BrokerConfig(
+                name=name,
+                number=position + 1,
+                brokers=design.brokers,
+                clusters=tuple(warden.name for warden in design.wardens),
+                timings=design.timings,
+                lost_max=design.lost_max,
+                decisions=design.decisions,
+            )
+
+            def factory(config: BrokerConfig = config) -> Machine:
+                return make(config, design.policies)
+
+            number, rng, clock = self._next()
+            self.brokers[name] = self._factories.process(
+                name, number, factory, self.network, rng, clock, design.durability
+            )
+
+    def _add_cluster(self, config: WardenConfig) -> None:
+        factories, design = self._factories, self.design
+        number, rng, clock = self._next()
+        self.wardens[config.name] = factories.process(
+            config.name, number, lambda: factories.warden(config), self.network, rng, clock, design.durability
+        )
+        for name in runners_of(config):
+            nodes = tuple(index for index, node in enumerate(config.nodes) if node.runner == name)
+            runner = RunnerConfig(name=name, warden=config.name, nodes=nodes, timings=design.timings)
+
+            def factory(runner: RunnerConfig = runner) -> Machine:
+                return factories.runner(runner)
+
+            number, rng, clock = self._next()
+            self.runners[name] = factories.runner_process(
+                name, number, factory, self.network, rng, clock, design.durability
+            )
+
+    def _join(self) -> None:
+        """Brokers speak to brokers and wardens, wardens to their runners."""
+        brokers, network = list(self.brokers.values()), self.network
+        for broker in brokers:
+            for peer in brokers:
+                if peer is not broker:
+                    network.join(broker, peer)
+        for config in self.design.wardens:
+            warden = self.wardens[config.name]
+            for other in (*brokers, *(self.runners[name] for name in runners_of(config))):
+                network.join(warden, other)
+                network.join(other, warden)
+
+
+def runners_of(config: WardenConfig) -> Sequence[str]:
+    """The runners of a cluster, in the order of their first nodes."""
+    return list({node.runner: None for node in config.nodes})

@@ -1,0 +1,466 @@
+"""A process: a machine in its shell, with its own clock, its journal, and the ways it can die.
+
+On every event the shell stamps it with the local clock, appends it to the journal, hands it to the machine
+and performs the commands in order. With a *group commit* the commands wait until the journal's write has come
+back; a crash then tears a random tail off what was not yet safe, and no command of the torn events was ever
+performed.
+
+A process that is to die dies *at an event*, because that is where the effects are: before the journal has the
+event, after that but before any command, or after the first few commands. It comes back as a fresh machine
+with the last snapshot and the journal replayed, and that must give the very state it had.
+"""
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from hanse.core.machine import Machine
+from hanse.model.commands import Command, Send, TaskSettled, WakeAt
+from hanse.model.events import (
+    BackendReported,
+    Booted,
+    CancelRequested,
+    DrainRequested,
+    Event,
+    Received,
+    Submitted,
+    TaskExited,
+    TaskStarted,
+    Tick,
+)
+from hanse.model.ids import Instant, JobId
+from hanse.model.job import JobSpec
+from hanse.model.messages import Body, End, Envelope
+from hanse.sim.network import Link, Network
+from hanse.sim.world import Violation, World
+
+MILLION: Final = 1_000_000
+
+DOWN: Final = 1
+PAUSED: Final = 2
+DOOMED: Final = 4
+
+KINDS: Final[tuple[type, ...]] = (
+    Booted, Tick, Received, Submitted, CancelRequested, DrainRequested, BackendReported, TaskStarted,
+    TaskExited,
+)  # fmt: skip
+"""Kinds of events; a kind's position is its number in the digest."""
+_BODY_CODES: Final[dict[type, int]] = {body: code for code, body in enumerate(Body.__args__)}
+_BOOTED, _TICK, _RECEIVED, _SUBMITTED, _CANCEL, _DRAIN, _BACKEND, _STARTED, _EXITED = range(len(KINDS))
+
+Performer = Callable[[Any], None]
+Performers = Mapping[type, Performer]
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """A process's own clock: ``local = offset + true * rate / 1,000,000``. It runs on while the process is
+    down."""
+
+    offset: int = 0
+    rate: int = MILLION
+    """Local microseconds in a true second."""
+
+    def local(self, true: int) -> int:
+        """What the clock shows at a true time."""
+        return self.offset + true * self.rate // MILLION
+
+    def true(self, local: int) -> int:
+        """The first true time at which the clock shows at least ``local``."""
+        return -((self.offset - local) * MILLION // self.rate)
+
+
+class Durability(msgspec.Struct, frozen=True):
+    """How a process keeps its history. Times in microseconds."""
+
+    commit_min: int = 0
+    commit_max: int = 0
+    """How long a write to the journal takes; 0: no time at all."""
+    snapshot_every: int = 500
+    """Events between snapshots."""
+    check_every: int = 200
+    """Events between two ``machine.check()``."""
+
+
+class Process:
+    """A journalled machine: a broker or a warden."""
+
+    __slots__ = ("_checks", "_clock", "_committing", "_doom", "_durability", "_expected", "_factory",
+                 "_number", "_offset", "_rate", "epoch", "hampered", "inbox", "journal", "links", "machine",
+                 "marks", "name", "network", "performers", "rng", "snapshot", "unsafe", "wakes",
+                 "world")  # fmt: skip
+
+    def __init__(
+        self, name: str, number: int, factory: Callable[[], Machine], network: Network, rng: Random,
+        clock: Clock = Clock(), durability: Durability = Durability(),  # noqa: B008  frozen records
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.world: World = network.world
+        self.network = network
+        self.rng = rng
+        self.machine = factory()
+        self.links: dict[str, Link] = {}
+        self.journal: list[Event] = []
+        """Events since the snapshot; the last ``len(unsafe)`` of them may yet be torn off."""
+        self.snapshot: bytes | None = None
+        self.unsafe: list[list[Command]] = []
+        """The commands of events whose write has not come back."""
+        self.inbox: list[tuple[Performer, Any]] = []
+        """What waits for a paused process."""
+        self.wakes: dict[int, None] = {}
+        """Local times at which a tick is due."""
+        self.epoch = 0
+        self.hampered = DOWN
+        self.marks: dict[str, int] = {}
+        """Coverage marks of the incarnations that are over."""
+        self._factory = factory
+        self._number = number << 8
+        self._clock = clock
+        self._offset = clock.offset
+        self._rate = clock.rate
+        self._durability = durability
+        self.performers: Performers = {}
+        """Who performs its commands, besides sends and wake-ups."""
+        self._doom: tuple[int, int] | None = None
+        self._committing = False
+        self._expected: bytes | None = None
+        self._checks = durability.check_every
+
+    # --- what reaches it ------------------------------------------------------------------------------------
+
+    def receive(self, envelope: Envelope) -> None:
+        """A message has arrived."""
+        if self.hampered and self._waits(self.receive, envelope):
+            return
+        now = self.world.now
+        self.world.trace.extend(
+            (now, self._number | _RECEIVED, envelope.seq, _BODY_CODES[type(envelope.body)])
+        )
+        self.take(Received(Instant(self._offset + now * self._rate // MILLION), envelope))
+
+    def tick(self, at: int) -> None:
+        """A time that the machine asked for has come."""
+        if self.hampered and self._waits(self.tick, at):
+            return
+        if at not in self.wakes:
+            return  # another incarnation asked for it
+        del self.wakes[at]
+        now = self.world.now
+        self.world.trace.extend((now, self._number | _TICK, 0, 0))
+        self.take(Tick(Instant(self._offset + now * self._rate // MILLION)))
+
+    def submit(self, request: tuple[str, int, JobSpec]) -> None:
+        """A client hands a job in."""
+        if self.hampered and self._waits(self.submit, request):
+            return
+        client, number, spec = request
+        self._note(_SUBMITTED, number, len(spec.groups))
+        self.take(Submitted(self.local_now(), client, number, spec))
+
+    def cancel(self, request: tuple[str, int, JobId]) -> None:
+        """A client wants a job ended."""
+        if self.hampered and self._waits(self.cancel, request):
+            return
+        client, number, job = request
+        self._note(_CANCEL, number, job)
+        self.take(CancelRequested(self.local_now(), client, number, job))
+
+    def drain(self, request: tuple[tuple[int, ...], bool]) -> None:
+        """An operator closes or opens nodes."""
+        if self.hampered and self._waits(self.drain, request):
+            return
+        nodes, closed = request
+        self._note(_DRAIN, len(nodes), closed)
+        self.take(DrainRequested(self.local_now(), nodes, closed))
+
+    def take(self, event: Event) -> None:
+        """Journal an event, hand it over, perform what comes of it: the heart of the shell."""
+        if self.hampered:
+            self._die_at(event)
+            return
+        if self.world.story is not None:
+            self.world.story.took(self.world.now, self.name, event)
+        self.journal.append(event)
+        commands = self.machine.handle(event)
+        if self._durability.commit_max:
+            self._defer(commands)
+        elif commands:
+            self.perform(commands)
+        self._checks -= 1
+        if self._checks <= 0:
+            self._keep_house()
+
+    def perform(self, commands: list[Command]) -> None:
+        """Do what the machine asked for, in order."""
+        world, links = self.world, self.links
+        for command in commands:
+            if world.story is not None:
+                world.story.did(world.now, self.name, command)
+            if type(command) is Send:
+                envelope = command.envelope
+                self.network.send(links[envelope.target], envelope)
+            elif type(command) is WakeAt:
+                self._wake(command.at)
+            else:
+                performer = self.performers.get(type(command))
+                if performer is not None:
+                    performer(command)
+
+    # --- its clock ------------------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> Clock:
+        """Its own clock."""
+        return self._clock
+
+    def local_now(self) -> Instant:
+        """What its clock shows."""
+        return Instant(self._offset + self.world.now * self._rate // MILLION)
+
+    def _wake(self, at: int) -> None:
+        if at not in self.wakes:
+            self.wakes[at] = None
+            true = -((self._offset - at) * MILLION // self._rate)
+            self.world.at(max(true, self.world.now), self.tick, at)
+
+    # --- what may happen to it ------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        """Whether it is not crashed (it may be paused)."""
+        return not self.hampered & DOWN
+
+    def connect(self, performers: Performers) -> None:
+        """Say who performs its commands."""
+        self.performers = performers
+
+    def doom(self, downtime: int) -> None:
+        """Let it die at its next event, and come back after so many microseconds."""
+        if self.up:
+            self.hampered |= DOOMED
+            self._doom = (self.rng.randrange(3), downtime)
+
+    def pause(self, _: Any = None) -> None:
+        """Stop it in its tracks: what reaches it waits."""
+        if self.up:
+            self.hampered |= PAUSED
+
+    def resume(self, _: Any = None) -> None:
+        """Let it go on, beginning with what has waited."""
+        if not self.hampered & PAUSED:
+            return
+        self.hampered &= ~PAUSED
+        waited, self.inbox = self.inbox, []
+        for action, payload in waited:
+            action(payload)
+
+    def crash(self, kept: int | None = None) -> None:
+        """Die now. Of the unsafe events the first ``kept`` survive (None: all); the rest is torn off."""
+        if not self.up:
+            return
+        kept = len(self.unsafe) if kept is None else kept
+        torn = len(self.unsafe) - kept
+        if torn:
+            self.epoch -= sum(type(event) is Booted for event in self.journal[-torn:])
+            del self.journal[-torn:]
+        self._expected = None if torn else self.machine.dump()
+        if self.world.story is not None:
+            lost = f", {torn} unwritten events lost" if torn else ""
+            self.world.story.fault(self.world.now, self.name, f"crashes{lost}")
+        self._bury()
+
+    def restart(self, downtime: int | None = None) -> None:
+        """Come back: snapshot, journal, then ``Booted``. With a downtime: only to die again at that very
+        event."""
+        if self.up:
+            return
+        self._recover()
+        self.hampered = 0
+        if downtime is not None:
+            self.doom(downtime)
+        if self.world.story is not None:
+            self.world.story.fault(self.world.now, self.name, f"starts, epoch {self.epoch + 1}")
+        self.epoch += 1
+        self._note(_BOOTED, self.epoch, 0)
+        self.take(Booted(self.local_now(), self.epoch, self.rng.getrandbits(62)))
+
+    def spare(self) -> None:
+        """Call a planned death off."""
+        self.hampered &= ~DOOMED
+        self._doom = None
+
+    def replayed(self) -> Machine:
+        """A fresh machine with this process's snapshot and journal."""
+        machine = self._factory()
+        if self.snapshot is not None:
+            machine.restore(self.snapshot)
+        settled = self.performers.get(TaskSettled)
+        for event in self.journal:
+            for command in machine.handle(event):
+                # A crash may have kept it from the world, but it is on record: it counts, and it must agree.
+                if settled is not None and type(command) is TaskSettled:
+                    settled(command)
+        return machine
+
+    def _bury(self) -> None:
+        """What every death does, whatever was kept."""
+        for mark, times in self.machine.marks.items():
+            self.marks[mark] = self.marks.get(mark, 0) + times
+        self.unsafe.clear()
+        self.inbox.clear()
+        self.wakes.clear()
+        self.hampered = DOWN
+        self._doom = None
+        self._committing = False
+
+    def _recover(self) -> None:
+        self.machine = self.replayed()
+        self.machine.marks.clear()
+        if self._expected is not None and self.machine.dump() != self._expected:
+            raise Violation(
+                "ledger equals journal replay", f"{self.name} came back with another state than it had"
+            )
+        self._expected = None
+
+    def _waits(self, action: Performer, payload: Any) -> bool:
+        """Whether what arrives is lost with a dead process or waits for a paused one."""
+        if self.hampered & DOWN:
+            return True
+        if self.hampered & PAUSED:
+            self.inbox.append((action, payload))
+            return True
+        return False
+
+    def _die_at(self, event: Event) -> None:
+        """The planned death: before the journal, after it, or after some of the commands."""
+        assert self._doom is not None
+        where, downtime = self._doom
+        self.world.at(self.world.now + downtime, self.restart)
+        if where == 0:
+            self.crash(self.rng.randint(0, len(self.unsafe)))
+            return
+        if self.world.story is not None:
+            self.world.story.took(self.world.now, self.name, event)
+        self.journal.append(event)
+        self.unsafe.append(self.machine.handle(event))
+        if where == 1:
+            # Without a group commit the event itself is safe once it is written.
+            kept = self.rng.randint(0, len(self.unsafe)) if self._durability.commit_max else None
+            self.crash(kept)
+            return
+        commands = [command for commands in self.unsafe for command in commands]
+        self.perform(commands[: self.rng.randint(0, len(commands))])
+        self.crash()
+
+    # --- its journal ----------------------------------------------------------------------------------------
+
+    def _defer(self, commands: list[Command]) -> None:
+        self.unsafe.append(commands)
+        if not self._committing:
+            self._committing = True
+            durability = self._durability
+            latency = self.rng.randint(durability.commit_min, durability.commit_max)
+            self.world.at(self.world.now + latency, self._commit)
+
+    def _commit(self, _: Any = None) -> None:
+        """The write has come back: what was waiting for it may be done."""
+        if self.hampered and self._waits(self._commit, None):
+            return
+        self._committing = False
+        unsafe, self.unsafe = self.unsafe, []
+        for commands in unsafe:
+            self.perform(commands)
+        if len(self.journal) >= self._durability.snapshot_every:
+            self._take_snapshot()
+
+    def _keep_house(self) -> None:
+        self._checks = self._durability.check_every
+        self.machine.check()
+        if len(self.journal) >= self._durability.snapshot_every and not self.unsafe:
+            self._take_snapshot()
+
+    def _take_snapshot(self) -> None:
+        self.snapshot = self.machine.dump()
+        self.journal.clear()
+
+    def _note(self, kind: int, first: int, second: int) -> None:
+        self.world.trace.extend((self.world.now, self._number | kind, first, second))
+
+
+class RunnerProcess(Process):
+    """A runner in its shell: no journal, because its backend remembers."""
+
+    __slots__ = ("incarnation", "report")
+
+    def __init__(
+        self, name: str, number: int, factory: Callable[[], Machine], network: Network, rng: Random,
+        clock: Clock = Clock(), durability: Durability = Durability(),  # noqa: B008  frozen records
+    ) -> None:  # fmt: skip
+        super().__init__(name, number, factory, network, rng, clock, durability)
+        self.incarnation = 0
+        self.report: Callable[[], BackendReported] | None = None
+        """What the backend holds."""
+
+    def take(self, event: Event) -> None:
+        """Hand an event over and perform what comes of it."""
+        if self.hampered:
+            self._die_at(event)
+            return
+        if self.world.story is not None:
+            self.world.story.took(self.world.now, self.name, event)
+        self.perform(self.machine.handle(event))
+        self._checks -= 1
+        if self._checks <= 0:
+            self._checks = self._durability.check_every
+            self.machine.check()
+
+    def started(self, notice: tuple[int, int, int]) -> None:
+        """The backend has started an attempt: incarnation that asked, task, attempt."""
+        incarnation, task, attempt = notice
+        if incarnation != self.incarnation or (self.hampered and self._waits(self.started, notice)):
+            return
+        self._note(_STARTED, task, attempt)
+        self.take(TaskStarted(self.local_now(), task, attempt))  # type: ignore[arg-type]
+
+    def exited(self, notice: tuple[int, End]) -> None:
+        """An attempt is over: incarnation to be told, and how it ended."""
+        incarnation, end = notice
+        if incarnation != self.incarnation or (self.hampered and self._waits(self.exited, notice)):
+            return
+        self._note(_EXITED, end.task, end.attempt)
+        self.take(TaskExited(self.local_now(), end))
+
+    def crash(self, _: int | None = None) -> None:
+        """Die now; tasks and their watchdog go on."""
+        if not self.up:
+            return
+        if self.world.story is not None:
+            self.world.story.fault(self.world.now, self.name, "crashes")
+        self._bury()
+
+    def restart(self, downtime: int | None = None) -> None:
+        """Come back with nothing but what the backend tells."""
+        if self.up:
+            return
+        self.incarnation += 1
+        super().restart(downtime)
+        if self.report is not None and not self.hampered & DOWN:
+            report = self.report()
+            self._note(_BACKEND, len(report.running), len(report.ended))
+            self.take(report)
+
+    def replayed(self) -> Machine:
+        """A fresh machine: there is no journal to replay."""
+        return self._factory()
+
+    def _die_at(self, event: Event) -> None:
+        assert self._doom is not None
+        where, downtime = self._doom
+        self.world.at(self.world.now + downtime, self.restart)
+        if where:
+            if self.world.story is not None:
+                self.world.story.took(self.world.now, self.name, event)
+            commands = self.machine.handle(event)
+            self.perform(commands[: self.rng.randint(0, len(commands))])
+        self.crash()

@@ -1,0 +1,170 @@
+"""Events, commands and messages as lines that people read.
+
+One printer for all records, led by their declared types: a task is ``2-17.3``, a job ``2-17``, a time is in
+seconds, resources read like ``2cpu 4GiB``; what has its default value is left out. Stories and golden scripts
+use it.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+import msgspec
+
+from hanse.model.commands import Command, Launch, Send
+from hanse.model.constraints import Constraint
+from hanse.model.events import Event, Received
+from hanse.model.ids import SECOND, JobId, TaskId, job_text, task_text
+from hanse.model.job import JobSpec
+from hanse.model.messages import Body, Delta, End, Envelope, Lot, Refused
+from hanse.model.resources import Resources
+from hanse.model.where import text as where_text
+
+_TIMES: Final = ("at", "sent_at", "echo", "until", "grace", "lease_duration", "deadline", "duration", "age")
+_SKIPPED: Final = ("at", "seed", "client_id", "payload", "accepted_at")
+"""Fields that say nothing to a reader or stand elsewhere on the line."""
+_UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def words(name: str) -> str:
+    """A record's name as words: ``TaskExited`` is ``task exited``."""
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
+
+
+def seconds(microseconds: int) -> str:
+    """A time in seconds, to the millisecond; finer only if it has to be."""
+    return f"{microseconds / SECOND:.3f}s" if microseconds % 1_000 == 0 else f"{microseconds / SECOND:.6f}s"
+
+
+def event_text(event: Event) -> str:
+    """An event on one line."""
+    if isinstance(event, Received):
+        return f"from {event.envelope.source}: {body_text(event.envelope.body)}"
+    return record_text(event)
+
+
+def command_text(command: Command) -> str:
+    """A command on one line."""
+    if isinstance(command, Send):
+        return f"to {command.envelope.target}: {body_text(command.envelope.body)}"
+    return record_text(command)
+
+
+def body_text(body: Body) -> str:
+    """A message's content on one line."""
+    return record_text(body)
+
+
+def envelope_text(envelope: Envelope) -> str:
+    """A message on one line."""
+    return f"{envelope.source} -> {envelope.target}: {body_text(envelope.body)}"
+
+
+def record_text(record: msgspec.Struct) -> str:
+    """Any record: its name and its fields."""
+    fields = _fields_text(record)
+    name = words(type(record).__name__)
+    return f"{name} {fields}" if fields else name
+
+
+def resources_text(amount: Resources) -> str:
+    """Resources as people write them."""
+    parts = []
+    if amount.cpu:
+        parts.append(f"{amount.cpu // 1_000}cpu" if amount.cpu % 1_000 == 0 else f"{amount.cpu}mcpu")
+    if amount.memory:
+        unit, name = next(((u, n) for u, n in _UNITS if amount.memory % u == 0), (1, "B"))
+        parts.append(f"{amount.memory // unit}{name}")
+    if amount.gpu:
+        parts.append(f"{amount.gpu}gpu")
+    parts.extend(f"{count}{name}" for name, count in amount.custom)
+    return "+".join(parts) or "nothing"
+
+
+def _lot_text(lot: Lot) -> str:
+    tasks = " ".join(
+        f"{job_text(lot.job)}.{index}#{attempt}" + (f"@{node}" if node >= 0 else "")
+        for index, attempt, node in zip(lot.tasks, lot.attempts, lot.nodes, strict=True)
+    )
+    lease = f" lease={lot.lease}" if lot.lease else ""
+    if not tasks:
+        return f"give back{lease}"
+    return f"{tasks} size={resources_text(lot.size)}{lease} of {lot.brief.estate}"
+
+
+def _delta_text(delta: Delta) -> str:
+    changes = " ".join(
+        f"{node}:{','.join(map(str, free))}" for node, free in zip(delta.nodes, delta.free, strict=True)
+    )
+    return f"[{delta.cluster} epoch {delta.epoch} {delta.since}..{delta.version} {changes or 'no change'}]"
+
+
+def _spec_text(spec: JobSpec) -> str:
+    groups = "; ".join(f"{group.count} x {resources_text(group.ask)}" for group in spec.groups)
+    return f"'{spec.name}' ({groups}{'; gang' if spec.gang else ''})"
+
+
+_SPECIAL: Final[dict[type, Callable[[Any], str]]] = {
+    Resources: resources_text,
+    Lot: _lot_text,
+    Delta: _delta_text,
+    JobSpec: _spec_text,
+    End: lambda end: (
+        f"{task_text(end.task)}#{end.attempt} {end.outcome}" + (f" code={end.code}" if end.code else "")
+    ),
+    Refused: lambda it: f"{task_text(it.task)}#{it.attempt} {it.reason}",
+}
+
+
+@cache
+def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any, Any], ...]:
+    return tuple(
+        (field.name, field.type, field.default)
+        for field in msgspec.structs.fields(kind)
+        if field.name not in _SKIPPED or (field.name == "at" and kind.__name__ == "WakeAt")
+    )
+
+
+def _fields_text(record: msgspec.Struct) -> str:
+    parts = []
+    hidden = ("estate", "moves") if isinstance(record, Launch) else ()
+    for name, kind, default in _fields_of(type(record)):
+        value = getattr(record, name)
+        if name in hidden or (default is not msgspec.NODEFAULT and value == default) or value in ((), None):
+            continue
+        if name in _TIMES and isinstance(value, int):
+            parts.append(f"{name}={seconds(value)}")
+        else:
+            parts.append(f"{name}={_value_text(value, kind)}")
+    return " ".join(parts)
+
+
+def _value_text(value: Any, kind: Any) -> str:
+    if kind is TaskId:
+        return task_text(value)
+    if kind is JobId:
+        return job_text(value)
+    if isinstance(value, Constraint):
+        return f"({where_text(value)})"
+    if isinstance(value, msgspec.Struct):
+        special = _SPECIAL.get(type(value))
+        return special(value) if special is not None else f"({_fields_text(value)})"
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_parts_text(value, kind)) + "]"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _parts_text(value: tuple[Any, ...], kind: Any) -> list[str]:
+    if get_origin(kind) in (Union, UnionType):
+        kind = next((part for part in get_args(kind) if get_origin(part) is tuple), None)
+    kinds = get_args(kind)
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        return [_value_text(part, kinds[0]) for part in value]
+    if len(kinds) != len(value):
+        return [_value_text(part, None) for part in value]
+    return [" ".join(_value_text(part, its) for part, its in zip(value, kinds, strict=True))]

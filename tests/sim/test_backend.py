@@ -1,0 +1,152 @@
+from random import Random
+
+import pytest
+
+from hanse.model.commands import Forgotten, Kill, Launch
+from hanse.model.events import BackendReported, Event, TaskExited, TaskStarted
+from hanse.model.ids import TaskId
+from hanse.model.messages import Outcome
+from hanse.sim.backend import Attempt, Backend, Fate
+from hanse.sim.network import Network
+from hanse.sim.process import MILLION, Clock, RunnerProcess
+from hanse.sim.world import World
+from tests.sim.toys import Hand, guard, launch
+
+TRUE_TIME = Clock()
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.log: list[tuple[str, int, int]] = []
+
+    def launched(self, cluster: str, runner: str, attempt: Attempt) -> None:  # noqa: ARG002
+        self.log.append(("launched", attempt.task, attempt.attempt))
+
+    def ended(self, cluster: str, attempt: Attempt, outcome: Outcome) -> None:  # noqa: ARG002
+        self.log.append((outcome.value, attempt.task, attempt.attempt))
+
+
+class Bench:
+    def __init__(self, fate: Fate = (2 * MILLION, Outcome.SUCCEEDED, 0), clock: Clock = TRUE_TIME) -> None:
+        self.world = World()
+        network = Network(self.world, Random(1))
+        self.runner = RunnerProcess("hand", 1, Hand, network, Random(2), clock)
+        self.truth = Ledger()
+        self.fate = fate
+        self.backend = Backend(self.runner, "alpha", self._fate, self.truth, Random(3))
+        self.runner.restart()
+
+    def _fate(self, _: Launch) -> Fate:
+        return self.fate
+
+    def heard(self) -> list[Event]:
+        machine = self.runner.machine
+        assert isinstance(machine, Hand)
+        return machine.heard
+
+
+def test_an_attempt_starts_and_ends_by_itself() -> None:
+    bench = Bench((2 * MILLION, Outcome.FAILED, 7))
+    bench.backend.launch(launch(5))
+    bench.world.run(3 * MILLION)
+    started, exited = bench.heard()[2:]
+    assert isinstance(started, TaskStarted)
+    assert isinstance(exited, TaskExited)
+    assert (exited.end.task, exited.end.attempt, exited.end.outcome, exited.end.code) == (5, 1, "failed", 7)
+    assert bench.backend.report().ended == (exited.end,)
+    bench.backend.forget(Forgotten(TaskId(5), 1))
+    assert bench.backend.report().ended == ()
+
+
+@pytest.mark.parametrize("duration", [1, 3_000, 4_999])
+def test_a_runner_never_hears_of_the_end_before_the_start(duration: int) -> None:
+    for task in range(50):
+        bench = Bench((duration, Outcome.SUCCEEDED, 0))
+        bench.backend.launch(launch(task))
+        bench.world.run(MILLION)
+        assert [type(event) for event in bench.heard()[2:]] == [TaskStarted, TaskExited]
+
+
+def test_the_watchdog_ends_everything_at_the_local_time_unless_told_later() -> None:
+    clock = Clock(500 * MILLION, MILLION - 20_000)
+    bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0), clock)
+    bench.backend.guard(guard(clock.local(0) + MILLION))
+    bench.backend.launch(launch(5))
+    bench.backend.guard(guard(clock.local(0) + 5 * MILLION))
+    expiry = clock.true(clock.local(0) + 5 * MILLION)
+    bench.world.run(expiry - 1)
+    assert bench.truth.log == [("launched", 5, 1)]
+    bench.world.run(expiry)
+    assert bench.truth.log[-1] == ("lost", 5, 1)
+
+
+@pytest.mark.parametrize("state", ["dead", "paused"])
+def test_the_watchdog_works_without_its_runner(state: str) -> None:
+    bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0))
+    bench.backend.guard(guard(5 * MILLION))
+    bench.backend.launch(launch(5))
+    if state == "dead":
+        bench.runner.crash()
+    else:
+        bench.runner.pause()
+    bench.world.run(5 * MILLION)
+    assert bench.truth.log[-1] == ("lost", 5, 1)
+
+
+def test_launching_after_the_lease_ends_at_once() -> None:
+    bench = Bench()
+    bench.backend.guard(guard(MILLION))
+    bench.world.run(2 * MILLION)
+    bench.backend.launch(launch(5))
+    assert bench.truth.log[-1] == ("lost", 5, 1)
+
+
+def test_a_kill_takes_effect_within_its_grace() -> None:
+    bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0))
+    bench.backend.launch(launch(5))
+    bench.world.run(MILLION)
+    bench.backend.kill(Kill(TaskId(5), 1, MILLION))
+    assert bench.truth.log[-1] == ("launched", 5, 1)
+    bench.world.run(2 * MILLION + 10_000)
+    assert bench.truth.log[-1] == ("cancelled", 5, 1)
+    last = bench.heard()[-1]
+    assert isinstance(last, TaskExited)
+    assert last.end.code == -15
+
+
+def test_a_task_may_end_by_itself_before_the_kill_does() -> None:
+    bench = Bench((MILLION, Outcome.SUCCEEDED, 0))
+    bench.backend.launch(launch(5))
+    bench.backend.kill(Kill(TaskId(5), 1, 400 * MILLION))
+    bench.world.run(500 * MILLION)
+    assert [what for what, _, _ in bench.truth.log] == ["launched", "succeeded"]
+
+
+def test_tasks_outlive_their_runner_and_ends_are_remembered() -> None:
+    bench = Bench()
+    bench.backend.launch(launch(5))
+    bench.world.run(MILLION)
+    bench.fate = (100 * MILLION, Outcome.SUCCEEDED, 0)
+    bench.backend.launch(launch(6))
+    bench.runner.crash()
+    bench.world.run(3 * MILLION)
+    bench.runner.restart()
+    report = bench.heard()[-1]
+    assert isinstance(report, BackendReported)
+    assert report.running == ((6, 1, "b1#1", True),)
+    assert [(end.task, end.outcome) for end in report.ended] == [(5, "succeeded")]
+
+
+def test_a_burnt_host_remembers_nothing() -> None:
+    bench = Bench((MILLION, Outcome.SUCCEEDED, 0))
+    bench.backend.launch(launch(5))
+    bench.world.run(2 * MILLION)
+    bench.backend.launch(launch(6))
+    bench.backend.guard(guard(3 * MILLION))
+    bench.backend.burn()
+    assert bench.truth.log[-1] == ("lost", 6, 1)
+    bench.world.run(4 * MILLION)
+    bench.runner.restart()
+    report = bench.heard()[-1]
+    assert isinstance(report, BackendReported)
+    assert (report.running, report.ended) == ((), ())

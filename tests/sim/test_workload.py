@@ -1,0 +1,56 @@
+from random import Random
+
+import msgspec
+import pytest
+
+from hanse.model.job import JobSpec
+from hanse.model.rules import check_job
+from hanse.sim.chaos import options_of
+from hanse.sim.faults import SCENARIOS, draw_options
+from hanse.sim.workload import Workload, draw_workload, feasible
+from tests.sim.toys import launch
+
+
+def _draw(seed: int) -> tuple[Workload, object]:
+    options = draw_options(seed, Random(seed))
+    return draw_workload(Random(seed), options.workload, options.brokers, options.wardens), options.wardens
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_job_is_sound_and_can_run_or_has_a_deadline(seed: int) -> None:
+    options = draw_options(seed, Random(seed))
+    workload = draw_workload(Random(seed), options.workload, options.brokers, options.wardens)
+    assert workload.plans
+    for plan in workload.plans:
+        assert check_job(plan.spec) == ()
+        assert feasible(plan.spec, options.wardens) or plan.spec.deadline is not None
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan.spec), type=JobSpec) == plan.spec
+        assert all(earlier < plan.number for earlier in plan.after)
+
+
+def test_the_seeds_draw_every_scenario_and_every_kind_of_work() -> None:
+    drawn = [draw_options(seed, Random(seed)) for seed in range(200)]
+    assert {options.scenario for options in drawn} == set(SCENARIOS)
+    assert {options.network.loss for options in drawn} == {0, 1, 10, 30}
+    plans = [plan for seed in range(60) for plan in _draw(seed)[0].plans]
+    assert any(plan.spec.gang for plan in plans)
+    assert any(group.needs for plan in plans for group in plan.spec.groups)
+    assert any(group.ask_max for plan in plans for group in plan.spec.groups)
+    assert any(group.ask.custom for plan in plans for group in plan.spec.groups)
+    assert any(plan.after for plan in plans)
+    assert any(plan.cancel_after for plan in plans)
+    assert any(plan.hopeless for plan in plans)
+
+
+def test_a_fate_depends_on_the_task_and_the_attempt_only() -> None:
+    workload, _ = _draw(3)
+    payload = workload.plans[0].spec.groups[0].payload
+    first = workload.fate(launch(5, 1, payload=payload))
+    assert first == workload.fate(launch(5, 1, node=7, payload=payload))
+    assert len({workload.fate(launch(5, attempt, payload=payload)) for attempt in range(1, 9)}) > 1
+
+
+def test_options_are_printable_and_repeatable() -> None:
+    assert options_of(7) == options_of(7)
+    assert options_of(7) != options_of(8)
+    assert any(line.startswith("network: ") for line in options_of(7))
