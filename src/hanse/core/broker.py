@@ -21,7 +21,7 @@ from hanse.core.view import ClusterView, Sight
 from hanse.model.check import check_job
 from hanse.model.commands import Accepted, Command, Rejected, WakeAt
 from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted
-from hanse.model.ids import JobId, broker_number, job_id, job_of, job_text
+from hanse.model.ids import JobId, TaskId, broker_number, index_of, job_id, job_of, job_text
 from hanse.model.job import JobSpec, Unreachable
 from hanse.model.messages import (
     Answer,
@@ -286,6 +286,7 @@ class Broker:
             if entry.reason in (Refusal.STALE_ROUND, Refusal.FENCED):
                 view.sight.closed_until = desk.now + desk.timings.beat
             desk.mark(f"broker.refused_{entry.reason}")
+            self._disappointed(view, entry.task)
             self._careers.refused(entry.task, entry.attempt, entry.reason)
             touched[job_of(entry.task)] = None
         for job in touched:
@@ -293,6 +294,14 @@ class Broker:
             for group in range(len(record.lines)) if record is not None else ():
                 if record.lines[group] >= 0 and record.waiting[group]:  # type: ignore[union-attr]
                     self._placing.place_line(record.lines[group])  # type: ignore[union-attr]
+
+    def _disappointed(self, view: ClusterView, task: TaskId) -> None:
+        """The view promised what the warden does not give (affinity, say): no more of this line before there is news."""
+        record = self._desk.jobs.get(job_of(task))
+        if record is not None:
+            line = record.lines[record.group_of(index_of(task))]
+            if line >= 0:
+                view.sight.exhausted[line] = True
 
     def _news(self, view: ClusterView, news: News) -> None:
         for task, attempt, _node in news.started:
@@ -331,7 +340,7 @@ class Broker:
             if stale:
                 desk.post.soft(desk.out, view.name, Sync(view.cluster))
         if reopened:
-            view.exhausted.clear()
+            view.sight.exhausted.clear()
             self._placing.place_all()
 
     def _give_up(self, view: ClusterView) -> None:

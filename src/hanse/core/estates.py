@@ -32,8 +32,10 @@ from hanse.model.messages import (
 
 REPLICATE_JOBS_MAX: Final = 64
 """Jobs in one message to the heir."""
-ATTEMPTS_PER_TERM_BITS: Final = 16
-"""An adopter numbers attempts from ``term << 16``, above any that the former owner can have used."""
+TERMS_BITS: Final = 20
+"""An owner counts terms up by one; an adopter begins at the next multiple of ``1 << TERMS_BITS``."""
+ATTEMPTS_BITS: Final = 16
+"""An adopter numbers attempts from its number of adoptions ``<< 16``, above any that former owners can have used."""
 
 
 class Owned(msgspec.Struct):
@@ -71,6 +73,7 @@ class Ward(msgspec.Struct):
     bid: int = 0
     """How often adoption was tried."""
     adopting: bool = False
+    retry_at: int = 0
     answers: dict[str, bool] = {}
     running: list[tuple[str, TaskId, int]] = []
     ends: list[tuple[str, End]] = []
@@ -149,20 +152,20 @@ class Estates:
                 heir = members.heir()
                 if heir != owned.heir:
                     self._change_heir(estate, owned, heir)
-            elif len(owned.accepted) < len(self.desk.config.clusters) and not self._unanswered():
+            elif not self._unanswered():
                 self._register(estate)
         for estate, ward in list(self.state.wards.items()):
             if members.alive(ward.owner):
                 if ward.adopting:
                     self.desk.mark("broker.adoption_abandoned")
                     self._abandon(estate, ward)
-            elif not ward.adopting and ward.jobs:
+            elif not ward.adopting and ward.jobs and self.desk.now >= ward.retry_at:
                 self.desk.mark("broker.adoption_begun")
                 ward.adopting = True
                 ward.bid += 1
                 for cluster in self.desk.config.clusters:
                     self.desk.post.send(
-                        self.desk.out, self.desk.now, cluster, Adopt(estate, ward.term, ward.bid)
+                        self.desk.out, self.desk.now, cluster, Adopt(estate, ward.owner, ward.term, ward.bid)
                     )
 
     def _unanswered(self) -> bool:
@@ -206,7 +209,7 @@ class Estates:
         """Whether what message ``number`` told the heir would survive this broker."""
         if owned.term > 1 and owned.term not in owned.accepted.values():
             return False  # an older heir could still adopt an outdated copy
-        return not owned.heir or self.desk.post.link(owned.heir).acked >= number
+        return not owned.heir or self.desk.post.link(owned.heir).firm >= number
 
     def release(self) -> None:
         """Admit, make known and settle what the heir has acknowledged."""
@@ -392,6 +395,8 @@ class Estates:
         for cluster in self.desk.config.clusters:
             self.desk.post.send(self.desk.out, self.desk.now, cluster, Return(estate, ward.term, ward.bid))
         ward.adopting = False
+        turn = self.desk.config.brokers.index(self.desk.config.name) + 1  # rivals must not retry in step
+        ward.retry_at = self.desk.now + turn * self.desk.timings.beat
         ward.answers.clear()
         ward.running.clear()
         ward.ends.clear()
@@ -404,7 +409,8 @@ class Estates:
         heir = next(
             (name for name in desk.members.ring if name != ward.owner and desk.members.alive(name)), ""
         )
-        owned = self.state.owned[estate] = _owned(ward.term + 1, heir)
+        term = ((ward.term >> TERMS_BITS) + 1) << TERMS_BITS
+        owned = self.state.owned[estate] = _owned(term, heir)
         records = []
         for replica in ward.jobs.values():
             record = _revive(replica, ward, estate)
@@ -501,7 +507,7 @@ def _revive(replica: Replica, ward: Ward, estate: EstateId) -> JobRecord:
     record = new_record(replica.job, replica.spec, estate, ward.since[replica.job])
     record.admitted = True
     record.cancelled = replica.cancelled
-    base = ward.term << ATTEMPTS_PER_TERM_BITS
+    base = ((ward.term >> TERMS_BITS) + 1) << ATTEMPTS_BITS
     record.attempt = [base] * len(record.attempt)
     for index, (state, attempt) in ward.done[replica.job].items():
         record.state[index] = state

@@ -32,6 +32,9 @@ class Link(msgspec.Struct):
     """Number of the last message sent."""
     acked: int = 0
     """Number of the last message that the peer has taken."""
+    firm: int = 0
+    """The same, as known when everything the peer had sent before saying so had been taken here: a peer's own
+    news can then no longer contradict it."""
     received: int = 0
     """Number of the last message taken from the peer."""
     unacked: dict[int, Sequenced] = {}
@@ -81,14 +84,14 @@ class Post:
         """Send a message that may be lost."""
         link = self.links.get(peer) or self.link(peer)
         link.ack_at = NEVER
-        out.append(Send(Envelope(self.name, peer, link.session, 0, link.received, body)))
+        out.append(Send(Envelope(self.name, peer, link.session, -link.sent, link.received, body)))
 
     def receive(self, now: int, envelope: Envelope) -> list[Body]:
         """What an arrived envelope lets the machine take now: nothing, its body, or several in order."""
         link = self.links.get(envelope.source) or self.link(envelope.source)
         seq = envelope.seq
         if envelope.session != link.session:
-            return [envelope.body] if seq == 0 else []
+            return [envelope.body] if seq <= 0 else []
         ack = envelope.ack
         if link.acked < ack <= link.sent:
             for number in range(link.acked + 1, ack + 1):
@@ -96,7 +99,9 @@ class Post:
             link.acked = ack
             link.resend_after = self.timings.resend_after
             link.resend_at = now + link.resend_after if link.unacked else NEVER
-        if seq == 0:
+        if seq <= 0:
+            if -seq <= link.received:
+                link.firm = max(link.firm, min(ack, link.sent))
             return [envelope.body]
         if link.ack_at == NEVER:
             link.ack_at = now + self.timings.ack_delay
@@ -108,6 +113,7 @@ class Post:
                 link.ahead[seq] = envelope.body  # type: ignore[assignment]  # numbered bodies are sequenced ones
             return []
         link.received = seq
+        link.firm = max(link.firm, min(ack, link.sent))
         bodies = [envelope.body]
         while link.ahead:
             body = link.ahead.pop(link.received + 1, None)
@@ -131,7 +137,7 @@ class Post:
                 link.resend_at = now + link.resend_after
             elif link.ack_at <= now:
                 link.ack_at = NEVER
-                out.append(Send(Envelope(self.name, link.peer, link.session, 0, link.received, Ack())))
+                out.append(Send(Envelope(self.name, link.peer, link.session, -link.sent, link.received, Ack())))
             due = min(due, link.resend_at, link.ack_at)
         self.due = due
 

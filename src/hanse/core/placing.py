@@ -108,6 +108,8 @@ class Placing:
             if number not in self.desk.lines.lines:
                 self._touched[number] = None
                 self.hold_at.pop(number, None)
+                for view in self.desk.views:  # the number may soon mean another shape
+                    view.sight.exhausted.pop(number, None)
 
     def dequeue(self, record: JobRecord, group: int) -> list[int]:
         """Take all waiting tasks of a group out of the queue."""
@@ -161,7 +163,7 @@ class Placing:
             got = self._place_in(view, line, record, group)
             placed += got
             if not got:
-                view.exhausted[line.number] = True
+                view.sight.exhausted[line.number] = True
             considered.append(Considered(view.name, got, "room in view" if got else "no room in view"))
         left = len(record.waiting[group])
         if placed:
@@ -192,7 +194,7 @@ class Placing:
 
     def _usable(self, view: ClusterView, line: Line, record: JobRecord) -> bool:
         return (
-            line.number not in view.exhausted
+            line.number not in view.sight.exhausted
             and self.can_claim(view, record.estate)
             and view.fit(line.shape)[0] is not None
         )

@@ -98,9 +98,9 @@ class Tenure:
         record = self.estates.get(message.estate)
         if record is None:
             record = self.estates[message.estate] = TenureRecord("", "", broker, message.term)
-        newer = record.term > message.term
-        named = record.term < message.term or record.heir == broker or record.owner == broker
-        if newer or not named:
+        heard = record.term == message.term and record.heir == broker
+        named = heard or record.term < message.term
+        if record.owner != broker and (record.owner not in ("", message.owner) or not named):
             self._mark("warden.adoption_refused")
             return Estate(message.estate, record.term, record.owner, False, message.bid)
         if record.owner != broker:

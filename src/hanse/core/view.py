@@ -40,6 +40,8 @@ class Sight(msgspec.Struct):
     claims: dict[int, list[Lot]] = {}
     """Claims of the fast path on their way, by number."""
     next_claim: int = 1
+    exhausted: dict[int, bool] = {}
+    """Lines for which nothing was found or given here since the last news."""
     closed_until: int = 0
     """A claim was refused for want of a valid lease: no more before this time."""
 
@@ -52,7 +54,7 @@ class ClusterView:
         self.cluster = ClusterId(name)
         self.index = index
         self.broker = broker
-        self.sight = Sight(free=[], rounds={}, least_round={}, claims={})
+        self.sight = Sight(free=[], rounds={}, least_round={}, claims={}, exhausted={})
         self.dimensions: Dimensions = ()
         self.usable = Room([], checked=False)
         self.table = AttributeTable([])
@@ -62,8 +64,6 @@ class ClusterView:
         self._fits: dict[Shape, tuple[Vector | None, MaskWords]] = {}
         self.median_cpu = 0
         """Milli-CPU of the middle node."""
-        self.exhausted: dict[int, bool] = {}
-        """Lines for which nothing was found since the last good news."""
 
     # --- news ----------------------------------------------------------------------------------------------
 
@@ -73,6 +73,7 @@ class ClusterView:
         if sight.snapshot is not None and (news.epoch, news.version) < (sight.snapshot.epoch, sight.version):
             return
         sight.snapshot, sight.version, sight.free = news, news.version, list(news.free)
+        sight.exhausted.clear()
         self._lay_out(news)
 
     def _lay_out(self, news: Snapshot) -> None:
@@ -86,7 +87,6 @@ class ClusterView:
         self.own = mask_of(range(nodes * share // count, nodes * (share + 1) // count), nodes)
         self.median_cpu = sorted(vector[0] for vector in news.capacity)[nodes // 2] if nodes else 0
         self._fits.clear()
-        self.exhausted.clear()
         for node, free in enumerate(self.sight.free):
             self.usable.set_free(node, free)
         claims, self.pending = self.sight.claims, {}
@@ -108,7 +108,7 @@ class ClusterView:
             if pending is not None:
                 free = tuple([have - own for have, own in zip(free, pending, strict=True)])  # noqa: PLW2901
             self.usable.set_free(node, free)
-        self.exhausted.clear()
+        self.sight.exhausted.clear()
         return True
 
     # --- own claims ----------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class ClusterView:
                 self._add(node, size, -1)
                 self.usable.credit(node, size)
         if lots:
-            self.exhausted.clear()
+            self.sight.exhausted.clear()
         return lots
 
     # --- questions -----------------------------------------------------------------------------------------

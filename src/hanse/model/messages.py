@@ -198,6 +198,8 @@ class Adopt(msgspec.Struct, frozen=True, array_like=True, tag="adopt"):
     """The heir takes an estate over; it acts only when every warden has agreed."""
 
     estate: EstateId
+    owner: str
+    """From whom: a warden that takes somebody else for the owner refuses."""
     term: int
     bid: int
     """Which try this is; the answer repeats it."""
@@ -469,12 +471,13 @@ Body = Sequenced | Soft
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """One message on its way. ``seq`` 0 marks a soft one."""
+    """One message on its way."""
 
     source: str
     target: str
     session: int
     seq: int
+    """Number of a sequenced message; for a soft one minus the number of the last sequenced one sent before it."""
     ack: int
     """The highest sequence number received in order from ``target`` in this session."""
     body: Body

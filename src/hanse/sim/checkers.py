@@ -16,6 +16,7 @@ from hanse.model.job import JobClass, JobSpec, Scope
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources, Vector
 from hanse.sim.backend import Attempt, Backend
+from hanse.sim.difference import first_difference
 from hanse.sim.process import Process
 from hanse.sim.workload import JobPlan, Workload
 from hanse.sim.world import Violation, World
@@ -328,8 +329,12 @@ class Oracle:
 
 def check_replay(process: Process) -> None:
     """A fresh machine with the process's snapshot and journal must have the process's state."""
-    if process.replayed().dump() != process.machine.dump():
-        raise Violation("ledger equals journal replay", f"the journal of {process.name} gives another state")
+    had, gives = process.machine.dump(), process.replayed().dump()
+    if had != gives:
+        where = first_difference(had, gives)
+        raise Violation(
+            "ledger equals journal replay", f"the journal of {process.name} gives another state: {where}"
+        )
 
 
 def check_quiet(

@@ -33,6 +33,7 @@ from hanse.model.events import (
 from hanse.model.ids import Instant, JobId
 from hanse.model.job import JobSpec
 from hanse.model.messages import Body, End, Envelope
+from hanse.sim.difference import first_difference
 from hanse.sim.network import Link, Network
 from hanse.sim.world import Violation, World
 
@@ -318,8 +319,9 @@ class Process:
         self.machine = self.replayed()
         self.machine.marks.clear()
         if self._expected is not None and self.machine.dump() != self._expected:
+            where = first_difference(self._expected, self.machine.dump())
             raise Violation(
-                "ledger equals journal replay", f"{self.name} came back with another state than it had"
+                "ledger equals journal replay", f"{self.name} came back with another state: {where}"
             )
         self._expected = None
 
