@@ -24,5 +24,11 @@ def test_story(path: Path) -> None:
         assert played == written
 
 
+@pytest.mark.parametrize("path", STORIES, ids=[path.stem for path in STORIES])
+def test_story_is_sound(path: Path) -> None:
+    told = [line for line in path.read_text(encoding="utf-8").split("\n") if not line.startswith("#")]
+    assert not [line for line in told if line.startswith(("ERROR", "VIOLATION"))]
+
+
 def test_there_are_stories() -> None:
     assert STORIES

@@ -86,6 +86,8 @@ class EstatesState(msgspec.Struct):
     owned: dict[EstateId, Owned]
     wards: dict[EstateId, Ward]
     given: dict[EstateId, str]
+    given_jobs: dict[JobId, bool]
+    """Jobs that an adopter has taken, oldest first; as many as ended jobs are remembered."""
     progress_at: int
 
 
@@ -95,7 +97,7 @@ class Estates:
     def __init__(self, desk: Desk, careers: Careers) -> None:
         self.desk = desk
         self.careers = careers
-        self.state = EstatesState(0, {}, {}, {}, NEVER)
+        self.state = EstatesState(0, {}, {}, {}, {}, NEVER)
         careers.done = self._task_done
         careers.over = self._job_over
 
@@ -290,7 +292,7 @@ class Estates:
         estate = record.estate if record is not None else self._estate_of_recent(end.task)
         owned = self.state.owned.get(estate)
         if owned is None or not current:
-            if owned is not None or job_of(end.task) in self.careers.ended:
+            if job_of(end.task) not in self.state.given_jobs:  # else it is for the adopter to settle
                 self._send_settle(cluster, [(end.task, end.attempt)])
             return
         if owned.heir:
@@ -428,8 +430,9 @@ class Estates:
                 owned.publishing.append((owned.covered, task_id(record.id, index), attempt, state))
             self._resume(record, latest, record.id in ward.cancelled)
         for cluster, end in ward.ends:
-            if job_of(end.task) not in ward.jobs:
-                self._send_settle(cluster, [(end.task, end.attempt)])
+            known = latest.get(end.task)
+            if job_of(end.task) not in ward.jobs or known is None or known[2] is not end:
+                self._send_settle(cluster, [(end.task, end.attempt)])  # superseded, or of a job long over
 
     def _resume(
         self, record: JobRecord, latest: dict[TaskId, tuple[int, str, End | None]], cancelled: bool
@@ -468,6 +471,13 @@ class Estates:
             self._found()
         ours = [record for record in self.desk.jobs.values() if record.estate == message.estate]
         theirs = dict.fromkeys(message.jobs, True)
+        self.state.given_jobs.update(theirs)
+        while len(self.state.given_jobs) > self.desk.config.ended_max:
+            del self.state.given_jobs[next(iter(self.state.given_jobs))]
+        for _, subject, attempt, state in owned.publishing:
+            job = JobId(subject) if attempt < 0 else job_of(TaskId(subject))
+            if job not in theirs:  # it had been told to forget the job, so nobody else will make this known
+                self._make_known(subject, attempt, state)
         for record in ours:
             self.careers.let_go(record)
             if record.id in theirs:

@@ -82,6 +82,7 @@ class Backend:
         """Ends that the runner has not yet been allowed to forget."""
         self.until: int | None = None
         """When the watchdog ends everything, on the runner's clock."""
+        self.notice_max = NOTICE_MAX
         self._fate = fate
         self._truth = truth
         self._rng = rng
@@ -98,7 +99,7 @@ class Backend:
         if self.until is not None and self.runner.local_now() >= self.until:
             self._end(attempt, Outcome.LOST, -9, "the watchdog ends it: the lease is over")
             return
-        attempt.told_at = world.now + self._rng.randint(0, NOTICE_MAX)
+        attempt.told_at = world.now + self._rng.randint(0, self.notice_max)
         world.at(
             attempt.told_at, self.runner.started, (self.runner.incarnation, command.task, command.attempt)
         )
@@ -166,7 +167,7 @@ class Backend:
         self._over(attempt, outcome, why)
         end = End(TaskId(attempt.task), attempt.attempt, outcome, code)
         self.ended[attempt.task, attempt.attempt] = end
-        told_at = max(attempt.told_at, self.world.now) + self._rng.randint(0, NOTICE_MAX)
+        told_at = max(attempt.told_at, self.world.now) + self._rng.randint(0, self.notice_max)
         self.world.at(told_at, self.runner.exited, (self.runner.incarnation, end))
 
     def _over(self, attempt: Attempt, outcome: Outcome, why: str) -> None:

@@ -12,8 +12,9 @@ from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
-from hanse.model.commands import Command, Launch, Send
+from hanse.model.commands import Command, Launch, Record, Send
 from hanse.model.constraints import Constraint
+from hanse.model.decision import Decision
 from hanse.model.events import Event, Received
 from hanse.model.ids import SECOND, JobId, TaskId, job_text, task_text
 from hanse.model.job import JobSpec
@@ -48,7 +49,17 @@ def command_text(command: Command) -> str:
     """A command on one line."""
     if isinstance(command, Send):
         return f"to {command.envelope.target}: {body_text(command.envelope.body)}"
+    if isinstance(command, Record):
+        return decision_text(command.decision)
     return record_text(command)
+
+
+def decision_text(decision: Decision) -> str:
+    """A decision on one line."""
+    looked = "; ".join(f"{it.cluster}: {it.tasks}, {it.why}" for it in decision.considered)
+    where = f"job {job_text(decision.job)} group {decision.group}"
+    told = f"decides: {where} {decision.answered}, {decision.tasks} tasks: {decision.reason}"
+    return f"{told} ({looked})" if looked else told
 
 
 def body_text(body: Body) -> str:

@@ -55,6 +55,8 @@ from hanse.sim.world import Violation, World
 
 QUIET: Final = (Ack, Beat, BeatReply, Gossip, Hello, RunnerBeat, RunnerLease)
 """Messages that always get through (unless cut) and are not worth a line."""
+WARM_UP: Final = 3 * SECOND
+"""Time for the league to get to know each other before the story begins."""
 IDLE_MAX: Final = 300 * SECOND
 """How long ``run until idle`` waits at most."""
 _RULE: Final = "----"
@@ -66,13 +68,16 @@ class Log(Story):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
+        self.brief = False
+        """Whether messages are told when they are sent only: enough where nothing can happen to them."""
 
     def took(self, now: int, who: str, event: Event) -> None:
         """A machine was handed an event."""
         if isinstance(event, Tick | Booted | BackendReported):
             return
-        if not (isinstance(event, Received) and isinstance(event.envelope.body, QUIET)):
-            self._say(now, who, f"<- {event_text(event)}")
+        if isinstance(event, Received) and (self.brief or isinstance(event.envelope.body, QUIET)):
+            return
+        self._say(now, who, f"<- {event_text(event)}")
 
     def did(self, now: int, who: str, command: Command) -> None:
         """A machine's command was performed."""
@@ -183,6 +188,8 @@ class Player:
                 self._world.run(self._world.now)
         except Violation as violation:
             self._log.lines.append(f"VIOLATION {violation}")
+        except ScriptError as error:
+            self._log.lines.append(f"ERROR {error}")
         lines, self._log.lines = self._log.lines, []
         return lines
 
@@ -208,7 +215,7 @@ class Player:
         self._wardens.append(WardenConfig(name, tuple(nodes), (), Timings(), reserve))
 
     def _start(self, plain: list[str], named: dict[str, str]) -> None:
-        self._network.manual = named.pop("network", "manual") == "manual"
+        manual = named.pop("network", "manual") == "manual"
         names = {field: named.pop(field) for field in Policies.__struct_fields__ if field in named}
         timings = Timings(**{key: duration_of(value) for key, value in named.items()})
         brokers = tuple(plain)
@@ -221,10 +228,12 @@ class Player:
         self._league.equip(self._workload.fate, self._oracle)
         for broker in self._league.brokers.values():
             broker.connect({TaskSettled: self._oracle.settle, Accepted: self._accepted, Rejected: _ignore})
-        manual, self._network.manual = self._network.manual, False
+        for backend in self._league.backends.values():
+            backend.notice_max = 0
+        self._network.manual = False
         self._league.boot()
-        self._world.run(self._world.now + 100 * MILLISECOND)
-        self._network.manual = manual
+        self._world.run(self._world.now + WARM_UP)
+        self._switch(["manual" if manual else "immediate"], {})
         self._log.lines.clear()
 
     def _accepted(self, command: Accepted) -> None:
@@ -318,6 +327,7 @@ class Player:
 
     def _switch(self, plain: list[str], _: dict[str, str]) -> None:
         self._network.manual = plain == ["manual"]
+        self._log.brief = not self._network.manual
 
     # --- faults --------------------------------------------------------------------------------------------
 
