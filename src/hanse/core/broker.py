@@ -5,9 +5,12 @@ One class takes the events. Its parts: the queue (``core.lines``), the views (``
 (``core.gossip``); they share a ``Desk``.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
-from hanse.core.careers import Careers, Ended
+from hanse.core.careers import Asked, Careers, Ended
 from hanse.core.config import BrokerConfig
 from hanse.core.desk import Desk
 from hanse.core.estates import Estates, EstatesState
@@ -70,7 +73,8 @@ class BrokerState(msgspec.Struct):
     ended: dict[int, Ended]
     clients: dict[str, int]
     watchers: dict[int, list[str]]
-    unknown: dict[int, list[str]]
+    unknown: dict[int, Asked]
+    round: int
     deadlines: list[tuple[int, int]]
     tasks: int
     estates: EstatesState
@@ -99,6 +103,8 @@ class Broker:
         self._beat_at = NEVER
         self._force = False
         self._armed = NEVER
+        self._due = 0
+        self._handlers = self._handlers_by_type()
 
     # --- events --------------------------------------------------------------------------------------------
 
@@ -112,14 +118,14 @@ class Broker:
             source = event.envelope.source
             for body in desk.post.receive(now, event.envelope):
                 self._take(source, body)
-            self._estates.release()
         elif isinstance(event, Submitted):
             self._submitted(event)
         elif isinstance(event, CancelRequested):
             self._cancel(event)
         elif isinstance(event, Booted):
             self._boot(event)
-        self._tick(now)
+        if now >= self._due:
+            self._tick(now)
         self._placing.flush(self._force)
         self._force = False
         self._careers.flush()
@@ -130,6 +136,7 @@ class Broker:
     def _boot(self, event: Booted) -> None:
         desk = self._desk
         self._epoch, desk.seed = event.epoch, event.seed
+        self._armed, self._due = NEVER, 0
         if event.epoch > 1:
             desk.mark("broker.restarted")
         desk.members.boot(event.at, event.epoch)
@@ -142,39 +149,37 @@ class Broker:
         self._beat_at = event.at
         self._force = True
 
-    def _take(self, source: str, body: Body) -> None:  # noqa: C901  one line a message
-        view = self._desk.view_of.get(source)
-        match body:
-            case News() if view is not None:
-                self._news(view, body)
-            case Offers() if view is not None:
-                self._placing.offered(view.index, body.offers)
-            case Answer() if view is not None:
-                self._answered(view, body)
-            case Beat() if view is not None:
-                self._beaten(view, body)
-            case Change() if view is not None:
-                self._delta(view, body.delta)
-            case Snapshot() if view is not None:
-                view.snapshot(body)
-                self._placing.place_all()
-            case Estate():
-                self._estates.answered(source, body)
-            case Gossip():
-                self._desk.members.learn(self._desk.now, body)
-            case Replicate():
-                self._estates.keep(source, body)
-            case Progress():
-                self._estates.progress(body)
-            case Taken():
-                self._estates.taken(source, body)
-                self._force = True
-            case Watch():
-                self._careers.watch(source, body.jobs, self._estates.knows)
-            case Watched():
-                self._careers.watched(source, body)
-            case _:
-                pass  # a bare acknowledgement
+    def _take(self, source: str, body: Body) -> None:
+        handler = self._handlers.get(type(body))
+        if handler is not None:  # else a bare acknowledgement
+            handler(source, body)
+
+    def _handlers_by_type(self) -> dict[type, Callable[[str, Any], None]]:
+        views, careers, estates = self._desk.view_of, self._careers, self._estates
+        return {
+            News: lambda source, body: self._news(views[source], body),
+            Offers: lambda source, body: self._placing.offered(views[source].index, body.offers),
+            Answer: lambda source, body: self._answered(views[source], body),
+            Beat: lambda source, body: self._beaten(views[source], body),
+            Change: lambda source, body: self._delta(views[source], body.delta),
+            Snapshot: lambda source, body: self._snapshot(views[source], body),
+            Estate: estates.answered,
+            Gossip: lambda _, body: self._desk.members.learn(self._desk.now, body),
+            Replicate: estates.keep,
+            Progress: estates.progress,
+            Taken: self._taken,
+            Watch: lambda source, body: careers.watch(source, body, estates.knows),
+            Watched: careers.watched,
+        }
+
+    def _snapshot(self, view: ClusterView, snapshot: Snapshot) -> None:
+        view.sight.seen_at = self._desk.now
+        view.snapshot(snapshot)
+        self._placing.place_all()
+
+    def _taken(self, source: str, body: Taken) -> None:
+        self._estates.taken(source, body)
+        self._force = True
 
     # --- clients -------------------------------------------------------------------------------------------
 
@@ -314,10 +319,11 @@ class Broker:
 
     def _delta(self, view: ClusterView, delta: Delta, place: bool = True) -> None:
         desk = self._desk
+        view.sight.seen_at = desk.now
         if not view.delta(delta):
             desk.mark("broker.view_gap")
             desk.post.soft(desk.out, view.name, Sync(view.cluster))
-        elif place:
+        elif place and not view.sight.exhausted:
             self._placing.place_all()
 
     def _beaten(self, view: ClusterView, beat: Beat) -> None:
@@ -388,13 +394,14 @@ class Broker:
         for job in list(self._careers.unknown):
             self._careers.ask(job)
         if any(line.count for line in desk.lines.lines.values()):
-            self._force = True
             self._placing.place_all()
+            self._placing.remind()
 
     def _arm(self, now: int) -> None:
         desk = self._desk
         offers = self._placing.offers[0][2] if self._placing.offers else NEVER
         due = min(desk.post.due, self._beat_at, self._careers.due(), offers, self._estates.state.progress_at)
+        self._due = due
         if now >= self._armed or due < self._armed:
             self._armed = due
             desk.out.append(WakeAt(due))
@@ -473,6 +480,7 @@ class Broker:
             clients=careers.clients,  # type: ignore[arg-type]
             watchers=careers.watchers,  # type: ignore[arg-type]
             unknown=careers.unknown,  # type: ignore[arg-type]
+            round=careers.round,
             deadlines=careers.deadlines,  # type: ignore[arg-type]
             tasks=careers.tasks,
             estates=self._estates.state,
@@ -494,7 +502,9 @@ class Broker:
         placing.restore(saved.registered, saved.best, saved.offers, saved.expected, saved.hold_at)
         careers.ended, careers.clients = saved.ended, saved.clients  # type: ignore[assignment]
         careers.watchers, careers.unknown = saved.watchers, saved.unknown  # type: ignore[assignment]
+        careers.round = saved.round
         careers.deadlines, careers.tasks = saved.deadlines, saved.tasks  # type: ignore[assignment]
         self._estates.state = saved.estates
+        self._estates.busy = True
         desk.post.restore(saved.links)
-        self._armed = NEVER
+        self._armed, self._due = NEVER, 0

@@ -38,6 +38,13 @@ class Ended(msgspec.Struct):
     client_id: str
 
 
+class Asked(msgspec.Struct):
+    """A question to all peers about a job: the round of asking, and who has said that they do not know it."""
+
+    round: int
+    ignorant: list[str]
+
+
 class Careers:
     """The lives of a broker's jobs."""
 
@@ -49,8 +56,10 @@ class Careers:
         """The submitters' own names for live and remembered jobs."""
         self.watchers: dict[JobId, list[str]] = {}
         """Peers that want to know when a job of ours ends."""
-        self.unknown: dict[JobId, list[str]] = {}
-        """Jobs of others that we wait for -> peers that do not know them."""
+        self.unknown: dict[JobId, Asked] = {}
+        """Jobs of others that we wait for."""
+        self.round = 0
+        """How often peers were asked about jobs."""
         self.deadlines: list[tuple[int, JobId]] = []
         self.tasks = 0
         """Tasks of live jobs."""
@@ -91,44 +100,43 @@ class Careers:
         if ended is not None:
             self._met(record, job, ended.outcome is Outcome.SUCCEEDED)
             return
-        self.unknown.setdefault(job, [])
         self.ask(job)
 
     def ask(self, job: JobId) -> None:
-        """Ask every peer about a job that is not ours."""
+        """Ask every peer about a job that is not ours; a new round, in which only new answers count."""
+        self.round += 1
+        self.unknown[job] = Asked(self.round, [])
         for peer in self.desk.members.peers:
-            if peer not in self.unknown[job]:
-                self.desk.post.send(self.desk.out, self.desk.now, peer, Watch((job,)))
+            self.desk.post.send(self.desk.out, self.desk.now, peer, Watch(self.round, (job,)))
         self._give_up_unknown(job)
 
-    def watch(self, peer: str, jobs: tuple[JobId, ...], elsewhere: Callable[[JobId], bool]) -> None:
+    def watch(self, peer: str, message: Watch, elsewhere: Callable[[JobId], bool]) -> None:
         """A peer asks about jobs: answer, or remember to."""
-        for job in jobs:
+        for job in message.jobs:
             if job in self.desk.jobs:
                 names = self.watchers.setdefault(job, [])
                 if peer not in names and len(self.watchers) < WATCHERS_MAX:
                     names.append(peer)
             elif job in self.ended:
                 state = SUCCEEDED if self.ended[job].outcome is Outcome.SUCCEEDED else FAILED
-                self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(job, state))
+                self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(message.round, job, state))
             elif not elsewhere(job):
-                self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(job, -1))
+                self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(message.round, job, -1))
 
     def watched(self, peer: str, message: Watched) -> None:
         """A peer has answered."""
-        names = self.unknown.get(message.job)
-        if names is None:
+        asked = self.unknown.get(message.job)
+        if asked is None:
             return
-        if message.state < 0:
-            if peer not in names:
-                names.append(peer)
+        if message.state >= 0:
+            del self.unknown[message.job]
+            self._tell_dependents(message.job, message.state == SUCCEEDED)
+        elif message.round == asked.round and peer not in asked.ignorant:
+            asked.ignorant.append(peer)
             self._give_up_unknown(message.job)
-            return
-        del self.unknown[message.job]
-        self._tell_dependents(message.job, message.state == SUCCEEDED)
 
     def _give_up_unknown(self, job: JobId) -> None:
-        if len(self.unknown[job]) == len(self.desk.members.peers):
+        if len(self.unknown[job].ignorant) == len(self.desk.members.peers):
             del self.unknown[job]
             self.desk.mark("broker.dependency_unknown")
             self._tell_dependents(job, False)
@@ -370,7 +378,7 @@ class Careers:
         self.over(record)
         for peer in self.watchers.pop(record.id, ()):
             state = SUCCEEDED if outcome is Outcome.SUCCEEDED else FAILED
-            desk.post.send(desk.out, desk.now, peer, Watched(record.id, state))
+            desk.post.send(desk.out, desk.now, peer, Watched(0, record.id, state))
         self._tell_dependents(record.id, outcome is Outcome.SUCCEEDED)
 
     # --- time ----------------------------------------------------------------------------------------------
@@ -410,6 +418,8 @@ class Careers:
 
     def flush(self) -> None:
         """Send the cancellations of this step."""
+        if not self._cancels:
+            return
         for cluster, entries in self._cancels.items():
             tasks, attempts = zip(*entries, strict=True)
             self.desk.post.send(

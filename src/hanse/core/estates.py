@@ -17,6 +17,7 @@ from hanse.core.link import NEVER
 from hanse.model.commands import Accepted, JobSettled, TaskSettled
 from hanse.model.ids import JobId, TaskId, index_of, job_of, task_id
 from hanse.model.messages import (
+    Ack,
     Adopt,
     End,
     Estate,
@@ -98,6 +99,8 @@ class Estates:
         self.desk = desk
         self.careers = careers
         self.state = EstatesState(0, {}, {}, {}, {}, NEVER)
+        self.busy = True
+        """Whether anything may be waiting for an heir's acknowledgement."""
         careers.done = self._task_done
         careers.over = self._job_over
 
@@ -188,6 +191,7 @@ class Estates:
         owned.publishing = [(owned.covered, *entry[1:]) for entry in owned.publishing]
         owned.unsent.clear()
         owned.admitting = [(owned.covered, job) for _, job in owned.admitting]
+        self.busy = True
         self.release()
 
     def _replicate(self, estate: EstateId, owned: Owned, jobs: list[JobRecord]) -> int:
@@ -205,6 +209,7 @@ class Estates:
         owned = self.state.owned[record.estate]
         owned.covered = self._replicate(record.estate, owned, [record]) or owned.covered
         owned.admitting.append((owned.covered if owned.heir else 0, record.id))
+        self.busy = True
         self.release()
 
     def _safe(self, owned: Owned, number: int) -> bool:
@@ -215,6 +220,9 @@ class Estates:
 
     def release(self) -> None:
         """Admit, make known and settle what the heir has acknowledged."""
+        if not self.busy:
+            return
+        self.busy = False
         for owned in list(self.state.owned.values()):
             self._publish(owned)
             while owned.admitting and self._safe(owned, owned.admitting[0][0]):
@@ -232,6 +240,7 @@ class Estates:
             del owned.settling[:count]
             for cluster, entries in settled.items():
                 self._send_settle(cluster, entries)
+            self.busy = self.busy or bool(owned.publishing or owned.settling or owned.admitting)
 
     def _publish(self, owned: Owned) -> None:
         """Make known what would survive this broker; before that an heir could still decide otherwise."""
@@ -268,6 +277,7 @@ class Estates:
         owned = self.state.owned[record.estate]
         task, state = task_id(record.id, index), record.state[index]
         owned.publishing.append((-1 if owned.heir else 0, task, attempt, state))
+        self.busy = True
         if owned.heir:
             owned.done.append((task, state, attempt))
             self._soon()
@@ -275,6 +285,7 @@ class Estates:
     def _job_over(self, record: JobRecord) -> None:
         owned = self.state.owned[record.estate]
         owned.publishing.append((-1 if owned.heir else 0, record.id, -1, STATES[record.outcome()]))
+        self.busy = True
         if owned.heir:
             owned.forget.append(record.id)
             self._soon()
@@ -300,6 +311,7 @@ class Estates:
             self._soon()
         else:
             owned.settling.append((0, cluster, end.task, end.attempt))
+            self.busy = True
 
     def _estate_of_recent(self, task: TaskId) -> EstateId:
         """The estate of a job that has ended in this very step."""
@@ -327,12 +339,14 @@ class Estates:
             owned.publishing = [
                 (number if entry[0] < 0 else entry[0], *entry[1:]) for entry in owned.publishing
             ]
+        self.busy = True
         self.release()
 
     # --- being the heir ------------------------------------------------------------------------------------
 
     def keep(self, owner: str, message: Replicate) -> None:
-        """Keep copies of a peer's jobs."""
+        """Keep copies of a peer's jobs. A submitter waits for this, so it is acknowledged at once."""
+        self.desk.post.soft(self.desk.out, owner, Ack())
         if message.estate in self.state.owned:
             return  # adopted meanwhile; the former owner will hear of it
         ward = self.state.wards.get(message.estate)
@@ -351,8 +365,9 @@ class Estates:
             ward.jobs[replica.job] = replica
             ward.done[replica.job] = {index: (state, attempt) for index, state, attempt in replica.done}
 
-    def progress(self, message: Progress) -> None:
+    def progress(self, owner: str, message: Progress) -> None:
         """Note what has ended of a peer's jobs."""
+        self.desk.post.soft(self.desk.out, owner, Ack())
         ward = self.state.wards.get(message.estate)
         if ward is None:
             return
@@ -369,8 +384,8 @@ class Estates:
                 ward.cancelled.remove(job)
 
     def knows(self, job: JobId) -> bool:
-        """Whether a job is kept here for a peer."""
-        return any(job in ward.jobs for ward in self.state.wards.values())
+        """Whether a job is kept here for a peer, or was taken by one: then others must speak for it."""
+        return job in self.state.given_jobs or any(job in ward.jobs for ward in self.state.wards.values())
 
     def keep_end(self, cluster: str, end: End) -> bool:
         """An end of a job that is being adopted: kept until the adoption is complete."""
@@ -428,6 +443,7 @@ class Estates:
         for record in records:
             for index, (state, attempt) in ward.done[record.id].items():
                 owned.publishing.append((owned.covered, task_id(record.id, index), attempt, state))
+                self.busy = True
             self._resume(record, latest, record.id in ward.cancelled)
         for cluster, end in ward.ends:
             known = latest.get(end.task)

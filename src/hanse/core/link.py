@@ -33,8 +33,8 @@ class Link(msgspec.Struct):
     acked: int = 0
     """Number of the last message that the peer has taken."""
     firm: int = 0
-    """The same, as known when everything the peer had sent before saying so had been taken here: a peer's own
-    news can then no longer contradict it."""
+    """The same, as known when all that the peer had sent before saying so had been taken here, so that nothing of it
+    can contradict this any more. Only soft messages tell: a repeated one has an old number and a new ack."""
     received: int = 0
     """Number of the last message taken from the peer."""
     unacked: dict[int, Sequenced] = {}
@@ -113,7 +113,6 @@ class Post:
                 link.ahead[seq] = envelope.body  # type: ignore[assignment]  # numbered bodies are sequenced ones
             return []
         link.received = seq
-        link.firm = max(link.firm, min(ack, link.sent))
         bodies = [envelope.body]
         while link.ahead:
             body = link.ahead.pop(link.received + 1, None)

@@ -45,6 +45,8 @@ class Registered(msgspec.Struct):
     """What one warden was last told of the demand."""
 
     lines: tuple[DemandLine, ...] = ()
+    stale: bool = False
+    """A grant was given back, so the warden's count is too low: say it again with the next beat, not at once."""
 
 
 class Placing:
@@ -300,6 +302,7 @@ class Placing:
             if not self._bind(self.desk.views[cluster], offer):
                 self.desk.mark("broker.released_grant")
                 self._releases.setdefault(cluster, []).append(offer.lease)
+                self.registered[cluster].stale = True
             self._touched.setdefault(offer.line, None)
 
     def _bind(self, view: ClusterView, offer: Offer) -> bool:
@@ -326,6 +329,8 @@ class Placing:
 
     def flush(self, force: bool = False) -> None:
         """Send claims, releases, and demand where it is worth a message."""
+        if not (force or self._touched or self._lots or self._releases):
+            return
         changed = force or self._demand_improved()
         self._touched.clear()
         if not (changed or self._lots or self._releases):
@@ -396,9 +401,10 @@ class Placing:
         )
 
     def _send_demand(self, view: ClusterView, force: bool) -> None:
+        told = self.registered[view.index]
         lines = self.demand_for(view)
-        if force or lines != self.registered[view.index].lines:
-            self.registered[view.index].lines = lines
+        if force or lines != told.lines:
+            told.lines, told.stale = lines, False
             self.desk.post.send(self.desk.out, self.desk.now, view.name, Demand(lines))
 
     def _send_claims(self, view: ClusterView, lots: list[Lot], releases: tuple[int, ...]) -> None:
@@ -438,6 +444,11 @@ class Placing:
         self.registered, self.best, self.offers = registered, best, offers
         self.expected, self.hold_at = expected, hold_at
         self._briefs.clear()
+
+    def remind(self) -> None:
+        """With every beat: repeat the demand where the warden's idea of it is out of date."""
+        for view in self.desk.views:
+            self._send_demand(view, self.registered[view.index].stale)
 
     def judge(self, view: ClusterView, good: bool) -> None:
         """A cluster kept or broke its word: its standing follows the outcome."""

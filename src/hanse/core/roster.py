@@ -25,6 +25,8 @@ class RunnerRecord(msgspec.Struct):
     echo: int = 0
     """When its latest beat was sent, on its own clock."""
     lost: bool = True
+    unsure: bool = False
+    """It said that it had no lease: its nodes stay closed until its next beat has been answered."""
     strays: dict[int, int] = {}
     """Attempts that it runs and that the warden does not know: its nodes stay closed until they are gone."""
 
@@ -68,6 +70,7 @@ class Roster:
             post.soft(out, runner, Rejoin(beat.session))
             return
         record.leased_at = now
+        record.unsure = False
         record.echo = max(record.echo, beat.sent_at)
         self._schedule()
         post.soft(out, runner, RunnerLease(beat.session, beat.sent_at, lapsed))

@@ -88,6 +88,7 @@ class Runner:
         return self._out
 
     def _boot(self, event: Booted) -> None:
+        self._armed = NEVER
         self._session = event.epoch << SESSIONS_PER_EPOCH_BITS
         self._post.reopen(self.config.warden, self._session)
         self._confirmed = self._known = False
@@ -137,7 +138,7 @@ class Runner:
         if now >= self._lease_until:
             # The watchdog would end it at once; say so instead of starting it.
             self._mark("runner.refused_without_lease")
-            self._over(now, End(start.task, start.attempt, Outcome.LOST))
+            self._over(now, End(start.task, start.attempt, Outcome.UNSTARTED))
             return
         moves = start.unreachable is Unreachable.MOVE
         self._running[key] = Attempt(start.estate, moves)

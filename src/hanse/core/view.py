@@ -5,6 +5,7 @@ and the difference, which is what it may propose on (*usable*). News replaces wh
 what is pending.
 """
 
+from operator import gt
 from typing import Final
 
 import msgspec
@@ -72,9 +73,12 @@ class ClusterView:
         sight = self.sight
         if sight.snapshot is not None and (news.epoch, news.version) < (sight.snapshot.epoch, sight.version):
             return
+        known = sight.snapshot
         sight.snapshot, sight.version, sight.free = news, news.version, list(news.free)
         sight.exhausted.clear()
-        self._lay_out(news)
+        if known is None or _layout(known) != _layout(news):
+            self._lay_out(news)
+        self._refresh()
 
     def _lay_out(self, news: Snapshot) -> None:
         self.dimensions = news.dimensions
@@ -87,6 +91,9 @@ class ClusterView:
         self.own = mask_of(range(nodes * share // count, nodes * (share + 1) // count), nodes)
         self.median_cpu = sorted(vector[0] for vector in news.capacity)[nodes // 2] if nodes else 0
         self._fits.clear()
+
+    def _refresh(self) -> None:
+        """Usable is what was confirmed less what is pending."""
         for node, free in enumerate(self.sight.free):
             self.usable.set_free(node, free)
         claims, self.pending = self.sight.claims, {}
@@ -102,13 +109,16 @@ class ClusterView:
         if news.version <= sight.version:
             return True
         sight.version = news.version
+        better = False
         for node, free in zip(news.nodes, news.free, strict=True):
+            better = better or any(map(gt, free, sight.free[node]))
             sight.free[node] = free
             pending = self.pending.get(node)
             if pending is not None:
                 free = tuple([have - own for have, own in zip(free, pending, strict=True)])  # noqa: PLW2901
             self.usable.set_free(node, free)
-        self.sight.exhausted.clear()
+        if better:
+            sight.exhausted.clear()
         return True
 
     # --- own claims ----------------------------------------------------------------------------------------
@@ -201,3 +211,9 @@ class ClusterView:
         self.sight = sight
         if sight.snapshot is not None:
             self._lay_out(sight.snapshot)
+            self._refresh()
+
+
+def _layout(news: Snapshot) -> tuple[object, ...]:
+    """What of a snapshot changes only when the cluster does."""
+    return (news.dimensions, news.capacity, news.attributes, news.reserve, news.partitions)

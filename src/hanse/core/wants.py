@@ -45,10 +45,6 @@ class Wants:
         fresh.sort(key=Want.rank)
         return fresh
 
-    def drop(self, broker: str) -> None:
-        """A broker is gone."""
-        self.order = [want for want in self.order if want.broker != broker]
-
     def find(self, broker: str, line: int) -> Want | None:
         """A broker's want by its line number."""
         return next((want for want in self.order if want.line == line and want.broker == broker), None)

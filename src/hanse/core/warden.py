@@ -5,6 +5,9 @@ One class takes the events; the ledger (``core.ledger``), the grants (``core.gra
 (``core.roster``) and the estates (``core.tenure``) are its parts.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
 from hanse.core.config import WardenConfig
@@ -110,7 +113,11 @@ class Warden:
         self._ended: dict[str, list[End]] = {}
         self._orders: dict[str, tuple[list[StartTask], list[StopTask], list[tuple[TaskId, int]]]] = {}
         self._armed = NEVER
+        self._due = 0
+        self._seen = 0
+        """Version at which untold changes were last looked for."""
         self._out: list[Command] = []
+        self._handlers = self._handlers_by_type()
 
     # --- events --------------------------------------------------------------------------------------------
 
@@ -130,13 +137,15 @@ class Warden:
             for node in event.nodes or range(self._ledger.nodes):
                 self._ledger.set_draining(node, event.drain)
                 self._grants.freed.append(node)
-        self._tick(now)
+        if now >= self._due:
+            self._tick(now)
         self._flush(now)
         self._arm(now)
         return self._out
 
     def _boot(self, event: Booted) -> None:
         self._epoch, self._seed = event.epoch, event.seed
+        self._armed, self._due = NEVER, 0
         if event.epoch > 1:
             self._mark("warden.restarted")
         self._post.boot(event.at)
@@ -146,42 +155,49 @@ class Warden:
             self._heard[broker] = event.at
             self._told.setdefault(broker, 0)
 
-    def _take(self, now: int, source: str, body: Body) -> None:  # noqa: C901  one line a message
-        match body:
-            case Report():
-                self._reported(now, source, body)
-            case Claim():
-                self._claimed(now, source, body)
-            case Demand():
-                self._demanded(now, source, body.lines)
-            case RunnerBeat():
-                self._roster.beat(self._post, self._out, now, source, body, self._tenure.lapsed())
-            case BeatReply():
-                self._listen(now, source)
-                self._tenure.renew(source, body.echo, body.estates)
-            case Settle():
-                self._settled(body)
-            case Cancel():
-                self._cancel(body)
-            case Sync():
-                self._snapshot(source)
-            case Hello():
-                self._greeted(now, source, body)
-            case Register():
-                self._listen(now, source)
-                former = self._tenure.owner(body.estate)
-                answer = self._tenure.register(source, body)
-                self._post.send(self._out, now, source, answer)
-                if former and self._tenure.owner(body.estate) != former:
-                    self._tell_again(body.estate)
-                self._snapshot(source)
-            case Adopt():
-                self._adopted(now, source, body)
-            case Return():
-                self._post.send(self._out, now, source, self._tenure.give_back(source, body))
-                self._tell_again(body.estate)
-            case _:
-                pass  # a bare acknowledgement
+    def _take(self, now: int, source: str, body: Body) -> None:
+        handler = self._handlers.get(type(body))
+        if handler is not None:  # else a bare acknowledgement
+            handler(now, source, body)
+
+    def _handlers_by_type(self) -> dict[type, Callable[[int, str, Any], None]]:
+        return {
+            Report: self._reported,
+            Claim: self._claimed,
+            Demand: lambda now, source, body: self._demanded(now, source, body.lines),
+            RunnerBeat: self._runner_beat,
+            BeatReply: self._beat_reply,
+            Settle: lambda _now, _source, body: self._settled(body),
+            Cancel: lambda _now, _source, body: self._cancel(body),
+            Sync: lambda _now, source, _body: self._snapshot(source),
+            Hello: self._greeted,
+            Register: self._registered,
+            Adopt: self._adopted,
+            Return: self._returned,
+        }
+
+    def _runner_beat(self, now: int, runner: str, beat: RunnerBeat) -> None:
+        record = self._roster.runners.get(runner)
+        unsure = record is not None and record.unsure
+        self._roster.beat(self._post, self._out, now, runner, beat, self._tenure.lapsed())
+        if record is not None and unsure:
+            self._open_nodes(record)
+
+    def _beat_reply(self, now: int, broker: str, reply: BeatReply) -> None:
+        self._listen(now, broker)
+        self._tenure.renew(broker, reply.echo, reply.estates)
+
+    def _registered(self, now: int, broker: str, message: Register) -> None:
+        self._listen(now, broker)
+        former = self._tenure.owner(message.estate)
+        self._post.send(self._out, now, broker, self._tenure.register(broker, message))
+        if former and self._tenure.owner(message.estate) != former:
+            self._tell_again(message.estate)
+        self._snapshot(broker)
+
+    def _returned(self, now: int, broker: str, message: Return) -> None:
+        self._post.send(self._out, now, broker, self._tenure.give_back(broker, message))
+        self._tell_again(message.estate)
 
     def _listen(self, now: int, broker: str) -> None:
         self._heard[broker] = now
@@ -394,6 +410,13 @@ class Warden:
         outcome = end.outcome
         if outcome is Outcome.CANCELLED:
             outcome = STOPPED.get(run.stop, Outcome.LOST)
+        elif outcome is Outcome.UNSTARTED:
+            self._mark("warden.runner_without_lease")
+            record = self._roster.runners[runner]
+            record.unsure = True
+            for node in record.nodes:
+                self._ledger.set_up(node, False)
+            outcome = STOPPED.get(run.stop, outcome)
         self._end(run, outcome, end.code)
 
     def _end(self, run: Run, outcome: Outcome, code: int) -> None:
@@ -444,7 +467,7 @@ class Warden:
         self._end(run, STOPPED.get(run.stop, Outcome.LOST), 0)
 
     def _open_nodes(self, record: RunnerRecord) -> None:
-        if not record.lost and not record.strays:
+        if not record.lost and not record.unsure and not record.strays:
             for node in record.nodes:
                 self._ledger.set_up(node, True)
                 self._grants.freed.append(node)
@@ -467,11 +490,7 @@ class Warden:
         answer = self._tenure.adopt(broker, adopt)
         if answer.accepted:
             self._mark("warden.estate_adopted")
-            if former and former != broker:
-                self._grants.wants.drop(former)
-                for lease in [lease for lease in self._ledger.leases.values() if lease.broker == former]:
-                    self._release(former, lease.number)
-                self._started.pop(former, None)
+            self._started.pop(former, None)
             runs = [run for run in self._ledger.runs.values() if run.brief.estate == adopt.estate]
             ends = [
                 end
@@ -583,8 +602,10 @@ class Warden:
                 started = tuple(self._started.pop(broker, ()))
                 self._post.send(self._out, now, broker, News(started, tuple(ended), None))
         self._ended.clear()
-        if self._delta_at == NEVER and any(0 < told < self._ledger.version for told in self._told.values()):
-            self._delta_at = now + self._timings.delta_linger
+        if self._delta_at == NEVER and self._seen != self._ledger.version:
+            self._seen = self._ledger.version
+            if any(0 < told < self._seen for told in self._told.values()):
+                self._delta_at = now + self._timings.delta_linger
 
     def _arm(self, now: int) -> None:
         lease_due = next(iter(self._ledger.leases.values())).until if self._ledger.leases else NEVER
@@ -597,6 +618,7 @@ class Warden:
             self._tenure.due,
             lease_due,
         )
+        self._due = due
         if now >= self._armed or due < self._armed:
             self._armed = due
             self._out.append(WakeAt(due))
@@ -682,4 +704,4 @@ class Warden:
         self._roster.restore(saved.runners)
         self._tenure.restore(saved.estates)
         self._post.restore(saved.links)
-        self._armed = NEVER
+        self._armed, self._due, self._seen = NEVER, 0, 0

@@ -114,6 +114,8 @@ class Outcome(StrEnum):
     PREEMPTED = "preempted"
     LOST = "lost"
     """Its node vanished, or its watchdog ended it: not the task's fault."""
+    UNSTARTED = "unstarted"
+    """Its runner had no lease to start it under: it never ran."""
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True):
@@ -311,12 +313,14 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag="watch"):
     """Tell me when these jobs end."""
 
+    round: int
     jobs: tuple[JobId, ...]
 
 
 class Watched(msgspec.Struct, frozen=True, array_like=True, tag="watched"):
-    """A job that was asked about has ended; -1: nobody here knows it."""
+    """A job that was asked about has ended; -1: nobody here knows it (an answer to that round of asking only)."""
 
+    round: int
     job: JobId
     state: int
 

@@ -142,6 +142,12 @@ def full_mask(n: int) -> MaskWords:
 
 def mask_of(indices: Iterable[int], n: int) -> MaskWords:
     """The mask of these of ``n`` nodes."""
+    if n <= 64:  # one word: NumPy's calls would cost ten times the work
+        word = 0
+        for index in indices:
+            assert 0 <= index < n, "a node outside the cluster"
+            word |= 1 << index
+        return np.array([word] if n else [], dtype=np.uint64)
     chosen = np.fromiter(indices, dtype=np.int64)
     assert not chosen.size or (chosen.min() >= 0 and chosen.max() < n), "a node outside the cluster"
     flags = np.zeros(mask_words(n) * 64, dtype=np.bool_)

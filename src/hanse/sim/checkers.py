@@ -168,7 +168,7 @@ class Oracle:
         spec = self.specs[plan.number]
         if spec.deadline is not None:
             return True
-        if any(other in self.cancelled or not self._went_well(other) for other in spec.after):
+        if any(other in self.cancelled or not self._ended_well(other) for other in spec.after):
             return True
         tasks = [task_id(job, index) for index in range(spec.tasks)]
         return any(other in self.failed or self._settled_badly(other) for other in tasks)
@@ -176,6 +176,12 @@ class Oracle:
     def _settled_badly(self, task: TaskId) -> bool:
         settled = self.settled.get(task)
         return settled is not None and settled[1] is not Outcome.SUCCEEDED
+
+    def _ended_well(self, job: JobId) -> bool:
+        """Whether all its tasks have succeeded, in truth and in what was told."""
+        return self._went_well(job) and not any(
+            self._settled_badly(task_id(job, index)) for index in range(self.jobs[job].spec.tasks)
+        )
 
     def _went_well(self, job: JobId) -> bool:
         plan = self.jobs.get(job)

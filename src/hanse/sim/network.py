@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from hanse.model.ids import SECOND
 from hanse.model.messages import Envelope
 from hanse.sim.world import Action, World
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from hanse.sim.process import Process
 
 QUANTILES: Final = 256
-TAIL_MAX: Final = 400
-"""The longest delay of a heavy tail, in means: without a bound a message might outlive the run."""
+DELAY_MAX: Final = 30 * SECOND
+"""The longest delay: without a bound a message of a heavy tail might outlive the run."""
 DELAY_KINDS: Final = ("constant", "uniform", "exponential", "heavy")
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -36,7 +37,7 @@ def delay_table(kind: str, mean: int) -> tuple[int, ...]:
     if kind == "exponential":
         return tuple(int(-mean * log(1 - middle)) for middle in middles)
     assert kind == "heavy", kind
-    return tuple(int(min(mean / 4 / (1 - middle), mean * TAIL_MAX)) for middle in middles)
+    return tuple(int(min(mean / 4 / (1 - middle), DELAY_MAX)) for middle in middles)
 
 
 class Link:
@@ -125,5 +126,5 @@ class Network:
         """Make every link quick and true for good."""
         for link in self.links:
             link.loss = link.double = 0.0
-            link.cuts = link.clogged_until = 0
+            link.cuts = link.clogged_until = link.latest = 0
             link.delays = delays
