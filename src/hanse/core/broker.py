@@ -391,8 +391,7 @@ class Broker:
         for view in desk.views:
             if not view.sight.given_up and now - view.sight.renewed_at > self._patience:
                 self._give_up(view)
-        for job in list(self._careers.unknown):
-            self._careers.ask(job)
+        self._careers.ask_again()
         if any(line.count for line in desk.lines.lines.values()):
             self._placing.place_all()
             self._placing.remind()

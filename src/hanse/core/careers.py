@@ -110,6 +110,14 @@ class Careers:
             self.desk.post.send(self.desk.out, self.desk.now, peer, Watch(self.round, (job,)))
         self._give_up_unknown(job)
 
+    def ask_again(self) -> None:
+        """With every beat: repeat the questions that somebody still waits for."""
+        for job in list(self.unknown):
+            if any(job in record.after for record in self.desk.jobs.values()):
+                self.ask(job)
+            else:
+                del self.unknown[job]
+
     def watch(self, peer: str, message: Watch, elsewhere: Callable[[JobId], bool]) -> None:
         """A peer asks about jobs: answer, or remember to."""
         for job in message.jobs:

@@ -26,6 +26,8 @@ class TenureRecord(msgspec.Struct):
     round: int = 1
     until: int = 0
     lapsed: bool = True
+    proposed_at: int = -1
+    """When the present round was first told to the owner, if it has not begun yet."""
 
 
 class Tenure:
@@ -42,9 +44,23 @@ class Tenure:
         record = self.estates.get(estate)
         return record.owner if record else ""
 
-    def rounds(self, broker: str) -> tuple[tuple[EstateId, int], ...]:
-        """The estates of a broker with their lease rounds."""
-        return tuple((name, record.round) for name, record in self.estates.items() if record.owner == broker)
+    def rounds(self, broker: str, now: int) -> tuple[tuple[EstateId, int], ...]:
+        """The estates of a broker with their lease rounds, for a beat sent now.
+
+        A round that was proposed a whole lease ago and never began is dead: the owner may have given it up.
+        """
+        found = []
+        for name, record in self.estates.items():
+            if record.owner == broker:
+                if record.lapsed:
+                    if record.proposed_at < 0:
+                        record.proposed_at = now
+                    elif now - record.proposed_at >= self.lease:
+                        self._mark("warden.round_never_began")
+                        record.round += 1
+                        record.proposed_at = now
+                found.append((name, record.round))
+        return tuple(found)
 
     def lapsed(self) -> tuple[EstateId, ...]:
         """Estates without a valid lease."""
@@ -59,13 +75,16 @@ class Tenure:
             return Refusal.STALE_ROUND
         return None
 
-    def renew(self, broker: str, echo: int, estates: tuple[EstateId, ...]) -> None:
+    def renew(self, broker: str, now: int, echo: int, estates: tuple[EstateId, ...]) -> None:
         """The owner has answered the beat sent at ``echo``."""
+        until = echo + self.lease
         for name in estates:
             record = self.estates.get(name)
-            if record is not None and record.owner == broker and echo + self.lease > record.until:
-                record.until = echo + self.lease
-                record.lapsed = False
+            if record is None or record.owner != broker or until <= max(now, record.until):
+                continue
+            if record.lapsed and not 0 <= record.proposed_at <= echo:
+                continue  # it answers a beat of an earlier round
+            record.until, record.lapsed, record.proposed_at = until, False, -1
         self._schedule()
 
     def lapse(self, now: int) -> list[EstateId]:
@@ -85,9 +104,9 @@ class Tenure:
         record = self.estates.get(message.estate)
         if record is None:
             record = self.estates[message.estate] = TenureRecord(broker, broker, message.heir, message.term)
-        mine = record.owner == broker or (
-            record.former == broker and message.sure and message.term > record.term
-        )
+        mine = record.owner in ("", broker)
+        if not mine and message.sure and message.term > record.term:
+            mine = record.former in ("", broker)
         if mine and message.term >= record.term:
             record.owner = record.former = broker
             record.term, record.heir = message.term, message.heir

@@ -185,7 +185,7 @@ class Warden:
 
     def _beat_reply(self, now: int, broker: str, reply: BeatReply) -> None:
         self._listen(now, broker)
-        self._tenure.renew(broker, reply.echo, reply.estates)
+        self._tenure.renew(broker, now, reply.echo, reply.estates)
 
     def _registered(self, now: int, broker: str, message: Register) -> None:
         self._listen(now, broker)
@@ -210,7 +210,7 @@ class Warden:
     def _claimed(self, now: int, broker: str, claim: Claim) -> None:
         self._listen(now, broker)
         rounds = dict(claim.rounds)
-        self._tenure.renew(broker, claim.echo, tuple(rounds))
+        self._tenure.renew(broker, now, claim.echo, tuple(rounds))
         substituted: list[tuple[TaskId, int]] = []
         refused: list[Refused] = []
         fast = False
@@ -554,7 +554,7 @@ class Warden:
                 self._mark("warden.broker_silent")
                 self._grants.silent[broker] = True
                 self._grants.review(now)
-            rounds = self._tenure.rounds(broker)
+            rounds = self._tenure.rounds(broker, now)
             beat = Beat(self._ledger.cluster, self._epoch, now, self._ledger.version, rounds)
             self._post.soft(self._out, broker, beat)
 

@@ -1,0 +1,129 @@
+"""``hanse``: the root of the command line.
+
+Commands live in modules of their own and are imported when they are used, so that ``hanse --help`` need not wait for
+NumPy. What the list of commands shows stands in ``COMMANDS``: to add a command, add a line. A line whose module is
+not there (yet) is not shown.
+
+Users' mistakes end with one sentence that says what to do; only bugs of ours show a traceback.
+"""
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final, NamedTuple
+
+import click
+
+from hanse import __version__
+from hanse.app.exit_codes import ExitCode
+
+
+class Entry(NamedTuple):
+    """Where a command is found, and what the list says of it."""
+
+    module: str
+    """In ``hanse.app``."""
+    attribute: str
+    help: str
+
+
+COMMANDS: Final[dict[str, Entry]] = {
+    "demo": Entry("demo_command", "demo", "Watch a small simulated league place, run and explain mixed work."),
+    "chaos": Entry("chaos_command", "chaos", "Try to break simulated leagues, and tell which promises broke."),
+    "trace": Entry("trace_commands", "trace", "Convert, describe, sample and generate workload traces."),
+    "replay": Entry("replay_commands", "replay", "Replay a trace under several policies and compare them."),
+    "sweep": Entry("replay_commands", "sweep", "Replay a trace over a grid of loads, policies and sizes."),
+    "train": Entry("edge_commands", "train", "Train a policy."),
+    "eval": Entry("edge_commands", "evaluate", "Measure policies on common streams."),
+    "bench": Entry("bench_command", "bench", "Measure this machine."),
+}
+"""Every command by its name, in the order of the list."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command only when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands whose modules are installed, in the order of the table."""
+        del ctx
+        return [name for name, entry in COMMANDS.items() if find_spec(f"hanse.app.{entry.module}") is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        entry = COMMANDS[cmd_name]
+        command = getattr(import_module(f"hanse.app.{entry.module}"), entry.attribute)
+        assert isinstance(command, click.Command), f"{entry.module}.{entry.attribute} is no command"
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As usual, but a word that is no command gets a suggestion."""
+        word = args[0]
+        names = self.list_commands(ctx)
+        if word not in names and not word.startswith("-"):
+            near = get_close_matches(word, names, n=1)
+            hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(names)}."
+            ctx.fail(f"No such command '{word}'. {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].help) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", prog_name="hanse")
+def hanse() -> None:
+    """Hanse: a league of autonomous clusters that act as one machine.
+
+    What exists today is the simulated league: the real brokers, wardens and runners in virtual time.
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Do what the arguments ask (default: those of this process); the status to end with."""
+    try:
+        status = hanse.main(
+            args=None if arguments is None else list(arguments), prog_name="hanse", standalone_mode=False
+        )
+    except click.Abort:  # click's name for Ctrl-C
+        click.echo("hanse: interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return ExitCode.USAGE if isinstance(error, click.UsageError) else error.exit_code
+    except SystemExit as leave:
+        return _status(leave.code)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"hanse: {where}{error.strerror or error}", err=True)
+        return ExitCode.FILE
+    except Exception:  # noqa: BLE001  the edge: whatever is left is a bug of ours
+        _confess()
+        return ExitCode.BUG
+    return _status(status)
+
+
+def _status(given: object) -> int:
+    """What a command returned or left with, as a number."""
+    if given is None:
+        return ExitCode.OK
+    return given if isinstance(given, int) else ExitCode.FAILED
+
+
+def _confess() -> None:
+    from traceback import format_exc  # noqa: PLC0415  only a bug needs it, and it is slow to import
+
+    click.echo(format_exc(), err=True)
+    click.echo("hanse: this is a bug of Hanse, not a mistake of yours. Please report the lines above.", err=True)
+
+
+def main() -> None:
+    """The entry point of the ``hanse`` command."""
+    sys.exit(run())

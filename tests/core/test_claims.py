@@ -1,0 +1,240 @@
+"""The fast path: a broker claims what it sees; the warden takes, substitutes or refuses."""
+
+from hanse.model.ids import SECOND, task_id
+from hanse.model.job import Affinity, JobClass, Scope
+from hanse.model.messages import Answer, Claim, Demand, Refusal, Snapshot
+from hanse.model.resources import Resources
+from tests.core.wired import Wired, job, node, tasks
+
+MINUTE = 60 * SECOND
+
+
+def test_a_claim_on_free_nodes_is_taken_as_proposed() -> None:
+    league = Wired({"c1": (node(), node())})
+    number = league.submit(job(tasks(3)))
+    (claim,), (answer,) = league.bodies(Claim), league.bodies(Answer)
+    assert claim.lots[0].nodes == (0, 0, 0)  # best fit fills one node
+    assert (answer.number, answer.substituted, answer.refused) == (claim.number, (), ())
+    assert league.running(number) == {0: ("c1", 0), 1: ("c1", 0), 2: ("c1", 0)}
+
+
+def test_two_brokers_that_see_the_same_room_get_substitutes_not_denials() -> None:
+    league = Wired({"c1": (node(1_000), node(1_000), node(1_000))}, ("b1", "b2"))
+    first, second = league.hand_in(job(tasks(1)), "b1"), league.hand_in(job(tasks(1)), "b2")
+    league.run(SECOND)
+    del first, second
+    nodes = [launch.node for _, launch in league.live.values()]
+    assert len(nodes) == len(set(nodes)) == 2
+    assert not [answer for answer in league.bodies(Answer) if answer.refused]
+
+
+def test_a_stale_view_leads_to_a_substitute_on_another_node_of_the_cluster() -> None:
+    league = Wired({"c1": (node(1_000), node(1_000))}, ("b1", "b2"))
+    league.deaf["b2"] = True  # the news of b1's claim does not reach it
+    league.submit(job(tasks(1)), "b1")
+    taken = league.running(league.submit(job(tasks(1)), "b1")) or {}
+    del league.deaf["b2"], taken
+    league.live.clear()  # whatever runs: the ledger knows
+    before = len(league.said)
+    league.hand_in(job(tasks(1)), "b2")
+    league.deliver()
+    (answer,) = league.bodies(Answer, before)
+    assert [entry.reason for entry in answer.refused] == [Refusal.NO_ROOM]
+
+
+def test_a_substitute_is_named_in_the_answer() -> None:
+    league = Wired({"c1": (node(1_000), node(1_000), node(1_000), node(1_000))}, ("b1", "b2"))
+    league.deaf["b2"] = True
+    filled = league.submit(job(tasks(3)), "b1")
+    (free,) = {0, 1, 2, 3} - {place for _, place in league.running(filled).values()}
+    del league.deaf["b2"]
+    before = len(league.said)
+    league.hand_in(job(tasks(4)), "b2")  # sees four free nodes
+    league.deliver()
+    (answer,) = league.bodies(Answer, before)
+    assert len(answer.refused) == 3
+    assert [place for _, place in answer.substituted] in ([], [free])
+    assert [launch.node for task, (_, launch) in league.live.items() if task[0] >> 52 == 2] == [free]
+
+
+def test_a_refusal_has_a_reason_and_brings_the_news_with_it() -> None:
+    league = Wired({"c1": (node(1_000),)}, ("b1", "b2"))
+    league.deaf["b2"] = True
+    league.submit(job(tasks(1)), "b1")
+    del league.deaf["b2"]
+    before = len(league.said)
+    waiting = league.submit(job(tasks(1)), "b2")
+    answer = league.bodies(Answer, before)[0]
+    assert [(entry.task, entry.reason) for entry in answer.refused] == [
+        (task_id(waiting, 0), Refusal.NO_ROOM)
+    ]
+    assert answer.delta is not None
+    assert answer.delta.free == ((0, 0, 0),)
+    assert league.marks("b2")["broker.refused_no_room"] == 1
+
+
+def test_after_a_refusal_the_task_waits_as_demand_and_is_not_claimed_again_without_news() -> None:
+    league = Wired({"c1": (node(1_000),)}, ("b1", "b2"))
+    league.deaf["b2"] = True
+    blocker = league.submit(job(tasks(1)), "b1")
+    del league.deaf["b2"]
+    waiting = league.submit(job(tasks(1)), "b2")
+    before = len(league.said)
+    league.run(20 * SECOND)
+    assert not league.bodies(Claim, before)
+    league.end(blocker)
+    assert league.running(waiting) == {0: ("c1", 0)}
+
+
+def test_a_claim_fills_up_what_there_is_and_the_rest_is_demand() -> None:
+    league = Wired({"c1": (node(2_000),), "c2": (node(1_000),)})
+    number = league.submit(job(tasks(5)))
+    assert sorted(place for place, _ in league.running(number).values()) == ["c1", "c1", "c2"]
+    demands = [lines for claim in league.bodies(Claim) for lines in claim.demand or ()]
+    demands += [line for demand in league.bodies(Demand) for line in demand.lines]
+    assert demands[-1].count == 2
+
+
+def test_claims_of_one_message_stay_within_the_batch() -> None:
+    league = Wired({"c1": tuple(node(100_000) for _ in range(4))})
+    league.submit(job(tasks(350)))
+    claims = league.bodies(Claim)
+    assert [sum(len(lot.tasks) for lot in claim.lots) for claim in claims] == [100, 100, 100, 50]
+    assert [claim.number for claim in claims] == [1, 2, 3, 4]
+
+
+def test_only_latency_work_may_use_the_reserve() -> None:
+    league = Wired({"c1": (node(1_000), node(1_000), node(1_000))}, reserve=1)
+    batch = league.submit(job(tasks(3)))
+    assert [place for _, place in league.running(batch).values()] == [0, 1]
+    urgent = league.submit(job(tasks(1), klass=JobClass.LATENCY))
+    assert league.running(urgent) == {0: ("c1", 2)}
+
+
+def test_the_reserve_is_kept_from_demand_too() -> None:
+    league = Wired({"c1": (node(1_000), node(1_000))}, reserve=1)
+    urgent = league.submit(job(tasks(2), klass=JobClass.LATENCY))
+    batch = league.submit(job(tasks(1)))
+    on_reserve = next(index for index, (_, place) in league.running(urgent).items() if place == 1)
+    league.end(urgent, on_reserve)
+    assert league.running(batch) == {}
+    league.end(urgent)
+    assert league.running(batch) == {0: ("c1", 0)}
+
+
+def test_elastic_tasks_get_the_largest_size_that_fits_all_of_them() -> None:
+    league = Wired({"c1": (node(8_000),)}, sizer="generous")
+    alone = league.submit(job(tasks(1, 1_000, ask_max=Resources(cpu=5_000))))
+    assert league.sizes(alone) == {0: 5_000}
+    three = league.submit(job(tasks(3, 1_000, ask_max=Resources(cpu=5_000))))
+    assert league.sizes(three) == {0: 1_000, 1: 1_000, 2: 1_000}
+
+
+def test_elastic_tasks_get_the_least_from_a_sizer_that_says_so() -> None:
+    league = Wired({"c1": (node(8_000),)}, sizer="least")
+    number = league.submit(job(tasks(2, 1_000, ask_max=Resources(cpu=4_000))))
+    assert league.sizes(number) == {0: 1_000, 1: 1_000}
+
+
+def test_near_goes_only_where_the_label_runs() -> None:
+    league = Wired({"c1": tuple(node() for _ in range(4))}, placer="spread")
+    data = league.submit(job(tasks(1), labels=("db",)))
+    friend = league.submit(job(tasks(2, affinity=(Affinity("db"),))))
+    (home,) = league.running(data).values()
+    assert set(league.running(friend).values()) == {home}
+
+
+def test_near_waits_while_the_label_runs_nowhere() -> None:
+    league = Wired({"c1": (node(), node())})
+    friend = league.submit(job(tasks(1, affinity=(Affinity("db"),))))
+    league.run(10 * SECOND)
+    assert league.running(friend) == {}
+    data = league.submit(job(tasks(1), labels=("db",)))
+    league.run(10 * SECOND)
+    assert league.running(friend)[0] == league.running(data)[0]
+
+
+def test_apart_keeps_away_from_a_label_that_runs() -> None:
+    league = Wired({"c1": (node(), node())})
+    data = league.submit(job(tasks(1), labels=("db",)))
+    shy = league.submit(job(tasks(3, affinity=(Affinity("db", apart=True),))))
+    (home,) = league.running(data).values()
+    assert len(league.running(shy)) == 3
+    assert home not in league.running(shy).values()
+
+
+def test_apart_also_keeps_the_label_away_from_what_is_shy_of_it() -> None:
+    league = Wired({"c1": (node(), node())})
+    shy = league.submit(job(tasks(1, affinity=(Affinity("db", apart=True),))))
+    data = league.submit(job(tasks(4), labels=("db",)))
+    (home,) = league.running(shy).values()
+    assert len(league.running(data)) == 4
+    assert home not in league.running(data).values()
+
+
+def test_apart_from_the_own_label_spreads_a_job_over_nodes() -> None:
+    league = Wired({"c1": (node(), node(), node())})
+    number = league.submit(job(tasks(5, affinity=(Affinity("me", apart=True),)), labels=("me",)))
+    league.run(5 * SECOND)
+    assert sorted(league.running(number).values()) == [("c1", 0), ("c1", 1), ("c1", 2)]
+
+
+def test_apart_from_the_own_label_in_the_cluster_spreads_a_job_over_clusters() -> None:
+    league = Wired({"c1": (node(), node()), "c2": (node(),)})
+    wish = Affinity("me", Scope.CLUSTER, apart=True)
+    number = league.submit(job(tasks(3, affinity=(wish,)), labels=("me",)))
+    league.run(5 * SECOND)
+    assert sorted(place for place, _ in league.running(number).values()) == ["c1", "c2"]
+
+
+def test_drained_nodes_finish_what_they_run_and_take_nothing_new() -> None:
+    league = Wired({"c1": (node(1_000), node(1_000))})
+    running = league.submit(job(tasks(1)))
+    ((_, closed),) = league.running(running).values()
+    league.drain("c1", closed)
+    assert league.running(running) == {0: ("c1", closed)}
+    league.end(running)
+    later = league.submit(job(tasks(2)))
+    assert list(league.running(later).values()) == [("c1", 1 - closed)]
+    league.drain("c1", closed, closed=False)
+    assert len(league.running(later)) == 2
+
+
+def test_a_drained_cluster_passes_work_to_the_others() -> None:
+    league = Wired({"c1": (node(), node()), "c2": (node(),)})
+    league.drain("c1")
+    number = league.submit(job(tasks(3)))
+    assert {place for place, _ in league.running(number).values()} == {"c2"}
+
+
+def test_forbidden_and_allowed_clusters_are_kept_to() -> None:
+    league = Wired({"c1": (node(),), "c2": (node(),), "c3": (node(),)})
+    one = league.submit(job(tasks(4), clusters_allowed=("c2",)))
+    other = league.submit(job(tasks(4), clusters_forbidden=("c2", "c3")))
+    assert {place for place, _ in league.running(one).values()} == {"c2"}
+    assert {place for place, _ in league.running(other).values()} == {"c1"}
+
+
+def test_a_cluster_with_the_data_comes_first() -> None:
+    league = Wired({name: (node(),) for name in ("c1", "c2", "c3", "c4")})
+    number = league.submit(job(tasks(6), data=("c3", "c1")))
+    places = [place for place, _ in league.running(number).values()]
+    assert sorted(places) == ["c1", "c1", "c3", "c3", "c3", "c3"]
+
+
+def test_a_broker_learns_of_a_cluster_by_its_snapshot() -> None:
+    league = Wired({"c1": (node(gpu_kind="a100"),)})
+    snapshot = league.bodies(Snapshot)[-1]
+    assert snapshot.capacity == ((4_000, 0, 0),)
+    assert snapshot.attributes == ((("gpu_kind", "a100"),),)
+    assert snapshot.partitions == ("b1",)
+
+
+def test_what_has_ended_is_settled_everywhere_and_nothing_is_left_over() -> None:
+    league = Wired({"c1": (node(), node()), "c2": (node(),)}, ("b1", "b2"))
+    number = league.submit(job(tasks(12)), "b2")
+    assert len(league.running(number)) == 12
+    league.end(number)
+    league.run(MINUTE)
+    league.check_idle()
+    assert len(league.settled) == 12
