@@ -26,7 +26,7 @@ BAD: dict[str, tuple[Callable[[], JobSpec], str]] = {
     "no groups": (job, "groups"),
     "a cycle": (
         lambda: job(TaskGroup(name="a", needs=("b",)), TaskGroup(name="b", needs=("a",))),
-        "groups[",
+        "groups: ",
     ),
     "a need of itself": (lambda: job(TaskGroup(name="a", needs=("a",))), "groups[0].needs"),
     "a need of nobody": (lambda: job(TaskGroup(name="a", needs=("z",))), "groups[0].needs"),
@@ -39,7 +39,7 @@ BAD: dict[str, tuple[Callable[[], JobSpec], str]] = {
     "a task larger than any node": (lambda: job(tasks(1, cpu=5_000)), "groups[0]"),
     "a gang of two groups": (
         lambda: job(TaskGroup(name="a"), TaskGroup(name="b"), gang=True),
-        "groups",
+        "gang: ",
     ),
     "control characters in the name": (lambda: job(tasks(1), name="a\x1b[2Jb"), "name"),
     "control characters in the tenant": (lambda: job(tasks(1), tenant="a\nb"), "tenant"),

@@ -101,6 +101,8 @@ class Wired:
         self.guards: list[tuple[str, int]] = []
         self.deaf: dict[str, bool] = {}
         """Machines that nothing reaches for now (what is sent to them is lost)."""
+        self.loses: Callable[[Envelope], bool] = lambda _: False
+        """Which messages get lost."""
         self.stubborn = False
         """Whether killed attempts go on until the test ends them."""
         self.cluster_of: dict[str, str] = {}
@@ -224,8 +226,14 @@ class Wired:
 
     def hand_over(self, envelope: Envelope) -> None:
         """Let a message arrive."""
-        if envelope.target not in self.deaf:
+        if envelope.target not in self.deaf and not self.loses(envelope):
             self.give(envelope.target, Received(self.now, envelope))
+
+    def prompt(self, name: str) -> None:
+        """Deliver everything, with a tick for one machine in between, while no time passes."""
+        self.deliver()
+        self.give(name, Tick(self.now))
+        self.deliver()
 
     def run(self, duration: int) -> None:
         """Let time pass: every asked-for tick at its time, and all that it sets off."""

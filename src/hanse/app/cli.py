@@ -1,15 +1,14 @@
 """``hanse``: the root of the command line.
 
-Commands live in modules of their own and are imported when they are used, so that ``hanse --help`` need not wait for
-NumPy. What the list of commands shows stands in ``COMMANDS``: to add a command, add a line. A line whose module is
-not there (yet) is not shown.
+Commands live in modules of their own and are imported when they are used, so that ``hanse --help`` need not
+wait for NumPy. What the list of commands shows stands in ``COMMANDS``: to add a command, add a line. A line
+whose module is not there (yet) is not shown.
 
 Users' mistakes end with one sentence that says what to do; only bugs of ours show a traceback.
 """
 
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Final, NamedTuple
@@ -30,8 +29,12 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Entry]] = {
-    "demo": Entry("demo_command", "demo", "Watch a small simulated league place, run and explain mixed work."),
-    "chaos": Entry("chaos_command", "chaos", "Try to break simulated leagues, and tell which promises broke."),
+    "demo": Entry(
+        "demo_command", "demo", "Watch a small simulated league place, run and explain mixed work."
+    ),
+    "chaos": Entry(
+        "chaos_command", "chaos", "Try to break simulated leagues, and tell which promises broke."
+    ),
     "trace": Entry("trace_commands", "trace", "Convert, describe, sample and generate workload traces."),
     "replay": Entry("replay_commands", "replay", "Replay a trace under several policies and compare them."),
     "sweep": Entry("replay_commands", "sweep", "Replay a trace over a grid of loads, policies and sizes."),
@@ -48,7 +51,9 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands whose modules are installed, in the order of the table."""
         del ctx
-        return [name for name, entry in COMMANDS.items() if find_spec(f"hanse.app.{entry.module}") is not None]
+        return [
+            name for name, entry in COMMANDS.items() if find_spec(f"hanse.app.{entry.module}") is not None
+        ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command."""
@@ -66,6 +71,8 @@ class LazyGroup(click.Group):
         word = args[0]
         names = self.list_commands(ctx)
         if word not in names and not word.startswith("-"):
+            from difflib import get_close_matches  # noqa: PLC0415  only a slip of the finger needs it
+
             near = get_close_matches(word, names, n=1)
             hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(names)}."
             ctx.fail(f"No such command '{word}'. {hint}")
@@ -77,7 +84,9 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, COMMANDS[name].help) for name in self.list_commands(ctx)])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, "-V", "--version", prog_name="hanse")
 def hanse() -> None:
     """Hanse: a league of autonomous clusters that act as one machine.
@@ -121,7 +130,9 @@ def _confess() -> None:
     from traceback import format_exc  # noqa: PLC0415  only a bug needs it, and it is slow to import
 
     click.echo(format_exc(), err=True)
-    click.echo("hanse: this is a bug of Hanse, not a mistake of yours. Please report the lines above.", err=True)
+    click.echo(
+        "hanse: this is a bug of Hanse, not a mistake of yours. Please report the lines above.", err=True
+    )
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """With which status ``hanse`` ends, so that scripts can tell what happened without reading any text.
 
-Ordinary numbers are kept low; 70 and 74 are those of the BSD ``sysexits`` for the same meanings, and 130 is what a
-shell gives for an interrupt. A number never changes its meaning.
+Ordinary numbers are kept low; 70 and 74 are those of the BSD ``sysexits`` for the same meanings, and 130 is
+what a shell gives for an interrupt. A number never changes its meaning.
 """
 
 from enum import IntEnum

@@ -57,6 +57,9 @@ class BrokerState(msgspec.Struct):
     epoch: int
     seed: int
     steps: int
+    armed: int
+    due: int
+    post_due: int
     serial: int
     beat_at: int
     beat: int
@@ -126,10 +129,10 @@ class Broker:
             self._boot(event)
         if now >= self._due:
             self._tick(now)
+        self._estates.release()  # what is admitted now is claimed now
         self._placing.flush(self._force)
         self._force = False
         self._careers.flush()
-        self._estates.release()
         self._arm(now)
         return desk.out
 
@@ -452,6 +455,8 @@ class Broker:
                 number = record.lines[group]
                 if waiting and number >= 0:
                     counts[number] = counts.get(number, 0) + (1 if record.spec.gang else len(waiting))
+        for view in desk.views:
+            view.check()
         for number, line in desk.lines.lines.items():
             assert line.count == counts.get(number, 0), f"{self.name}: line {number} counts {line.count}"
 
@@ -462,6 +467,9 @@ class Broker:
             epoch=self._epoch,
             seed=desk.seed,
             steps=desk.steps,
+            armed=self._armed,
+            due=self._due,
+            post_due=desk.post.due,
             serial=self._serial,
             beat_at=self._beat_at,
             beat=desk.members.beat,
@@ -505,5 +513,5 @@ class Broker:
         careers.deadlines, careers.tasks = saved.deadlines, saved.tasks  # type: ignore[assignment]
         self._estates.state = saved.estates
         self._estates.busy = True
-        desk.post.restore(saved.links)
-        self._armed, self._due = NEVER, 0
+        desk.post.restore(saved.links, saved.post_due)
+        self._armed, self._due = saved.armed, saved.due

@@ -136,7 +136,9 @@ class Post:
                 link.resend_at = now + link.resend_after
             elif link.ack_at <= now:
                 link.ack_at = NEVER
-                out.append(Send(Envelope(self.name, link.peer, link.session, -link.sent, link.received, Ack())))
+                out.append(
+                    Send(Envelope(self.name, link.peer, link.session, -link.sent, link.received, Ack()))
+                )
             due = min(due, link.resend_at, link.ack_at)
         self.due = due
 
@@ -154,10 +156,9 @@ class Post:
         self.links[peer] = Link(peer, session, unacked={}, ahead={})
         return list(old.unacked.values())
 
-    def restore(self, links: dict[str, Link]) -> None:
+    def restore(self, links: dict[str, Link], due: int) -> None:
         """Take the links of a dumped state."""
-        self.links = links
-        self.due = min((min(link.resend_at, link.ack_at) for link in links.values()), default=NEVER)
+        self.links, self.due = links, due
 
     def check(self) -> None:
         """Bounds and bookkeeping."""

@@ -13,7 +13,7 @@ from hanse.core.config import DRIFT_PERCENT, WardenConfig
 from hanse.core.link import NEVER, Post
 from hanse.model.commands import Command
 from hanse.model.ids import TaskId
-from hanse.model.messages import Hello, Rejoin, RunnerBeat, RunnerLease
+from hanse.model.messages import Hello, Orders, Rejoin, RunnerBeat, RunnerLease, StartTask, StopTask
 
 
 class RunnerRecord(msgspec.Struct):
@@ -31,6 +31,17 @@ class RunnerRecord(msgspec.Struct):
     """Attempts that it runs and that the warden does not know: its nodes stay closed until they are gone."""
 
 
+class Batch:
+    """What one runner is to be told at the end of a step."""
+
+    __slots__ = ("forget", "starts", "stops")
+
+    def __init__(self) -> None:
+        self.starts: list[StartTask] = []
+        self.stops: list[StopTask] = []
+        self.forget: list[tuple[TaskId, int]] = []
+
+
 class Roster:
     """All runners of one cluster."""
 
@@ -42,6 +53,7 @@ class Roster:
         for index, node in enumerate(config.nodes):
             self.runners.setdefault(node.runner, RunnerRecord([], strays={})).nodes.append(index)
         self.due = NEVER
+        self._batches: dict[str, Batch] = {}
         self._mark = mark
 
     def boot(self, now: int) -> None:
@@ -74,6 +86,21 @@ class Roster:
         record.echo = max(record.echo, beat.sent_at)
         self._schedule()
         post.soft(out, runner, RunnerLease(beat.session, beat.sent_at, lapsed))
+
+    def orders(self, runner: str) -> Batch:
+        """What a runner will be told."""
+        found = self._batches.get(runner)
+        if found is None:
+            found = self._batches[runner] = Batch()
+        return found
+
+    def send_orders(self, post: Post, out: list[Command], now: int) -> None:
+        """Tell every runner what this step has in store for it, in one message each."""
+        for runner, batch in self._batches.items():
+            echo = self.runners[runner].echo
+            orders = Orders(echo, tuple(batch.starts), tuple(batch.stops), tuple(batch.forget))
+            post.send(out, now, runner, orders)
+        self._batches.clear()
 
     def gone(self, runner: str, task: TaskId, attempt: int) -> bool:
         """An attempt has ended: whether it was a stray."""

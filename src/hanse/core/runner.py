@@ -49,6 +49,8 @@ class RunnerState(msgspec.Struct):
     running: list[tuple[tuple[TaskId, int], Attempt]]
     ended: list[End]
     links: dict[str, Link]
+    post_due: int
+    armed: int
 
 
 class Runner:
@@ -123,7 +125,7 @@ class Runner:
 
     def _obey(self, now: int, orders: Orders) -> None:
         for start in orders.starts:
-            self._start(now, start)
+            self._start(now, start, orders.echo + self.config.timings.runner_lease)
         for stop in orders.stops:
             if (stop.task, stop.attempt) in self._running:
                 self._out.append(Kill(stop.task, stop.attempt, stop.grace))
@@ -131,11 +133,17 @@ class Runner:
             if self._ended.pop((task, attempt), None) is not None:
                 self._out.append(Forgotten(task, attempt))
 
-    def _start(self, now: int, start: StartTask) -> None:
+    def _start(self, now: int, start: StartTask, until: int) -> None:
+        """Start an attempt, unless its order was so long on the way that the warden may count it as lost.
+
+        1. A warden orders a start; the order is held up. 2. The estate's lease lapses, its broker gives the cluster
+        up and starts the task elsewhere. 3. The network heals, the runner's lease is renewed, and the old order
+        arrives. So an order is good only for the lease that its sender could count on (``until``).
+        """
         key = (start.task, start.attempt)
         assert key not in self._running, f"{self.name} was told twice to start {key}"
         assert key not in self._ended, f"{self.name} was told to start {key} again"
-        if now >= self._lease_until:
+        if now >= min(until, self._lease_until):
             # The watchdog would end it at once; say so instead of starting it.
             self._mark("runner.refused_without_lease")
             self._over(now, End(start.task, start.attempt, Outcome.UNSTARTED))
@@ -213,6 +221,8 @@ class Runner:
             list(self._running.items()),
             list(self._ended.values()),
             self._post.links,
+            self._post.due,
+            self._armed,
         )
         return msgspec.msgpack.encode(state)
 
@@ -223,5 +233,5 @@ class Runner:
         self._lease_until, self._beat_at = saved.lease_until, saved.beat_at
         self._running = dict(saved.running)
         self._ended = {(end.task, end.attempt): end for end in saved.ended}
-        self._post.restore(saved.links)
-        self._armed = NEVER
+        self._post.restore(saved.links, saved.post_due)
+        self._armed = saved.armed

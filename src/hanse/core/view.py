@@ -206,6 +206,14 @@ class ClusterView:
         """What the warden last said is free, node by node; None before the first snapshot."""
         return self.sight.free if self.sight.snapshot is not None else None
 
+    def check(self) -> None:
+        """What may be proposed on is what was confirmed less what is on its way."""
+        if self.sight.snapshot is not None:
+            for node, free in enumerate(self.sight.free):
+                pending = self.pending.get(node, (0,) * len(free))
+                usable = tuple(have - own for have, own in zip(free, pending, strict=True))
+                assert self.usable.free_of(node) == usable, f"{self.broker} on {self.name}: node {node}"
+
     def restore(self, sight: Sight) -> None:
         """Take a dumped state."""
         self.sight = sight

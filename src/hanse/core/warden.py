@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from hanse.core.acceptance import Acceptance
 from hanse.core.config import WardenConfig
 from hanse.core.grants import Grants, Hold
 from hanse.core.ledger import ORDERED, RUNNING, STOPPING, Lease, Ledger, Run
@@ -19,7 +20,7 @@ from hanse.core.tenure import Tenure, TenureRecord
 from hanse.core.wants import Want
 from hanse.model.commands import Command, WakeAt
 from hanse.model.events import Booted, DrainRequested, Event, Received
-from hanse.model.ids import TaskId, task_id
+from hanse.model.ids import TaskId
 from hanse.model.job import Unreachable
 from hanse.model.messages import (
     Adopt,
@@ -36,10 +37,8 @@ from hanse.model.messages import (
     End,
     Estate,
     Hello,
-    Lot,
     News,
     Offers,
-    Orders,
     Outcome,
     Refusal,
     Refused,
@@ -49,13 +48,11 @@ from hanse.model.messages import (
     RunnerBeat,
     Settle,
     Snapshot,
-    StartTask,
     StopTask,
     Sync,
 )
-from hanse.model.resources import Resources, Vector
-from hanse.policy.columns import has_bit, mask_indices
-from hanse.policy.kernel import FIRST, pick, settle
+from hanse.model.resources import Vector
+from hanse.policy.columns import mask_indices
 from hanse.policy.mix import mix
 
 STOPPED = {"cancel": Outcome.CANCELLED, "preempt": Outcome.PREEMPTED, "lapse": Outcome.LOST}
@@ -68,6 +65,10 @@ class WardenState(msgspec.Struct):
     epoch: int
     seed: int
     steps: int
+    armed: int
+    due: int
+    seen: int
+    post_due: int
     beat_at: int
     delta_at: int
     news_at: int
@@ -103,6 +104,7 @@ class Warden:
         self._grants = Grants(config, self._ledger, self._mark)
         self._roster = Roster(config, self._mark)
         self._tenure = Tenure(config, self._mark)
+        self._acceptance = Acceptance(self._ledger, self._grants, self._roster, self._mark)
         self._epoch = self._seed = self._steps = 0
         self._beat_at = self._delta_at = self._news_at = NEVER
         self._told: dict[str, int] = {}
@@ -111,7 +113,6 @@ class Warden:
         self._unsettled: dict[int, dict[int, tuple[str, End]]] = {}
         """Task -> attempt -> (estate, end), until the broker has it safe."""
         self._ended: dict[str, list[End]] = {}
-        self._orders: dict[str, tuple[list[StartTask], list[StopTask], list[tuple[TaskId, int]]]] = {}
         self._armed = NEVER
         self._due = 0
         self._seen = 0
@@ -209,23 +210,24 @@ class Warden:
 
     def _claimed(self, now: int, broker: str, claim: Claim) -> None:
         self._listen(now, broker)
+        self._acceptance.start = mix(self._seed, self._steps)
         rounds = dict(claim.rounds)
         self._tenure.renew(broker, now, claim.echo, tuple(rounds))
         substituted: list[tuple[TaskId, int]] = []
         refused: list[Refused] = []
         fast = False
         for number in claim.releases:
-            self._release(broker, number)
+            self._acceptance.release(broker, number)
         for lot in claim.lots:
             reason = self._tenure.barrier(now, broker, lot.brief.estate, rounds)
             if reason is None and len(self._ledger.runs) + len(lot.tasks) > self.config.runs_max:
                 reason = Refusal.BUSY
             if reason is not None:
                 self._mark(f"warden.refused_{reason}")
-                refused += self._refuse(lot, reason)
-                self._release(broker, lot.lease)
+                refused += self._acceptance.refuse(lot, reason)
+                self._acceptance.release(broker, lot.lease)
                 continue
-            fast = self._place(now, broker, lot, substituted, refused) or fast
+            fast = self._acceptance.place(now, broker, lot, substituted, refused) or fast
         if claim.demand is not None:
             self._demanded(now, broker, claim.demand)
         if fast or refused or substituted:
@@ -234,129 +236,6 @@ class Warden:
                 self._out, now, broker, Answer(claim.number, tuple(substituted), tuple(refused), delta)
             )
 
-    def _place(
-        self, now: int, broker: str, lot: Lot, substituted: list[tuple[TaskId, int]], refused: list[Refused]
-    ) -> bool:
-        """Find room for a lot; whether it was a claim on the fast path, which is always answered."""
-        lease = self._ledger.leases.pop(lot.lease, None) if lot.lease else None
-        if lease is not None and lease.broker != broker:
-            self._ledger.leases[lot.lease] = lease
-            lease = None
-        if lease is not None:
-            self._bind(now, lot, lease, refused)
-            return False
-        if lot.lease:
-            self._mark("warden.bound_expired_lease")
-        places = self._find(lot)
-        for index, attempt, proposed, node in zip(lot.tasks, lot.attempts, lot.nodes, places, strict=True):
-            task = task_id(lot.job, index)
-            if node < 0:
-                self._mark("warden.refused_no_room")
-                reason = Refusal.NO_ROOM if self._ledger.fit(lot.brief.shape).ever else Refusal.NEVER_FITS
-                refused.append(Refused(task, attempt, Refusal.BUSY if task in self._ledger.runs else reason))
-                continue
-            if node != proposed:
-                substituted.append((task, node))
-                self._mark("warden.substituted")
-            self._ledger.note(node)
-            self._run(now, lot, task, attempt, node)
-        return True
-
-    def _find(self, lot: Lot) -> list[int]:
-        """A node for each task of a lot, debited, or -1. A gang gets all or nothing."""
-        ledger = self._ledger
-        fit = ledger.fit(lot.brief.shape)
-        size = lot.size.vector(ledger.dimensions)
-        none = [-1] * len(lot.tasks)
-        if fit.ask is None or size is None:
-            return none
-        mask = ledger.near(lot.brief.shape, fit.mask) if fit.dynamic else fit.mask
-        start = mix(self._seed, self._steps) % max(1, ledger.nodes)
-        alone = lot.brief.shape.alone
-        here = [index for index in lot.tasks if task_id(lot.job, index) in ledger.runs]
-        if lot.brief.shape.gang:
-            if here:
-                return none
-            nodes = pick(ledger.room, size, mask, start, len(lot.tasks), FIRST, alone, None)
-            if len(nodes) == len(lot.tasks):
-                return nodes
-            for node in nodes:
-                ledger.room.credit(node, size)
-            return none
-        if here or lot.brief.shape.alone_in_cluster:
-            return self._find_each(lot, size, here)
-        return settle(ledger.room, size, mask, list(lot.nodes), start, alone)
-
-    def _find_each(self, lot: Lot, size: Vector, here: list[int]) -> list[int]:
-        """The rare case: some tasks still hold room here, or only one may be here at all."""
-        ledger = self._ledger
-        fit = ledger.fit(lot.brief.shape)
-        places = []
-        full = False
-        for index, proposed in zip(lot.tasks, lot.nodes, strict=True):
-            node = -1
-            if index not in here and not full:
-                mask = ledger.near(lot.brief.shape, fit.mask) if fit.dynamic else fit.mask
-                node = settle(ledger.room, size, mask, [proposed], 0, 0)[0]
-                full = node >= 0 and lot.brief.shape.alone_in_cluster
-            places.append(node)
-        return places
-
-    def _bind(self, now: int, lot: Lot, lease: Lease, refused: list[Refused]) -> None:
-        fit = self._ledger.fit(lease.shape)
-        assert fit.ask is not None
-        nodes = list(lease.nodes)
-        mask = self._ledger.near(lot.brief.shape, fit.static) if fit.dynamic else None
-        busy = any(task_id(lot.job, index) in self._ledger.runs for index in lot.tasks)
-        apart = mask is not None and (
-            not all(has_bit(mask, node) for node in nodes)
-            or (lot.brief.shape.alone_in_cluster and len(lot.tasks) > 1)
-        )
-        if busy or apart or len(lot.tasks) > len(nodes) or lot.brief.shape != lease.shape:
-            self._mark("warden.refused_bind")
-            refused += self._refuse(lot, Refusal.BUSY if busy else Refusal.NO_ROOM)
-            self._return_room(nodes, fit.ask)
-            return
-        for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
-            self._run(now, lot, task_id(lot.job, index), attempt, nodes.pop(0), bound=True)
-        self._return_room(nodes, fit.ask)
-
-    def _run(self, now: int, lot: Lot, task: TaskId, attempt: int, node: int, bound: bool = False) -> None:
-        size = lot.size
-        if bound and size != lot.brief.shape.ask:
-            size = self._enlarge(lot, node)
-        run = Run(task, attempt, node, size, lot.brief, ORDERED, now)
-        self._ledger.begin(run)
-        brief = lot.brief
-        start = StartTask(task, attempt, node, size, brief.estate, brief.unreachable, brief.payload)
-        self._order(self._roster.of_node[node])[0].append(start)
-
-    def _enlarge(self, lot: Lot, node: int) -> Resources:
-        """A bound elastic task gets its larger size if the node has it."""
-        extra = lot.size.minus(lot.brief.shape.ask).vector(self._ledger.dimensions)
-        if extra is not None and self._ledger.room.fits(node, extra):
-            self._ledger.take(node, extra)
-            return lot.size
-        return lot.brief.shape.ask
-
-    @staticmethod
-    def _refuse(lot: Lot, reason: Refusal) -> list[Refused]:
-        pairs = zip(lot.tasks, lot.attempts, strict=True)
-        return [Refused(task_id(lot.job, index), attempt, reason) for index, attempt in pairs]
-
-    def _release(self, broker: str, number: int) -> None:
-        lease = self._ledger.leases.get(number)
-        if lease is not None and lease.broker == broker:
-            del self._ledger.leases[number]
-            ask = self._ledger.fit(lease.shape).ask
-            assert ask is not None
-            self._return_room(lease.nodes, ask)
-
-    def _return_room(self, nodes: list[int], ask: Vector) -> None:
-        for node in nodes:
-            self._ledger.give(node, ask)
-            self._grants.freed.append(node)
-
     def _demanded(self, now: int, broker: str, lines: tuple[DemandLine, ...]) -> None:
         self._listen(now, broker)
         fresh = self._grants.wants.replace(broker, lines)
@@ -364,16 +243,12 @@ class Warden:
 
     # --- runs ----------------------------------------------------------------------------------------------
 
-    def _order(self, runner: str) -> tuple[list[StartTask], list[StopTask], list[tuple[TaskId, int]]]:
-        found = self._orders.get(runner)
-        if found is None:
-            found = self._orders[runner] = ([], [], [])
-        return found
-
     def _stop(self, run: Run, reason: str, grace: int) -> None:
         if run.state != STOPPING:
             run.state, run.stop = STOPPING, reason
-            self._order(self._roster.of_node[run.node])[1].append(StopTask(run.task, run.attempt, grace))
+            self._roster.orders(self._roster.of_node[run.node]).stops.append(
+                StopTask(run.task, run.attempt, grace)
+            )
 
     def _cancel(self, cancel: Cancel) -> None:
         for task, attempt in zip(cancel.tasks, cancel.attempts, strict=True):
@@ -400,7 +275,7 @@ class Warden:
 
     def _over(self, now: int, runner: str, end: End) -> None:
         """A runner says that an attempt has ended."""
-        self._order(runner)[2].append((end.task, end.attempt))
+        self._roster.orders(runner).forget.append((end.task, end.attempt))
         if self._roster.gone(runner, end.task, end.attempt):
             self._open_nodes(self._roster.runners[runner])
         run = self._ledger.runs.get(end.task)
@@ -452,13 +327,13 @@ class Warden:
                 del there[run.task]
                 self._began(now, run)
                 if run.state == STOPPING:
-                    self._order(runner)[1].append(StopTask(run.task, run.attempt, 0))
+                    self._roster.orders(runner).stops.append(StopTask(run.task, run.attempt, 0))
             elif (run.task, run.attempt) not in ended:
                 self._missing(run)
         for task, attempt in there.items():
             self._mark("warden.stopped_stray")
             record.strays[task] = attempt
-            self._order(runner)[1].append(StopTask(task, attempt, 0))
+            self._roster.orders(runner).stops.append(StopTask(task, attempt, 0))
         self._open_nodes(record)
 
     def _missing(self, run: Run) -> None:
@@ -528,7 +403,7 @@ class Warden:
             if first.until > now:
                 break
             self._mark("warden.lease_expired")
-            self._release(first.broker, first.number)
+            self._acceptance.release(first.broker, first.number)
         if now >= self._roster.due:
             for record in self._roster.overdue(now):
                 self._lose(record)
@@ -591,9 +466,7 @@ class Warden:
         for run in grants.victims:
             self._stop(run, "preempt", run.brief.grace)
         grants.victims.clear()
-        for runner, (starts, stops, forget) in self._orders.items():
-            self._post.send(self._out, now, runner, Orders(self._roster.runners[runner].echo, tuple(starts), tuple(stops), tuple(forget)))
-        self._orders.clear()
+        self._roster.send_orders(self._post, self._out, now)
         for broker, offers in grants.offers.items():
             self._post.send(self._out, now, broker, Offers(tuple(offers), self._timings.grant_lease))
         grants.offers.clear()
@@ -665,6 +538,10 @@ class Warden:
             epoch=self._epoch,
             seed=self._seed,
             steps=self._steps,
+            armed=self._armed,
+            due=self._due,
+            seen=self._seen,
+            post_due=self._post.due,
             beat_at=self._beat_at,
             delta_at=self._delta_at,
             news_at=self._news_at,
@@ -703,5 +580,5 @@ class Warden:
         self._started, self._unsettled = saved.started, saved.unsettled
         self._roster.restore(saved.runners)
         self._tenure.restore(saved.estates)
-        self._post.restore(saved.links)
-        self._armed, self._due, self._seen = NEVER, 0, 0
+        self._post.restore(saved.links, saved.post_due)
+        self._armed, self._due, self._seen = saved.armed, saved.due, saved.seen

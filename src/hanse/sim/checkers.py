@@ -178,9 +178,13 @@ class Oracle:
         return settled is not None and settled[1] is not Outcome.SUCCEEDED
 
     def _ended_well(self, job: JobId) -> bool:
-        """Whether all its tasks have succeeded, in truth and in what was told."""
+        """Whether all its tasks have succeeded, in truth and in what was told, and nothing could cut it
+        short."""
+        plan = self.jobs.get(job)
+        if plan is None or self.specs[plan.number].deadline is not None:
+            return False
         return self._went_well(job) and not any(
-            self._settled_badly(task_id(job, index)) for index in range(self.jobs[job].spec.tasks)
+            self._settled_badly(task_id(job, index)) for index in range(plan.spec.tasks)
         )
 
     def _went_well(self, job: JobId) -> bool:

@@ -90,9 +90,9 @@ def draw_options(seed: int, rng: Random) -> Options:
         f"b{n + 1}" for n in range(rng.randint(4, 7) if scenario == "crowd" else rng.randint(1, 4))
     )
     wardens = _draw_wardens(rng, scenario, brokers, timings)
-    safety = rng.randint(6, 25) * SECOND
+    safety = rng.randint(8, 30) * SECOND
     mood = NetworkMood(
-        delay_kind=rng.choice(DELAY_KINDS),
+        delay_kind=rng.choice(DELAY_KINDS[:2] if calm else DELAY_KINDS),
         delay_mean=rng.choice((20, 100, 300)) * MILLISECOND
         if scenario == "slow"
         else rng.choice((100, 1_000, 5_000, 20_000)),
@@ -110,7 +110,7 @@ def draw_options(seed: int, rng: Random) -> Options:
         clocks=rng.random() < 0.6,
         durability=Durability(
             commit_min=100 if grouped else 0,
-            commit_max=rng.choice((500, 5_000)) if grouped else 0,
+            commit_max=rng.choice((500, 5_000, 50_000)) if grouped else 0,
             snapshot_every=rng.choice((60, 250, 500)),
         ),
         timings=timings,
@@ -125,17 +125,17 @@ def draw_options(seed: int, rng: Random) -> Options:
 
 def _draw_timings(rng: Random, scenario: str) -> Timings:
     """Leases of a few seconds, so that they matter in a run of a few dozen."""
-    beat = rng.choice((300, 500, 1_000)) * MILLISECOND
-    lease = beat * rng.randint(4, 8)
+    beat = rng.choice((200, 300, 500, 1_000)) * MILLISECOND
+    lease = beat * rng.randint(3, 8)
     return Timings(
         ack_delay=rng.choice((20, 100, 200)) * MILLISECOND,
         resend_after=rng.choice((200, 500, 1_000)) * MILLISECOND,
         resend_max=rng.choice((1_000, 4_000)) * MILLISECOND,
         beat=beat,
         runner_beat=beat,
-        cluster_lease=lease * 2,
+        cluster_lease=lease * rng.choice((1, 2)),
         runner_lease=lease,
-        lease_grace=rng.choice((200, 1_000)) * MILLISECOND,
+        lease_grace=rng.choice((50, 200, 1_000)) * MILLISECOND,
         grant_lease=rng.choice((300, 1_000, 2_000)) * MILLISECOND,
         delta_linger=rng.choice((500, 2_000)) * MILLISECOND
         if scenario == "slow"

@@ -54,12 +54,13 @@ class Injector:
         self._tell("the league", "is healed")
 
     def _set_moods(self) -> None:
-        """Most links share the seed's mood; one in ten has a mood of its own."""
+        """Most links share the seed's mood; one in ten is slow, unless the seed is calm."""
         mood, rng = self._options.network, self._rng
+        slow_share = 0.0 if self._options.scenario == "calm" else 0.1
         usual = delay_table(mood.delay_kind, mood.delay_mean)
         slow = delay_table("heavy", mood.delay_mean * 4)
         for link in self._league.network.links:
-            link.delays = slow if rng.random() < 0.1 else usual
+            link.delays = slow if rng.random() < slow_share else usual
             link.loss = mood.loss / 100
             link.double = mood.double / 100
             link.in_order = mood.in_order
@@ -114,23 +115,47 @@ class Injector:
             if (link.source in group) != (link.target in group)
             and (not one_way or (link.target in group) == inwards)
         ]
-        length = self._length(PARTITION_MIN, PARTITION_MAX)
+        length = self._partition_length()
         kind = ("nothing reaches" if inwards else "nothing leaves") if one_way else "cut off:"
         self._tell(" ".join(group), f"{kind} this group for {length / SECOND:.3f} s")
         self._league.network.cut(crossing)
         self._world.at(self._world.now + length, self._mend, crossing)
+
+    def _partition_length(self) -> int:
+        """Half of them about as long as it takes to give somebody up, when the interesting things happen."""
+        timings = self._options.timings
+        patience = timings.cluster_lease + timings.runner_lease + 2 * timings.lease_grace
+        if self._rng.random() < 0.5:
+            return self._length(PARTITION_MIN, PARTITION_MAX)
+        return min(
+            self._rng.randint(patience, 2 * patience), max(1, self._options.safety - self._world.now - 1)
+        )
 
     def _mend(self, crossing: list[Link]) -> None:
         self._tell("the network", "a partition ends")
         self._league.network.mend(crossing)
 
     def _clog(self, _: object) -> None:
+        """What is sent on some links arrives only when they clear; then, half of the time, they are cut.
+
+        The second half is what shows who counts a lease from the wrong moment: a late renewal, then silence.
+        """
         rng = self._rng
         length = self._length(100 * MILLISECOND, CLOG_MAX)
         links = rng.sample(self._league.network.links, max(1, len(self._league.network.links) // 4))
         for link in links:
             link.clogged_until = self._world.now + length
         self._tell("the network", f"{len(links)} links are clogged for {length / SECOND:.3f} s")
+        if rng.random() < 0.5:
+            self._world.at(self._world.now + length + 1, self._cut_clogged, links)
+
+    def _cut_clogged(self, links: list[Link]) -> None:
+        if self._world.now >= self._options.safety:
+            return
+        length = self._length(PARTITION_MIN, PARTITION_MAX)
+        self._tell("the network", f"the clogged links are cut for {length / SECOND:.3f} s")
+        self._league.network.cut(links)
+        self._world.at(self._world.now + length, self._mend, links)
 
     def _drain(self, _: object) -> None:
         rng = self._rng

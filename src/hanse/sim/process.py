@@ -43,6 +43,9 @@ DOWN: Final = 1
 PAUSED: Final = 2
 DOOMED: Final = 4
 
+DOOM_EVENTS_MAX: Final = 30
+"""Events for which a doomed process with a slow journal waits for a moment when it has much to lose."""
+
 KINDS: Final[tuple[type, ...]] = (
     Booted, Tick, Received, Submitted, CancelRequested, DrainRequested, BackendReported, TaskStarted,
     TaskExited,
@@ -88,9 +91,9 @@ class Process:
     """A journalled machine: a broker or a warden."""
 
     __slots__ = ("_checks", "_clock", "_committing", "_doom", "_durability", "_expected", "_factory",
-                 "_number", "_offset", "_rate", "epoch", "hampered", "inbox", "journal", "links", "machine",
-                 "marks", "name", "network", "performers", "rng", "snapshot", "unsafe", "wakes",
-                 "world")  # fmt: skip
+                 "_number", "_offset", "_patience", "_rate", "epoch", "hampered", "inbox", "journal",
+                 "links", "machine", "marks", "name", "network", "performers", "rng", "snapshot", "unsafe",
+                 "wakes", "world")  # fmt: skip
 
     def __init__(
         self, name: str, number: int, factory: Callable[[], Machine], network: Network, rng: Random,
@@ -124,6 +127,7 @@ class Process:
         self.performers: Performers = {}
         """Who performs its commands, besides sends and wake-ups."""
         self._doom: tuple[int, int] | None = None
+        self._patience = 0
         self._committing = False
         self._expected: bytes | None = None
         self._checks = durability.check_every
@@ -241,6 +245,7 @@ class Process:
         if self.up:
             self.hampered |= DOOMED
             self._doom = (self.rng.randrange(3), downtime)
+            self._patience = DOOM_EVENTS_MAX
 
     def pause(self, _: Any = None) -> None:
         """Stop it in its tracks: what reaches it waits."""
@@ -338,6 +343,12 @@ class Process:
         """The planned death: before the journal, after it, or after some of the commands."""
         assert self._doom is not None
         where, downtime = self._doom
+        if self._durability.commit_max and where < 2 and not self.unsafe and self._patience:
+            self._patience -= 1  # wait for an event that finds others unsafe: there is more to lose
+            self.hampered &= ~DOOMED
+            self.take(event)
+            self.hampered |= DOOMED
+            return
         self.world.at(self.world.now + downtime, self.restart)
         if where == 0:
             self.crash(self.rng.randint(0, len(self.unsafe)))

@@ -1,0 +1,153 @@
+"""How a warden takes claims: room for each task of a lot, on the node proposed or another, or a refusal with a reason.
+
+A lot on the fast path names nodes; each is checked against the ledger, and where it is taken another suitable node of
+the cluster is substituted. A lot that binds a lease gets the room that was kept for it. A gang gets all or nothing.
+"""
+
+from collections.abc import Callable
+
+from hanse.core.grants import Grants
+from hanse.core.ledger import ORDERED, Lease, Ledger, Run
+from hanse.core.roster import Roster
+from hanse.model.ids import TaskId, task_id
+from hanse.model.messages import Lot, Refusal, Refused, StartTask
+from hanse.model.resources import Resources, Vector
+from hanse.policy.columns import has_bit
+from hanse.policy.kernel import FIRST, pick, settle
+
+
+class Acceptance:
+    """The accepting side of a warden."""
+
+    def __init__(self, ledger: Ledger, grants: Grants, roster: Roster, mark: Callable[[str], None]) -> None:
+        self.ledger = ledger
+        self.grants = grants
+        self.roster = roster
+        self.start = 0
+        """A number that looks random, new with every event: where to begin looking for a substitute."""
+        self._mark = mark
+
+    def place(
+        self, now: int, broker: str, lot: Lot, substituted: list[tuple[TaskId, int]], refused: list[Refused]
+    ) -> bool:
+        """Find room for a lot; whether it was a claim on the fast path, which is always answered."""
+        lease = self.ledger.leases.pop(lot.lease, None) if lot.lease else None
+        if lease is not None and lease.broker != broker:
+            self.ledger.leases[lot.lease] = lease
+            lease = None
+        if lease is not None:
+            self._bind(now, lot, lease, refused)
+            return False
+        if lot.lease:
+            self._mark("warden.bound_expired_lease")
+        places = self._find(lot)
+        for index, attempt, proposed, node in zip(lot.tasks, lot.attempts, lot.nodes, places, strict=True):
+            task = task_id(lot.job, index)
+            if node < 0:
+                self._mark("warden.refused_no_room")
+                reason = Refusal.NO_ROOM if self.ledger.fit(lot.brief.shape).ever else Refusal.NEVER_FITS
+                refused.append(Refused(task, attempt, Refusal.BUSY if task in self.ledger.runs else reason))
+                continue
+            if node != proposed:
+                substituted.append((task, node))
+                self._mark("warden.substituted")
+            self.ledger.note(node)
+            self._run(now, lot, task, attempt, node)
+        return True
+
+    def _find(self, lot: Lot) -> list[int]:
+        """A node for each task of a lot, debited, or -1. A gang gets all or nothing."""
+        ledger = self.ledger
+        fit = ledger.fit(lot.brief.shape)
+        size = lot.size.vector(ledger.dimensions)
+        none = [-1] * len(lot.tasks)
+        if fit.ask is None or size is None:
+            return none
+        mask = ledger.near(lot.brief.shape, fit.mask) if fit.dynamic else fit.mask
+        start = self.start % max(1, ledger.nodes)
+        alone = lot.brief.shape.alone
+        here = [index for index in lot.tasks if task_id(lot.job, index) in ledger.runs]
+        if lot.brief.shape.gang:
+            if here:
+                return none
+            nodes = pick(ledger.room, size, mask, start, len(lot.tasks), FIRST, alone, None)
+            if len(nodes) == len(lot.tasks):
+                return nodes
+            for node in nodes:
+                ledger.room.credit(node, size)
+            return none
+        if here or lot.brief.shape.alone_in_cluster:
+            return self._find_each(lot, size, here)
+        return settle(ledger.room, size, mask, list(lot.nodes), start, alone)
+
+    def _find_each(self, lot: Lot, size: Vector, here: list[int]) -> list[int]:
+        """The rare case: some tasks still hold room here, or only one may be here at all."""
+        ledger = self.ledger
+        fit = ledger.fit(lot.brief.shape)
+        places = []
+        full = False
+        for index, proposed in zip(lot.tasks, lot.nodes, strict=True):
+            node = -1
+            if index not in here and not full:
+                mask = ledger.near(lot.brief.shape, fit.mask) if fit.dynamic else fit.mask
+                node = settle(ledger.room, size, mask, [proposed], 0, 0)[0]
+                full = node >= 0 and lot.brief.shape.alone_in_cluster
+            places.append(node)
+        return places
+
+    def _bind(self, now: int, lot: Lot, lease: Lease, refused: list[Refused]) -> None:
+        fit = self.ledger.fit(lease.shape)
+        assert fit.ask is not None
+        nodes = list(lease.nodes)
+        mask = self.ledger.near(lot.brief.shape, fit.static) if fit.dynamic else None
+        busy = any(task_id(lot.job, index) in self.ledger.runs for index in lot.tasks)
+        apart = mask is not None and (
+            not all(has_bit(mask, node) for node in nodes)
+            or (lot.brief.shape.alone_in_cluster and len(lot.tasks) > 1)
+        )
+        if busy or apart or len(lot.tasks) > len(nodes) or lot.brief.shape != lease.shape:
+            self._mark("warden.refused_bind")
+            refused += self.refuse(lot, Refusal.BUSY if busy else Refusal.NO_ROOM)
+            self._return_room(nodes, fit.ask)
+            return
+        for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
+            self._run(now, lot, task_id(lot.job, index), attempt, nodes.pop(0), bound=True)
+        self._return_room(nodes, fit.ask)
+
+    def _run(self, now: int, lot: Lot, task: TaskId, attempt: int, node: int, bound: bool = False) -> None:
+        size = lot.size
+        if bound and size != lot.brief.shape.ask:
+            size = self._enlarge(lot, node)
+        run = Run(task, attempt, node, size, lot.brief, ORDERED, now)
+        self.ledger.begin(run)
+        brief = lot.brief
+        start = StartTask(task, attempt, node, size, brief.estate, brief.unreachable, brief.payload)
+        self.roster.orders(self.roster.of_node[node]).starts.append(start)
+
+    def _enlarge(self, lot: Lot, node: int) -> Resources:
+        """A bound elastic task gets its larger size if the node has it."""
+        extra = lot.size.minus(lot.brief.shape.ask).vector(self.ledger.dimensions)
+        if extra is not None and self.ledger.room.fits(node, extra):
+            self.ledger.take(node, extra)
+            return lot.size
+        return lot.brief.shape.ask
+
+    @staticmethod
+    def refuse(lot: Lot, reason: Refusal) -> list[Refused]:
+        """A whole lot is not taken."""
+        pairs = zip(lot.tasks, lot.attempts, strict=True)
+        return [Refused(task_id(lot.job, index), attempt, reason) for index, attempt in pairs]
+
+    def release(self, broker: str, number: int) -> None:
+        """A broker gives a lease back, or its time is up."""
+        lease = self.ledger.leases.get(number)
+        if lease is not None and lease.broker == broker:
+            del self.ledger.leases[number]
+            ask = self.ledger.fit(lease.shape).ask
+            assert ask is not None
+            self._return_room(lease.nodes, ask)
+
+    def _return_room(self, nodes: list[int], ask: Vector) -> None:
+        for node in nodes:
+            self.ledger.give(node, ask)
+            self.grants.freed.append(node)

@@ -1,0 +1,244 @@
+"""The slow path: demand, grants under a lease, binding, release; holds for gangs; preemption."""
+
+from hanse.core.config import Timings
+from hanse.model.ids import MILLISECOND, SECOND, task_id
+from hanse.model.messages import Claim, Demand, Offers, Orders, Outcome
+from tests.core.wired import Wired, job, node, tasks
+
+MINUTE = 60 * SECOND
+
+
+def test_room_that_frees_is_granted_bound_and_run() -> None:
+    league = Wired({"c1": (node(1_000),)})
+    first, second = league.submit(job(tasks(1))), league.submit(job(tasks(1)))
+    assert league.running(second) == {}
+    before = len(league.said)
+    league.end(first)
+    (offers,) = league.bodies(Offers, before)
+    bound = [lot for claim in league.bodies(Claim, before) for lot in claim.lots]
+    assert [lot.lease for lot in bound] == [offers.offers[0].lease]
+    assert league.running(second) == {0: ("c1", 0)}
+
+
+def test_a_grant_is_bound_to_the_best_task_at_that_moment_not_the_one_that_asked() -> None:
+    league = Wired({"c1": (node(1_000),)}, order="priority")
+    first = league.submit(job(tasks(1)))
+    humble = league.submit(job(tasks(1)))
+    league.exit(task_id(first, 0), 1)
+    while not league.bodies(Offers):
+        league.step()
+    proud = league.hand_in(job(tasks(1), labels=(), name="late", priority=0, deadline=None))
+    league.run(SECOND)
+    assert league.running(humble)  # equal priority: the earlier one first
+    del proud
+
+
+def test_demand_of_all_brokers_is_served_in_one_order() -> None:
+    league = Wired({"c1": (node(1_000),)}, ("b1", "b2"))
+    blocker = league.submit(job(tasks(1)), "b1")
+    second = league.submit(job(tasks(1)), "b2")
+    third = league.submit(job(tasks(1)), "b1")
+    fourth = league.submit(job(tasks(1)), "b2")
+    order = []
+    for ended in (blocker, second, third, fourth):
+        league.end(ended)
+        league.run(2 * SECOND)
+        order += [number for number in (second, third, fourth) if league.running(number)]
+    assert order == [second, third, fourth]
+
+
+def test_an_unused_grant_is_given_back() -> None:
+    league = Wired({"c1": (node(1_000),)})
+    first, second = league.submit(job(tasks(1))), league.submit(job(tasks(1)))
+    league.exit(task_id(first, 0), 1)
+    while not league.bodies(Offers):
+        league.step()
+    held = list(league.mail)
+    league.mail.clear()
+    league.cancel(second)  # before the grant arrives
+    for envelope in held:
+        league.hand_over(envelope)
+    league.run(10 * SECOND)
+    assert league.marks("b1")["broker.released_grant"] == 1
+    assert any(claim.releases for claim in league.bodies(Claim))
+    league.check_idle()
+
+
+def test_a_grant_that_nobody_binds_expires() -> None:
+    league = Wired({"c1": (node(1_000),)}, ("b1", "b2"))
+    first = league.submit(job(tasks(1)), "b1")
+    waits, next_one = league.submit(job(tasks(1)), "b2"), league.submit(job(tasks(1)), "b1")
+    league.loses = lambda envelope: "b2" in (envelope.source, envelope.target) and "c1" in (
+        envelope.source,
+        envelope.target,
+    )
+    league.end(first)
+    league.run(5 * SECOND)
+    assert league.marks("c1")["warden.lease_expired"] >= 1
+    assert league.running(waits) == {}
+    assert league.running(next_one) == {0: ("c1", 0)}
+
+
+def test_a_late_binding_of_an_expired_lease_is_treated_as_a_claim() -> None:
+    league = Wired({"c1": (node(1_000),)}, timings=Timings(grant_lease=500 * MILLISECOND))
+    first, second = league.submit(job(tasks(1))), league.submit(job(tasks(1)))
+    league.exit(task_id(first, 0), 1)
+    kept = []
+    league.loses = lambda envelope: (
+        isinstance(envelope.body, Claim) and envelope.source == "b1" and not kept.append(envelope)  # type: ignore[func-returns-value]
+    )
+    league.run(600 * MILLISECOND)
+    assert kept
+    league.loses = lambda _: False
+    league.run(10 * SECOND)
+    assert league.marks("c1")["warden.bound_expired_lease"] == 1
+    assert league.running(second) == {0: ("c1", 0)}
+    league.check()
+
+
+def test_grants_of_two_clusters_for_one_task_leave_one_attempt() -> None:
+    league = Wired({"c1": (node(1_000),), "c2": (node(1_000),)})
+    blockers = [league.submit(job(tasks(1))), league.submit(job(tasks(1)))]
+    waiting = league.submit(job(tasks(1)))
+    for blocker in blockers:
+        league.exit(task_id(blocker, 0), 1)
+    league.run(5 * SECOND)
+    assert len(league.running(waiting)) == 1
+    assert len(league.live) == 1
+    league.end(waiting)
+    league.run(MINUTE)
+    league.check_idle()
+
+
+def test_a_gang_starts_whole_or_not_at_all() -> None:
+    league = Wired({"c1": (node(2_000),), "c2": (node(2_000),)})
+    blocker = league.submit(job(tasks(3)))
+    gang = league.submit(job(tasks(2), gang=True))
+    assert league.running(gang) == {}
+    league.end(blocker)
+    started = league.running(gang)
+    assert len(started) == 2
+    assert len({cluster for cluster, _ in started.values()}) == 1
+    league.end(gang)
+    assert league.over[gang] is Outcome.SUCCEEDED
+
+
+def test_room_is_held_back_for_a_gang_while_small_tasks_queue() -> None:
+    league = Wired({"c1": (node(2_000), node(2_000))})
+    small = [league.submit(job(tasks(1))) for _ in range(4)]
+    gang = league.submit(job(tasks(4), gang=True))
+    late = [league.submit(job(tasks(1))) for _ in range(4)]
+    for number in small:
+        league.end(number)
+    assert len(league.running(gang)) == 4
+    assert not any(league.running(number) for number in late)
+    assert league.marks("c1")["warden.holds_room"] >= 1
+    league.end(gang)
+    assert all(league.running(number) for number in late)
+
+
+def test_when_one_of_a_gang_is_lost_all_start_anew() -> None:
+    league = Wired({"c1": (node(1_000, "r1"), node(1_000, "r2"), node(1_000, "r3"))})
+    gang = league.submit(job(tasks(2), gang=True))
+    nodes = [place for _, place in league.running(gang).values()]
+    victim = next(key for key in league.live if key[0] == task_id(gang, 0))
+    league.exit(*victim, outcome=Outcome.LOST)
+    league.run(5 * SECOND)
+    assert sorted(attempt for _, attempt in league.live) == [2, 2]
+    assert league.marks("b1")["broker.broke_gang"] == 1
+    del nodes
+
+
+def preemption(*nodes: int, timings: Timings = Timings(preempt_after=0)) -> Wired:
+    return Wired({"c1": tuple(node(cpu) for cpu in nodes)}, timings=timings, order="priority")
+
+
+def test_higher_priority_preempts_with_the_jobs_own_grace() -> None:
+    league = preemption(1_000)
+    low = league.submit(job(tasks(1), preemptible=True, grace=3 * SECOND))
+    before = len(league.said)
+    high = league.submit(job(tasks(1), priority=10))
+    stops = [stop for orders in league.bodies(Orders, before) for stop in orders.stops]
+    assert [(stop.task, stop.grace) for stop in stops] == [(task_id(low, 0), 3 * SECOND)]
+    assert league.running(high) == {0: ("c1", 0)}
+    assert league.running(low) == {}
+    assert league.outcome(low) is None  # it waits again
+    league.end(high)
+    assert league.running(low) == {0: ("c1", 0)}
+
+
+def test_what_is_not_preemptible_is_left_alone() -> None:
+    league = preemption(1_000)
+    low = league.submit(job(tasks(1)))
+    high = league.submit(job(tasks(1), priority=10))
+    league.run(10 * SECOND)
+    assert league.running(low)
+    assert not league.running(high)
+
+
+def test_equal_priority_does_not_preempt() -> None:
+    league = preemption(1_000)
+    low = league.submit(job(tasks(1), preemptible=True, priority=10))
+    high = league.submit(job(tasks(1), priority=10))
+    league.run(10 * SECOND)
+    assert league.running(low)
+    assert not league.running(high)
+
+
+def test_preemption_stops_no_more_than_it_needs() -> None:
+    league = preemption(4_000)
+    low = league.submit(job(tasks(4), preemptible=True))
+    high = league.submit(job(tasks(1, 2_000), priority=5))
+    league.run(5 * SECOND)
+    assert league.running(high)
+    assert len(league.running(low)) == 2
+
+
+def test_preemption_takes_the_node_where_fewest_must_go() -> None:
+    league = preemption(2_000, 2_000)
+    small = league.submit(job(tasks(2, 1_000), preemptible=True))
+    large = league.submit(job(tasks(1, 2_000), preemptible=True))
+    high = league.submit(job(tasks(1, 2_000), priority=5))
+    league.run(5 * SECOND)
+    assert league.running(high)
+    assert len(league.running(small)) == 2
+    assert league.running(large) == {}
+
+
+def test_preemption_stops_the_lowest_priority_first() -> None:
+    league = preemption(1_000, 1_000)
+    middle = league.submit(job(tasks(1), preemptible=True, priority=2))
+    low = league.submit(job(tasks(1), preemptible=True, priority=1))
+    high = league.submit(job(tasks(1), priority=50))
+    league.run(5 * SECOND)
+    assert league.running(high)
+    assert league.running(middle)
+    assert not league.running(low)
+
+
+def test_of_equal_victims_on_a_node_the_youngest_goes() -> None:
+    league = preemption(2_000)
+    old = league.submit(job(tasks(1), preemptible=True))
+    league.run(20 * SECOND)
+    young = league.submit(job(tasks(1), preemptible=True))
+    league.submit(job(tasks(1), priority=5))
+    league.run(5 * SECOND)
+    assert league.running(old)
+    assert not league.running(young)
+
+
+def test_a_task_that_has_only_just_started_is_spared() -> None:
+    league = preemption(1_000, timings=Timings(preempt_after=MINUTE))
+    low = league.submit(job(tasks(1), preemptible=True))
+    league.submit(job(tasks(1), priority=5))
+    league.run(10 * SECOND)
+    assert league.running(low)
+
+
+def test_demand_is_told_once_and_not_with_every_beat() -> None:
+    league = Wired({"c1": (node(1_000),)})
+    league.submit(job(tasks(1)))
+    league.submit(job(tasks(5)))
+    before = len(league.said)
+    league.run(30 * SECOND)
+    assert not league.bodies(Demand, before)

@@ -1,0 +1,162 @@
+"""The ledger's promises, under random histories: nothing leaks, nothing is offered that is not there, deltas add up."""
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
+
+from hanse.core.ledger import ORDERED, Lease, Ledger, Run
+from hanse.model.ids import TaskId
+from hanse.model.job import Affinity
+from hanse.model.messages import Brief, Shape
+from hanse.model.resources import Resources, Vector
+from hanse.policy.columns import has_bit, mask_indices
+from tests.core.wired import node
+
+NODES = tuple(node(cpu, zone=zone) for cpu, zone in ((4_000, "a"), (2_000, "a"), (8_000, "b"), (1_000, "b")))
+SHAPES = (
+    Shape(Resources(cpu=1_000)),
+    Shape(Resources(cpu=700), labels=("db",)),
+    Shape(Resources(cpu=2_000), latency=True),
+    Shape(Resources(cpu=500), affinity=(Affinity("db", apart=True),)),
+)
+nodes = st.integers(0, len(NODES) - 1)
+shapes = st.sampled_from(SHAPES)
+
+
+class LedgerHistory(RuleBasedStateMachine):
+    """Takes, leases, runs, ends, holds, drains, in any order, beside a model that only adds up."""
+
+    runs = Bundle("runs")
+    leases = Bundle("leases")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger("c1", NODES, reserve=1)
+        self.used = [0] * len(NODES)
+        self.tasks = 0
+        self.seen: dict[int, list[Vector]] = {}
+        """What was offered at earlier versions."""
+
+    def offered(self) -> list[Vector]:
+        return [self.ledger.offered(at) for at in range(len(NODES))]
+
+    def fits(self, at: int, shape: Shape) -> bool:
+        return self.used[at] + shape.ask.cpu <= NODES[at].capacity.cpu
+
+    @rule(target=runs, at=nodes, shape=shapes)
+    def run(self, at: int, shape: Shape) -> TaskId | None:
+        assert self.ledger.room.fits(at, shape.ask.vector(self.ledger.dimensions) or ()) == self.fits(at, shape)
+        if not self.fits(at, shape):
+            return None
+        self.tasks += 1
+        task = TaskId(self.tasks)
+        self.ledger.take(at, (shape.ask.cpu, 0, 0))
+        self.ledger.begin(Run(task, 1, at, shape.ask, Brief(shape, "b1#1"), ORDERED, 0))
+        self.used[at] += shape.ask.cpu
+        return task
+
+    @rule(task=consumes(runs))
+    def finish(self, task: TaskId | None) -> None:
+        if task is None:
+            return
+        run = self.ledger.runs[task]
+        self.ledger.finish(run)
+        self.used[run.node] -= run.size.cpu
+        assert task not in self.ledger.runs
+
+    @rule(target=leases, at=nodes, shape=shapes)
+    def lease(self, at: int, shape: Shape) -> Lease | None:
+        if not self.fits(at, shape):
+            return None
+        self.ledger.take(at, (shape.ask.cpu, 0, 0))
+        self.used[at] += shape.ask.cpu
+        return self.ledger.lease("b1", 0, [at], shape, 10)
+
+    @rule(lease=consumes(leases))
+    def give_back(self, lease: Lease | None) -> None:
+        if lease is None:
+            return
+        del self.ledger.leases[lease.number]
+        for at in lease.nodes:
+            self.ledger.give(at, (lease.shape.ask.cpu, 0, 0))
+            self.used[at] -= lease.shape.ask.cpu
+
+    @rule(at=nodes, up=st.booleans())
+    def set_up(self, at: int, up: bool) -> None:
+        self.ledger.set_up(at, up)
+
+    @rule(at=nodes, closed=st.booleans())
+    def drain(self, at: int, closed: bool) -> None:
+        self.ledger.set_draining(at, closed)
+
+    @rule(kept=st.lists(nodes, unique=True, max_size=3))
+    def hold(self, kept: list[int]) -> None:
+        self.ledger.hold(kept)
+        assert sorted(self.ledger.held) == sorted(kept)
+
+    @rule()
+    def look(self) -> None:
+        self.seen[self.ledger.version] = self.offered()
+
+    @precondition(lambda self: self.seen)
+    @rule(data=st.data())
+    def catch_up(self, data: st.DataObject) -> None:
+        """A delta since any version, applied to what was offered then, gives what is offered now."""
+        since = data.draw(st.sampled_from(sorted(self.seen)))
+        copy = list(self.seen[since])
+        delta = self.ledger.delta(3, since)
+        for at, free in zip(delta.nodes, delta.free, strict=True):
+            copy[at] = free
+        assert copy == self.offered()
+        assert (delta.epoch, delta.since, delta.version) == (3, since, self.ledger.version)
+        assert len(delta.nodes) == len(set(delta.nodes))
+
+    @rule()
+    def restore(self) -> None:
+        """Journalled state, taken back into a fresh ledger, offers and finds the same."""
+        ledger, fresh = self.ledger, Ledger("c1", NODES, reserve=1)
+        runs = msgspec.msgpack.decode(msgspec.msgpack.encode(ledger.runs), type=dict[int, Run])
+        leases = msgspec.msgpack.decode(msgspec.msgpack.encode(ledger.leases), type=dict[int, Lease])
+        up, draining = mask_indices(ledger.up, len(NODES)), mask_indices(ledger.draining, len(NODES))
+        fresh.restore(runs, leases, up, draining)  # type: ignore[arg-type]
+        fresh.held, fresh.version, fresh.changed = dict(ledger.held), ledger.version, dict(ledger.changed)
+        fresh.check()
+        assert [fresh.offered(at) for at in range(len(NODES))] == self.offered()
+        for shape in SHAPES:
+            mine, theirs = ledger.fit(shape), fresh.fit(shape)
+            assert mask_indices(mine.mask, len(NODES)) == mask_indices(theirs.mask, len(NODES))
+            assert mask_indices(ledger.near(shape, mine.mask), len(NODES)) == mask_indices(
+                fresh.near(shape, theirs.mask), len(NODES)
+            )
+
+    @invariant()
+    def adds_up(self) -> None:
+        self.ledger.check()
+        for at, one in enumerate(NODES):
+            assert self.ledger.room.free_of(at) == (one.capacity.cpu - self.used[at], 0, 0)
+
+    @invariant()
+    def offers_only_what_is_open(self) -> None:
+        ledger = self.ledger
+        for at in range(len(NODES)):
+            closed = at in ledger.held or not has_bit(ledger.up, at) or has_bit(ledger.draining, at)
+            assert ledger.offered(at) == ((0, 0, 0) if closed else ledger.room.free_of(at))
+
+    @invariant()
+    def masks_keep_reserve_holds_and_company(self) -> None:
+        ledger = self.ledger
+        carrying = {run.node for run in ledger.runs.values() if "db" in run.brief.shape.labels}
+        shy = {run.node for run in ledger.runs.values() if run.brief.shape.affinity}
+        for shape in SHAPES:
+            mask = ledger.near(shape, ledger.fit(shape).mask)
+            for at in mask_indices(mask, len(NODES)):
+                assert ledger.is_open(at)
+                assert at not in ledger.held
+                assert shape.latency or at != len(NODES) - 1
+                assert not (shape.affinity and at in carrying)
+                assert not (shape.labels and at in shy)
+
+
+LedgerHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+test_ledger_history = LedgerHistory.TestCase
