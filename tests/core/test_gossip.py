@@ -23,7 +23,7 @@ def league(count: int) -> dict[str, Membership]:
 def chat(members: dict[str, Membership], now: int, dead: tuple[str, ...] = ()) -> None:
     for name, member in members.items():
         if name not in dead:
-            peers, gossip = member.round(now, 7)
+            peers, gossip = member.round(now, 7 + NAMES.index(name))
             for peer in peers:
                 if peer not in dead:
                     members[peer].learn(now, gossip)

@@ -91,6 +91,13 @@ class Grants:
                 self._serve(now, want, start)
         self.review(now)
 
+    def serve_social(self, now: int, start: int) -> None:
+        """Labelled tasks have come or gone: those who care for such company may fit now."""
+        self.ledger.social = False
+        for want in self.wants.order:
+            if (want.shape.affinity or want.shape.labels) and want.broker not in self.silent:
+                self._serve(now, want, start)
+
     def _serve(self, now: int, want: Want, start: int) -> None:
         if want.shape.gang:
             self._serve_gang(now, want)

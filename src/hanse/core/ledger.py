@@ -100,6 +100,8 @@ class Ledger:
         self._fits: dict[Shape, Fit] = {}
         self._labels: dict[str, dict[int, int]] = {}
         """Label -> node -> how many attempts there carry it."""
+        self.social = False
+        """Whether labels have come or gone since wants that care for them were last served."""
         self._shy: dict[tuple[str, Scope], dict[int, int]] = {}
         """Label and scope -> node -> how many attempts there keep away from it."""
 
@@ -187,6 +189,7 @@ class Ledger:
 
     def _label(self, run: Run) -> None:
         shape = run.brief.shape
+        self.social = self.social or bool(shape.labels or shape.affinity)
         for label in shape.labels:
             _count(self._labels, label, run.node, 1)
         for wish in shape.affinity:
@@ -195,6 +198,7 @@ class Ledger:
 
     def _unlabel(self, run: Run) -> None:
         shape = run.brief.shape
+        self.social = self.social or bool(shape.labels or shape.affinity)
         for label in shape.labels:
             _count(self._labels, label, run.node, -1)
         for wish in shape.affinity:
@@ -270,7 +274,7 @@ class Ledger:
         """Rebuild columns and indices from what holds room."""
         self.runs, self.leases = runs, leases
         self.room = Room(self.capacity)
-        self._labels, self._shy = {}, {}
+        self._labels, self._shy, self.social = {}, {}, False
         self._fits.clear()
         for run in runs.values():
             size = run.size.vector(self.dimensions)

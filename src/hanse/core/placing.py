@@ -195,8 +195,10 @@ class Placing:
         return [views[i] for i in order]
 
     def _usable(self, view: ClusterView, line: Line, record: JobRecord) -> bool:
+        """Whether to look there. What depends on other jobs' places only the wardens can judge: it waits for grants."""
         return (
-            line.number not in view.sight.exhausted
+            not line.shape.affinity
+            and line.number not in view.sight.exhausted
             and self.can_claim(view, record.estate)
             and view.fit(line.shape)[0] is not None
         )

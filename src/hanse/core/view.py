@@ -164,8 +164,6 @@ class ClusterView:
             for node in lot.nodes:
                 self._add(node, size, -1)
                 self.usable.credit(node, size)
-        if lots:
-            self.sight.exhausted.clear()
         return lots
 
     # --- questions -----------------------------------------------------------------------------------------

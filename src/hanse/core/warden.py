@@ -463,6 +463,8 @@ class Warden:
             nodes, grants.freed = grants.freed, []
             for node in dict.fromkeys(nodes):
                 grants.serve_node(now, node)
+        if self._ledger.social:
+            grants.serve_social(now, mix(self._seed, self._steps))
         for run in grants.victims:
             self._stop(run, "preempt", run.brief.grace)
         grants.victims.clear()

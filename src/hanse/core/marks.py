@@ -1,0 +1,69 @@
+"""Names of the rare branches that the simulator must reach: coverage marks.
+
+A mark proves that a branch which exists for some fault was really taken under that fault. Two marks of the code are
+not listed, because no honest run of the simulator can reach them: ``warden.stopped_stray`` (an attempt outlives its
+lease: the watchdog or a clock broke its promise) and ``broker.dependency_unknown`` (a job waits for one that no broker
+ever accepted); unit tests reach those.
+"""
+
+from typing import Final
+
+ALL: Final = (
+    "broker.adopted_estate",
+    "broker.adoption_abandoned",
+    "broker.adoption_begun",
+    "broker.adoption_refused",
+    "broker.broke_gang",
+    "broker.changed_heir",
+    "broker.deadline_passed",
+    "broker.dependency_failed",
+    "broker.end_of_old_attempt",
+    "broker.estate_taken",
+    "broker.gang_failed",
+    "broker.gave_cluster_up",
+    "broker.moved_task",
+    "broker.refusal_of_old_attempt",
+    "broker.refused_busy",
+    "broker.refused_fenced",
+    "broker.refused_no_room",
+    "broker.refused_stale_round",
+    "broker.rehomed_job",
+    "broker.released_grant",
+    "broker.requeued_preempted",
+    "broker.requeued_unstarted",
+    "broker.requeued_withdrawn",
+    "broker.restarted",
+    "broker.retried",
+    "broker.submission_repeated",
+    "broker.view_gap",
+    "broker.withdrew_unstarted",
+    "runner.ended_lapsed_estate",
+    "runner.refused_without_lease",
+    "runner.rejoined",
+    "runner.tasks_outlived_it",
+    "warden.adoption_refused",
+    "warden.asked_runner_to_rejoin",
+    "warden.bound_expired_lease",
+    "warden.broker_silent",
+    "warden.end_of_unknown_attempt",
+    "warden.estate_adopted",
+    "warden.estate_lapsed",
+    "warden.granted_gang",
+    "warden.hold_served",
+    "warden.holds_room",
+    "warden.lapsed_run",
+    "warden.lease_expired",
+    "warden.lost_runner",
+    "warden.preempted",
+    "warden.refused_bind",
+    "warden.refused_fenced",
+    "warden.refused_no_room",
+    "warden.refused_stale_round",
+    "warden.restarted",
+    "warden.round_never_began",
+    "warden.run_vanished",
+    "warden.runner_without_lease",
+    "warden.substituted",
+    "warden.told_ends_again",
+)
+"""Every mark that the seeds of the CI run must reach together."""

@@ -1,0 +1,245 @@
+"""Bugs planted into the machines or their shell, one at a time: the seeds of the CI run must expose each.
+
+A bug counts as exposed when a seed of the range breaks one of the promises named for it, and the same seed without
+the bug breaks none. Seeds known to do so are tried first, so that the test is quick; when the machines change and
+they no longer do, the rest of the range is searched, and the test still decides rightly, only slower.
+
+What each bug looks like from outside, and how many of the first 120 seeds showed it when this was written:
+
+===============================================  =========================================================
+ack before journal                               an acknowledged job, or a message the peer counts on, is gone
+double release                                   a node is given twice: over-commit
+no de-duplication of claims                      a task is started twice
+lease counted from receipt                       a node runs on when its warden has given its tasks away
+stale attempt accepted                           a task is settled by an attempt that did not end so
+a broker that gives up after five denials        a task fails that never ran
+news that overwrites pending claims              see ``news_overwrites_pending``
+late refusal overriding a live grant             a task is placed again while it runs
+===============================================  =========================================================
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from hanse.core import ledger as ledger_module
+from hanse.core.careers import Careers
+from hanse.core.jobs import CLAIMED, FAILED, PLACED, RUNNING
+from hanse.core.ledger import Ledger, Run
+from hanse.core.link import Post
+from hanse.core.runner import Runner
+from hanse.core.view import ClusterView
+from hanse.model.commands import Command
+from hanse.model.events import Event
+from hanse.model.ids import TaskId, index_of, job_of
+from hanse.model.messages import Body, Claim, Delta, End, Envelope
+from hanse.model.resources import Vector
+from hanse.policy.columns import Room
+from hanse.sim.chaos import Result, run_seed
+from hanse.sim.league import Factories
+from hanse.sim.process import Process
+from hanse.sim.standard import standard_factories
+
+CI_SEEDS = range(500)
+"""The range that ``hanse chaos --seeds 500`` runs."""
+DENIALS_MAX = 5
+
+Planter = Callable[[pytest.MonkeyPatch, Factories], Factories]
+
+
+class AckFirst(Process):
+    """Performs an event's commands before the journal has the event."""
+
+    def _defer(self, commands: list[Command]) -> None:
+        self.perform(commands)
+        super()._defer([])
+
+    def _die_at(self, event: Event) -> None:
+        assert self._doom is not None
+        where, downtime = self._doom
+        if where:
+            super()._die_at(event)
+            return
+        self.world.at(self.world.now + downtime, self.restart)
+        self.perform(self.machine.handle(event))
+        self.crash(self.rng.randint(0, len(self.unsafe)))
+        self._expected = None  # the shell believes that the journal has everything
+
+
+def ack_before_journal(_: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A crash may take back what the world has already seen."""
+    return factories._replace(process=AckFirst)
+
+
+def double_release(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A run's room comes back twice, as far as the node has that much. The ledger's own checks are off."""
+    right = Ledger.finish
+
+    def finish(self: Ledger, run: Run) -> None:
+        right(self, run)
+        size = run.size.vector(self.dimensions)
+        assert size is not None
+        sums = map(sum, zip(self.room.free_of(run.node), size, strict=True))
+        self.room.set_free(run.node, tuple(map(min, self.capacity[run.node], sums)))
+
+    def unchecked(capacity: list[Vector]) -> Room:
+        return Room(capacity, checked=False)
+
+    patch.setattr(Ledger, "finish", finish)
+    patch.setattr(Ledger, "check", lambda _: None)
+    patch.setattr(ledger_module, "Room", unchecked)
+    return factories
+
+
+def no_deduplication(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A claim that the network doubled, or the broker repeated, is taken again."""
+    right = Post.receive
+
+    def receive(self: Post, now: int, envelope: Envelope) -> list[Body]:
+        link = self.link(envelope.source)
+        old = 0 < envelope.seq <= link.received and envelope.session == link.session
+        bodies = right(self, now, envelope)
+        return [envelope.body] if old and isinstance(envelope.body, Claim) else bodies
+
+    patch.setattr(Post, "receive", receive)
+    return factories
+
+
+def lease_from_receipt(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A runner counts its lease from when the renewal arrived, not from when it asked."""
+    handle, renewed = Runner.handle, Runner._renewed
+    clock: dict[str, int] = {}
+
+    def stamped(self: Runner, event: Event) -> list[Command]:
+        clock[self.name] = event.at
+        return handle(self, event)
+
+    def late(self: Runner, echo: int, lapsed: tuple[str, ...]) -> None:
+        renewed(self, max(echo, clock[self.name]), lapsed)
+
+    patch.setattr(Runner, "handle", stamped)
+    patch.setattr(Runner, "_renewed", late)
+    return factories
+
+
+def stale_attempt(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """The end of any attempt counts as the end of the present one."""
+    right = Careers.finished
+
+    def finished(self: Careers, end: End) -> bool:
+        record = self.desk.jobs.get(job_of(end.task))
+        if record is not None:
+            end = msgspec.structs.replace(end, attempt=record.attempt[index_of(end.task)])
+        return right(self, end)
+
+    patch.setattr(Careers, "finished", finished)
+    return factories
+
+
+def gives_up(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A broker fails a task after five denials."""
+    right = Careers.refused
+    denials: dict[tuple[str, TaskId], int] = {}
+
+    def refused(self: Careers, task: TaskId, attempt: int, reason: str) -> None:
+        record = self.desk.jobs.get(job_of(task))
+        key = (self.desk.config.name, task)
+        denials[key] = denials.get(key, 0) + 1
+        index = index_of(task)
+        if record is not None and denials[key] > DENIALS_MAX and record.state[index] in (CLAIMED, PLACED):
+            self._settle(record, index, FAILED)
+            return
+        right(self, task, attempt, reason)
+
+    patch.setattr(Careers, "refused", refused)
+    return factories
+
+
+def news_overwrites_pending(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """News of a node makes the broker forget its own claims on the way there.
+
+    The warden checks every claim, so the bug cannot over-commit a node: it makes the broker claim the same room
+    twice, be refused, and believe in more room than there is once the answers come. What breaks is that the view is
+    no longer a function of what is recorded: a broker that comes back from its journal computes what is usable anew,
+    and goes on otherwise than it did. So replay is where the league sees it.
+    """
+    right = ClusterView.delta
+
+    def delta(self: ClusterView, news: Delta) -> bool:
+        taken = right(self, news)
+        if taken and self.sight.snapshot is not None and news.version == self.sight.version:
+            for node, free in zip(news.nodes, news.free, strict=True):
+                self.usable.set_free(node, free)
+        return taken
+
+    patch.setattr(ClusterView, "delta", delta)
+    return factories
+
+
+def late_refusal(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A refusal counts whatever has become of the task since."""
+    right = Careers.refused
+
+    def refused(self: Careers, task: TaskId, attempt: int, reason: str) -> None:
+        record = self.desk.jobs.get(job_of(task))
+        index = index_of(task)
+        if record is not None and CLAIMED <= record.state[index] <= RUNNING:
+            record.state[index] = PLACED
+            attempt = record.attempt[index]
+        right(self, task, attempt, reason)
+
+    patch.setattr(Careers, "refused", refused)
+    return factories
+
+
+class Planted(NamedTuple):
+    """A bug, the promises that it may break, and seeds that are known to show it."""
+
+    plant: Planter
+    promises: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+
+ONE_ATTEMPT = "at most one live attempt"
+ONE_END = "at most one effective completion"
+OVER = "settled means over"
+TERMINAL = "every acknowledged task terminal"
+REPLAY = "ledger equals journal replay"
+LEAKS = "no lease leaks"
+
+PLANTED = {
+    "ack before journal": Planted(ack_before_journal, (TERMINAL, ONE_ATTEMPT, ONE_END, OVER, LEAKS), ()),
+    "double release": Planted(double_release, ("no over-commit",), (4,)),
+    "no de-duplication of claims": Planted(no_deduplication, (ONE_ATTEMPT, OVER), (0, 1, 13)),
+    "lease counted from receipt": Planted(lease_from_receipt, (ONE_ATTEMPT, OVER), (49, 50, 72)),
+    "stale attempt accepted": Planted(stale_attempt, (ONE_ATTEMPT, ONE_END, OVER), (6, 42, 44)),
+    "gives up after five denials": Planted(gives_up, ("no invented failures",), (21, 43, 47)),
+    "news overwrites pending claims": Planted(news_overwrites_pending, (REPLAY,), (43,)),
+    "late refusal overrides a live grant": Planted(late_refusal, (ONE_ATTEMPT, ONE_END, OVER), (42, 56, 70)),
+}
+
+
+def in_order(known: tuple[int, ...]) -> Iterator[int]:
+    """The known seeds, then the rest of the CI run's."""
+    assert all(seed in CI_SEEDS for seed in known)
+    yield from known
+    yield from (seed for seed in CI_SEEDS if seed not in known)
+
+
+def run_with(bug: Planted, seed: int) -> Result:
+    """A seed's result with the bug in place."""
+    with pytest.MonkeyPatch.context() as patch:
+        return run_seed(seed, bug.plant(patch, standard_factories()))
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_seeds_of_the_ci_run_expose_it(name: str) -> None:
+    bug = PLANTED[name]
+    for seed in in_order(bug.seeds):
+        finding = run_with(bug, seed).finding
+        if finding is not None and finding.promise in bug.promises:
+            if run_seed(seed, standard_factories()).finding is None:
+                return
+    pytest.fail(f"no seed of {CI_SEEDS} exposes: {name}")
