@@ -1,8 +1,8 @@
 """The same seed gives the same run: in every process, under any PYTHONHASHSEED, and as it was recorded.
 
-``HANSE_REWRITE=1 pytest tests/sim/test_determinism.py`` records what comes out now. The digest covers every event
-of every process, so it changes with any change of behaviour; a change that was meant to change nothing must not
-change it.
+``HANSE_REWRITE=1 pytest tests/sim/test_determinism.py`` records what comes out now. The digest covers every
+event of every process, so it changes with any change of behaviour; a change that was meant to change nothing
+must not change it.
 """
 
 import os
@@ -15,7 +15,7 @@ from hanse.sim.standard import standard_factories
 
 GOLDEN = Path(__file__).with_name("golden_digest.txt")
 FIXED_SEED = 7
-SEEDS = range(12)
+SEEDS = range(8)
 HASH_SEEDS = ("0", "1", "random")
 
 DIGESTS = f"""

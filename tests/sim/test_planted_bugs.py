@@ -1,8 +1,9 @@
 """Bugs planted into the machines or their shell, one at a time: the seeds of the CI run must expose each.
 
-A bug counts as exposed when a seed of the range breaks one of the promises named for it, and the same seed without
-the bug breaks none. Seeds known to do so are tried first, so that the test is quick; when the machines change and
-they no longer do, the rest of the range is searched, and the test still decides rightly, only slower.
+A bug counts as exposed when a seed of the range breaks one of the promises named for it, and the same seed
+without the bug breaks none. Seeds known to do so are tried first, so that the test is quick; when the
+machines change and they no longer do, the rest of the range is searched, and the test still decides rightly,
+only slower.
 
 What each bug looks like from outside, and how many of the first 120 seeds showed it when this was written:
 
@@ -160,10 +161,10 @@ def gives_up(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
 def news_overwrites_pending(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """News of a node makes the broker forget its own claims on the way there.
 
-    The warden checks every claim, so the bug cannot over-commit a node: it makes the broker claim the same room
-    twice, be refused, and believe in more room than there is once the answers come. What breaks is that the view is
-    no longer a function of what is recorded: a broker that comes back from its journal computes what is usable anew,
-    and goes on otherwise than it did. So replay is where the league sees it.
+    The warden checks every claim, so the bug cannot over-commit a node: it makes the broker claim the same
+    room twice, be refused, and believe in more room than there is once the answers come. What breaks is that
+    the view is no longer a function of what is recorded: a broker that comes back from its journal computes
+    what is usable anew, and goes on otherwise than it did. So replay is where the league sees it.
     """
     right = ClusterView.delta
 

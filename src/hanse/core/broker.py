@@ -21,6 +21,7 @@ from hanse.core.link import NEVER, Link
 from hanse.core.placing import Expected, Placing, Registered
 from hanse.core.roster import lease_span
 from hanse.core.view import ClusterView, Sight
+from hanse.core.wards import Ward, Wards
 from hanse.model.check import check_job
 from hanse.model.commands import Accepted, Command, Rejected, WakeAt
 from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted
@@ -81,6 +82,8 @@ class BrokerState(msgspec.Struct):
     deadlines: list[tuple[int, int]]
     tasks: int
     estates: EstatesState
+    wards: dict[str, Ward]
+    bids: int
     links: dict[str, Link]
 
 
@@ -97,6 +100,7 @@ class Broker:
         self._placing = Placing(self._desk)
         self._careers = Careers(self._desk, self._placing)
         self._estates = Estates(self._desk, self._careers)
+        self._wards = Wards(self._desk, self._estates.adopt)
         timings = config.timings
         grace = timings.lease_grace
         self._patience = lease_span(timings.cluster_lease, grace) + lease_span(timings.runner_lease, grace)
@@ -158,7 +162,7 @@ class Broker:
             handler(source, body)
 
     def _handlers_by_type(self) -> dict[type, Callable[[str, Any], None]]:
-        views, careers, estates = self._desk.view_of, self._careers, self._estates
+        views, careers = self._desk.view_of, self._careers
         return {
             News: lambda source, body: self._news(views[source], body),
             Offers: lambda source, body: self._placing.offered(views[source].index, body.offers),
@@ -166,12 +170,12 @@ class Broker:
             Beat: lambda source, body: self._beaten(views[source], body),
             Change: lambda source, body: self._delta(views[source], body.delta),
             Snapshot: lambda source, body: self._snapshot(views[source], body),
-            Estate: estates.answered,
+            Estate: self._estate,
             Gossip: lambda _, body: self._desk.members.learn(self._desk.now, body),
-            Replicate: estates.keep,
-            Progress: estates.progress,
+            Replicate: self._replicated,
+            Progress: self._wards.progress,
             Taken: self._taken,
-            Watch: lambda source, body: careers.watch(source, body, estates.knows),
+            Watch: lambda source, body: careers.watch(source, body, self._elsewhere),
             Watched: careers.watched,
         }
 
@@ -179,6 +183,19 @@ class Broker:
         view.sight.seen_at = self._desk.now
         view.snapshot(snapshot)
         self._placing.place_all()
+
+    def _estate(self, source: str, body: Estate) -> None:
+        (self._wards if body.bid else self._estates).answered(source, body)
+
+    def _replicated(self, source: str, body: Replicate) -> None:
+        if (
+            body.estate not in self._estates.state.owned
+        ):  # else adopted meanwhile; the former owner will hear of it
+            self._wards.keep(source, body)
+
+    def _elsewhere(self, job: JobId) -> bool:
+        """Whether others must speak for a job: it is kept here for a peer, or a peer has taken it."""
+        return job in self._estates.state.given_jobs or self._wards.knows(job)
 
     def _taken(self, source: str, body: Taken) -> None:
         self._estates.taken(source, body)
@@ -315,7 +332,7 @@ class Broker:
         for task, attempt, _node in news.started:
             self._careers.started(task, attempt)
         for end in news.ended:
-            if not self._estates.keep_end(view.name, end):
+            if not self._wards.keep_end(view.name, end):
                 self._estates.settle(view.name, end, self._careers.finished(end))
         if news.delta is not None:
             self._delta(view, news.delta)
@@ -391,6 +408,7 @@ class Broker:
             desk.post.soft(desk.out, peer, gossip)
         desk.members.suspects(now)
         self._estates.review()
+        self._wards.review()
         for view in desk.views:
             if not view.sight.given_up and now - view.sight.renewed_at > self._patience:
                 self._give_up(view)
@@ -435,9 +453,7 @@ class Broker:
                 complaints.append(
                     f"estate {estate} has unfinished business {[len(part) for part in waiting]}"
                 )
-        complaints += [
-            f"adoption of {e} is under way" for e, w in self._estates.state.wards.items() if w.adopting
-        ]
+        complaints += [f"adoption of {e} is under way" for e, w in self._wards.wards.items() if w.adopting]
         return complaints
 
     def check(self) -> None:
@@ -491,6 +507,8 @@ class Broker:
             deadlines=careers.deadlines,  # type: ignore[arg-type]
             tasks=careers.tasks,
             estates=self._estates.state,
+            wards=self._wards.wards,
+            bids=self._wards.bids,
             links=desk.post.links,
         )
         return msgspec.msgpack.encode(state)
@@ -512,6 +530,7 @@ class Broker:
         careers.round = saved.round
         careers.deadlines, careers.tasks = saved.deadlines, saved.tasks  # type: ignore[assignment]
         self._estates.state = saved.estates
+        self._wards.wards, self._wards.bids = saved.wards, saved.bids
         self._estates.busy = True
         desk.post.restore(saved.links, saved.post_due)
         self._armed, self._due = saved.armed, saved.due

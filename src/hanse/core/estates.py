@@ -14,11 +14,10 @@ from hanse.core.careers import Careers
 from hanse.core.desk import Desk
 from hanse.core.jobs import BLOCKED, OUTCOMES, PLACED, STATES, SUCCEEDED, JobRecord, new_record
 from hanse.core.link import NEVER
+from hanse.core.wards import TERMS_BITS, Ward, latest_attempts, revive
 from hanse.model.commands import Accepted, JobSettled, TaskSettled
-from hanse.model.ids import JobId, TaskId, index_of, job_of, task_id
+from hanse.model.ids import JobId, TaskId, job_of, task_id
 from hanse.model.messages import (
-    Ack,
-    Adopt,
     End,
     Estate,
     EstateId,
@@ -26,17 +25,12 @@ from hanse.model.messages import (
     Register,
     Replica,
     Replicate,
-    Return,
     Settle,
     Taken,
 )
 
 REPLICATE_JOBS_MAX: Final = 64
 """Jobs in one message to the heir."""
-TERMS_BITS: Final = 20
-"""An owner counts terms up by one; an adopter begins at the next multiple of ``1 << TERMS_BITS``."""
-ATTEMPTS_BITS: Final = 16
-"""An adopter numbers attempts from its number of adoptions ``<< 16``, above any that former owners can have used."""
 
 
 class Owned(msgspec.Struct):
@@ -60,32 +54,11 @@ class Owned(msgspec.Struct):
     admitting: list[tuple[int, JobId]] = []
 
 
-class Ward(msgspec.Struct):
-    """An estate of which this broker is the heir."""
-
-    owner: str
-    term: int
-    jobs: dict[JobId, Replica] = {}
-    done: dict[JobId, dict[int, tuple[int, int]]] = {}
-    """Job -> task index -> terminal state and the attempt that made it so."""
-    cancelled: list[JobId] = []
-    since: dict[JobId, int] = {}
-    """When each was accepted, on this broker's clock."""
-    bid: int = 0
-    """How often adoption was tried."""
-    adopting: bool = False
-    retry_at: int = 0
-    answers: dict[str, bool] = {}
-    running: list[tuple[str, TaskId, int]] = []
-    ends: list[tuple[str, End]] = []
-
-
 class EstatesState(msgspec.Struct):
     """All of it, as it is dumped."""
 
     generation: int
     owned: dict[EstateId, Owned]
-    wards: dict[EstateId, Ward]
     given: dict[EstateId, str]
     given_jobs: dict[JobId, bool]
     """Jobs that an adopter has taken, oldest first; as many as ended jobs are remembered."""
@@ -93,12 +66,12 @@ class EstatesState(msgspec.Struct):
 
 
 class Estates:
-    """A broker's own estates and those it is heir to."""
+    """A broker's own estates."""
 
     def __init__(self, desk: Desk, careers: Careers) -> None:
         self.desk = desk
         self.careers = careers
-        self.state = EstatesState(0, {}, {}, {}, {}, NEVER)
+        self.state = EstatesState(0, {}, {}, {}, NEVER)
         self.busy = True
         """Whether anything may be waiting for an heir's acknowledgement."""
         careers.done = self._task_done
@@ -133,24 +106,17 @@ class Estates:
                 self.desk.post.send(self.desk.out, self.desk.now, cluster, message)
 
     def answered(self, cluster: str, message: Estate) -> None:
-        """A warden has answered a registration, an adoption or a return."""
-        ward = self.state.wards.get(message.estate)
-        if message.bid:
-            if ward is not None and ward.adopting and message.bid == ward.bid:
-                self._adoption_answered(cluster, message, ward)
-            return
+        """A warden has answered a registration."""
         owned = self.state.owned.get(message.estate)
         if owned is not None and message.accepted and message.owner == self.desk.config.name:
             first = owned.term not in owned.accepted.values()
             owned.accepted[cluster] = message.term
             if first and any(term != owned.term for term in owned.accepted.values()):
-                self._register(
-                    message.estate
-                )  # now sure: wardens that an abandoned adoption closed will open
+                self._register(message.estate)  # sure now: opens wardens that an abandoned adoption closed
             self.release()
 
     def review(self) -> None:
-        """With every beat: replace a dead heir, retry refused registrations, adopt the silent owners' estates."""
+        """With every beat: replace a dead heir, and repeat registrations that were refused."""
         members = self.desk.members
         for estate, owned in self.state.owned.items():
             if not members.alive(owned.heir):
@@ -159,19 +125,6 @@ class Estates:
                     self._change_heir(estate, owned, heir)
             elif not self._unanswered():
                 self._register(estate)
-        for estate, ward in list(self.state.wards.items()):
-            if members.alive(ward.owner):
-                if ward.adopting:
-                    self.desk.mark("broker.adoption_abandoned")
-                    self._abandon(estate, ward)
-            elif not ward.adopting and ward.jobs and self.desk.now >= ward.retry_at:
-                self.desk.mark("broker.adoption_begun")
-                ward.adopting = True
-                ward.bid += 1
-                for cluster in self.desk.config.clusters:
-                    self.desk.post.send(
-                        self.desk.out, self.desk.now, cluster, Adopt(estate, ward.owner, ward.term, ward.bid)
-                    )
 
     def _unanswered(self) -> bool:
         return any(self.desk.post.link(cluster).unacked for cluster in self.desk.config.clusters)
@@ -342,87 +295,11 @@ class Estates:
         self.busy = True
         self.release()
 
-    # --- being the heir ------------------------------------------------------------------------------------
+    # --- taking over, and being taken over ------------------------------------------------------------------
 
-    def keep(self, owner: str, message: Replicate) -> None:
-        """Keep copies of a peer's jobs. A submitter waits for this, so it is acknowledged at once."""
-        self.desk.post.soft(self.desk.out, owner, Ack())
-        if message.estate in self.state.owned:
-            return  # adopted meanwhile; the former owner will hear of it
-        ward = self.state.wards.get(message.estate)
-        if ward is not None and message.term > ward.term:
-            if ward.adopting:
-                self._abandon(message.estate, ward)
-            ward = None  # every copy comes anew with a new term
-        if ward is None:
-            ward = self.state.wards[message.estate] = Ward(
-                owner, message.term, {}, {}, [], {}, answers={}, running=[], ends=[]
-            )
-        if message.term < ward.term:
-            return
-        for replica in message.jobs:
-            ward.since[replica.job] = self.desk.now - replica.age
-            ward.jobs[replica.job] = replica
-            ward.done[replica.job] = {index: (state, attempt) for index, state, attempt in replica.done}
-
-    def progress(self, owner: str, message: Progress) -> None:
-        """Note what has ended of a peer's jobs."""
-        self.desk.post.soft(self.desk.out, owner, Ack())
-        ward = self.state.wards.get(message.estate)
-        if ward is None:
-            return
-        for task, state, attempt in message.done:
-            done = ward.done.get(job_of(task))
-            if done is not None:
-                done[index_of(task)] = (state, attempt)
-        ward.cancelled += [job for job in message.cancelled if job in ward.jobs]
-        for job in message.forget:
-            ward.jobs.pop(job, None)
-            ward.done.pop(job, None)
-            ward.since.pop(job, None)
-            if job in ward.cancelled:
-                ward.cancelled.remove(job)
-
-    def knows(self, job: JobId) -> bool:
-        """Whether a job is kept here for a peer, or was taken by one: then others must speak for it."""
-        return job in self.state.given_jobs or any(job in ward.jobs for ward in self.state.wards.values())
-
-    def keep_end(self, cluster: str, end: End) -> bool:
-        """An end of a job that is being adopted: kept until the adoption is complete."""
-        for ward in self.state.wards.values():
-            if ward.adopting and job_of(end.task) in ward.jobs:
-                ward.ends.append((cluster, end))
-                return True
-        return False
-
-    def _adoption_answered(self, cluster: str, message: Estate, ward: Ward) -> None:
-        if not message.accepted:
-            self.desk.mark("broker.adoption_refused")
-            self._abandon(message.estate, ward)
-            if message.term > ward.term:
-                del self.state.wards[message.estate]  # another heir was named: our copies are out of date
-            return
-        ward.answers[cluster] = True
-        ward.running += [(cluster, task, attempt) for task, attempt in message.running]
-        ward.ends += [(cluster, end) for end in message.ended]
-        if len(ward.answers) == len(self.desk.config.clusters):
-            self._adopt(message.estate, ward)
-
-    def _abandon(self, estate: EstateId, ward: Ward) -> None:
-        for cluster in self.desk.config.clusters:
-            self.desk.post.send(self.desk.out, self.desk.now, cluster, Return(estate, ward.term, ward.bid))
-        ward.adopting = False
-        turn = self.desk.config.brokers.index(self.desk.config.name) + 1  # rivals must not retry in step
-        ward.retry_at = self.desk.now + turn * self.desk.timings.beat
-        ward.answers.clear()
-        ward.running.clear()
-        ward.ends.clear()
-
-    def _adopt(self, estate: EstateId, ward: Ward) -> None:
+    def adopt(self, estate: EstateId, ward: Ward) -> None:
         """Every warden has agreed: the jobs are ours."""
-        self.desk.mark("broker.adopted_estate")
         desk = self.desk
-        del self.state.wards[estate]
         heir = next(
             (name for name in desk.members.ring if name != ward.owner and desk.members.alive(name)), ""
         )
@@ -430,7 +307,7 @@ class Estates:
         owned = self.state.owned[estate] = _owned(term, heir)
         records = []
         for replica in ward.jobs.values():
-            record = _revive(replica, ward, estate)
+            record = revive(replica, ward, estate)
             records.append(record)
             desk.jobs[record.id] = record
             self.careers.tasks += len(record.state)
@@ -439,7 +316,7 @@ class Estates:
         self._register(estate)
         owned.covered = self._replicate(estate, owned, records)
         desk.post.send(desk.out, desk.now, ward.owner, Taken(estate, tuple(ward.jobs)))
-        latest = _latest(ward)
+        latest = latest_attempts(ward)
         for record in records:
             for index, (state, attempt) in ward.done[record.id].items():
                 owned.publishing.append((owned.covered, task_id(record.id, index), attempt, state))
@@ -526,31 +403,3 @@ def _replica(record: JobRecord, now: int) -> Replica:
         if state >= SUCCEEDED
     )
     return Replica(record.id, record.spec, now - record.accepted_at, done, record.cancelled)
-
-
-def _revive(replica: Replica, ward: Ward, estate: EstateId) -> JobRecord:
-    """A record from a copy: what ended stays ended, the rest is blocked until it is looked at."""
-    record = new_record(replica.job, replica.spec, estate, ward.since[replica.job])
-    record.admitted = True
-    record.cancelled = replica.cancelled
-    base = ((ward.term >> TERMS_BITS) + 1) << ATTEMPTS_BITS
-    record.attempt = [base] * len(record.attempt)
-    for index, (state, attempt) in ward.done[replica.job].items():
-        record.state[index] = state
-        record.attempt[index] = attempt
-        record.ran[index] = attempt > 0
-        record.left -= 1
-        record.unfinished[record.group_of(index)] -= 1
-    return record
-
-
-def _latest(ward: Ward) -> dict[TaskId, tuple[int, str, End | None]]:
-    """For each task the latest attempt any warden knows: where, and how it ended if it did."""
-    latest: dict[TaskId, tuple[int, str, End | None]] = {}
-    entries = [(attempt, cluster, task, None) for cluster, task, attempt in ward.running]
-    entries += [(end.attempt, cluster, end.task, end) for cluster, end in ward.ends]  # type: ignore[misc]
-    for attempt, cluster, task, end in entries:
-        known = latest.get(task)
-        if known is None or attempt > known[0] or (attempt == known[0] and end is not None):
-            latest[task] = (attempt, cluster, end)
-    return latest

@@ -13,9 +13,10 @@ import msgspec
 from hanse.core.acceptance import Acceptance
 from hanse.core.config import WardenConfig
 from hanse.core.grants import Grants, Hold
-from hanse.core.ledger import ORDERED, RUNNING, STOPPING, Lease, Ledger, Run
+from hanse.core.ledger import Lease, Ledger, Run
 from hanse.core.link import NEVER, Link, Post
 from hanse.core.roster import Roster, RunnerRecord
+from hanse.core.runs import Runs
 from hanse.core.tenure import Tenure, TenureRecord
 from hanse.core.wants import Want
 from hanse.model.commands import Command, WakeAt
@@ -39,7 +40,6 @@ from hanse.model.messages import (
     Hello,
     News,
     Offers,
-    Outcome,
     Refusal,
     Refused,
     Register,
@@ -48,15 +48,11 @@ from hanse.model.messages import (
     RunnerBeat,
     Settle,
     Snapshot,
-    StopTask,
     Sync,
 )
 from hanse.model.resources import Vector
 from hanse.policy.columns import mask_indices
 from hanse.policy.mix import mix
-
-STOPPED = {"cancel": Outcome.CANCELLED, "preempt": Outcome.PREEMPTED, "lapse": Outcome.LOST}
-"""How an attempt ended that was killed for this reason."""
 
 
 class WardenState(msgspec.Struct):
@@ -104,15 +100,14 @@ class Warden:
         self._grants = Grants(config, self._ledger, self._mark)
         self._roster = Roster(config, self._mark)
         self._tenure = Tenure(config, self._mark)
+        self._runs = Runs(
+            self._ledger, self._grants, self._roster, self._tenure, config.timings.started_linger, self._mark
+        )
         self._acceptance = Acceptance(self._ledger, self._grants, self._roster, self._mark)
         self._epoch = self._seed = self._steps = 0
-        self._beat_at = self._delta_at = self._news_at = NEVER
+        self._beat_at = self._delta_at = NEVER
         self._told: dict[str, int] = {}
         self._heard: dict[str, int] = {}
-        self._started: dict[str, list[tuple[TaskId, int, int]]] = {}
-        self._unsettled: dict[int, dict[int, tuple[str, End]]] = {}
-        """Task -> attempt -> (estate, end), until the broker has it safe."""
-        self._ended: dict[str, list[End]] = {}
         self._armed = NEVER
         self._due = 0
         self._seen = 0
@@ -163,15 +158,15 @@ class Warden:
 
     def _handlers_by_type(self) -> dict[type, Callable[[int, str, Any], None]]:
         return {
-            Report: self._reported,
+            Report: self._runs.reported,
             Claim: self._claimed,
             Demand: lambda now, source, body: self._demanded(now, source, body.lines),
             RunnerBeat: self._runner_beat,
             BeatReply: self._beat_reply,
-            Settle: lambda _now, _source, body: self._settled(body),
-            Cancel: lambda _now, _source, body: self._cancel(body),
+            Settle: lambda _now, _source, body: self._runs.settled(body),
+            Cancel: lambda _now, _source, body: self._runs.cancel(body),
             Sync: lambda _now, source, _body: self._snapshot(source),
-            Hello: self._greeted,
+            Hello: lambda now, source, body: self._runs.greeted(self._post, now, source, body),
             Register: self._registered,
             Adopt: self._adopted,
             Return: self._returned,
@@ -182,7 +177,7 @@ class Warden:
         unsure = record is not None and record.unsure
         self._roster.beat(self._post, self._out, now, runner, beat, self._tenure.lapsed())
         if record is not None and unsure:
-            self._open_nodes(record)
+            self._runs.open_nodes(record)
 
     def _beat_reply(self, now: int, broker: str, reply: BeatReply) -> None:
         self._listen(now, broker)
@@ -193,12 +188,12 @@ class Warden:
         former = self._tenure.owner(message.estate)
         self._post.send(self._out, now, broker, self._tenure.register(broker, message))
         if former and self._tenure.owner(message.estate) != former:
-            self._tell_again(message.estate)
+            self._runs.tell_again(message.estate)
         self._snapshot(broker)
 
     def _returned(self, now: int, broker: str, message: Return) -> None:
         self._post.send(self._out, now, broker, self._tenure.give_back(broker, message))
-        self._tell_again(message.estate)
+        self._runs.tell_again(message.estate)
 
     def _listen(self, now: int, broker: str) -> None:
         self._heard[broker] = now
@@ -241,148 +236,18 @@ class Warden:
         fresh = self._grants.wants.replace(broker, lines)
         self._grants.serve_wants(now, fresh, mix(self._seed, self._steps))
 
-    # --- runs ----------------------------------------------------------------------------------------------
-
-    def _stop(self, run: Run, reason: str, grace: int) -> None:
-        if run.state != STOPPING:
-            run.state, run.stop = STOPPING, reason
-            self._roster.orders(self._roster.of_node[run.node]).stops.append(
-                StopTask(run.task, run.attempt, grace)
-            )
-
-    def _cancel(self, cancel: Cancel) -> None:
-        for task, attempt in zip(cancel.tasks, cancel.attempts, strict=True):
-            run = self._ledger.runs.get(task)
-            if run is not None and run.attempt == attempt:
-                self._stop(run, "cancel", run.brief.grace)
-
-    def _reported(self, now: int, runner: str, report: Report) -> None:
-        for task, attempt in report.started:
-            run = self._ledger.runs.get(task)
-            if run is not None and run.attempt == attempt:
-                self._began(now, run)
-        for end in report.ended:
-            self._over(now, runner, end)
-
-    def _began(self, now: int, run: Run) -> None:
-        if run.state != ORDERED:
-            return
-        run.state, run.since = RUNNING, now
-        self._started.setdefault(self._tenure.owner(run.brief.estate), []).append(
-            (run.task, run.attempt, run.node)
-        )
-        self._news_at = min(self._news_at, now + self._timings.started_linger)
-
-    def _over(self, now: int, runner: str, end: End) -> None:
-        """A runner says that an attempt has ended."""
-        self._roster.orders(runner).forget.append((end.task, end.attempt))
-        if self._roster.gone(runner, end.task, end.attempt):
-            self._open_nodes(self._roster.runners[runner])
-        run = self._ledger.runs.get(end.task)
-        if run is None or run.attempt != end.attempt:
-            self._mark("warden.end_of_unknown_attempt")
-            return
-        outcome = end.outcome
-        if outcome is Outcome.CANCELLED:
-            outcome = STOPPED.get(run.stop, Outcome.LOST)
-        elif outcome is Outcome.UNSTARTED:
-            self._mark("warden.runner_without_lease")
-            record = self._roster.runners[runner]
-            record.unsure = True
-            for node in record.nodes:
-                self._ledger.set_up(node, False)
-            outcome = STOPPED.get(run.stop, outcome)
-        self._end(run, outcome, end.code)
-
-    def _end(self, run: Run, outcome: Outcome, code: int) -> None:
-        self._ledger.finish(run)
-        end = End(run.task, run.attempt, outcome, code)
-        estate = run.brief.estate
-        self._unsettled.setdefault(run.task, {})[run.attempt] = (estate, end)
-        self._ended.setdefault(self._tenure.owner(estate), []).append(end)
-        self._grants.freed.append(run.node)
-
-    def _settled(self, settle: Settle) -> None:
-        for task, attempt in zip(settle.tasks, settle.attempts, strict=True):
-            ends = self._unsettled.get(task)
-            if ends is not None:
-                ends.pop(attempt, None)
-                if not ends:
-                    del self._unsettled[task]
-
-    # --- runners -------------------------------------------------------------------------------------------
-
-    def _greeted(self, now: int, runner: str, hello: Hello) -> None:
-        """A runner opens a session: compare its notes with ours."""
-        record = self._roster.runners.get(runner)
-        if record is None or hello.session <= record.session:
-            return
-        self._roster.open(self._post, now, runner, hello)
-        there = dict(hello.running)
-        ended = {(end.task, end.attempt) for end in hello.ended}
-        for end in hello.ended:
-            self._over(now, runner, end)
-        for run in [run for run in self._ledger.runs.values() if self._roster.of_node[run.node] == runner]:
-            if there.get(run.task) == run.attempt:
-                del there[run.task]
-                self._began(now, run)
-                if run.state == STOPPING:
-                    self._roster.orders(runner).stops.append(StopTask(run.task, run.attempt, 0))
-            elif (run.task, run.attempt) not in ended:
-                self._missing(run)
-        for task, attempt in there.items():
-            self._mark("warden.stopped_stray")
-            record.strays[task] = attempt
-            self._roster.orders(runner).stops.append(StopTask(task, attempt, 0))
-        self._open_nodes(record)
-
-    def _missing(self, run: Run) -> None:
-        """A run that its runner does not have. It may have started and gone with its host, so it never runs again."""
-        self._mark("warden.run_vanished")
-        self._end(run, STOPPED.get(run.stop, Outcome.LOST), 0)
-
-    def _open_nodes(self, record: RunnerRecord) -> None:
-        if not record.lost and not record.unsure and not record.strays:
-            for node in record.nodes:
-                self._ledger.set_up(node, True)
-                self._grants.freed.append(node)
-
-    def _lose(self, record: RunnerRecord) -> None:
-        """A runner's lease is over and nobody answers: its nodes are closed and its attempts are lost."""
-        self._mark("warden.lost_runner")
-        record.lost = True
-        record.strays.clear()
-        for node in record.nodes:
-            self._ledger.set_up(node, False)
-        for run in [run for run in self._ledger.runs.values() if run.node in record.nodes]:
-            self._end(run, Outcome.LOST, 0)
-
     # --- estates -------------------------------------------------------------------------------------------
 
     def _adopted(self, now: int, broker: str, adopt: Adopt) -> None:
         self._listen(now, broker)
-        former = self._tenure.owner(adopt.estate)
         answer = self._tenure.adopt(broker, adopt)
         if answer.accepted:
             self._mark("warden.estate_adopted")
-            self._started.pop(former, None)
             runs = [run for run in self._ledger.runs.values() if run.brief.estate == adopt.estate]
-            ends = [
-                end
-                for by in self._unsettled.values()
-                for estate, end in by.values()
-                if estate == adopt.estate
-            ]
+            ends = self._runs.unsettled_of(adopt.estate)
             running = tuple((run.task, run.attempt) for run in runs)
             answer = Estate(adopt.estate, answer.term, broker, True, adopt.bid, running, tuple(ends))
         self._post.send(self._out, now, broker, answer)
-
-    def _tell_again(self, estate: str) -> None:
-        """An estate is back with its former owner, who missed what ended meanwhile."""
-        ends = [end for by in self._unsettled.values() for name, end in by.values() if name == estate]
-        if ends:
-            self._mark("warden.told_ends_again")
-            self._ended.setdefault(self._tenure.owner(estate), []).extend(ends)
 
     def _lapse(self, now: int) -> None:
         """Estates whose lease has run out: end their movable attempts before anything else happens."""
@@ -392,7 +257,7 @@ class Warden:
             for run in self._ledger.runs.values():
                 if run.brief.estate == estate and run.brief.unreachable is Unreachable.MOVE:
                     self._mark("warden.lapsed_run")
-                    self._stop(run, "lapse", 0)
+                    self._runs.stop(run, "lapse", 0)
 
     # --- time and telling ----------------------------------------------------------------------------------
 
@@ -406,13 +271,13 @@ class Warden:
             self._acceptance.release(first.broker, first.number)
         if now >= self._roster.due:
             for record in self._roster.overdue(now):
-                self._lose(record)
+                self._runs.lose(record)
         if now >= self._beat_at:
             self._beat(now)
-        if now >= self._news_at:
-            self._news_at = NEVER
-            for broker in list(self._started):
-                self._ended.setdefault(broker, [])
+        if now >= self._runs.news_at:
+            self._runs.news_at = NEVER
+            for broker in list(self._runs.started):
+                self._runs.ended.setdefault(broker, [])
         if now >= self._delta_at:
             self._delta_at = NEVER
             for broker in self.config.brokers:
@@ -466,17 +331,17 @@ class Warden:
         if self._ledger.social:
             grants.serve_social(now, mix(self._seed, self._steps))
         for run in grants.victims:
-            self._stop(run, "preempt", run.brief.grace)
+            self._runs.stop(run, "preempt", run.brief.grace)
         grants.victims.clear()
         self._roster.send_orders(self._post, self._out, now)
         for broker, offers in grants.offers.items():
             self._post.send(self._out, now, broker, Offers(tuple(offers), self._timings.grant_lease))
         grants.offers.clear()
-        for broker, ended in self._ended.items():
+        for broker, ended in self._runs.ended.items():
             if broker:
-                started = tuple(self._started.pop(broker, ()))
+                started = tuple(self._runs.started.pop(broker, ()))
                 self._post.send(self._out, now, broker, News(started, tuple(ended), None))
-        self._ended.clear()
+        self._runs.ended.clear()
         if self._delta_at == NEVER and self._seen != self._ledger.version:
             self._seen = self._ledger.version
             if any(0 < told < self._seen for told in self._told.values()):
@@ -488,7 +353,7 @@ class Warden:
             self._post.due,
             self._beat_at,
             self._delta_at,
-            self._news_at,
+            self._runs.news_at,
             self._roster.due,
             self._tenure.due,
             lease_due,
@@ -514,7 +379,7 @@ class Warden:
             f"lease {lease.number} of {lease.broker} is outstanding" for lease in ledger.leases.values()
         ]
         complaints += [f"task {run.task} still holds room on node {run.node}" for run in ledger.runs.values()]
-        complaints += [f"task {task} has an unsettled end" for task in self._unsettled]
+        complaints += [f"task {task} has an unsettled end" for task in self._runs.unsettled]
         complaints += [f"node {node} is held" for node in ledger.held]
         for node, capacity in enumerate(ledger.capacity):
             if ledger.room.free_of(node) != capacity:
@@ -546,7 +411,7 @@ class Warden:
             post_due=self._post.due,
             beat_at=self._beat_at,
             delta_at=self._delta_at,
-            news_at=self._news_at,
+            news_at=self._runs.news_at,
             version=ledger.version,
             next_lease=ledger.next_lease,
             runs=ledger.runs,  # type: ignore[arg-type]  # a task id is a number
@@ -559,8 +424,8 @@ class Warden:
             silent=self._grants.silent,
             told=self._told,
             heard=self._heard,
-            started=self._started,
-            unsettled=self._unsettled,
+            started=self._runs.started,
+            unsettled=self._runs.unsettled,
             runners=self._roster.runners,
             estates=self._tenure.estates,
             links=self._post.links,
@@ -572,14 +437,14 @@ class Warden:
         saved = msgspec.msgpack.decode(state, type=WardenState)
         ledger = self._ledger
         self._epoch, self._seed, self._steps = saved.epoch, saved.seed, saved.steps
-        self._beat_at, self._delta_at, self._news_at = saved.beat_at, saved.delta_at, saved.news_at
+        self._beat_at, self._delta_at, self._runs.news_at = saved.beat_at, saved.delta_at, saved.news_at
         ledger.restore(saved.runs, saved.leases, saved.up, saved.draining)  # type: ignore[arg-type]
         ledger.version, ledger.next_lease, ledger.changed = saved.version, saved.next_lease, saved.changed
         self._grants.hold = saved.hold
         ledger.held = dict.fromkeys(saved.hold.nodes, 1) if saved.hold else {}
         self._grants.wants.order = saved.wants
         self._grants.silent, self._told, self._heard = saved.silent, saved.told, saved.heard
-        self._started, self._unsettled = saved.started, saved.unsettled
+        self._runs.started, self._runs.unsettled = saved.started, saved.unsettled
         self._roster.restore(saved.runners)
         self._tenure.restore(saved.estates)
         self._post.restore(saved.links, saved.post_due)

@@ -29,6 +29,7 @@ class Clients:
     def __init__(
         self, world: World, rng: Random, workload: Workload, brokers: Mapping[str, Process], oracle: Oracle
     ) -> None:
+        self.plans = workload.plans
         self.loss = 0.0
         self.replied: dict[int, str] = {}
         """What each request was told: empty for an acknowledgement, else the reason for a rejection."""

@@ -202,7 +202,7 @@ def _draw_rates(rng: Random, scenario: str) -> Rates:
         return 0 if rng.random() < 0.4 else rng.randint(least, most)
 
     return Rates(
-        broker_crashes=rng.randint(1, 3) if scenario == "adoption" else often(5),
+        broker_crashes=rng.randint(1, 3) if scenario == "adoption" else often(3),
         warden_crashes=often(5),
         runner_crashes=rng.randint(4, 12) if scenario == "flaky" else often(5),
         host_losses=rng.randint(1, 4) if scenario == "flaky" else often(2),

@@ -15,6 +15,8 @@ PARTITION_MIN: Final = 500 * MILLISECOND
 PARTITION_MAX: Final = 30 * SECOND
 PAUSE_MAX: Final = 10 * SECOND
 CLOG_MAX: Final = 5 * SECOND
+SOON: Final = 30 * MILLISECOND
+"""How long after a submission some brokers die."""
 
 
 class Injector:
@@ -40,6 +42,10 @@ class Injector:
         ):
             for _ in range(count):
                 self._world.at(rng.randrange(options.safety), strike)
+        for _ in range(rates.broker_crashes):
+            plan = rng.choice(clients.plans)
+            broker = league.brokers[plan.broker]
+            self._world.at(plan.at + rng.randint(0, SOON), self._crash_after_submission, broker)
 
     def heal(self) -> None:
         """End all faults: everybody is up, every link is quick and true, every node is open."""
@@ -75,6 +81,11 @@ class Injector:
     def _crash_broker(self, _: object) -> None:
         long = self._options.scenario == "adoption"
         self._doom(self._rng.choice(list(self._league.brokers.values())), long)
+
+    def _crash_after_submission(self, broker: Process) -> None:
+        """While it may be making a promise."""
+        if self._world.now < self._options.safety:
+            self._doom(broker)
 
     def _crash_warden(self, _: object) -> None:
         self._doom(self._rng.choice(list(self._league.wardens.values())))
@@ -136,26 +147,38 @@ class Injector:
         self._league.network.mend(crossing)
 
     def _clog(self, _: object) -> None:
-        """What is sent on some links arrives only when they clear; then, half of the time, they are cut.
-
-        The second half is what shows who counts a lease from the wrong moment: a late renewal, then silence.
-        """
+        """What is sent on some links arrives only when they clear."""
         rng = self._rng
+        if rng.random() < 0.5:
+            self._leave_behind()
+            return
         length = self._length(100 * MILLISECOND, CLOG_MAX)
         links = rng.sample(self._league.network.links, max(1, len(self._league.network.links) // 4))
         for link in links:
             link.clogged_until = self._world.now + length
         self._tell("the network", f"{len(links)} links are clogged for {length / SECOND:.3f} s")
-        if rng.random() < 0.5:
-            self._world.at(self._world.now + length + 1, self._cut_clogged, links)
 
-    def _cut_clogged(self, links: list[Link]) -> None:
-        if self._world.now >= self._options.safety:
+    def _leave_behind(self) -> None:
+        """One process is no longer heard, and hears late what was said before.
+
+        This is what shows who counts a lease from the wrong moment: an old renewal comes late, then silence.
+        """
+        rng, now, timings = self._rng, self._world.now, self._options.timings
+        process = rng.choice(self._league.processes)
+        late = int(timings.runner_lease * (0.3 + 0.6 * rng.random()))
+        length = min(late + 2 * timings.cluster_lease + timings.runner_lease, self._options.safety - now - 1)
+        if late >= length:
             return
-        length = self._length(PARTITION_MIN, PARTITION_MAX)
-        self._tell("the network", f"the clogged links are cut for {length / SECOND:.3f} s")
-        self._league.network.cut(links)
-        self._world.at(self._world.now + length, self._mend, links)
+        links = self._league.network.links
+        cut = [link for link in links if link.source == process.name]
+        for link in links:
+            if link.target == process.name:
+                link.clogged_until = now + late
+        self._tell(
+            process.name, f"hears late ({late / SECOND:.3f} s), is not heard ({length / SECOND:.3f} s)"
+        )
+        self._league.network.cut(cut)
+        self._world.at(now + length, self._mend, cut)
 
     def _drain(self, _: object) -> None:
         rng = self._rng

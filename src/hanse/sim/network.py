@@ -4,7 +4,7 @@ A link joins two processes in one direction and has its own moods. Delays come f
 from a formula for every message: it is faster, and the same on every machine's mathematics library.
 """
 
-from heapq import heappush
+from heapq import heapify, heappush
 from math import log
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 QUANTILES: Final = 256
 DELAY_MAX: Final = 30 * SECOND
 """The longest delay: without a bound a message of a heavy tail might outlive the run."""
+HEALED_MAX: Final = 2 * SECOND
+"""How long after the heal a message may still arrive that was sent before."""
 DELAY_KINDS: Final = ("constant", "uniform", "exponential", "heavy")
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -123,7 +125,14 @@ class Network:
             link.cuts = max(0, link.cuts - 1)
 
     def heal(self, delays: tuple[int, ...]) -> None:
-        """Make every link quick and true for good."""
+        """Make every link quick and true for good; what is still on its way arrives within ``HEALED_MAX``."""
+        world = self.world
+        latest = world.now + HEALED_MAX
+        world.heap[:] = [
+            (min(at, latest) if isinstance(payload, Envelope) else at, number, action, payload)
+            for at, number, action, payload in world.heap
+        ]
+        heapify(world.heap)
         for link in self.links:
             link.loss = link.double = 0.0
             link.cuts = link.clogged_until = link.latest = 0

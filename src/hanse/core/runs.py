@@ -1,0 +1,172 @@
+"""A warden's attempts from order to end: what its runners report, and what the owners must be told.
+
+An end is kept until the owner has it safe (``Settle``), so that nothing is lost whoever crashes in between. A runner
+that opens a session is compared with the ledger; one that is lost loses all it ran.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from hanse.core.grants import Grants
+from hanse.core.ledger import ORDERED, RUNNING, STOPPING, Ledger, Run
+from hanse.core.link import NEVER, Post
+from hanse.core.roster import Roster, RunnerRecord
+from hanse.core.tenure import Tenure
+from hanse.model.ids import TaskId
+from hanse.model.messages import Cancel, End, EstateId, Hello, Outcome, Report, Settle, StopTask
+
+STOPPED: Final = {"cancel": Outcome.CANCELLED, "preempt": Outcome.PREEMPTED, "lapse": Outcome.LOST}
+"""How an attempt ended that was stopped for this reason."""
+
+
+class Runs:
+    """The running side of a warden."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        grants: Grants,
+        roster: Roster,
+        tenure: Tenure,
+        linger: int,
+        mark: Callable[[str], None],
+    ) -> None:
+        self.ledger, self.grants, self.roster, self.tenure = ledger, grants, roster, tenure
+        self.linger = linger
+        """How long starts may wait for company before they are told."""
+        self.news_at = NEVER
+        self.started: dict[str, list[tuple[TaskId, int, int]]] = {}
+        """Starts to be told, by owner."""
+        self.ended: dict[str, list[End]] = {}
+        """Ends to be told at the end of this step, by owner."""
+        self.unsettled: dict[int, dict[int, tuple[EstateId, End]]] = {}
+        """Task -> attempt -> estate and end, until the owner has it safe."""
+        self._mark = mark
+
+    def unsettled_of(self, estate: EstateId) -> list[End]:
+        """An estate's ends that its owner does not have safe."""
+        return [end for by in self.unsettled.values() for name, end in by.values() if name == estate]
+
+    def tell_again(self, estate: EstateId) -> None:
+        """An estate is back with its former owner, who missed what ended meanwhile."""
+        ends = self.unsettled_of(estate)
+        if ends:
+            self._mark("warden.told_ends_again")
+            self.ended.setdefault(self.tenure.owner(estate), []).extend(ends)
+
+    def stop(self, run: Run, reason: str, grace: int) -> None:
+        """Have an attempt stopped, once."""
+        if run.state != STOPPING:
+            run.state, run.stop = STOPPING, reason
+            self.roster.orders(self.roster.of_node[run.node]).stops.append(
+                StopTask(run.task, run.attempt, grace)
+            )
+
+    def cancel(self, cancel: Cancel) -> None:
+        """A broker takes attempts back."""
+        for task, attempt in zip(cancel.tasks, cancel.attempts, strict=True):
+            run = self.ledger.runs.get(task)
+            if run is not None and run.attempt == attempt:
+                self.stop(run, "cancel", run.brief.grace)
+
+    def reported(self, now: int, runner: str, report: Report) -> None:
+        """A runner says what has started and what has ended."""
+        for task, attempt in report.started:
+            run = self.ledger.runs.get(task)
+            if run is not None and run.attempt == attempt:
+                self._began(now, run)
+        for end in report.ended:
+            self._over(now, runner, end)
+
+    def _began(self, now: int, run: Run) -> None:
+        if run.state != ORDERED:
+            return
+        run.state, run.since = RUNNING, now
+        self.started.setdefault(self.tenure.owner(run.brief.estate), []).append(
+            (run.task, run.attempt, run.node)
+        )
+        self.news_at = min(self.news_at, now + self.linger)
+
+    def _over(self, now: int, runner: str, end: End) -> None:
+        """A runner says that an attempt has ended."""
+        self.roster.orders(runner).forget.append((end.task, end.attempt))
+        if self.roster.gone(runner, end.task, end.attempt):
+            self.open_nodes(self.roster.runners[runner])
+        run = self.ledger.runs.get(end.task)
+        if run is None or run.attempt != end.attempt:
+            self._mark("warden.end_of_unknown_attempt")
+            return
+        outcome = end.outcome
+        if outcome is Outcome.CANCELLED:
+            outcome = STOPPED.get(run.stop, Outcome.LOST)
+        elif outcome is Outcome.UNSTARTED:
+            self._mark("warden.runner_without_lease")
+            record = self.roster.runners[runner]
+            record.unsure = True
+            for node in record.nodes:
+                self.ledger.set_up(node, False)
+            outcome = STOPPED.get(run.stop, outcome)
+        self._end(run, outcome, end.code)
+
+    def _end(self, run: Run, outcome: Outcome, code: int) -> None:
+        self.ledger.finish(run)
+        end = End(run.task, run.attempt, outcome, code)
+        estate = run.brief.estate
+        self.unsettled.setdefault(run.task, {})[run.attempt] = (estate, end)
+        self.ended.setdefault(self.tenure.owner(estate), []).append(end)
+        self.grants.freed.append(run.node)
+
+    def settled(self, settle: Settle) -> None:
+        """These ends are safe with their broker."""
+        for task, attempt in zip(settle.tasks, settle.attempts, strict=True):
+            ends = self.unsettled.get(task)
+            if ends is not None:
+                ends.pop(attempt, None)
+                if not ends:
+                    del self.unsettled[task]
+
+    def greeted(self, post: Post, now: int, runner: str, hello: Hello) -> None:
+        """A runner opens a session: compare its notes with ours."""
+        record = self.roster.runners.get(runner)
+        if record is None or hello.session <= record.session:
+            return
+        self.roster.open(post, now, runner, hello)
+        there = dict(hello.running)
+        ended = {(end.task, end.attempt) for end in hello.ended}
+        for end in hello.ended:
+            self._over(now, runner, end)
+        for run in [run for run in self.ledger.runs.values() if self.roster.of_node[run.node] == runner]:
+            if there.get(run.task) == run.attempt:
+                del there[run.task]
+                self._began(now, run)
+                if run.state == STOPPING:
+                    self.roster.orders(runner).stops.append(StopTask(run.task, run.attempt, 0))
+            elif (run.task, run.attempt) not in ended:
+                self._missing(run)
+        for task, attempt in there.items():
+            self._mark("warden.stopped_stray")
+            record.strays[task] = attempt
+            self.roster.orders(runner).stops.append(StopTask(task, attempt, 0))
+        self.open_nodes(record)
+
+    def _missing(self, run: Run) -> None:
+        """A run that its runner does not have. It may have started and gone with its host, so it never runs again."""
+        self._mark("warden.run_vanished")
+        self._end(run, STOPPED.get(run.stop, Outcome.LOST), 0)
+
+    def open_nodes(self, record: RunnerRecord) -> None:
+        """Open a runner's nodes, if nothing speaks against it."""
+        if not record.lost and not record.unsure and not record.strays:
+            for node in record.nodes:
+                self.ledger.set_up(node, True)
+                self.grants.freed.append(node)
+
+    def lose(self, record: RunnerRecord) -> None:
+        """A runner's lease is over and nobody answers: its nodes are closed and its attempts are lost."""
+        self._mark("warden.lost_runner")
+        record.lost = True
+        record.strays.clear()
+        for node in record.nodes:
+            self.ledger.set_up(node, False)
+        for run in [run for run in self.ledger.runs.values() if run.node in record.nodes]:
+            self._end(run, Outcome.LOST, 0)

@@ -1,0 +1,185 @@
+"""Being an heir: copies of peers' jobs, and the adoption of an estate whose owner has fallen silent.
+
+Adoption is a bid to every warden. It succeeds only if all of them agree; one refusal, or a sign of life of the owner,
+and everything is given back. Each bid has a number of its own, so that a late answer to an earlier one counts for
+nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from hanse.core.desk import Desk
+from hanse.core.jobs import JobRecord, new_record
+from hanse.model.ids import JobId, TaskId, index_of, job_of
+from hanse.model.messages import (
+    Ack,
+    Adopt,
+    End,
+    Estate,
+    EstateId,
+    Progress,
+    Replica,
+    Replicate,
+    Return,
+)
+
+TERMS_BITS: Final = 20
+"""An owner counts terms up by one; an adopter begins at the next multiple of ``1 << TERMS_BITS``."""
+ATTEMPTS_BITS: Final = 16
+"""An adopter numbers attempts from its number of adoptions ``<< 16``, above any that former owners can have used."""
+
+
+class Ward(msgspec.Struct):
+    """An estate of which this broker is the heir."""
+
+    owner: str
+    term: int
+    jobs: dict[JobId, Replica] = {}
+    done: dict[JobId, dict[int, tuple[int, int]]] = {}
+    """Job -> task index -> terminal state and the attempt that made it so."""
+    cancelled: list[JobId] = []
+    since: dict[JobId, int] = {}
+    """When each was accepted, on this broker's clock."""
+    bid: int = 0
+    """How often adoption was tried."""
+    adopting: bool = False
+    retry_at: int = 0
+    answers: dict[str, bool] = {}
+    running: list[tuple[str, TaskId, int]] = []
+    ends: list[tuple[str, End]] = []
+
+
+class Wards:
+    """The estates of which this broker is the heir."""
+
+    def __init__(self, desk: Desk, adopt: Callable[[EstateId, Ward], None]) -> None:
+        self.desk = desk
+        self.wards: dict[EstateId, Ward] = {}
+        self.bids = 0
+        """Bids made so far."""
+        self._adopt = adopt
+
+    def keep(self, owner: str, message: Replicate) -> None:
+        """Keep copies of a peer's jobs. A submitter waits for this, so it is acknowledged at once."""
+        self.desk.post.soft(self.desk.out, owner, Ack())
+        ward = self.wards.get(message.estate)
+        if ward is not None and message.term > ward.term:
+            if ward.adopting:
+                self._abandon(message.estate, ward)
+            ward = None  # every copy comes anew with a new term
+        if ward is None:
+            ward = Ward(owner, message.term, {}, {}, [], {}, answers={}, running=[], ends=[])
+            self.wards[message.estate] = ward
+        if message.term < ward.term:
+            return
+        for replica in message.jobs:
+            ward.since[replica.job] = self.desk.now - replica.age
+            ward.jobs[replica.job] = replica
+            ward.done[replica.job] = {index: (state, attempt) for index, state, attempt in replica.done}
+
+    def progress(self, owner: str, message: Progress) -> None:
+        """Note what has ended of a peer's jobs."""
+        self.desk.post.soft(self.desk.out, owner, Ack())
+        ward = self.wards.get(message.estate)
+        if ward is None:
+            return
+        for task, state, attempt in message.done:
+            done = ward.done.get(job_of(task))
+            if done is not None:
+                done[index_of(task)] = (state, attempt)
+        ward.cancelled += [job for job in message.cancelled if job in ward.jobs]
+        for job in message.forget:
+            ward.jobs.pop(job, None)
+            ward.done.pop(job, None)
+            ward.since.pop(job, None)
+            if job in ward.cancelled:
+                ward.cancelled.remove(job)
+
+    def knows(self, job: JobId) -> bool:
+        """Whether a job is kept here for a peer."""
+        return any(job in ward.jobs for ward in self.wards.values())
+
+    def keep_end(self, cluster: str, end: End) -> bool:
+        """An end of a job that is being adopted: kept until the adoption is complete."""
+        for ward in self.wards.values():
+            if ward.adopting and job_of(end.task) in ward.jobs:
+                ward.ends.append((cluster, end))
+                return True
+        return False
+
+    def review(self) -> None:
+        """With every beat: bid for the estates of silent owners, and give up where the owner lives."""
+        desk = self.desk
+        for estate, ward in list(self.wards.items()):
+            if desk.members.alive(ward.owner):
+                if ward.adopting:
+                    desk.mark("broker.adoption_abandoned")
+                    self._abandon(estate, ward)
+            elif not ward.adopting and ward.jobs and desk.now >= ward.retry_at:
+                desk.mark("broker.adoption_begun")
+                ward.adopting = True
+                self.bids += 1
+                ward.bid = self.bids
+                for cluster in desk.config.clusters:
+                    adopt = Adopt(estate, ward.owner, ward.term, ward.bid)
+                    desk.post.send(desk.out, desk.now, cluster, adopt)
+
+    def answered(self, cluster: str, message: Estate) -> None:
+        """A warden has answered a bid."""
+        ward = self.wards.get(message.estate)
+        if ward is None or not ward.adopting or message.bid != ward.bid:
+            return
+        if not message.accepted:
+            self.desk.mark("broker.adoption_refused")
+            self._abandon(message.estate, ward)
+            if message.term > ward.term:
+                del self.wards[message.estate]  # another heir was named: our copies are out of date
+            return
+        ward.answers[cluster] = True
+        ward.running += [(cluster, task, attempt) for task, attempt in message.running]
+        ward.ends += [(cluster, end) for end in message.ended]
+        if len(ward.answers) == len(self.desk.config.clusters):
+            self.desk.mark("broker.adopted_estate")
+            del self.wards[message.estate]
+            self._adopt(message.estate, ward)
+
+    def _abandon(self, estate: EstateId, ward: Ward) -> None:
+        desk = self.desk
+        for cluster in desk.config.clusters:
+            desk.post.send(desk.out, desk.now, cluster, Return(estate, ward.term, ward.bid))
+        ward.adopting = False
+        turn = desk.config.brokers.index(desk.config.name) + 1  # rivals must not retry in step
+        ward.retry_at = desk.now + turn * desk.timings.beat
+        ward.answers.clear()
+        ward.running.clear()
+        ward.ends.clear()
+
+
+def revive(replica: Replica, ward: Ward, estate: EstateId) -> JobRecord:
+    """A record from a copy: what ended stays ended, the rest is blocked until it is looked at."""
+    record = new_record(replica.job, replica.spec, estate, ward.since[replica.job])
+    record.admitted = True
+    record.cancelled = replica.cancelled
+    base = ((ward.term >> TERMS_BITS) + 1) << ATTEMPTS_BITS
+    record.attempt = [base] * len(record.attempt)
+    for index, (state, attempt) in ward.done[replica.job].items():
+        record.state[index] = state
+        record.attempt[index] = attempt
+        record.ran[index] = attempt > 0
+        record.left -= 1
+        record.unfinished[record.group_of(index)] -= 1
+    return record
+
+
+def latest_attempts(ward: Ward) -> dict[TaskId, tuple[int, str, End | None]]:
+    """For each task the latest attempt any warden knows: where, and how it ended if it did."""
+    latest: dict[TaskId, tuple[int, str, End | None]] = {}
+    entries = [(attempt, cluster, task, None) for cluster, task, attempt in ward.running]
+    entries += [(end.attempt, cluster, end.task, end) for cluster, end in ward.ends]  # type: ignore[misc]
+    for attempt, cluster, task, end in entries:
+        known = latest.get(task)
+        if known is None or attempt > known[0] or (attempt == known[0] and end is not None):
+            latest[task] = (attempt, cluster, end)
+    return latest
