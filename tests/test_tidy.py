@@ -21,8 +21,8 @@ OWN = sorted(SOURCE.rglob("*.py"))
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 50
 
-LARGE_MODULES: dict[str, int] = {}
-LARGE_FUNCTIONS: dict[str, int] = {}
+LARGE_MODULES = {"src/hanse/core/broker.py": 536}
+LARGE_FUNCTIONS = {"tests/core/wired.py:Wired.__init__": 59}
 
 WORDS_ALLOWED = {
     "GLOSSARY.md": "lists the banned words, and what the literature calls our roles",

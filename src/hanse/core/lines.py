@@ -58,14 +58,14 @@ class Lines:
             del self.lines[number], self._numbers[line.shape], self._heaps[number]
             self.free.append(number)
 
-    def push(self, record: JobRecord, group: int, key: Key) -> None:
+    def push(self, jobs: dict[JobId, JobRecord], record: JobRecord, group: int, key: Key) -> None:
         """A group has waiting tasks, or its key has changed."""
         number = record.lines[group]
         record.keys[group] = key
         heap = self._heaps[number]
         heappush(heap, (key, record.id, group))
-        if len(heap) > 4 * self.lines[number].count + STALE_MAX:
-            live = list(dict.fromkeys(heap))
+        if len(heap) > 2 * self.lines[number].count + STALE_MAX:
+            live = [entry for entry in dict.fromkeys(heap) if _current(jobs, number, entry)]
             heapify(live)
             self._heaps[number] = live
 
@@ -77,14 +77,8 @@ class Lines:
             return None
         while heap:
             key, job, group = heap[0]
-            record = jobs.get(job)
-            if (
-                record is not None
-                and record.keys[group] == key
-                and record.waiting[group]
-                and record.lines[group] == number
-            ):
-                return key, record, group
+            if _current(jobs, number, heap[0]):
+                return key, jobs[job], group
             heappop(heap)
         return None
 
@@ -99,3 +93,15 @@ class Lines:
                     self._heaps[record.lines[group]].append((record.keys[group], record.id, group))
         for heap in self._heaps.values():
             heapify(heap)
+
+
+def _current(jobs: dict[JobId, JobRecord], number: int, entry: tuple[Key, JobId, int]) -> bool:
+    """Whether an entry still says where a waiting group stands."""
+    key, job, group = entry
+    record = jobs.get(job)
+    return (
+        record is not None
+        and record.keys[group] == key
+        and record.lines[group] == number
+        and bool(record.waiting[group])
+    )

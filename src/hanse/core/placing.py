@@ -87,7 +87,7 @@ class Placing:
         line = desk.lines.lines[record.lines[group]]
         line.count += len(tasks)
         if fresh:
-            desk.lines.push(record, group, desk.order.key(record.facts()))
+            desk.lines.push(desk.jobs, record, group, desk.order.key(record.facts()))
         self._touched[line.number] = None
 
     def _enqueue_gang(self, record: JobRecord, group: int) -> None:
@@ -98,7 +98,7 @@ class Placing:
         if len(waiting) == record.unfinished[group]:
             record.lines[group] = number = lines.join(shape_of(record.spec, group, len(waiting)))
             lines.lines[number].count += 1
-            lines.push(record, group, self.desk.order.key(record.facts()))
+            lines.push(self.desk.jobs, record, group, self.desk.order.key(record.facts()))
             self._touched[number] = None
 
     def leave(self, record: JobRecord, group: int) -> None:
@@ -128,7 +128,7 @@ class Placing:
         key = self.desk.order.key(record.facts())
         for group, waiting in enumerate(record.waiting):
             if waiting and record.lines[group] >= 0 and key != record.keys[group]:
-                self.desk.lines.push(record, group, key)
+                self.desk.lines.push(self.desk.jobs, record, group, key)
                 self._touched[record.lines[group]] = None
 
     # --- the fast path -------------------------------------------------------------------------------------
