@@ -40,7 +40,7 @@ class LineHistory(RuleBasedStateMachine):
         assert record.lines[0] == self.number
         record.waiting[0] = list(range(count))
         self.lines.lines[self.number].count += count
-        self.lines.push(record, 0, key)
+        self.lines.push(self.jobs, record, 0, key)
 
     def draw(self, data: st.DataObject) -> JobRecord:
         return self.jobs[data.draw(st.sampled_from(sorted(self.jobs)))]
@@ -50,7 +50,7 @@ class LineHistory(RuleBasedStateMachine):
     def rekey(self, data: st.DataObject, key: Key) -> None:
         record = self.draw(data)
         if record.waiting[0]:
-            self.lines.push(record, 0, key)
+            self.lines.push(self.jobs, record, 0, key)
 
     @precondition(lambda self: self.jobs)
     @rule()
@@ -75,7 +75,7 @@ class LineHistory(RuleBasedStateMachine):
         record.waiting[0].append(0)
         self.lines.lines[self.number].count += 1
         if fresh:
-            self.lines.push(record, 0, key)
+            self.lines.push(self.jobs, record, 0, key)
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
@@ -117,17 +117,18 @@ def test_a_line_without_users_is_forgotten_and_its_number_used_again() -> None:
 
 def test_out_of_date_entries_do_not_pile_up_behind_a_good_head() -> None:
     lines = Lines()
-    records = []
+    jobs: dict[JobId, JobRecord] = {}
     for serial, key in ((1, (0,)), (2, (10_000,))):
         record = new_record(job_id(1, serial), job(tasks(1)), "b1#1", 0)
         record.lines[0] = lines.join(SHAPE)
         record.waiting[0] = [0]
         lines.lines[0].count += 1
-        lines.push(record, 0, key)
-        records.append(record)
-    for key in range(5_000):
-        lines.push(records[1], 0, (9_999 - key,))
+        jobs[record.id] = record
+        lines.push(jobs, record, 0, key)
+    first, second = jobs.values()
+    for number in range(5_000):
+        lines.push(jobs, second, 0, (9_999 - number,))
     assert len(lines._heaps[0]) <= 4 * 2 + STALE_MAX + 1
-    head = lines.head(0, {record.id: record for record in records})
+    head = lines.head(0, jobs)
     assert head is not None
-    assert head[1] is records[0]
+    assert head[1] is first

@@ -118,20 +118,21 @@ class TenureHistory(RuleBasedStateMachine):
         self.there = tenure()
         self.now = 0
         self.round = 0
-        self.term = 0
         self.dead: set[int] = set()
         """Rounds that have lapsed."""
         self.beats: list[int] = []
 
     @rule(term=st.integers(1, 6), heir=st.sampled_from(("b2", "b3")), sure=st.booleans())
     def register(self, term: int, heir: str, sure: bool) -> None:
-        before = self.there.owner(ESTATE)
+        record = self.there.estates.get(ESTATE)
+        before, known = (record.owner, record.term) if record else ("", 0)
         answer = self.there.register("b1", Register(ESTATE, term, heir, sure))
         assert answer.owner == self.there.owner(ESTATE)
-        if answer.accepted and term >= self.term:
-            assert answer.owner == "b1"
-        elif not answer.accepted:
-            assert before == answer.owner != "b1"
+        if answer.accepted and term >= known:
+            assert (answer.owner, answer.term) == ("b1", term)
+        else:
+            assert answer.owner == before
+            assert answer.term == known
 
     @rule(broker=st.sampled_from(("b2", "b3")), term=st.integers(1, 6), bid=st.integers(1, 3))
     def adopt(self, broker: str, term: int, bid: int) -> None:

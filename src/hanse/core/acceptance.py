@@ -1,7 +1,9 @@
-"""How a warden takes claims: room for each task of a lot, on the node proposed or another, or a refusal with a reason.
+"""How a warden takes claims: room for each task of a lot, on the node proposed or another, or a refusal
+with a reason.
 
-A lot on the fast path names nodes; each is checked against the ledger, and where it is taken another suitable node of
-the cluster is substituted. A lot that binds a lease gets the room that was kept for it. A gang gets all or nothing.
+A lot on the fast path names nodes; each is checked against the ledger, and where it is taken another
+suitable node of the cluster is substituted. A lot that binds a lease gets the room that was kept for it. A
+gang gets all or nothing.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """The broker: takes jobs, believes something about every cluster, and proposes; wardens decide.
 
 One class takes the events. Its parts: the queue (``core.lines``), the views (``core.view``), placing
-(``core.placing``), the jobs' careers (``core.careers``), estates and adoption (``core.estates``) and membership
-(``core.gossip``); they share a ``Desk``.
+(``core.placing``), the jobs' careers (``core.careers``), estates and adoption (``core.estates``) and
+membership (``core.gossip``); they share a ``Desk``.
 """
 
 from collections.abc import Callable
@@ -10,23 +10,23 @@ from typing import Any
 
 import msgspec
 
+from hanse.core.admission import Admission
 from hanse.core.careers import Asked, Careers, Ended
 from hanse.core.config import BrokerConfig
 from hanse.core.desk import Desk
 from hanse.core.estates import Estates, EstatesState
 from hanse.core.gossip import Heard
-from hanse.core.jobs import CLAIMED, PLACED, RUNNING, JobRecord, new_record, shape_of
+from hanse.core.jobs import CLAIMED, PLACED, RUNNING, JobRecord
 from hanse.core.lines import Line
 from hanse.core.link import NEVER, Link
 from hanse.core.placing import Expected, Placing, Registered
 from hanse.core.roster import lease_span
 from hanse.core.view import ClusterView, Sight
 from hanse.core.wards import Ward, Wards
-from hanse.model.check import check_job
-from hanse.model.commands import Accepted, Command, Rejected, WakeAt
+from hanse.model.commands import Command, WakeAt
 from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted
-from hanse.model.ids import JobId, TaskId, broker_number, index_of, job_id, job_of, job_text
-from hanse.model.job import JobSpec, Unreachable
+from hanse.model.ids import JobId, TaskId, index_of, job_of, job_text
+from hanse.model.job import Unreachable
 from hanse.model.messages import (
     Answer,
     Beat,
@@ -101,12 +101,12 @@ class Broker:
         self._careers = Careers(self._desk, self._placing)
         self._estates = Estates(self._desk, self._careers)
         self._wards = Wards(self._desk, self._estates.adopt)
+        self._admission = Admission(self._desk, self._careers, self._estates)
         timings = config.timings
         grace = timings.lease_grace
         self._patience = lease_span(timings.cluster_lease, grace) + lease_span(timings.runner_lease, grace)
         """After this long without a beat from a cluster all its movable attempts have ended."""
         self._epoch = 0
-        self._serial = 0
         self._beat_at = NEVER
         self._force = False
         self._armed = NEVER
@@ -126,9 +126,9 @@ class Broker:
             for body in desk.post.receive(now, event.envelope):
                 self._take(source, body)
         elif isinstance(event, Submitted):
-            self._submitted(event)
+            self._admission.submit(event)
         elif isinstance(event, CancelRequested):
-            self._cancel(event)
+            self._admission.cancel(event)
         elif isinstance(event, Booted):
             self._boot(event)
         if now >= self._due:
@@ -201,93 +201,6 @@ class Broker:
         self._estates.taken(source, body)
         self._force = True
 
-    # --- clients -------------------------------------------------------------------------------------------
-
-    def _submitted(self, event: Submitted) -> None:
-        desk = self._desk
-        spec = event.spec
-        known = self._careers.clients.get(spec.client_id) if spec.client_id else None
-        if known is not None:
-            record = desk.jobs.get(known)
-            if record is not None and not record.admitted:
-                record.client, record.request = event.client, event.request
-            else:
-                desk.mark("broker.submission_repeated")
-                desk.out.append(Accepted(event.client, event.request, known))
-            return
-        reason = self._objection(spec)
-        if reason:
-            desk.out.append(Rejected(event.client, event.request, reason))
-            return
-        job = job_id(self.config.number, self._serial)
-        self._serial += 1
-        record = new_record(job, spec, self._estates.base, event.at)
-        record.client, record.request = event.client, event.request
-        desk.jobs[job] = record
-        self._careers.tasks += len(record.state)
-        if spec.client_id:
-            self._careers.clients[spec.client_id] = job
-        self._estates.accept(record)
-
-    def _objection(self, spec: JobSpec) -> str:
-        """Why a job cannot be taken; empty if it can. Nothing has changed when there is one."""
-        problems = check_job(spec)
-        if problems:
-            return "; ".join(f"{problem.field}: {problem.rule}" for problem in problems)
-        if (
-            len(self._desk.jobs) >= self.config.jobs_max
-            or self._careers.tasks + spec.tasks > self.config.tasks_max
-        ):
-            return "this broker is full: wait for jobs to end, or submit to another broker"
-        for job in spec.after:
-            mine = broker_number(job) == self.config.number
-            if (
-                mine
-                and job not in self._desk.jobs
-                and job not in self._careers.ended
-                and not self._estates.state.given
-            ):
-                return f"after: there is no job {job_text(job)}"
-        return self._impossible(spec)
-
-    def _impossible(self, spec: JobSpec) -> str:
-        """Why no cluster could ever run a job, empty or not; empty while some cluster is still unknown."""
-        for group, part in enumerate(spec.groups):
-            shape = shape_of(spec, group, part.count if spec.gang else 0)
-            views = [view for view in self._desk.views if shape.may_use(view.name)]
-            if not views:
-                return "clusters: the rules of this job leave no cluster to run in"
-            if any(view.sight.snapshot is None for view in views):
-                continue
-            best = max(view.slots(shape) for view in views)
-            if best == 0:
-                return (
-                    f"groups[{group}]: no node of any allowed cluster has what a task of {part.name} asks for"
-                )
-            if spec.gang and best < part.count:
-                return f"groups[{group}].count: the largest gang of this kind that any cluster holds is {best}, not {part.count}"
-        return ""
-
-    def _cancel(self, event: CancelRequested) -> None:
-        desk = self._desk
-        record = desk.jobs.get(event.job)
-        if record is None:
-            if event.job in self._careers.ended:
-                desk.out.append(Accepted(event.client, event.request, event.job))
-            else:
-                adopter = next(iter(self._estates.state.given.values()), "")
-                where = f"; it may be with {adopter}" if adopter else ""
-                desk.out.append(
-                    Rejected(
-                        event.client, event.request, f"there is no job {job_text(event.job)} here{where}"
-                    )
-                )
-            return
-        desk.out.append(Accepted(event.client, event.request, event.job))
-        if not record.cancelled:
-            self._careers.cancel(record, f"asked for by {event.client}")
-            self._estates.job_cancelled(record)
-
     # --- wardens -------------------------------------------------------------------------------------------
 
     def _answered(self, view: ClusterView, answer: Answer) -> None:
@@ -321,7 +234,8 @@ class Broker:
                     self._placing.place_line(record.lines[group])  # type: ignore[union-attr]
 
     def _disappointed(self, view: ClusterView, task: TaskId) -> None:
-        """The view promised what the warden does not give (affinity, say): no more of this line before there is news."""
+        """The view promised what the warden does not give (affinity, say): no more of this line before
+        there is news."""
         record = self._desk.jobs.get(job_of(task))
         if record is not None:
             line = record.lines[record.group_of(index_of(task))]
@@ -443,9 +357,9 @@ class Broker:
             complaints += [f"claim {number} to {view.name} is unanswered" for number in view.sight.claims]
             complaints += [f"room is pending on node {node} of {view.name}" for node in view.pending]
         complaints += [
-            f"link to {l.peer} has {len(l.unacked)} unacknowledged"
-            for l in desk.post.links.values()
-            if l.unacked
+            f"link to {link.peer} has {len(link.unacked)} unacknowledged"
+            for link in desk.post.links.values()
+            if link.unacked
         ]
         for estate, owned in self._estates.state.owned.items():
             waiting = (owned.settling, owned.unsent, owned.publishing, owned.admitting)
@@ -486,7 +400,7 @@ class Broker:
             armed=self._armed,
             due=self._due,
             post_due=desk.post.due,
-            serial=self._serial,
+            serial=self._admission.serial,
             beat_at=self._beat_at,
             beat=desk.members.beat,
             heard=desk.members.heard,
@@ -517,7 +431,7 @@ class Broker:
         """Replace the state by a dumped one."""
         saved = msgspec.msgpack.decode(state, type=BrokerState)
         desk, placing, careers = self._desk, self._placing, self._careers
-        self._epoch, self._serial, self._beat_at = saved.epoch, saved.serial, saved.beat_at
+        self._epoch, self._admission.serial, self._beat_at = saved.epoch, saved.serial, saved.beat_at
         desk.seed, desk.steps = saved.seed, saved.steps
         desk.members.epoch, desk.members.beat, desk.members.heard = saved.epoch, saved.beat, saved.heard
         desk.jobs = saved.jobs  # type: ignore[assignment]

@@ -1,7 +1,8 @@
-"""What becomes of a broker's jobs: admission to the queue, release of dependents, ends, retries, cancellation.
+"""What becomes of a broker's jobs: admission to the queue, release of dependents, ends, retries,
+cancellation.
 
-Every path to a terminal state goes through ``_settle``, once per task. Ends are accepted by attempt: one that is not
-the task's current attempt changes nothing.
+Every path to a terminal state goes through ``_settle``, once per task. Ends are accepted by attempt: one
+that is not the task's current attempt changes nothing.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""What each machine is told at its making. One frozen record per role; every field with unit and consequence."""
+"""What each machine is told at its making. One frozen record per role; every field with unit and
+consequence."""
 
 from typing import Final
 

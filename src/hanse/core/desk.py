@@ -1,4 +1,5 @@
-"""What the parts of a broker share: its configuration, its post, its jobs and queue, and the commands of this step."""
+"""What the parts of a broker share: its configuration, its post, its jobs and queue, and the commands of
+this step."""
 
 from hanse.core.config import BrokerConfig
 from hanse.core.gossip import Membership

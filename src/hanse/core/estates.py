@@ -1,9 +1,10 @@
 """How accepted jobs outlive their broker: replication to an heir, and the heir's adoption of them.
 
-A broker's accepted jobs form its *estate*. Each job is copied to the heir before it is acknowledged or run, and what
-ends is told to the heir before the warden may forget it. When the owner falls silent the heir asks every warden for
-the estate; only when all have agreed (each refusing the old owner from then on, and reporting what runs there) does
-it act. A warden that was told of another heir refuses, which makes a stale copy harmless. No clock is involved.
+A broker's accepted jobs form its *estate*. Each job is copied to the heir before it is acknowledged or run,
+and what ends is told to the heir before the warden may forget it. When the owner falls silent the heir asks
+every warden for the estate; only when all have agreed (each refusing the old owner from then on, and
+reporting what runs there) does it act. A warden that was told of another heir refuses, which makes a stale
+copy harmless. No clock is involved.
 """
 
 from typing import Final
@@ -46,7 +47,8 @@ class Owned(msgspec.Struct):
     unsent: list[tuple[str, TaskId, int]] = []
     """Ends to be settled (cluster, task, attempt) once the heir knows: not told yet."""
     publishing: list[tuple[int, int, int, int]] = []
-    """Message number (-1: not told yet), task or job, attempt (-1: a job), state: what to make known, in order."""
+    """Message number (-1: not told yet), task or job, attempt (-1: a job), state: what to make known, in
+    order."""
     covered: int = 0
     """Number, on the link to the heir, of the last message about this estate."""
     settling: list[tuple[int, str, TaskId, int]] = []

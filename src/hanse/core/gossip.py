@@ -1,8 +1,8 @@
 """Who lives: membership of the brokers and suspicion of the silent ones, by gossip.
 
 Every broker raises its own beat and tells two peers what it knows of all; a beat that has not risen for
-``suspect_after`` makes its owner a suspect. Suspicion is a hint for liveness only: what it may set off (adoption)
-is safe even when the suspect lives.
+``suspect_after`` makes its owner a suspect. Suspicion is a hint for liveness only: what it may set off
+(adoption) is safe even when the suspect lives.
 """
 
 import msgspec

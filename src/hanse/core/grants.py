@@ -1,9 +1,10 @@
 """How a warden gives freed room to whoever waits for it with the best key.
 
-A node that frees goes to the first want, in the global order, that fits it; a new demand is served from what is
-free. A gang, or a task too large for what is free, may ask the warden to *hold*: nodes are then kept back for it,
-nearest to fitting first, until all of it fits at once. A want of higher priority than running preemptible work may
-have that work stopped, on one node, lowest priority and youngest first, never more than is needed.
+A node that frees goes to the first want, in the global order, that fits it; a new demand is served from
+what is free. A gang, or a task too large for what is free, may ask the warden to *hold*: nodes are then
+kept back for it, nearest to fitting first, until all of it fits at once. A want of higher priority than
+running preemptible work may have that work stopped, on one node, lowest priority and youngest first, never
+more than is needed.
 """
 
 from collections.abc import Callable
@@ -85,7 +86,8 @@ class Grants:
         return self.hold is not None and self.hold.broker == want.broker and self.hold.line == want.line
 
     def serve_wants(self, now: int, wants: list[Want], start: int) -> None:
-        """Demand was registered: serve it, best first, from what is free; then see to holds and preemption."""
+        """Demand was registered: serve it, best first, from what is free; then see to holds and
+        preemption."""
         for want in wants:
             if want.broker not in self.silent:
                 self._serve(now, want, start)
@@ -255,7 +257,8 @@ class Grants:
 
 
 def _fewest(runs: list[Run], free: Vector, ask: Vector, dimensions: tuple[str, ...]) -> list[Run]:
-    """The victims that make room for ``ask`` on one node: lowest priority first, then the youngest; [] if none do."""
+    """The victims that make room for ``ask`` on one node: lowest priority first, then the youngest; [] if
+    none do."""
     room = list(free)
     chosen: list[Run] = []
     for run in sorted(runs, key=lambda r: (r.brief.shape.priority, -r.since, r.task)):

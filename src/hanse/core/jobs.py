@@ -1,8 +1,8 @@
 """A broker's jobs: what state each task is in, and what follows when one ends.
 
-Tasks are entries of columns, not objects. A task is BLOCKED until the groups it needs have succeeded, WAITING in the
-queue, CLAIMED while a claim is on its way, PLACED when a warden has taken it, RUNNING when it has started; then one
-of the terminal states, which it never leaves.
+Tasks are entries of columns, not objects. A task is BLOCKED until the groups it needs have succeeded,
+WAITING in the queue, CLAIMED while a claim is on its way, PLACED when a warden has taken it, RUNNING when
+it has started; then one of the terminal states, which it never leaves.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """The truth of one cluster: who holds what room, on which nodes, and what changed since whom was told.
 
-The safety of the league rests here. Room is taken before it is promised and given back exactly once; a node never
-holds more than it has. Everything that reads or changes a node's free room goes through this module.
+The safety of the league rests here. Room is taken before it is promised and given back exactly once; a node
+never holds more than it has. Everything that reads or changes a node's free room goes through this module.
 """
 
 from typing import Final, TypeVar
@@ -136,7 +136,8 @@ class Ledger:
         return min(have // want for have, want in zip(room, ask, strict=True) if want)
 
     def near(self, shape: Shape, mask: MaskWords) -> MaskWords:
-        """``mask`` without the nodes that affinities rule out at this moment: the shape's own, and others' to it."""
+        """``mask`` without the nodes that affinities rule out at this moment: the shape's own, and others'
+        to it."""
         for wish in shape.affinity:
             places = self._labels.get(wish.label, {})
             if wish.scope is Scope.CLUSTER:

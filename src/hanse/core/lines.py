@@ -1,8 +1,8 @@
 """A broker's queue: waiting groups in lines of equal shape, each line in key order.
 
-Tasks of one shape are interchangeable to a warden, so a line is what a broker registers as demand. Inside a line the
-smallest key goes first; equal keys by job number, then group. Entries are dropped lazily: one that is out of date is
-skipped when it reaches the head.
+Tasks of one shape are interchangeable to a warden, so a line is what a broker registers as demand. Inside a
+line the smallest key goes first; equal keys by job number, then group. Entries are dropped lazily: one that
+is out of date is skipped when it reaches the head.
 """
 
 from heapq import heapify, heappop, heappush

@@ -1,9 +1,9 @@
 """Exactly-once, in-order talk between two machines over a network that loses, doubles and reorders.
 
-A ``Link`` is one side of a pair. It numbers what it sends, keeps it until the peer has acknowledged it, repeats it
-when that takes too long, and hands on what it receives once and in order. Because every event is journalled before
-it is handled, an acknowledgement means *durably taken*, and a restarted machine finds its links as they were.
-A ``Post`` holds the links of one machine.
+A ``Link`` is one side of a pair. It numbers what it sends, keeps it until the peer has acknowledged it,
+repeats it when that takes too long, and hands on what it receives once and in order. Because every event is
+journalled before it is handled, an acknowledgement means *durably taken*, and a restarted machine finds its
+links as they were. A ``Post`` holds the links of one machine.
 """
 
 from typing import Final
@@ -33,8 +33,9 @@ class Link(msgspec.Struct):
     acked: int = 0
     """Number of the last message that the peer has taken."""
     firm: int = 0
-    """The same, as known when all that the peer had sent before saying so had been taken here, so that nothing of it
-    can contradict this any more. Only soft messages tell: a repeated one has an old number and a new ack."""
+    """The same, as known when all that the peer had sent before saying so had been taken here, so that
+    nothing of it can contradict this any more. Only soft messages tell: a repeated one has an old number
+    and a new ack."""
     received: int = 0
     """Number of the last message taken from the peer."""
     unacked: dict[int, Sequenced] = {}

@@ -1,7 +1,8 @@
 """The shape of every machine: events in, commands out, all state inside.
 
 The unit that the two shells share is the whole machine. A shell creates it, replays its journal through
-``handle``, then hands it ``Booted`` and every later event; after each it performs the returned commands in order.
+``handle``, then hands it ``Booted`` and every later event; after each it performs the returned commands in
+order.
 """
 
 from typing import Protocol

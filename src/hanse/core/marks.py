@@ -1,9 +1,9 @@
 """Names of the rare branches that the simulator must reach: coverage marks.
 
-A mark proves that a branch which exists for some fault was really taken under that fault. Two marks of the code are
-not listed, because no honest run of the simulator can reach them: ``warden.stopped_stray`` (an attempt outlives its
-lease: the watchdog or a clock broke its promise) and ``broker.dependency_unknown`` (a job waits for one that no broker
-ever accepted); unit tests reach those.
+A mark proves that a branch which exists for some fault was really taken under that fault. Two marks of the
+code are not listed, because no honest run of the simulator can reach them: ``warden.stopped_stray`` (an
+attempt outlives its lease: the watchdog or a clock broke its promise) and ``broker.dependency_unknown`` (a
+job waits for one that no broker ever accepted); unit tests reach those.
 """
 
 from typing import Final

@@ -1,8 +1,9 @@
-"""How a broker finds room for what waits: claims on its view, demand at the wardens, and the use of their grants.
+"""How a broker finds room for what waits: claims on its view, demand at the wardens, and the use of their
+grants.
 
-The fast path claims nodes that the view shows free. What finds none is registered as demand with every warden; a
-grant that comes back is bound to the best task of its line *at that moment*. A newcomer never overtakes the line it
-belongs to.
+The fast path claims nodes that the view shows free. What finds none is registered as demand with every
+warden; a grant that comes back is bound to the best task of its line *at that moment*. A newcomer never
+overtakes the line it belongs to.
 """
 
 from typing import Final
@@ -46,7 +47,8 @@ class Registered(msgspec.Struct):
 
     lines: tuple[DemandLine, ...] = ()
     stale: bool = False
-    """A grant was given back, so the warden's count is too low: say it again with the next beat, not at once."""
+    """A grant was given back, so the warden's count is too low: say it again with the next beat, not at
+    once."""
 
 
 class Placing:
@@ -56,7 +58,8 @@ class Placing:
         self.desk = desk
         self.registered: list[Registered] = [Registered() for _ in desk.views]
         self.best: dict[int, tuple[int, ...]] = {}
-        """Line -> the key last registered with everybody; a better one is worth a message, a worse one is not."""
+        """Line -> the key last registered with everybody; a better one is worth a message, a worse one is
+        not."""
         self.offers: list[tuple[int, Offer, int]] = []
         """Cluster, offer, and when it must be used: grants awaiting the end of the conflict window."""
         self.expected: list[Expected] = []
@@ -195,7 +198,8 @@ class Placing:
         return [views[i] for i in order]
 
     def _usable(self, view: ClusterView, line: Line, record: JobRecord) -> bool:
-        """Whether to look there. What depends on other jobs' places only the wardens can judge: it waits for grants."""
+        """Whether to look there. What depends on other jobs' places only the wardens can judge: it waits
+        for grants."""
         return (
             not line.shape.affinity
             and line.number not in view.sight.exhausted
@@ -375,7 +379,7 @@ class Placing:
             if head is not None:
                 found.append(DemandLine(number, line.shape, head[0], line.count, self._may_hold(view, line)))
         if len(found) > 1:
-            found.sort(key=lambda l: (l.key, l.line))
+            found.sort(key=lambda entry: (entry.key, entry.line))
         return tuple(found[:LINES_MAX])
 
     def _may_hold(self, view: ClusterView, line: Line) -> bool:
@@ -439,8 +443,8 @@ class Placing:
             self.desk.post.send(self.desk.out, self.desk.now, view.name, claim)
 
     def restore(
-        self, registered: list[Registered], best: dict[int, tuple[int, ...]], offers: list[tuple[int, Offer, int]],
-        expected: list[Expected], hold_at: dict[int, tuple[int, int]],
+        self, registered: list[Registered], best: dict[int, tuple[int, ...]], offers: list[tuple[int, Offer,
+        int]], expected: list[Expected], hold_at: dict[int, tuple[int, int]],
     ) -> None:  # fmt: skip
         """Take a dumped state."""
         self.registered, self.best, self.offers = registered, best, offers

@@ -1,8 +1,9 @@
 """A warden's runners: their sessions and the leases under which their nodes may run anything.
 
-The warden is the grantor here. It renews a lease when asked, remembers when it last did, and counts a runner as
-lost only when that lease is over on the slowest possible clock, plus a grace: by then the runner's watchdog has
-ended every attempt. After a restart it assumes that it renewed just before, so it waits a whole lease.
+The warden is the grantor here. It renews a lease when asked, remembers when it last did, and counts a
+runner as lost only when that lease is over on the slowest possible clock, plus a grace: by then the
+runner's watchdog has ended every attempt. After a restart it assumes that it renewed just before, so it
+waits a whole lease.
 """
 
 from collections.abc import Callable

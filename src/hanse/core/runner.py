@@ -1,8 +1,10 @@
-"""The runner: starts and stops attempts on its nodes, reports what happened, and holds the lease they run under.
+"""The runner: starts and stops attempts on its nodes, reports what happened, and holds the lease they run
+under.
 
-It has no journal. Attempts outlive it on the backend, so after a restart it asks the backend what is there and opens
-a new *session* with its warden, which compares notes. The lease counts from when the renewal was asked for; an
-independent watchdog in the shell ends every attempt when it runs out, even if this machine hangs.
+It has no journal. Attempts outlive it on the backend, so after a restart it asks the backend what is there
+and opens a new *session* with its warden, which compares notes. The lease counts from when the renewal was
+asked for; an independent watchdog in the shell ends every attempt when it runs out, even if this machine
+hangs.
 """
 
 import msgspec
@@ -27,7 +29,8 @@ from hanse.model.messages import (
 )
 
 SESSIONS_PER_EPOCH_BITS = 20
-"""A runner may open this many sessions (as a power of two) before it must restart; it opens one per lost lease."""
+"""A runner may open this many sessions (as a power of two) before it must restart; it opens one per lost
+lease."""
 
 
 class Attempt(msgspec.Struct):
@@ -136,9 +139,10 @@ class Runner:
     def _start(self, now: int, start: StartTask, until: int) -> None:
         """Start an attempt, unless its order was so long on the way that the warden may count it as lost.
 
-        1. A warden orders a start; the order is held up. 2. The estate's lease lapses, its broker gives the cluster
-        up and starts the task elsewhere. 3. The network heals, the runner's lease is renewed, and the old order
-        arrives. So an order is good only for the lease that its sender could count on (``until``).
+        1. A warden orders a start; the order is held up. 2. The estate's lease lapses, its broker gives the
+        cluster up and starts the task elsewhere. 3. The network heals, the runner's lease is renewed, and
+        the old order arrives. So an order is good only for the lease that its sender could count on
+        (``until``).
         """
         key = (start.task, start.attempt)
         assert key not in self._running, f"{self.name} was told twice to start {key}"

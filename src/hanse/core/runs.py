@@ -1,7 +1,7 @@
 """A warden's attempts from order to end: what its runners report, and what the owners must be told.
 
-An end is kept until the owner has it safe (``Settle``), so that nothing is lost whoever crashes in between. A runner
-that opens a session is compared with the ledger; one that is lost loses all it ran.
+An end is kept until the owner has it safe (``Settle``), so that nothing is lost whoever crashes in between.
+A runner that opens a session is compared with the ledger; one that is lost loses all it ran.
 """
 
 from collections.abc import Callable
@@ -76,7 +76,7 @@ class Runs:
             if run is not None and run.attempt == attempt:
                 self._began(now, run)
         for end in report.ended:
-            self._over(now, runner, end)
+            self._over(runner, end)
 
     def _began(self, now: int, run: Run) -> None:
         if run.state != ORDERED:
@@ -87,7 +87,7 @@ class Runs:
         )
         self.news_at = min(self.news_at, now + self.linger)
 
-    def _over(self, now: int, runner: str, end: End) -> None:
+    def _over(self, runner: str, end: End) -> None:
         """A runner says that an attempt has ended."""
         self.roster.orders(runner).forget.append((end.task, end.attempt))
         if self.roster.gone(runner, end.task, end.attempt):
@@ -134,7 +134,7 @@ class Runs:
         there = dict(hello.running)
         ended = {(end.task, end.attempt) for end in hello.ended}
         for end in hello.ended:
-            self._over(now, runner, end)
+            self._over(runner, end)
         for run in [run for run in self.ledger.runs.values() if self.roster.of_node[run.node] == runner]:
             if there.get(run.task) == run.attempt:
                 del there[run.task]
@@ -150,7 +150,8 @@ class Runs:
         self.open_nodes(record)
 
     def _missing(self, run: Run) -> None:
-        """A run that its runner does not have. It may have started and gone with its host, so it never runs again."""
+        """A run that its runner does not have. It may have started and gone with its host, so it never runs
+        again."""
         self._mark("warden.run_vanished")
         self._end(run, STOPPED.get(run.stop, Outcome.LOST), 0)
 

@@ -1,9 +1,10 @@
 """Whose jobs run here: estates, their owners and heirs, and the lease under which their attempts may run.
 
-An *estate* is the set of jobs a broker has accepted. Exactly one broker owns it at a time, as far as any one warden
-is concerned; its heir may take it over only if *every* warden agrees, so two brokers never act for one estate.
-A warden holds one lease per estate, renewed by its owner's replies to beats and counted from when the beat was sent.
-When it lapses a new *round* begins, and claims of the old round are refused for ever.
+An *estate* is the set of jobs a broker has accepted. Exactly one broker owns it at a time, as far as any
+one warden is concerned; its heir may take it over only if *every* warden agrees, so two brokers never act
+for one estate. A warden holds one lease per estate, renewed by its owner's replies to beats and counted
+from when the beat was sent. When it lapses a new *round* begins, and claims of the old round are refused
+for ever.
 """
 
 from collections.abc import Callable

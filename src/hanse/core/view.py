@@ -1,8 +1,8 @@
 """What a broker believes about one cluster, as columns.
 
-Three things are kept apart: what the warden last said (*confirmed*), the broker's own claims on their way (*pending*),
-and the difference, which is what it may propose on (*usable*). News replaces what was confirmed and never touches
-what is pending.
+Three things are kept apart: what the warden last said (*confirmed*), the broker's own claims on their way
+(*pending*), and the difference, which is what it may propose on (*usable*). News replaces what was
+confirmed and never touches what is pending.
 """
 
 from operator import gt
@@ -142,7 +142,8 @@ class ClusterView:
             del self.pending[node]
 
     def propose(self, lots: list[Lot]) -> int:
-        """Lots are on their way in one claim (their room was debited by the placer); returns the claim's number."""
+        """Lots are on their way in one claim (their room was debited by the placer); returns the claim's
+        number."""
         number = self.sight.next_claim
         self.sight.next_claim += 1
         fast = [lot for lot in lots if not lot.lease]

@@ -1,7 +1,7 @@
 """Who waits for room in one cluster: the registered demand of every broker, in one global order.
 
-Keys come from the brokers' queue order; equal keys go by broker name, then by line number. Because every warden
-serves the smallest key first, the league has one queue without anybody holding it.
+Keys come from the brokers' queue order; equal keys go by broker name, then by line number. Because every
+warden serves the smallest key first, the league has one queue without anybody holding it.
 """
 
 from bisect import insort
@@ -39,7 +39,7 @@ class Wants:
     def replace(self, broker: str, lines: tuple[DemandLine, ...]) -> list[Want]:
         """Take a broker's demand as it now is; returns its wants, best first."""
         self.order = [want for want in self.order if want.broker != broker]
-        fresh = [Want(broker, l.line, l.shape, l.key, l.count, l.hold) for l in lines[:LINES_MAX]]
+        fresh = [Want(broker, d.line, d.shape, d.key, d.count, d.hold) for d in lines[:LINES_MAX]]
         for want in fresh:
             insort(self.order, want, key=Want.rank)
         fresh.sort(key=Want.rank)

@@ -1,5 +1,5 @@
-"""The warden: owns the truth of one cluster. It accepts, substitutes or refuses claims, grants freed room, runs what
-it accepted through its runners, and tells every broker what became of its tasks.
+"""The warden: owns the truth of one cluster. It accepts, substitutes or refuses claims, grants freed room,
+runs what it accepted through its runners, and tells every broker what became of its tasks.
 
 One class takes the events; the ledger (``core.ledger``), the grants (``core.grants``), the runners
 (``core.roster``) and the estates (``core.tenure``) are its parts.
@@ -385,9 +385,9 @@ class Warden:
             if ledger.room.free_of(node) != capacity:
                 complaints.append(f"node {node} has {ledger.room.free_of(node)} free of {capacity}")
         complaints += [
-            f"link to {l.peer} has {len(l.unacked)} unacknowledged"
-            for l in self._post.links.values()
-            if l.unacked
+            f"link to {link.peer} has {len(link.unacked)} unacknowledged"
+            for link in self._post.links.values()
+            if link.unacked
         ]
         return complaints
 

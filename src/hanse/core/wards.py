@@ -1,8 +1,8 @@
 """Being an heir: copies of peers' jobs, and the adoption of an estate whose owner has fallen silent.
 
-Adoption is a bid to every warden. It succeeds only if all of them agree; one refusal, or a sign of life of the owner,
-and everything is given back. Each bid has a number of its own, so that a late answer to an earlier one counts for
-nothing.
+Adoption is a bid to every warden. It succeeds only if all of them agree; one refusal, or a sign of life of
+the owner, and everything is given back. Each bid has a number of its own, so that a late answer to an
+earlier one counts for nothing.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,8 @@ from hanse.model.messages import (
 TERMS_BITS: Final = 20
 """An owner counts terms up by one; an adopter begins at the next multiple of ``1 << TERMS_BITS``."""
 ATTEMPTS_BITS: Final = 16
-"""An adopter numbers attempts from its number of adoptions ``<< 16``, above any that former owners can have used."""
+"""An adopter numbers attempts from its number of adoptions ``<< 16``, above any that former owners can have
+used."""
 
 
 class Ward(msgspec.Struct):

@@ -1,4 +1,5 @@
-"""What a machine asks of its shell. Nothing is performed before the event that caused it is on the journal."""
+"""What a machine asks of its shell. Nothing is performed before the event that caused it is on the
+journal."""
 
 import msgspec
 
@@ -15,7 +16,8 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="send"):
 
 
 class WakeAt(msgspec.Struct, frozen=True, array_like=True, tag="wake_at"):
-    """Send a ``Tick`` at this time. Several may be outstanding; the machine ignores those it no longer needs."""
+    """Send a ``Tick`` at this time. Several may be outstanding; the machine ignores those it no longer
+    needs."""
 
     at: Instant
 
@@ -78,7 +80,8 @@ class Kill(msgspec.Struct, frozen=True, array_like=True, tag="kill"):
 
 
 class Guard(msgspec.Struct, frozen=True, array_like=True, tag="guard"):
-    """To the independent watchdog: end every attempt of this runner at ``until`` unless told a later time before."""
+    """To the independent watchdog: end every attempt of this runner at ``until`` unless told a later time
+    before."""
 
     until: Instant
 

@@ -1,4 +1,5 @@
-"""Facts that reach a machine. The shell stamps each with the machine's own clock, journals it, then hands it over.
+"""Facts that reach a machine. The shell stamps each with the machine's own clock, journals it, then hands
+it over.
 
 A machine's state is a pure function of the events it has taken; nothing else reaches it.
 """
@@ -11,7 +12,8 @@ from hanse.model.messages import End, Envelope
 
 
 class Booted(msgspec.Struct, frozen=True, array_like=True, tag="booted"):
-    """The process has started (again). Comes first, and again after every restart, behind the replayed journal."""
+    """The process has started (again). Comes first, and again after every restart, behind the replayed
+    journal."""
 
     at: Instant
     epoch: int
@@ -21,7 +23,8 @@ class Booted(msgspec.Struct, frozen=True, array_like=True, tag="booted"):
 
 
 class Tick(msgspec.Struct, frozen=True, array_like=True, tag="tick"):
-    """The time that a ``WakeAt`` asked for has come (or an earlier asked-for time: a machine ignores those)."""
+    """The time that a ``WakeAt`` asked for has come (or an earlier asked-for time: a machine ignores
+    those)."""
 
     at: Instant
 

@@ -1,8 +1,9 @@
 """What the machines say to each other.
 
 Every message travels in an ``Envelope``. Bodies are either *sequenced* (delivered once and in order by
-``core.link``, however often the network loses, doubles or reorders them) or *soft* (lost without harm, because a
-later one repeats or replaces them). Tasks travel in lots: one record per group of equal tasks, with columns.
+``core.link``, however often the network loses, doubles or reorders them) or *soft* (lost without harm,
+because a later one repeats or replaces them). Tasks travel in lots: one record per group of equal tasks,
+with columns.
 """
 
 from enum import StrEnum
@@ -39,7 +40,8 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def alone(self) -> int:
-        """How many of these one node may hold: 1 if they keep apart from their own label, else 0 (no limit)."""
+        """How many of these one node may hold: 1 if they keep apart from their own label, else 0 (no
+        limit)."""
         return int(any(wish.apart and wish.label in self.labels for wish in self.affinity))
 
     @property
@@ -148,7 +150,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
     """Room on offer on each of those nodes; nothing while it is down, draining or held."""
 
 
-# --- broker to warden, sequenced -----------------------------------------------------------------------------
+# --- broker to warden, sequenced -------------------------------------------------------------------------
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
@@ -215,7 +217,7 @@ class Return(msgspec.Struct, frozen=True, array_like=True, tag="return"):
     bid: int
 
 
-# --- warden to broker, sequenced -----------------------------------------------------------------------------
+# --- warden to broker, sequenced -------------------------------------------------------------------------
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
@@ -270,7 +272,7 @@ class Estate(msgspec.Struct, frozen=True, array_like=True, tag="estate"):
     """With an accepted adoption: ends that were not settled yet."""
 
 
-# --- broker to broker, sequenced -----------------------------------------------------------------------------
+# --- broker to broker, sequenced -------------------------------------------------------------------------
 
 
 class Replica(msgspec.Struct, frozen=True, array_like=True):
@@ -318,14 +320,15 @@ class Watch(msgspec.Struct, frozen=True, array_like=True, tag="watch"):
 
 
 class Watched(msgspec.Struct, frozen=True, array_like=True, tag="watched"):
-    """A job that was asked about has ended; -1: nobody here knows it (an answer to that round of asking only)."""
+    """A job that was asked about has ended; -1: nobody here knows it (an answer to that round of asking
+    only)."""
 
     round: int
     job: JobId
     state: int
 
 
-# --- warden and runner, sequenced within one session ---------------------------------------------------------
+# --- warden and runner, sequenced within one session -----------------------------------------------------
 
 
 class StartTask(msgspec.Struct, frozen=True, array_like=True):
@@ -366,7 +369,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     ended: tuple[End, ...]
 
 
-# --- soft ----------------------------------------------------------------------------------------------------
+# --- soft ------------------------------------------------------------------------------------------------
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -481,7 +484,8 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     target: str
     session: int
     seq: int
-    """Number of a sequenced message; for a soft one minus the number of the last sequenced one sent before it."""
+    """Number of a sequenced message; for a soft one minus the number of the last sequenced one sent before
+    it."""
     ack: int
     """The highest sequence number received in order from ``target`` in this session."""
     body: Body

@@ -1,7 +1,8 @@
 """The small interfaces through which the machines ask for decisions.
 
-Policies are pure: the same question gets the same answer. They see columns and facts, never a machine. What they
-answer always passes the hard filters (room, constraints, reserve), so a policy can be poor but not unsafe.
+Policies are pure: the same question gets the same answer. They see columns and facts, never a machine. What
+they answer always passes the hard filters (room, constraints, reserve), so a policy can be poor but not
+unsafe.
 """
 
 from typing import Protocol
@@ -60,8 +61,8 @@ class Placer(Protocol):
         """Up to ``count`` nodes among ``mask`` with room for ``ask``, debited from ``room``.
 
         ``start`` is a random position for policies that rotate; ties go to the first node in circular order
-        from it. ``attributes`` is the number of attributes of each node. ``each_max`` bounds the tasks per node
-        (0: no bound).
+        from it. ``attributes`` is the number of attributes of each node. ``each_max`` bounds the tasks per
+        node (0: no bound).
         """
         ...
 
@@ -82,7 +83,8 @@ class ClusterRank(Protocol):
     name: str
 
     def rank(self, clusters: list[ClusterFacts], start: int) -> list[int]:
-        """Positions in ``clusters``, the first to be tried first; ``start`` is a random position to rotate by."""
+        """Positions in ``clusters``, the first to be tried first; ``start`` is a random position to rotate
+        by."""
         ...
 
 
@@ -92,5 +94,6 @@ class Sizer(Protocol):
     name: str
 
     def ladder(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
-        """Sizes to try in turn, largest first, ending with ``least``: the first that fits all tasks is taken."""
+        """Sizes to try in turn, largest first, ending with ``least``: the first that fits all tasks is
+        taken."""
         ...

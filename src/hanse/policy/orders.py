@@ -1,7 +1,7 @@
 """Queue orders: which waiting job goes first. Keys are tuples of integers, smaller first; ties by job number.
 
-Keys of different brokers meet at the wardens, so an order must be the same in the whole league. Times are on the
-accepting broker's clock: skew between brokers shifts their places a little and harms nothing else.
+Keys of different brokers meet at the wardens, so an order must be the same in the whole league. Times are
+on the accepting broker's clock: skew between brokers shifts their places a little and harms nothing else.
 """
 
 from typing import Final
@@ -13,7 +13,8 @@ from hanse.policy.interface import JobFacts, QueueOrder
 AGEING_SECONDS: Final = 60
 """One step of priority is worth this much waiting."""
 SHORT_CUTOFF: Final = 90_581_100
-"""Jobs whose tasks take less than this (microseconds) are short: the cut-off of the Yahoo trace in the literature."""
+"""Jobs whose tasks take less than this (microseconds) are short: the cut-off of the Yahoo trace in the
+literature."""
 
 
 class Fifo:
@@ -28,7 +29,8 @@ class Fifo:
 
 
 class FewestRemaining:
-    """The job with the fewest unfinished tasks first, then arrival: near the shortest mean delay, hard on big jobs."""
+    """The job with the fewest unfinished tasks first, then arrival: near the shortest mean delay, hard on
+    big jobs."""
 
     name = "fewest-remaining"
     follows_progress = True
@@ -39,7 +41,8 @@ class FewestRemaining:
 
 
 class ShortFirst:
-    """Latency-class and short jobs first, each class in order of arrival. A job without an estimate counts as long."""
+    """Latency-class and short jobs first, each class in order of arrival. A job without an estimate counts
+    as long."""
 
     name = "short-first"
     follows_progress = False
@@ -57,7 +60,8 @@ class PriorityWithAgeing:
     """Higher priority first, and everybody's rises with waiting, so nobody waits for ever.
 
     Effective priority is ``priority + waited / ageing``. All jobs age at the same rate, so comparing
-    ``arrival - priority * ageing`` gives the same order at any time, and keys never have to be computed again.
+    ``arrival - priority * ageing`` gives the same order at any time, and keys never have to be computed
+    again.
     """
 
     name = "priority"

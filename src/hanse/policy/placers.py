@@ -1,5 +1,6 @@
-"""Placers: which nodes of a cluster equal tasks go to. All keep to the mask and the room; ties go to the first
-suitable node in circular order from ``start``.
+"""Placers: which nodes of a cluster equal tasks go to.
+
+All keep to the mask and the room; ties go to the first suitable node in circular order from ``start``.
 """
 
 from typing import Final

@@ -6,7 +6,8 @@ from hanse.policy.interface import ClusterFacts, ClusterRank
 
 
 class Rotate:
-    """A random start, then in turn: brokers spread out. Clusters that hold the job's data come first, in its order."""
+    """A random start, then in turn: brokers spread out. Clusters that hold the job's data come first, in
+    its order."""
 
     name = "rotate"
 
@@ -17,7 +18,8 @@ class Rotate:
 
 
 class BestStanding:
-    """Clusters that start what they accept come first, ties in circular order; data first as in ``Rotate``."""
+    """Clusters that start what they accept come first, ties in circular order; data first as in
+    ``Rotate``."""
 
     name = "best-standing"
 

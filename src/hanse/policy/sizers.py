@@ -1,4 +1,5 @@
-"""Sizers: how much an elastic task gets. The sizes to try, largest first; the least it asks for is always the last."""
+"""Sizers: how much an elastic task gets. The sizes to try, largest first; the least it asks for is always
+the last."""
 
 from typing import Final
 
