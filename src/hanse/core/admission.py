@@ -88,7 +88,7 @@ class Admission:
                     f"groups[{group}]: no node of any allowed cluster has what a task of {part.name} asks for"
                 )
             if spec.gang and best < part.count:
-                return f"groups[{group}].count: a gang of {part.count}, and no cluster holds more than {best} of these"
+                return f"groups[{group}].count: no cluster holds a gang of more than {best} of these"
         return ""
 
     def cancel(self, event: CancelRequested) -> None:

@@ -133,10 +133,14 @@ class Broker:
             self._boot(event)
         if now >= self._due:
             self._tick(now)
-        self._estates.release()  # what is admitted now is claimed now
-        self._placing.flush(self._force)
-        self._force = False
-        self._careers.flush()
+        if self._estates.busy:
+            self._estates.release()  # what is admitted now is claimed now
+        placing = self._placing
+        if self._force or placing.touched or placing.lots or placing.releases:
+            placing.flush(self._force)
+            self._force = False
+        if self._careers.cancels:
+            self._careers.flush()
         self._arm(now)
         return desk.out
 

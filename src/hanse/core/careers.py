@@ -68,7 +68,7 @@ class Careers:
         """Called with the attempt for every task that has become terminal: the estate makes it known."""
         self.over: Callable[[JobRecord], None] = _unheard
         """Called for every job whose tasks are all terminal."""
-        self._cancels: dict[int, list[tuple[TaskId, int]]] = {}
+        self.cancels: dict[int, list[tuple[TaskId, int]]] = {}
 
     # --- beginning -----------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class Careers:
         """Take an attempt back from its warden; its end will come as news."""
         record.withdrawn[index] = record.attempt[index]
         entry = (task_id(record.id, index), record.attempt[index])
-        self._cancels.setdefault(record.place[index], []).append(entry)
+        self.cancels.setdefault(record.place[index], []).append(entry)
 
     # --- terminal states -----------------------------------------------------------------------------------
 
@@ -427,14 +427,12 @@ class Careers:
 
     def flush(self) -> None:
         """Send the cancellations of this step."""
-        if not self._cancels:
-            return
-        for cluster, entries in self._cancels.items():
+        for cluster, entries in self.cancels.items():
             tasks, attempts = zip(*entries, strict=True)
             self.desk.post.send(
                 self.desk.out, self.desk.now, self.desk.views[cluster].name, Cancel(tasks, attempts)
             )
-        self._cancels.clear()
+        self.cancels.clear()
 
 
 def _unheard(*_: object) -> None:

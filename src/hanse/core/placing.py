@@ -66,9 +66,10 @@ class Placing:
         self.hold_at: dict[int, tuple[int, int]] = {}
         """Line -> cluster that is asked to keep room back for it, and until when."""
         self._briefs: dict[tuple[JobId, int], Brief] = {}
-        self._lots: dict[int, list[Lot]] = {}
-        self._releases: dict[int, list[int]] = {}
-        self._touched: dict[int, None] = {}
+        self.lots: dict[int, list[Lot]] = {}
+        """Claims of this step, by cluster."""
+        self.releases: dict[int, list[int]] = {}
+        self.touched: dict[int, None] = {}
 
     # --- the queue -----------------------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ class Placing:
         line.count += len(tasks)
         if fresh:
             desk.lines.push(desk.jobs, record, group, desk.order.key(record.facts()))
-        self._touched[line.number] = None
+        self.touched[line.number] = None
 
     def _enqueue_gang(self, record: JobRecord, group: int) -> None:
         """A gang joins its line only when all that is left of it waits."""
@@ -102,7 +103,7 @@ class Placing:
             record.lines[group] = number = lines.join(shape_of(record.spec, group, len(waiting)))
             lines.lines[number].count += 1
             lines.push(self.desk.jobs, record, group, self.desk.order.key(record.facts()))
-            self._touched[number] = None
+            self.touched[number] = None
 
     def leave(self, record: JobRecord, group: int) -> None:
         """A group gives its line up: it is done, or its gang has broken. Its count must be settled before."""
@@ -111,7 +112,7 @@ class Placing:
             number, record.lines[group] = record.lines[group], -1
             self.desk.lines.leave(number)
             if number not in self.desk.lines.lines:
-                self._touched[number] = None
+                self.touched[number] = None
                 self.hold_at.pop(number, None)
                 for view in self.desk.views:  # the number may soon mean another shape
                     view.sight.exhausted.pop(number, None)
@@ -123,7 +124,7 @@ class Placing:
         if number >= 0 and waiting:
             line = self.desk.lines.lines[number]
             line.count -= 1 if record.spec.gang else len(waiting)
-            self._touched[number] = None
+            self.touched[number] = None
         return waiting
 
     def rekey(self, record: JobRecord) -> None:
@@ -132,7 +133,7 @@ class Placing:
         for group, waiting in enumerate(record.waiting):
             if waiting and record.lines[group] >= 0 and key != record.keys[group]:
                 self.desk.lines.push(self.desk.jobs, record, group, key)
-                self._touched[record.lines[group]] = None
+                self.touched[record.lines[group]] = None
 
     # --- the fast path -------------------------------------------------------------------------------------
 
@@ -172,7 +173,7 @@ class Placing:
             considered.append(Considered(view.name, got, "room in view" if got else "no room in view"))
         left = len(record.waiting[group])
         if placed:
-            self._touched[line.number] = None
+            self.touched[line.number] = None
             self.desk.decide(
                 record, group, Answered.PLACED, placed, "claimed room in view", tuple(considered)
             )
@@ -271,7 +272,7 @@ class Placing:
         attempts = tuple([record.attempt[index] for index in tasks])
         brief = self._brief(record, group)
         lot = Lot(record.id, group, brief, tuple(tasks), attempts, nodes, size, lease)
-        self._lots.setdefault(view.index, []).append(lot)
+        self.lots.setdefault(view.index, []).append(lot)
         if lease:
             self.expect(view.index, lot)
 
@@ -307,9 +308,9 @@ class Placing:
         for cluster, offer, _ in offers:
             if not self._bind(self.desk.views[cluster], offer):
                 self.desk.mark("broker.released_grant")
-                self._releases.setdefault(cluster, []).append(offer.lease)
+                self.releases.setdefault(cluster, []).append(offer.lease)
                 self.registered[cluster].stale = True
-            self._touched.setdefault(offer.line, None)
+            self.touched.setdefault(offer.line, None)
 
     def _bind(self, view: ClusterView, offer: Offer) -> bool:
         desk = self.desk
@@ -335,15 +336,13 @@ class Placing:
 
     def flush(self, force: bool = False) -> None:
         """Send claims, releases, and demand where it is worth a message."""
-        if not (force or self._touched or self._lots or self._releases):
-            return
         changed = force or self._demand_improved()
-        self._touched.clear()
-        if not (changed or self._lots or self._releases):
+        self.touched.clear()
+        if not (changed or self.lots or self.releases):
             return
         for view in self.desk.views:
-            lots = self._lots.pop(view.index, [])
-            releases = self._releases.pop(view.index, [])
+            lots = self.lots.pop(view.index, [])
+            releases = self.releases.pop(view.index, [])
             if lots or releases:
                 self._send_claims(view, lots, tuple(releases))
             elif changed:
@@ -353,7 +352,7 @@ class Placing:
         """Whether a line has appeared, emptied or got a better head since it was last registered."""
         desk = self.desk
         improved = False
-        for number in self._touched:
+        for number in self.touched:
             line = desk.lines.lines.get(number)
             head = desk.lines.head(number, desk.jobs) if line is not None and line.count else None
             told = self.best.get(number)

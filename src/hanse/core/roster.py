@@ -54,7 +54,8 @@ class Roster:
         for index, node in enumerate(config.nodes):
             self.runners.setdefault(node.runner, RunnerRecord([], strays={})).nodes.append(index)
         self.due = NEVER
-        self._batches: dict[str, Batch] = {}
+        self.batches: dict[str, Batch] = {}
+        """What this step has in store for the runners."""
         self._mark = mark
 
     def boot(self, now: int) -> None:
@@ -90,18 +91,18 @@ class Roster:
 
     def orders(self, runner: str) -> Batch:
         """What a runner will be told."""
-        found = self._batches.get(runner)
+        found = self.batches.get(runner)
         if found is None:
-            found = self._batches[runner] = Batch()
+            found = self.batches[runner] = Batch()
         return found
 
     def send_orders(self, post: Post, out: list[Command], now: int) -> None:
         """Tell every runner what this step has in store for it, in one message each."""
-        for runner, batch in self._batches.items():
+        for runner, batch in self.batches.items():
             echo = self.runners[runner].echo
             orders = Orders(echo, tuple(batch.starts), tuple(batch.stops), tuple(batch.forget))
             post.send(out, now, runner, orders)
-        self._batches.clear()
+        self.batches.clear()
 
     def gone(self, runner: str, task: TaskId, attempt: int) -> bool:
         """An attempt has ended: whether it was a stray."""

@@ -124,7 +124,8 @@ class Warden:
         now = event.at
         if isinstance(event, Booted):
             self._boot(event)
-        self._lapse(now)
+        if now >= self._tenure.due:
+            self._lapse(now)
         if isinstance(event, Received):
             source = event.envelope.source
             for body in self._post.receive(now, event.envelope):
@@ -251,8 +252,6 @@ class Warden:
 
     def _lapse(self, now: int) -> None:
         """Estates whose lease has run out: end their movable attempts before anything else happens."""
-        if now < self._tenure.due:
-            return
         for estate in self._tenure.lapse(now):
             for run in self._ledger.runs.values():
                 if run.brief.estate == estate and run.brief.unreachable is Unreachable.MOVE:
@@ -330,22 +329,31 @@ class Warden:
                 grants.serve_node(now, node)
         if self._ledger.social:
             grants.serve_social(now, mix(self._seed, self._steps))
-        for run in grants.victims:
-            self._runs.stop(run, "preempt", run.brief.grace)
-        grants.victims.clear()
-        self._roster.send_orders(self._post, self._out, now)
-        for broker, offers in grants.offers.items():
-            self._post.send(self._out, now, broker, Offers(tuple(offers), self._timings.grant_lease))
-        grants.offers.clear()
-        for broker, ended in self._runs.ended.items():
-            if broker:
-                started = tuple(self._runs.started.pop(broker, ()))
-                self._post.send(self._out, now, broker, News(started, tuple(ended), None))
-        self._runs.ended.clear()
+        if grants.victims:
+            for run in grants.victims:
+                self._runs.stop(run, "preempt", run.brief.grace)
+            grants.victims.clear()
+        if self._roster.batches:
+            self._roster.send_orders(self._post, self._out, now)
+        if grants.offers:
+            for broker, offers in grants.offers.items():
+                self._post.send(self._out, now, broker, Offers(tuple(offers), self._timings.grant_lease))
+            grants.offers.clear()
+        if self._runs.ended:
+            self._tell(now)
         if self._delta_at == NEVER and self._seen != self._ledger.version:
             self._seen = self._ledger.version
             if any(0 < told < self._seen for told in self._told.values()):
                 self._delta_at = now + self._timings.delta_linger
+
+    def _tell(self, now: int) -> None:
+        """News for the owners of what started or ended."""
+        runs = self._runs
+        for broker, ended in runs.ended.items():
+            if broker:
+                started = tuple(runs.started.pop(broker, ()))
+                self._post.send(self._out, now, broker, News(started, tuple(ended), None))
+        runs.ended.clear()
 
     def _arm(self, now: int) -> None:
         lease_due = next(iter(self._ledger.leases.values())).until if self._ledger.leases else NEVER

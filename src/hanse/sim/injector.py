@@ -159,26 +159,30 @@ class Injector:
         self._tell("the network", f"{len(links)} links are clogged for {length / SECOND:.3f} s")
 
     def _leave_behind(self) -> None:
-        """One process is no longer heard, and hears late what was said before.
+        """One process hears late what was said to it, and a beat later is no longer heard.
 
         This is what shows who counts a lease from the wrong moment: an old renewal comes late, then silence.
         """
         rng, now, timings = self._rng, self._world.now, self._options.timings
         process = rng.choice(self._league.processes)
-        late = int(timings.runner_lease * (0.3 + 0.6 * rng.random()))
-        length = min(late + 2 * timings.cluster_lease + timings.runner_lease, self._options.safety - now - 1)
-        if late >= length:
-            return
-        links = self._league.network.links
-        cut = [link for link in links if link.source == process.name]
-        for link in links:
+        beat = timings.runner_beat
+        late = 2 * beat + int((timings.runner_lease - 2 * beat) * rng.random())
+        for link in self._league.network.links:
             if link.target == process.name:
                 link.clogged_until = now + late
-        self._tell(
-            process.name, f"hears late ({late / SECOND:.3f} s), is not heard ({length / SECOND:.3f} s)"
-        )
+        self._tell(process.name, f"hears nothing for {late / SECOND:.3f} s, and all of it then")
+        self._world.at(now + beat + beat // 8, self._silence, process)
+
+    def _silence(self, process: Process) -> None:
+        timings = self._options.timings
+        left = self._options.safety - self._world.now - 1
+        length = min(timings.runner_lease + 2 * timings.cluster_lease, left)
+        if length <= 0:
+            return
+        cut = [link for link in self._league.network.links if link.source == process.name]
+        self._tell(process.name, f"is not heard for {length / SECOND:.3f} s")
         self._league.network.cut(cut)
-        self._world.at(now + length, self._mend, cut)
+        self._world.at(self._world.now + length, self._mend, cut)
 
     def _drain(self, _: object) -> None:
         rng = self._rng

@@ -1,0 +1,78 @@
+"""How many events the simulator takes through the real machines in one second of CPU time, all checkers on.
+
+``python bench/simulator.py --json FILE`` writes what it prints. An event is one thing that reaches a machine: a
+message, a tick, a start, an end, a request. The twin is the same seeds with the kernels in NumPy; both must give the
+same digest. Rates are per second of CPU time of this process, the best of several repeats.
+"""
+
+import argparse
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+from rounds import twin_kernels
+
+from hanse.policy.kernel import BACKEND, WHY_NOT_NATIVE
+from hanse.sim.chaos import run_seed, whole_digest
+from hanse.sim.standard import standard_factories
+
+SEEDS = range(30)
+REPEATS = 3
+BAR = 100_000
+"""Events per CPU-second that the simulator must reach."""
+
+
+def measure(seeds: range) -> tuple[dict[str, Any], str]:
+    """Events per CPU-second over these seeds, and the digest of them all."""
+    factories = standard_factories()
+    best: dict[str, Any] = {}
+    digest = ""
+    for _ in range(REPEATS):
+        results = [run_seed(seed, factories) for seed in seeds]
+        events, cpu = sum(it.events for it in results), sum(it.cpu for it in results)
+        if not best or events / cpu > best["events_per_cpu_second"]:
+            best = {
+                "events_per_cpu_second": round(events / cpu),
+                "events": events,
+                "tasks": sum(it.tasks for it in results),
+                "simulated_seconds_per_cpu_second": round(sum(it.simulated for it in results) / 1e6 / cpu, 1),
+                "violations": sum(it.finding is not None for it in results),
+            }
+        digest = whole_digest(results)
+    return best, digest
+
+
+def run(seeds: range = SEEDS) -> dict[str, Any]:
+    """The simulator with the kernels at hand, and with those in NumPy."""
+    real, digest = measure(seeds)
+    with twin_kernels():
+        other, same = measure(seeds)
+    assert digest == same, "the kernels differ"
+    return {
+        "backend": BACKEND,
+        "why_not_native": WHY_NOT_NATIVE,
+        "machine": {"python": platform.python_version(), "cpu": platform.machine()},
+        "seeds": [seeds.start, seeds.stop - 1],
+        "bar": BAR,
+        "digest": digest,
+        "real": real,
+        "twin": other,
+        "ratio": round(real["events_per_cpu_second"] / other["events_per_cpu_second"], 2),
+    }
+
+
+def main() -> None:
+    """Measure, print, and write to ``--json``."""
+    parser = argparse.ArgumentParser(description="Simulated events per CPU-second, all checkers on.")
+    parser.add_argument("--json", type=Path, help="a file to write the figures to")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many seeds, from 0 on")
+    options = parser.parse_args()
+    text = json.dumps(run(range(options.seeds)), indent=2)
+    print(text)
+    if options.json:
+        options.json.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
