@@ -1,18 +1,19 @@
 """How many tasks a broker and a warden take through their lives in one second of CPU time.
 
-``python bench/rounds.py --json FILE`` writes what it prints. Broker and warden are the real machines, side by side in
-one process with no network between them; a stand-in for the runners answers every order at once. What is timed is
-all that the two machines do, message by message, in three parts:
+``python bench/rounds.py --json FILE`` writes what it prints. Broker and warden are the real machines,
+side by side in one process with no network between them; a stand-in for the runners answers every order
+at once. What is timed is all that the two machines do, message by message, in three parts:
 
-``claim``: a job is submitted, the broker matches its tasks to nodes of its view and claims them, the warden verifies
-every claim against its ledger, accepts and orders the starts, and the broker takes the answer.
+``claim``: a job is submitted, the broker matches its tasks to nodes of its view and claims them, the
+warden verifies every claim against its ledger, accepts and orders the starts, and the broker takes the
+answer.
 ``free``: the warden takes the runners' reports of starts and ends, frees the room and notes what to tell.
-``settle``: the broker takes that news, settles and publishes every task, and the warden forgets them; beats and
-acknowledgements are counted here too.
+``settle``: the broker takes that news, settles and publishes every task, and the warden forgets them;
+beats and acknowledgements are counted here too.
 
-``round`` is ``claim`` and ``free`` together (match, claim, verify, free), ``life`` is all three. The twin is the same
-with the kernels in NumPy in place of the compiled ones. Rates are per second of CPU time of this process, the best of
-several repeats.
+``round`` is ``claim`` and ``free`` together (match, claim, verify, free), ``life`` is all three. The twin
+is the same with the kernels in NumPy in place of the compiled ones. Rates are per second of CPU time of
+this process, the best of several repeats.
 """
 
 import argparse
@@ -64,7 +65,11 @@ class Pair:
         capacity = Resources(cpu=CORES * 1_000, memory=64 << 30)
         config = WardenConfig("c1", (NodeConfig(capacity, (), RUNNER),) * nodes, ("b1",), timings)
         self.broker = Broker(
-            BrokerConfig("b1", 1, ("b1",), ("c1",), timings, decisions=False), Fifo(), Random(), Rotate(), Least()
+            BrokerConfig("b1", 1, ("b1",), ("c1",), timings, decisions=False),
+            Fifo(),
+            Random(),
+            Rotate(),
+            Least(),
         )
         self.warden = Warden(config)
         self.machines: dict[str, Machine] = {"b1": self.broker, "c1": self.warden}
@@ -236,7 +241,9 @@ def main() -> None:
     """Measure, print, and write to ``--json``."""
     parser = argparse.ArgumentParser(description="Tasks per CPU-second of an in-process broker and warden.")
     parser.add_argument("--json", type=Path, help="a file to write the figures to")
-    parser.add_argument("--profile", type=int, metavar="TASKS", help="profile rounds of jobs of so many tasks")
+    parser.add_argument(
+        "--profile", type=int, metavar="TASKS", help="profile rounds of jobs of so many tasks"
+    )
     options = parser.parse_args()
     if options.profile:
         profile(options.profile)

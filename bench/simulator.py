@@ -1,8 +1,9 @@
 """How many events the simulator takes through the real machines in one second of CPU time, all checkers on.
 
-``python bench/simulator.py --json FILE`` writes what it prints. An event is one thing that reaches a machine: a
-message, a tick, a start, an end, a request. The twin is the same seeds with the kernels in NumPy; both must give the
-same digest. Rates are per second of CPU time of this process, the best of several repeats.
+``python bench/simulator.py --json FILE`` writes what it prints. An event is one thing that reaches a
+machine: a message, a tick, a start, an end, a request. The twin is the same seeds with the kernels in
+NumPy; both must give the same digest. Rates are per second of CPU time of this process, the best of
+several repeats.
 """
 
 import argparse

@@ -83,8 +83,7 @@ def test_every_command_is_documented() -> None:
         assert f"`hanse {name}`" in documented, f"README.md has no row for hanse {name}"
     for cell in documented:
         named = re.fullmatch(r"`hanse ([\w-]+)`", cell)
-        assert named is None or named[1] in listed, f"README.md has a row for {cell}, which is not there"
-    assert set(listed) <= set(COMMANDS)
+        assert named is None or named[1] in COMMANDS, f"README.md has a row for {cell}, which is not there"
 
 
 def test_every_exit_code_is_documented() -> None:
@@ -100,16 +99,25 @@ def test_every_make_target_is_there() -> None:
 
 
 def test_every_module_has_its_place() -> None:
-    """ARCHITECTURE.md says what each file is for, and speaks of no file that is gone."""
-    told = {row[0].strip("`") for row in rows("ARCHITECTURE.md") if re.fullmatch(r"`[\w/]+\.(py|c)`", row[0])}
-    source = ROOT / "src" / "hanse"
-    there = {
-        path.relative_to(source).as_posix()
-        for path in source.rglob("*")
-        if path.suffix in (".py", ".c") and path.name != "__init__.py"
+    """ARCHITECTURE.md says what each file (or folder, as `sim/x/`) is for, and names no file that is gone."""
+    told = {
+        row[0].strip("`")
+        for row in rows("ARCHITECTURE.md")
+        if re.fullmatch(r"`\w+/[\w/]*(\.py|\.c|/)`", row[0])
     }
-    assert there - told == set(), "not in ARCHITECTURE.md"
-    assert told - there == set(), "no longer there"
+    source = ROOT / "src" / "hanse"
+    there = [
+        path.relative_to(source)
+        for path in sorted(source.rglob("*"))
+        if path.suffix in (".py", ".c") and path.name != "__init__.py"
+    ]
+    for path in there:
+        folders = [f"{folder.as_posix()}/" for folder in path.parents]
+        assert told & {path.as_posix(), *folders}, f"{path} is not in ARCHITECTURE.md"
+    assert len(told) > 50
+    to_come = {f"app/{entry.module}.py" for entry in COMMANDS.values()}
+    gone = [name for name in sorted(told - to_come) if name.endswith(".py") and not (source / name).exists()]
+    assert not gone, f"no longer there: {gone}"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -1,4 +1,6 @@
-"""The door: what is turned away, with field and rule, before anything has changed; and what is taken once only."""
+"""The door: what is turned away, with field and rule, before anything has changed; and what is taken once
+only.
+"""
 
 from collections.abc import Callable
 

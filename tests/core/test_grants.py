@@ -1,6 +1,7 @@
 """The slow path: demand, grants under a lease, binding, release; holds for gangs; preemption."""
 
 from hanse.core.config import Timings
+from hanse.model.commands import Accepted
 from hanse.model.ids import MILLISECOND, SECOND, task_id
 from hanse.model.messages import Claim, Demand, Offers, Orders, Outcome
 from tests.core.wired import Wired, job, node, tasks
@@ -21,16 +22,17 @@ def test_room_that_frees_is_granted_bound_and_run() -> None:
 
 
 def test_a_grant_is_bound_to_the_best_task_at_that_moment_not_the_one_that_asked() -> None:
-    league = Wired({"c1": (node(1_000),)}, order="priority")
-    first = league.submit(job(tasks(1)))
-    humble = league.submit(job(tasks(1)))
+    league = Wired({"c1": (node(1_000),)}, order="fewest-remaining")
+    first, large = league.submit(job(tasks(1))), league.submit(job(tasks(3)))
     league.exit(task_id(first, 0), 1)
     while not league.bodies(Offers):
         league.step()
-    proud = league.hand_in(job(tasks(1), labels=(), name="late", priority=0, deadline=None))
+    request = league.hand_in(job(tasks(1)))  # while the grant is on its way
     league.run(SECOND)
-    assert league.running(humble)  # equal priority: the earlier one first
-    del proud
+    reply = league.replies[request]
+    assert isinstance(reply, Accepted)
+    assert league.running(reply.job) == {0: ("c1", 0)}
+    assert league.running(large) == {}
 
 
 def test_demand_of_all_brokers_is_served_in_one_order() -> None:
@@ -68,9 +70,13 @@ def test_a_grant_that_nobody_binds_expires() -> None:
     league = Wired({"c1": (node(1_000),)}, ("b1", "b2"))
     first = league.submit(job(tasks(1)), "b1")
     waits, next_one = league.submit(job(tasks(1)), "b2"), league.submit(job(tasks(1)), "b1")
-    league.loses = lambda envelope: "b2" in (envelope.source, envelope.target) and "c1" in (
-        envelope.source,
-        envelope.target,
+    league.loses = lambda envelope: (
+        "b2" in (envelope.source, envelope.target)
+        and "c1"
+        in (
+            envelope.source,
+            envelope.target,
+        )
     )
     league.end(first)
     league.run(5 * SECOND)
@@ -149,7 +155,8 @@ def test_when_one_of_a_gang_is_lost_all_start_anew() -> None:
     del nodes
 
 
-def preemption(*nodes: int, timings: Timings = Timings(preempt_after=0)) -> Wired:
+def preemption(*nodes: int, after: int = 0) -> Wired:
+    timings = Timings(preempt_after=after)
     return Wired({"c1": tuple(node(cpu) for cpu in nodes)}, timings=timings, order="priority")
 
 
@@ -228,7 +235,7 @@ def test_of_equal_victims_on_a_node_the_youngest_goes() -> None:
 
 
 def test_a_task_that_has_only_just_started_is_spared() -> None:
-    league = preemption(1_000, timings=Timings(preempt_after=MINUTE))
+    league = preemption(1_000, after=MINUTE)
     low = league.submit(job(tasks(1), preemptible=True))
     league.submit(job(tasks(1), priority=5))
     league.run(10 * SECOND)

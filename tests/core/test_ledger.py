@@ -1,4 +1,6 @@
-"""The ledger's promises, under random histories: nothing leaks, nothing is offered that is not there, deltas add up."""
+"""The ledger's promises, under random histories: nothing leaks, nothing is offered that is not there, deltas
+add up.
+"""
 
 import msgspec
 from hypothesis import settings
@@ -46,7 +48,9 @@ class LedgerHistory(RuleBasedStateMachine):
 
     @rule(target=runs, at=nodes, shape=shapes)
     def run(self, at: int, shape: Shape) -> TaskId | None:
-        assert self.ledger.room.fits(at, shape.ask.vector(self.ledger.dimensions) or ()) == self.fits(at, shape)
+        assert self.ledger.room.fits(at, shape.ask.vector(self.ledger.dimensions) or ()) == self.fits(
+            at, shape
+        )
         if not self.fits(at, shape):
             return None
         self.tasks += 1

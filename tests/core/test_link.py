@@ -1,4 +1,6 @@
-"""Links over a network that loses, doubles and reorders, between machines that restart: once each, and in order."""
+"""Links over a network that loses, doubles and reorders, between machines that restart: once each, and in
+order.
+"""
 
 import msgspec
 from hypothesis import settings
@@ -175,7 +177,9 @@ def test_what_arrives_too_far_ahead_is_dropped_and_taken_when_it_is_repeated() -
     assert len(taker.link("a").ahead) == AHEAD_MAX
     assert len(taker.receive(0, envelopes[0])) == AHEAD_MAX + 1
     left = [taken for envelope in envelopes for taken in taker.receive(1, envelope)]
-    assert [it.tasks[0] for it in left if isinstance(it, Cancel)] == list(range(AHEAD_MAX + 1, AHEAD_MAX + 50))
+    assert [it.tasks[0] for it in left if isinstance(it, Cancel)] == list(
+        range(AHEAD_MAX + 1, AHEAD_MAX + 50)
+    )
 
 
 def test_repeats_grow_rarer_up_to_a_bound_and_start_anew_with_an_acknowledgement() -> None:

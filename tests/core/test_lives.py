@@ -1,4 +1,4 @@
-"""The lives of jobs: retries, cancellation, dependencies, deadlines, leases, lost nodes, restarts, adoption."""
+"""The lives of jobs: ends, retries, cancellation, dependencies, leases, lost nodes, restarts, adoption."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def stops(league: Wired, since: int = 0) -> list[StopTask]:
     return [stop for orders in league.bodies(Orders, since) for stop in orders.stops]
 
 
-# --- ends -------------------------------------------------------------------------------------------------------
+# --- ends ---------------------------------------------------------------------------------------------------
 
 
 def test_a_task_that_succeeds_is_settled_by_its_attempt_and_so_is_its_job() -> None:
@@ -109,7 +109,7 @@ def test_an_end_is_settled_with_the_warden_only_after_the_heir_knows() -> None:
     assert league.outcome(number) is Outcome.SUCCEEDED
 
 
-# --- cancellation and deadlines ---------------------------------------------------------------------------------
+# --- cancellation and deadlines -----------------------------------------------------------------------------
 
 
 def test_cancelling_ends_what_waits_at_once_and_stops_what_runs() -> None:
@@ -148,7 +148,7 @@ def test_a_job_past_its_deadline_is_cancelled() -> None:
     assert "its deadline has passed" in [d.reason for d in league.decisions][-1]
 
 
-# --- dependencies -----------------------------------------------------------------------------------------------
+# --- dependencies -------------------------------------------------------------------------------------------
 
 
 def diamond() -> JobSpec:
@@ -217,7 +217,7 @@ def test_a_job_after_one_that_nobody_knows_is_cancelled() -> None:
     assert league.marks("b1")["broker.dependency_unknown"] == 1
 
 
-# --- leases and lost nodes --------------------------------------------------------------------------------------
+# --- leases and lost nodes ----------------------------------------------------------------------------------
 
 
 def test_a_runners_lease_counts_from_when_it_asked() -> None:
@@ -310,7 +310,7 @@ def test_an_accepted_task_that_never_starts_is_withdrawn_and_the_standing_falls(
     league.run(16 * SECOND)
     assert league.marks("b1")["broker.withdrew_unstarted"] == 1
     standings = [view.sight.standing for view in league.machines["b1"]._desk.views]  # type: ignore[attr-defined]
-    assert sorted(standings)[0] < 1_000 == sorted(standings)[1]
+    assert min(standings) < 1_000 == max(standings)
     league.loses = lambda _: False
     league.run(MINUTE)
     assert len(league.running(number)) == 1
@@ -329,7 +329,7 @@ def test_a_cluster_that_nobody_can_reach_loses_its_movable_tasks_to_others() -> 
     assert league.marks("b1")["broker.gave_cluster_up"] == 1
 
 
-# --- restarts ---------------------------------------------------------------------------------------------------
+# --- restarts -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["b1", "c1", "c1.r1"])
@@ -380,7 +380,7 @@ def test_a_stray_attempt_is_stopped_before_its_node_opens() -> None:
     del number, launch
 
 
-# --- adoption ---------------------------------------------------------------------------------------------------
+# --- adoption -----------------------------------------------------------------------------------------------
 
 
 def test_the_heir_adopts_a_dead_brokers_jobs_and_finishes_them() -> None:
@@ -430,5 +430,8 @@ def test_task_numbers_survive_adoption() -> None:
     league.end(number)
     league.run(5 * SECOND)
     ((task, attempt),) = league.live
-    assert [done, task] in ([task_id(number, 0), task_id(number, 1)], [task_id(number, 1), task_id(number, 0)])
+    assert [done, task] in (
+        [task_id(number, 0), task_id(number, 1)],
+        [task_id(number, 1), task_id(number, 0)],
+    )
     assert attempt > 1 << 16  # above any that the former owner can have used

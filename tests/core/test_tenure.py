@@ -1,4 +1,6 @@
-"""Whose jobs run here: one owner at a time, adoption by the named heir only, and rounds that never come back."""
+"""Whose jobs run here: one owner at a time, adoption by the named heir only, and rounds that never come
+back.
+"""
 
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -1,8 +1,8 @@
 """A league wired directly, for the tests of the machines: no network, no faults unless a test asks for them.
 
-Messages are delivered in the order they were sent, at once; time passes only when a test lets it. The backend is the
-test itself: it says which task ends, and how. Everything said is kept, so that a story reads as events in, messages
-out.
+Messages are delivered in the order they were sent, at once; time passes only when a test lets it. The
+backend is the test itself: it says which task ends, and how. Everything said is kept, so that a story
+reads as events in, messages out.
 """
 
 from collections import deque
@@ -54,6 +54,7 @@ from hanse.policy.sizers import SIZERS
 
 T = TypeVar("T")
 
+USUAL = Timings()
 STEPS_MAX = 200_000
 """Messages that one call may set off; more is a live-lock."""
 
@@ -78,7 +79,7 @@ class Wired:
 
     def __init__(
         self, clusters: dict[str, tuple[NodeConfig, ...]], brokers: tuple[str, ...] = ("b1",),
-        timings: Timings = Timings(), reserve: int = 0, order: str = "fifo", placer: str = "best-fit",
+        timings: Timings = USUAL, reserve: int = 0, order: str = "fifo", placer: str = "best-fit",
         sizer: str = "least", boot: bool = True,
     ) -> None:  # fmt: skip
         self.now = 0
@@ -171,7 +172,7 @@ class Wired:
             self._perform(name, command)
         return commands
 
-    def _perform(self, name: str, command: Command) -> None:  # noqa: C901  one branch a command
+    def _perform(self, name: str, command: Command) -> None:
         if isinstance(command, Send):
             self.said.append((name, command.envelope.target, command.envelope.body))
             self.mail.append(command.envelope)

@@ -1,9 +1,12 @@
-"""What every policy must keep, whichever it is: a new one joins its registry and is tested here without more ado.
+"""What every policy must keep, whichever it is: a new one joins its registry and is tested here without more
+ado.
 
-Purity (the same question, the same answer, nothing changed but what the answer says), the hard limits (mask, room,
-count, bounds), and the documented shape of the answer. That a policy is any good is for its own tests.
+Purity (the same question, the same answer, nothing changed but what the answer says), the hard limits
+(mask, room, count, bounds), and the documented shape of the answer. That a policy is any good is for its
+own tests.
 """
 
+from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
@@ -38,7 +41,7 @@ def test_a_policy_is_registered_under_its_own_name_and_says_what_it_does(
         assert kind.__doc__.strip()
 
 
-# --- queue orders -----------------------------------------------------------------------------------------------
+# --- queue orders -------------------------------------------------------------------------------------------
 
 facts = st.builds(
     JobFacts,
@@ -53,7 +56,9 @@ facts = st.builds(
 
 @orders
 @given(one=facts, other=facts)
-def test_keys_are_integers_of_one_length_and_so_in_total_order(name: str, one: JobFacts, other: JobFacts) -> None:
+def test_keys_are_integers_of_one_length_and_so_in_total_order(
+    name: str, one: JobFacts, other: JobFacts
+) -> None:
     order = ORDERS[name]()
     first, second = order.key(one), order.key(other)
     assert len(first) == len(second) >= 1
@@ -91,7 +96,7 @@ def _rest(one: JobFacts) -> tuple[int, int, int, int, bool]:
     return (one.tasks, one.remaining, one.duration, one.priority, one.latency)
 
 
-# --- placers ----------------------------------------------------------------------------------------------------
+# --- placers ------------------------------------------------------------------------------------------------
 
 NODES_MAX = 70  # more than one word of a mask
 
@@ -104,7 +109,7 @@ class Question(NamedTuple):
     ask: Vector
     mask: list[int]
     start: int
-    count: int
+    tasks: int
     each_max: int
     attributes: list[int]
 
@@ -118,12 +123,16 @@ class Question(NamedTuple):
 def question_of(seed: int, nodes: int, count: int) -> Question:
     """A question drawn from a seed: much quicker than to have hypothesis draw every node."""
     rng = Random(seed)
-    capacity = [(rng.choice((2_000, 4_000, 8_000)), rng.choice((8, 16)), 0) for _ in range(nodes)]
-    free = [(rng.randint(0, 4) * cpu // 4, rng.randint(0, 2) * memory // 2, 0) for cpu, memory, _ in capacity]
+    capacity: list[Vector] = [
+        (rng.choice((2_000, 4_000, 8_000)), rng.choice((8, 16)), 0) for _ in range(nodes)
+    ]
+    free: list[Vector] = [
+        (rng.randint(0, 4) * cpu // 4, rng.randint(0, 2) * memory // 2, 0) for cpu, memory, _ in capacity
+    ]
     return Question(
         capacity, free, (rng.choice((500, 1_000, 3_000)), rng.randint(0, 4), 0),
-        [node for node in range(nodes) if rng.randint(0, 4)], rng.randint(0, 2 * nodes), count, rng.randint(0, 3),
-        [rng.randint(0, 3) for _ in range(nodes)],
+        [node for node in range(nodes) if rng.randint(0, 4)], rng.randint(0, 2 * nodes), count,
+        rng.randint(0, 3), [rng.randint(0, 3) for _ in range(nodes)],
     )  # fmt: skip
 
 
@@ -134,7 +143,7 @@ def questions() -> st.SearchStrategy[Question]:
 def answer(name: str, question: Question, room: Room | None = None) -> list[int]:
     nodes = len(question.capacity)
     return PLACERS[name]().place(
-        room or question.room(), question.ask, mask_of(question.mask, nodes), question.start, question.count,
+        room or question.room(), question.ask, mask_of(question.mask, nodes), question.start, question.tasks,
         question.each_max, np.array(question.attributes, dtype=np.int64),
     )  # fmt: skip
 
@@ -143,7 +152,7 @@ def answer(name: str, question: Question, room: Room | None = None) -> list[int]
 @given(question=questions())
 def test_a_placer_keeps_to_mask_room_count_and_bound(name: str, question: Question) -> None:
     chosen = answer(name, question)
-    assert len(chosen) <= question.count
+    assert len(chosen) <= question.tasks
     for node in set(chosen):
         times = chosen.count(node)
         assert node in question.mask
@@ -155,13 +164,15 @@ def test_a_placer_keeps_to_mask_room_count_and_bound(name: str, question: Questi
 
 @placers
 @given(question=questions())
-def test_a_placer_debits_exactly_what_it_answers_and_changes_nothing_else(name: str, question: Question) -> None:
+def test_a_placer_debits_exactly_what_it_answers_and_changes_nothing_else(
+    name: str, question: Question
+) -> None:
     room = question.room()
     mask = mask_of(question.mask, len(question.capacity))
     attributes = np.array(question.attributes, dtype=np.int64)
     before = mask.copy(), attributes.copy()
     chosen = PLACERS[name]().place(
-        room, question.ask, mask, question.start, question.count, question.each_max, attributes
+        room, question.ask, mask, question.start, question.tasks, question.each_max, attributes
     )
     assert mask_indices(mask, room.nodes) == mask_indices(before[0], room.nodes) == question.mask
     assert attributes.tolist() == before[1].tolist()
@@ -185,11 +196,9 @@ def test_a_placer_gives_the_same_answer_to_the_same_question(
 def test_a_placer_finds_room_for_all_whenever_there_is(name: str, question: Question) -> None:
     slots = 0
     for node in question.mask:
-        fits = min(
-            have // want for have, want in zip(question.free[node], question.ask, strict=True) if want
-        )
+        fits = min(have // want for have, want in zip(question.free[node], question.ask, strict=True) if want)
         slots += min(fits, question.each_max) if question.each_max else fits
-    assert len(answer(name, question)) == min(question.count, slots)
+    assert len(answer(name, question)) == min(question.tasks, slots)
 
 
 @placers
@@ -214,13 +223,13 @@ def test_ties_go_to_the_first_in_circular_order(name: str, question: Question) -
     )
     start = question.start % nodes
     turn = sorted(question.mask, key=lambda node: (node - start) % nodes)
-    assert answer(name, even) == turn[: question.count]
+    assert answer(name, even) == turn[: question.tasks]
 
 
 @placers
 @given(question=questions(), shift=st.integers(0, NODES_MAX))
 def test_turning_the_cluster_turns_the_answer(name: str, question: Question, shift: int) -> None:
-    """Nodes have no rank of their own: only their room, their attributes and the distance from ``start`` count."""
+    """Nodes have no rank of their own: their room, attributes and distance from ``start`` count."""
     nodes = len(question.capacity)
 
     def turned(column: list[Vector]) -> list[Vector]:
@@ -234,11 +243,16 @@ def test_turning_the_cluster_turns_the_answer(name: str, question: Question, shi
     assert answer(name, other) == [(node + shift) % nodes for node in answer(name, question)]
 
 
-# --- cluster rankings -------------------------------------------------------------------------------------------
+# --- cluster rankings ---------------------------------------------------------------------------------------
 
-clusters = st.lists(
-    st.tuples(st.integers(0, 1_000), st.integers(-1, 4)), min_size=1, max_size=9
-).map(lambda rows: [ClusterFacts(f"c{at}", standing, data) for at, (standing, data) in enumerate(rows)])  # fmt: skip
+
+def facts_of(rows: list[tuple[int, int]]) -> list[ClusterFacts]:
+    return [ClusterFacts(f"c{at}", standing, data) for at, (standing, data) in enumerate(rows)]
+
+
+clusters = st.lists(st.tuples(st.integers(0, 1_000), st.integers(-1, 4)), min_size=1, max_size=9).map(
+    facts_of
+)
 
 
 @ranks
@@ -276,7 +290,7 @@ def test_clusters_with_the_data_come_first_in_the_jobs_order(
     assert places[: len(listed)] == sorted(listed)
 
 
-# --- sizers -----------------------------------------------------------------------------------------------------
+# --- sizers -------------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -294,12 +308,14 @@ def ranges(draw: st.DrawFn) -> tuple[Resources, Resources | None]:
 
 @sizers
 @given(asked=ranges())
-def test_a_ladder_falls_from_the_most_to_the_least(name: str, asked: tuple[Resources, Resources | None]) -> None:
+def test_a_ladder_falls_from_the_most_to_the_least(
+    name: str, asked: tuple[Resources, Resources | None]
+) -> None:
     least, most = asked
     ladder = SIZERS[name]().ladder(least, most)
     assert ladder[-1] == least
     assert all(size.fits(most or least) and least.fits(size) for size in ladder)
-    for larger, smaller in zip(ladder, ladder[1:], strict=False):
+    for larger, smaller in pairwise(ladder):
         assert smaller.fits(larger)
         assert smaller != larger
     assert SIZERS[name]().ladder(least, most) == ladder

@@ -18,7 +18,9 @@ def room() -> Room:
     return made
 
 
-def place(name: str, count: int = 1, start: int = 0, each_max: int = 0, mask: tuple[int, ...] = ()) -> list[int]:
+def place(
+    name: str, count: int = 1, start: int = 0, each_max: int = 0, mask: tuple[int, ...] = ()
+) -> list[int]:
     chosen = mask_of(mask, 5) if mask else full_mask(5)
     return PLACERS[name]().place(room(), (1_000, 0, 0), chosen, start, count, each_max, ATTRIBUTES)
 

@@ -3,7 +3,12 @@
 from hanse.policy.interface import ClusterFacts
 from hanse.policy.ranks import BestStanding, Rotate
 
-KNOWN = [ClusterFacts("c0", 300, -1), ClusterFacts("c1", 1_000, -1), ClusterFacts("c2", 300, 1), ClusterFacts("c3", 900, 0)]  # fmt: skip
+KNOWN = [
+    ClusterFacts("c0", 300, -1),
+    ClusterFacts("c1", 1_000, -1),
+    ClusterFacts("c2", 300, 1),
+    ClusterFacts("c3", 900, 0),
+]
 
 
 def test_rotate_puts_data_first_and_then_goes_round() -> None:

@@ -209,15 +209,19 @@ OVER = "settled means over"
 TERMINAL = "every acknowledged task terminal"
 REPLAY = "ledger equals journal replay"
 LEAKS = "no lease leaks"
+ONE_NUMBER = "one job, one number"
+OWN_RULES = "machines keep their own rules"
 
 PLANTED = {
-    "ack before journal": Planted(ack_before_journal, (TERMINAL, ONE_ATTEMPT, ONE_END, OVER, LEAKS), ()),
+    "ack before journal": Planted(
+        ack_before_journal, (TERMINAL, ONE_ATTEMPT, ONE_END, OVER, LEAKS, ONE_NUMBER), ()
+    ),
     "double release": Planted(double_release, ("no over-commit",), (4,)),
     "no de-duplication of claims": Planted(no_deduplication, (ONE_ATTEMPT, OVER), (0, 1, 13)),
     "lease counted from receipt": Planted(lease_from_receipt, (ONE_ATTEMPT, OVER), (49, 50, 72)),
     "stale attempt accepted": Planted(stale_attempt, (ONE_ATTEMPT, ONE_END, OVER), (6, 42, 44)),
     "gives up after five denials": Planted(gives_up, ("no invented failures",), (21, 43, 47)),
-    "news overwrites pending claims": Planted(news_overwrites_pending, (REPLAY,), (43,)),
+    "news overwrites pending claims": Planted(news_overwrites_pending, (REPLAY, OWN_RULES), ()),
     "late refusal overrides a live grant": Planted(late_refusal, (ONE_ATTEMPT, ONE_END, OVER), (42, 56, 70)),
 }
 
@@ -240,7 +244,7 @@ def test_the_seeds_of_the_ci_run_expose_it(name: str) -> None:
     bug = PLANTED[name]
     for seed in in_order(bug.seeds):
         finding = run_with(bug, seed).finding
-        if finding is not None and finding.promise in bug.promises:
-            if run_seed(seed, standard_factories()).finding is None:
-                return
+        broken = finding is not None and finding.promise in bug.promises
+        if broken and run_seed(seed, standard_factories()).finding is None:
+            return
     pytest.fail(f"no seed of {CI_SEEDS} exposes: {name}")

@@ -15,6 +15,8 @@ from hanse.app.exit_codes import ExitCode
 
 WHY_DEFAULT = "build"
 """The job that is explained when nobody says which."""
+WIDE = PIPE_WIDTH = 106
+"""Columns of a terminal that has room for the whole table, and of what is no terminal."""
 DECISIONS_SHOWN_MAX = 30
 """Decisions of that job that are printed; ``--json`` has all of all jobs."""
 
@@ -42,6 +44,8 @@ def demo(seed: int, why: str, file: Path | None) -> None:
     if file is not None:
         file.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     out = Console(highlight=False, soft_wrap=True)
+    if not out.is_terminal:
+        out.width = max(out.width, PIPE_WIDTH)
     _show(out, report, why)
     sys.exit(ExitCode.OK if succeeded(report) else ExitCode.FAILED)
 
@@ -57,7 +61,7 @@ def _show(out: Console, report: DemoReport, why: str) -> None:
     out.print("  hamburg  3 nodes of 16 cores and 2 GPUs")
     out.print("  bremen   4 nodes of 4 cores, arm64")
     out.print()
-    out.print(_table(report.jobs))
+    out.print(_table(report.jobs, out.width >= WIDE))
     for job in report.jobs:
         if job.outcome.startswith("refused"):
             out.print(f"  {escape(job.name)} was {escape(job.outcome)}")
@@ -85,32 +89,32 @@ def _show(out: Console, report: DemoReport, why: str) -> None:
     )
 
 
-def _table(jobs: tuple[DemoJob, ...]) -> Table:
-    note = "waited: from submission to a task's start, on average; ended: from submission; both in seconds"
-    table = Table(title=note, title_justify="left", title_style="dim", box=SIMPLE_HEAD, padding=(0, 1))
-    for name in ("job", "what it is", "broker"):
-        table.add_column(name, overflow="fold")
-    for name in ("tasks", "runs"):
-        table.add_column(name, justify="right")
-    table.add_column("ran in", overflow="fold")
-    for name in ("waited", "ended"):
+def _table(jobs: tuple[DemoJob, ...], wide: bool) -> Table:
+    """One row a job; a narrow terminal gets what matters most."""
+    note = "waited: from submission to a task's start, on average; ended: from submission"
+    table = Table(title=note, title_justify="left", title_style="dim", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    clusters = list(dict.fromkeys(cluster for job in jobs for cluster in job.places))
+    texts = ["job", "what it is", "broker"] if wide else ["job", "broker"]
+    for name in texts:
+        table.add_column(name, no_wrap=True)
+    for name in ("tasks", "again", *clusters, "waited", "ended") if wide else ("tasks", *clusters, "waited"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     for job in jobs:
         adopted = job.ended_at and job.ended_at != job.submitted_to
         broker = f"{job.submitted_to} > {job.ended_at}" if adopted else job.submitted_to
-        places = ", ".join(f"{cluster} {count}" for cluster, count in job.places.items())
         outcome = job.outcome.split(":", maxsplit=1)[0]
         colour = "green" if outcome == "succeeded" else "yellow" if outcome == "refused" else "red"
-        table.add_row(
-            escape(job.name), escape(job.what), broker, str(job.tasks), str(job.attempts), places or "-",
-            _seconds(job.mean_start), _seconds(job.finished), f"[{colour}]{escape(outcome)}[/{colour}]",
-        )  # fmt: skip
+        cells = [job.name, job.what, broker] if wide else [job.name, broker]
+        cells += [str(job.tasks), str(max(0, job.attempts - job.tasks) or "")][: 2 if wide else 1]
+        cells += [str(job.places.get(cluster, "")) for cluster in clusters]
+        cells += [_seconds(job.mean_start), _seconds(job.finished)][: 2 if wide else 1]
+        table.add_row(*map(escape, cells), f"[{colour}]{escape(outcome)}[/{colour}]")
     return table
 
 
 def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}" if value < 1 else f"{value:.1f}"
+    return "-" if value is None else f"{value:.3f}s" if value < 1 else f"{value:.1f}s"
 
 
 def sentence(decision: DemoDecision) -> str:

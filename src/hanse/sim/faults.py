@@ -26,11 +26,16 @@ OFFSET_MAX: Final = 1_000 * SECOND
 RATE_PARTS_MAX: Final = MILLION // 50
 """Clocks run at most two percent fast or slow: within what ``core.config.DRIFT_PERCENT`` allows for."""
 SCENARIOS: Final = (
-    "ordinary", "ordinary", "ordinary", "ordinary", "crowd", "tiny", "slow", "adoption", "flaky", "calm",
+    "ordinary", "ordinary", "ordinary", "ordinary", "crowd", "tiny", "slow", "adoption", "flaky", "leases",
+    "calm",
 )  # fmt: skip
-"""``crowd``: many brokers, few nodes. ``tiny``: one cluster of one or two nodes. ``slow``: late news and long
-delays. ``adoption``: brokers stay away long. ``flaky``: runners and hosts die often. ``calm``: no faults at
-all."""
+"""What a seed is about; most are ordinary.
+
+``crowd``: many brokers, few nodes. ``tiny``: one cluster of one or two nodes. ``slow``: late news and long
+delays. ``adoption``: brokers stay away long. ``flaky``: runners and hosts die often. ``leases``: tasks
+outlive the leases under which they run, and renewals come late. ``calm``: no faults at all.
+"""
+LEASE_BEAT: Final = 200 * MILLISECOND
 
 
 class NetworkMood(msgspec.Struct, frozen=True):
@@ -125,8 +130,9 @@ def draw_options(seed: int, rng: Random) -> Options:
 
 def _draw_timings(rng: Random, scenario: str) -> Timings:
     """Leases of a few seconds, so that they matter in a run of a few dozen."""
-    beat = rng.choice((200, 300, 500, 1_000)) * MILLISECOND
-    lease = beat * rng.randint(3, 8)
+    short = scenario == "leases"
+    beat = LEASE_BEAT if short else rng.choice((200, 300, 500, 1_000)) * MILLISECOND
+    lease = beat * rng.randint(3, 5 if short else 8)
     return Timings(
         ack_delay=rng.choice((20, 100, 200)) * MILLISECOND,
         resend_after=rng.choice((200, 500, 1_000)) * MILLISECOND,
@@ -135,7 +141,7 @@ def _draw_timings(rng: Random, scenario: str) -> Timings:
         runner_beat=beat,
         cluster_lease=lease * rng.choice((1, 2)),
         runner_lease=lease,
-        lease_grace=rng.choice((50, 200, 1_000)) * MILLISECOND,
+        lease_grace=rng.choice((50, 50, 100) if short else (50, 200, 1_000)) * MILLISECOND,
         grant_lease=rng.choice((300, 1_000, 2_000)) * MILLISECOND,
         delta_linger=rng.choice((500, 2_000)) * MILLISECOND
         if scenario == "slow"
@@ -208,7 +214,7 @@ def _draw_rates(rng: Random, scenario: str) -> Rates:
         host_losses=rng.randint(1, 4) if scenario == "flaky" else often(2),
         pauses=often(6),
         partitions=often(4),
-        clogs=often(4),
+        clogs=rng.randint(6, 12) if scenario == "leases" else often(4),
         drains=often(4),
         downtime_max=rng.choice((500 * MILLISECOND, 3 * SECOND, 20 * SECOND)),
         one_way=rng.choice((0, 50, 100)),
@@ -220,9 +226,9 @@ def _draw_mix(rng: Random, scenario: str, safety: int) -> Mix:
         return 0 if rng.random() < 0.4 else rng.randint(1, most)
 
     return Mix(
-        tasks=rng.randint(20, 60) if scenario in ("tiny", "crowd") else rng.randint(30, 150),
+        tasks=rng.randint(20, 60) if scenario in ("tiny", "crowd", "leases") else rng.randint(30, 150),
         span=safety * 4 // 5,
-        duration=rng.choice((50, 300, 1_000, 2_000)) * MILLISECOND,
+        duration=rng.choice((2_000,) if scenario == "leases" else (50, 300, 1_000, 2_000)) * MILLISECOND,
         arrays=rng.choice((0, 30, 70)),
         gangs=share(30),
         dags=share(30),

@@ -149,7 +149,7 @@ class Injector:
     def _clog(self, _: object) -> None:
         """What is sent on some links arrives only when they clear."""
         rng = self._rng
-        if rng.random() < 0.5:
+        if self._options.scenario == "leases" or rng.random() < 0.5:
             self._leave_behind()
             return
         length = self._length(100 * MILLISECOND, CLOG_MAX)
@@ -164,7 +164,8 @@ class Injector:
         This is what shows who counts a lease from the wrong moment: an old renewal comes late, then silence.
         """
         rng, now, timings = self._rng, self._world.now, self._options.timings
-        process = rng.choice(self._league.processes)
+        leases = self._options.scenario == "leases"
+        process = rng.choice(list(self._league.runners.values()) if leases else self._league.processes)
         beat = timings.runner_beat
         late = 2 * beat + int((timings.runner_lease - 2 * beat) * rng.random())
         for link in self._league.network.links:

@@ -1,0 +1,215 @@
+"""A stretch of a trace as NumPy columns: what every reader gives and every simulator takes.
+
+A trace is a stream of chunks of bounded size, so that its length never decides how much memory is needed.
+One entry is one job; for traces of DAGs it is one node of a DAG, and ``parent`` says to which DAG it
+belongs. All times are whole microseconds, all amounts whole numbers: a replay must give the same answer on
+every machine.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+JOBS_PER_CHUNK: Final = 8_192
+"""A chunk is handed on when it holds this many entries (a DAG is never cut in two, so it may hold a few
+more)."""
+TASKS_PER_CHUNK: Final = 262_144
+"""... or this many tasks (a job is never cut in two, so the last one may go beyond it)."""
+SECOND: Final = 1_000_000
+"""Microseconds in a second."""
+HOUR: Final = 3_600 * SECOND
+TIME_MAX: Final = 1 << 53
+"""285 years in microseconds, and the end of the whole numbers a float holds: no trace has a longer time."""
+
+Ints = npt.NDArray[np.int64]
+SmallInts = npt.NDArray[np.int32]
+Column = npt.NDArray[Any]
+_NUMBERS: Final = ("job", "arrival", "cpu", "memory", "gpu", "estimate", "parent")
+_NAMES: Final = ("user", "group", "site")
+
+
+class JobChunk(msgspec.Struct, frozen=True, eq=False):
+    """Columns of a number of jobs; J entries, T tasks. Tasks of entry j: ``duration[offset[j]:offset[j +
+    1]]``."""
+
+    job: Ints
+    """[J] number in the trace's own numbering if it has one, else the running number."""
+    arrival: Ints
+    """[J] microseconds since the start of the trace."""
+    offset: Ints
+    """[J+1] where the entries' tasks begin and end in ``duration``."""
+    duration: Ints
+    """[T] microseconds a task runs; 0 throughout when the trace does not say (see
+    ``TraceReader.has_durations``)."""
+    cpu: Ints
+    """[J] milli-CPU per task, 0 = not stated."""
+    memory: Ints
+    """[J] bytes per task, 0 = not stated."""
+    gpu: Ints
+    """[J] milli-GPU per task, 1000 = a whole one."""
+    estimate: Ints
+    """[J] the user's requested time per task in microseconds, 0 = none."""
+    user: SmallInts
+    """[J] index into ``names``, -1 = none; so are ``group`` and ``site``."""
+    group: SmallInts
+    site: SmallInts
+    parent: Ints
+    """[J] number of the whole DAG (or of the job that these tasks belong to), else the same as ``job``."""
+    names: tuple[str, ...] = ()
+    """The names so far. Within one reader an index keeps its meaning from chunk to chunk."""
+    needs: tuple[Ints, Ints] | None = None
+    """DAG edges: entry ``needs[0][i]`` starts after entry ``needs[1][i]`` (indices into this chunk) has
+    ended."""
+    extra: dict[str, Column] = {}
+    """[J] each: what a set of traces adds, such as ``status`` or ``gpu_spec``; the same keys in every
+    chunk."""
+    named: tuple[str, ...] = ()
+    """Keys of ``extra`` whose numbers are indices into ``names`` (-1 = none)."""
+
+    @property
+    def jobs(self) -> int:
+        """How many entries there are."""
+        return len(self.job)
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks they have."""
+        return len(self.duration)
+
+    def counts(self) -> Ints:
+        """[J] tasks of each entry."""
+        return np.diff(self.offset)
+
+    def tasks_of(self, entry: int) -> Ints:
+        """The durations of one entry's tasks."""
+        return self.duration[self.offset[entry] : self.offset[entry + 1]]
+
+    def name(self, index: int) -> str:
+        """The name at an index; empty for none."""
+        return self.names[index] if index >= 0 else ""
+
+    def check(self) -> None:
+        """Assert what every reader promises."""
+        jobs = self.jobs
+        columns = (self.arrival, self.cpu, self.memory, self.gpu, self.estimate, self.parent)
+        assert all(column.dtype == np.int64 and len(column) == jobs for column in (self.job, *columns))
+        assert self.duration.dtype == np.int64
+        assert self.offset.dtype == np.int64
+        assert len(self.offset) == jobs + 1
+        assert self.offset[0] == 0
+        assert self.offset[-1] == len(self.duration)
+        assert bool(np.all(np.diff(self.offset) >= 0))
+        for column in (self.user, self.group, self.site):
+            assert column.dtype == np.int32
+            assert len(column) == jobs
+            assert jobs == 0 or -1 <= int(column.min()) <= int(column.max()) < len(self.names)
+        assert all(len(column) == jobs for column in self.extra.values())
+        assert all(key in self.extra for key in self.named)
+        if jobs:
+            assert all(int(column.min()) >= 0 for column in columns[:-1])
+        if self.tasks:
+            assert int(self.duration.min()) >= 0
+        if self.needs is not None:
+            assert len(self.needs[0]) == len(self.needs[1])
+            for ends in self.needs:
+                assert not len(ends) or 0 <= int(ends.min()) <= int(ends.max()) < jobs
+
+
+def empty_chunk() -> JobChunk:
+    """A chunk without a job."""
+    none = np.zeros(0, np.int64)
+    small = np.zeros(0, np.int32)
+    return JobChunk(
+        none, none, np.zeros(1, np.int64), none, none, none, none, none, small, small, small, none
+    )
+
+
+def concatenate(chunks: Sequence[JobChunk]) -> JobChunk:
+    """All chunks as one, names merged and DAG edges moved along."""
+    if not chunks:
+        return empty_chunk()
+    if len(chunks) == 1:
+        return chunks[0]
+    table: dict[str, int] = {}
+    moved = [_translation(chunk.names, table) for chunk in chunks]
+    starts = np.cumsum([0, *(chunk.jobs for chunk in chunks)])
+    tasks = np.cumsum([0, *(chunk.tasks for chunk in chunks)])
+    edges = [
+        (chunk.needs, start) for chunk, start in zip(chunks, starts, strict=False) if chunk.needs is not None
+    ]
+
+    def joined(name: str) -> Any:
+        return np.concatenate([getattr(chunk, name) for chunk in chunks])
+
+    def renamed(name: str) -> SmallInts:
+        return np.concatenate([way[getattr(chunk, name)] for way, chunk in zip(moved, chunks, strict=True)])
+
+    extra: dict[str, Column] = {}
+    for key in chunks[0].extra:
+        is_name = key in chunks[0].named
+        extra[key] = np.concatenate(
+            [
+                way[chunk.extra[key]] if is_name else chunk.extra[key]
+                for way, chunk in zip(moved, chunks, strict=True)
+            ]
+        )
+    parts = [chunk.offset[:-1] + start for chunk, start in zip(chunks, tasks, strict=False)]
+    needs = None
+    if edges:
+        needs = (
+            np.concatenate([pair[0] + start for pair, start in edges]),
+            np.concatenate([pair[1] + start for pair, start in edges]),
+        )
+    columns: dict[str, Any] = {name: joined(name) for name in (*_NUMBERS, "duration")}
+    columns |= {name: renamed(name) for name in _NAMES}
+    return JobChunk(
+        **columns,
+        offset=np.append(np.concatenate(parts), tasks[-1]),
+        names=tuple(table),
+        needs=needs,
+        extra=extra,
+        named=chunks[0].named,
+    )
+
+
+def take(chunk: JobChunk, entries: Ints) -> JobChunk:
+    """The entries at these indices, in this order; an edge stays when both its ends do."""
+    counts = np.diff(chunk.offset)[entries]
+    offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    # a task's place = where its entry began before + how far it lies behind its entry's new beginning
+    places = np.repeat(chunk.offset[:-1][entries] - offset[:-1], counts) + np.arange(int(offset[-1]))
+    needs = None
+    if chunk.needs is not None:
+        place = np.full(chunk.jobs, -1, np.int64)
+        place[entries] = np.arange(len(entries))
+        later, earlier = place[chunk.needs[0]], place[chunk.needs[1]]
+        kept = (later >= 0) & (earlier >= 0)
+        needs = (later[kept], earlier[kept])
+    columns: dict[str, Any] = {name: getattr(chunk, name)[entries] for name in (*_NUMBERS, *_NAMES)}
+    return JobChunk(
+        **columns,
+        offset=offset,
+        duration=chunk.duration[places],
+        names=chunk.names,
+        needs=needs,
+        extra={key: column[entries] for key, column in chunk.extra.items()},
+        named=chunk.named,
+    )
+
+
+def by_arrival(chunk: JobChunk) -> JobChunk:
+    """The same entries in order of arrival; equal arrivals keep the order they had."""
+    if bool(np.all(np.diff(chunk.arrival) >= 0)):
+        return chunk
+    return take(chunk, np.argsort(chunk.arrival, kind="stable"))
+
+
+def _translation(names: Sequence[str], table: dict[str, int]) -> SmallInts:
+    """From a chunk's indices to those of the merged table; the extra last place makes -1 stay -1."""
+    way = np.full(len(names) + 1, -1, np.int32)
+    for index, name in enumerate(names):
+        way[index] = table.setdefault(name, len(table))
+    return way
