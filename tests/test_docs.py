@@ -1,6 +1,7 @@
 """The documents say all there is, and name nothing that is not there."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import get_args
 
@@ -70,7 +71,12 @@ def test_states_of_a_task_are_explained(state: str) -> None:
 
 
 def test_every_policy_is_documented() -> None:
-    tables = {"order": ORDERS, "placer": PLACERS, "ranking": RANKS, "sizer": SIZERS}
+    tables: dict[str, Collection[str]] = {
+        "order": ORDERS,
+        "placer": PLACERS,
+        "ranking": RANKS,
+        "sizer": SIZERS,
+    }
     there = {(row[0], row[1].strip("`")) for row in rows("ARCHITECTURE.md") if row[0] in tables}
     assert there == {(kind, name) for kind, names in tables.items() for name in names}
 

@@ -164,3 +164,11 @@ class LedgerHistory(RuleBasedStateMachine):
 
 LedgerHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 test_ledger_history = LedgerHistory.TestCase
+
+
+def test_a_restored_ledger_has_no_unserved_change_of_company() -> None:
+    """Every step serves what a change of labels opens; a restore is no such change: replay would differ."""
+    ledger = Ledger("c1", NODES, reserve=0)
+    run = Run(TaskId(1), 1, 0, SHAPES[1].ask, Brief(SHAPES[1], "b1#1"), ORDERED, 0)
+    ledger.restore({run.task: run}, {}, [0], [])
+    assert not ledger.social

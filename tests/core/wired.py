@@ -8,6 +8,7 @@ reads as events in, messages out.
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
+from random import Random
 from typing import TypeVar
 
 from hanse.core.broker import Broker
@@ -55,6 +56,8 @@ from hanse.policy.sizers import SIZERS
 T = TypeVar("T")
 
 USUAL = Timings()
+DOUBLED = 0.2
+"""Share of messages that arrive twice in an unruly network."""
 STEPS_MAX = 200_000
 """Messages that one call may set off; more is a live-lock."""
 
@@ -104,6 +107,8 @@ class Wired:
         """Machines that nothing reaches for now (what is sent to them is lost)."""
         self.loses: Callable[[Envelope], bool] = lambda _: False
         """Which messages get lost."""
+        self.unruly: Random | None = None
+        """With one: messages arrive in any order, and some arrive twice."""
         self.stubborn = False
         """Whether killed attempts go on until the test ends them."""
         self.cluster_of: dict[str, str] = {}
@@ -222,8 +227,13 @@ class Wired:
             assert limit > 0, "the machines talk without end"
 
     def step(self) -> None:
-        """Deliver the oldest message."""
-        self.hand_over(self.mail.popleft())
+        """Deliver the oldest message (any, in an unruly network)."""
+        if self.unruly is not None:
+            self.mail.rotate(-self.unruly.randrange(len(self.mail)))
+        envelope = self.mail.popleft()
+        self.hand_over(envelope)
+        if self.unruly is not None and self.unruly.random() < DOUBLED:
+            self.hand_over(envelope)
 
     def hand_over(self, envelope: Envelope) -> None:
         """Let a message arrive."""

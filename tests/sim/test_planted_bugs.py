@@ -5,18 +5,18 @@ without the bug breaks none. Seeds known to do so are tried first, so that the t
 machines change and they no longer do, the rest of the range is searched, and the test still decides rightly,
 only slower.
 
-What each bug looks like from outside, and how many of the first 120 seeds showed it when this was written:
+What each bug looks like from outside, and how far the search from seed 0 went for three seeds that show it:
 
-===============================================  =========================================================
-ack before journal                               an acknowledged job, or a message the peer counts on, is gone
-double release                                   a node is given twice: over-commit
-no de-duplication of claims                      a task is started twice
-lease counted from receipt                       a node runs on when its warden has given its tasks away
-stale attempt accepted                           a task is settled by an attempt that did not end so
-a broker that gives up after five denials        a task fails that never ran
-news that overwrites pending claims              see ``news_overwrites_pending``
-late refusal overriding a live grant             a task is placed again while it runs
-===============================================  =========================================================
+=========================================  ======================================================  ========
+ack before journal                         an acknowledged job, or what a peer counts on, is gone  0 to 29
+double release                             a node is given twice: over-commit                      0 to 3
+no de-duplication of claims                a task is started twice                                 0 to 16
+lease counted from receipt                 a node runs on when its tasks were given away           0 to 84
+stale attempt accepted                     a task is settled by an attempt that did not end so     0 to 18
+gives up after five denials                a task fails that never ran                             0 to 35
+news overwrites pending claims             the view is no longer confirmed less pending            0 to 13
+late refusal overrides a live grant        a task is placed again while it runs                    0 to 56
+=========================================  ======================================================  ========
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ import pytest
 
 from hanse.core import ledger as ledger_module
 from hanse.core.careers import Careers
-from hanse.core.jobs import CLAIMED, FAILED, PLACED, RUNNING
+from hanse.core.jobs import CLAIMED, PLACED, RUNNING, WAITING
 from hanse.core.ledger import Ledger, Run
 from hanse.core.link import Post
 from hanse.core.runner import Runner
@@ -140,7 +140,7 @@ def stale_attempt(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
 
 
 def gives_up(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
-    """A broker fails a task after five denials."""
+    """After five denials a broker neither claims for a task nor registers demand for it again."""
     right = Careers.refused
     denials: dict[tuple[str, TaskId], int] = {}
 
@@ -150,7 +150,8 @@ def gives_up(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
         denials[key] = denials.get(key, 0) + 1
         index = index_of(task)
         if record is not None and denials[key] > DENIALS_MAX and record.state[index] in (CLAIMED, PLACED):
-            self._settle(record, index, FAILED)
+            record.state[index] = WAITING  # but in no line
+            record.place[index] = -1
             return
         right(self, task, attempt, reason)
 
@@ -214,15 +215,15 @@ OWN_RULES = "machines keep their own rules"
 
 PLANTED = {
     "ack before journal": Planted(
-        ack_before_journal, (TERMINAL, ONE_ATTEMPT, ONE_END, OVER, LEAKS, ONE_NUMBER), ()
+        ack_before_journal, (TERMINAL, ONE_ATTEMPT, ONE_END, OVER, LEAKS, ONE_NUMBER), (29, 19, 11)
     ),
-    "double release": Planted(double_release, ("no over-commit",), (4,)),
-    "no de-duplication of claims": Planted(no_deduplication, (ONE_ATTEMPT, OVER), (0, 1, 13)),
-    "lease counted from receipt": Planted(lease_from_receipt, (ONE_ATTEMPT, OVER), (49, 50, 72)),
-    "stale attempt accepted": Planted(stale_attempt, (ONE_ATTEMPT, ONE_END, OVER), (6, 42, 44)),
-    "gives up after five denials": Planted(gives_up, ("no invented failures",), (21, 43, 47)),
-    "news overwrites pending claims": Planted(news_overwrites_pending, (REPLAY, OWN_RULES), ()),
-    "late refusal overrides a live grant": Planted(late_refusal, (ONE_ATTEMPT, ONE_END, OVER), (42, 56, 70)),
+    "double release": Planted(double_release, ("no over-commit",), (0, 1, 3)),
+    "no de-duplication of claims": Planted(no_deduplication, (ONE_ATTEMPT, OVER), (13, 10, 16)),
+    "lease counted from receipt": Planted(lease_from_receipt, (ONE_ATTEMPT, OVER), (5, 26, 84)),
+    "stale attempt accepted": Planted(stale_attempt, (ONE_ATTEMPT, ONE_END, OVER), (9, 16, 18)),
+    "gives up after five denials": Planted(gives_up, (TERMINAL,), (9, 10, 35)),
+    "news overwrites pending claims": Planted(news_overwrites_pending, (REPLAY, OWN_RULES), (10, 11, 13)),
+    "late refusal overrides a live grant": Planted(late_refusal, (ONE_ATTEMPT, ONE_END, OVER), (16, 53, 56)),
 }
 
 

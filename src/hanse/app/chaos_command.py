@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from hanse.core.marks import ALL
 from hanse.model.ids import parse_task, task_text
 from hanse.sim.chaos import Result, check_seeds, explain, options_of, whole_digest
 from hanse.sim.standard import standard_factories
@@ -113,6 +114,8 @@ def _print_marks(out: Console, results: list[Result]) -> None:
     for mark, (reached, seeds) in sorted(totals.items()):
         table.add_row(mark, f"{reached:,}", f"{seeds:,}")
     out.print(table)
+    missing = [mark for mark in ALL if mark not in totals]
+    out.print(f"never reached: {', '.join(missing) or 'none'}", markup=False)
 
 
 def _explain(out: Console, seed: int, task: str | None) -> int:

@@ -37,7 +37,10 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "trace": Entry("trace_commands", "trace", "Convert, describe, sample and generate workload traces."),
     "replay": Entry("replay_commands", "replay", "Replay a trace under several policies and compare them."),
-    "sweep": Entry("replay_commands", "sweep", "Replay a trace over a grid of loads, policies and sizes."),
+    "sweep": Entry(
+        "replay_commands", "sweep_command", "Replay a trace over a grid of loads, policies and sizes."
+    ),
+    "policies": Entry("replay_commands", "policies_command", "List the policies that a replay can compare."),
     "train": Entry("edge_commands", "train", "Train a policy."),
     "eval": Entry("edge_commands", "evaluate", "Measure policies on common streams."),
     "bench": Entry("bench_command", "bench", "Measure this machine."),

@@ -251,7 +251,7 @@ class Broker:
             self._careers.started(task, attempt)
         for end in news.ended:
             if not self._wards.keep_end(view.name, end):
-                self._estates.settle(view.name, end, self._careers.finished(end))
+                self._estates.finish(view.name, end)
         if news.delta is not None:
             self._delta(view, news.delta)
 

@@ -252,26 +252,20 @@ class Estates:
             owned.cancelled.append(record.id)
             self._soon()
 
-    def settle(self, cluster: str, end: End, current: bool) -> None:
-        """An end has been dealt with: the warden may forget it, after the heir knows of it if it mattered."""
+    def finish(self, cluster: str, end: End) -> None:
+        """An attempt is over. The warden may forget it at once, or when the heir knows, if it mattered."""
         record = self.desk.jobs.get(job_of(end.task))
-        estate = record.estate if record is not None else self._estate_of_recent(end.task)
-        owned = self.state.owned.get(estate)
+        owned = self.state.owned.get(record.estate) if record is not None else None
+        current = self.careers.finished(end)
         if owned is None or not current:
             if job_of(end.task) not in self.state.given_jobs:  # else it is for the adopter to settle
                 self._send_settle(cluster, [(end.task, end.attempt)])
-            return
-        if owned.heir:
+        elif owned.heir:
             owned.unsent.append((cluster, end.task, end.attempt))
             self._soon()
         else:
             owned.settling.append((0, cluster, end.task, end.attempt))
             self.busy = True
-
-    def _estate_of_recent(self, task: TaskId) -> EstateId:
-        """The estate of a job that has ended in this very step."""
-        job = job_of(task)
-        return next((name for name, owned in self.state.owned.items() if job in owned.forget), "")
 
     def _soon(self) -> None:
         self.state.progress_at = min(self.state.progress_at, self.desk.now + self.desk.timings.delta_linger)
@@ -312,6 +306,7 @@ class Estates:
             record = revive(replica, ward, estate)
             records.append(record)
             desk.jobs[record.id] = record
+            self.state.given_jobs.pop(record.id, None)
             self.careers.tasks += len(record.state)
             if replica.spec.client_id:
                 self.careers.clients[replica.spec.client_id] = record.id
@@ -350,7 +345,7 @@ class Estates:
                 record.told[group] = ""
         self.careers.resume(record)
         for cluster, end in ends:
-            self.settle(cluster, end, self.careers.finished(end))
+            self.finish(cluster, end)
         if cancelled or record.cancelled:
             record.cancelled = False
             self.careers.cancel(record, "cancelled before it was adopted")

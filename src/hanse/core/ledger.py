@@ -275,7 +275,7 @@ class Ledger:
         """Rebuild columns and indices from what holds room."""
         self.runs, self.leases = runs, leases
         self.room = Room(self.capacity)
-        self._labels, self._shy, self.social = {}, {}, False
+        self._labels, self._shy = {}, {}
         self._fits.clear()
         for run in runs.values():
             size = run.size.vector(self.dimensions)
@@ -285,6 +285,7 @@ class Ledger:
         for lease in leases.values():
             for node in lease.nodes:
                 self.room.debit(node, self.fit(lease.shape).ask or ())
+        self.social = False  # as at the end of every step
         self.up, self.draining = mask_of(up, self.nodes), mask_of(draining, self.nodes)
         self._open = self.up & ~self.draining
         self._serial += 1

@@ -5,6 +5,7 @@ Three things are kept apart: what the warden last said (*confirmed*), the broker
 confirmed and never touches what is pending.
 """
 
+from collections import Counter
 from operator import gt
 from typing import Final
 
@@ -63,6 +64,7 @@ class ClusterView:
         self.own: MaskWords = full_mask(0)
         self._unreserved: MaskWords = full_mask(0)
         self._fits: dict[Shape, tuple[Vector | None, MaskWords]] = {}
+        self._slots: dict[Shape, int] = {}
         self.median_cpu = 0
         """Milli-CPU of the middle node."""
 
@@ -91,6 +93,7 @@ class ClusterView:
         self.own = mask_of(range(nodes * share // count, nodes * (share + 1) // count), nodes)
         self.median_cpu = sorted(vector[0] for vector in news.capacity)[nodes // 2] if nodes else 0
         self._fits.clear()
+        self._slots.clear()
 
     def _refresh(self) -> None:
         """Usable is what was confirmed less what is pending."""
@@ -128,7 +131,17 @@ class ClusterView:
         assert size is not None
         for node in lot.nodes:
             self.usable.debit(node, size)
-            self._add(node, size, 1)
+        self._add_all(lot, 1)
+
+    def _add_all(self, lot: Lot, sign: int) -> None:
+        """A lot is on its way, or (-1) no longer, and its room is usable again. By node, not by task."""
+        size = lot.size.vector(self.dimensions)
+        assert size is not None
+        for node, count in Counter(lot.nodes).items():
+            whole = size if count == 1 else tuple([amount * count for amount in size])
+            self._add(node, whole, sign)
+            if sign < 0:
+                self.usable.credit(node, whole)
 
     def _add(self, node: int, size: Vector, sign: int) -> None:
         pending = self.pending.get(node)
@@ -150,21 +163,14 @@ class ClusterView:
         if fast:  # bindings are answered only when they fail
             self.sight.claims[number] = fast
         for lot in fast:
-            size = lot.size.vector(self.dimensions)
-            assert size is not None
-            for node in lot.nodes:
-                self._add(node, size, 1)
+            self._add_all(lot, 1)
         return number
 
     def answered(self, number: int) -> list[Lot]:
         """A claim is no longer on its way; its lots."""
         lots = self.sight.claims.pop(number, [])
         for lot in lots:
-            size = lot.size.vector(self.dimensions)
-            assert size is not None
-            for node in lot.nodes:
-                self._add(node, size, -1)
-                self.usable.credit(node, size)
+            self._add_all(lot, -1)
         return lots
 
     # --- questions -----------------------------------------------------------------------------------------
@@ -175,6 +181,7 @@ class ClusterView:
         if found is None:
             if len(self._fits) >= SHAPES_MAX:
                 self._fits.clear()
+                self._slots.clear()
             found = self._fits[shape] = self._compile(shape)
         return found
 
@@ -190,6 +197,12 @@ class ClusterView:
 
     def slots(self, shape: Shape) -> int:
         """How many tasks of a shape the empty cluster could hold."""
+        known = self._slots.get(shape)
+        if known is None:
+            known = self._slots[shape] = self._count_slots(shape)
+        return known
+
+    def _count_slots(self, shape: Shape) -> int:
         ask, mask = self.fit(shape)
         if ask is None:
             return 0

@@ -27,15 +27,16 @@ class BestStanding:
         """Data, standing, then circular order from ``start``."""
         count = len(clusters)
 
-        def key(i: int) -> tuple[int, int, int]:
-            data, turn = _place(clusters[i], i, start, count)
-            return (data, -clusters[i].standing, turn)
+        def key(i: int) -> tuple[bool, int, int, int]:
+            elsewhere, data, turn = _place(clusters[i], i, start, count)
+            return (elsewhere, data, -clusters[i].standing, turn)
 
         return sorted(range(count), key=key)
 
 
-def _place(facts: ClusterFacts, index: int, start: int, count: int) -> tuple[int, int]:
-    return (facts.data if facts.data >= 0 else count, (index - start) % count)
+def _place(facts: ClusterFacts, index: int, start: int, count: int) -> tuple[bool, int, int]:
+    """Clusters with the data first, in the job's order; then the others, in circular order."""
+    return (facts.data < 0, facts.data, (index - start) % count)
 
 
 RANKS: Final[dict[str, type[ClusterRank]]] = {rank.name: rank for rank in (Rotate, BestStanding)}

@@ -102,17 +102,17 @@ class Network:
             return
         if self.wire:
             envelope = _decode(_encode(envelope))
-        self._pass_on(link, envelope)
-        if link.double and random() < link.double:
-            self._pass_on(link, envelope)
-
-    def _pass_on(self, link: Link, envelope: Envelope) -> None:
-        world = self.world
-        at = world.now + link.delays[int(self._random() * QUANTILES)]
-        at = max(at, link.clogged_until)
-        if link.in_order:
-            at = link.latest = max(at, link.latest)
-        heappush(world.heap, (at, world.number(), link.receive, envelope))
+        twice = link.double and random() < link.double
+        while True:
+            at = world.now + link.delays[int(random() * QUANTILES)]
+            if at < link.clogged_until:  # noqa: PLR1730  hot: a call of max() costs more
+                at = link.clogged_until
+            if link.in_order:
+                at = link.latest = max(at, link.latest)
+            heappush(world.heap, (at, world.number(), link.receive, envelope))
+            if not twice:
+                return
+            twice = False
 
     def cut(self, links: list[Link]) -> None:
         """A partition begins. Partitions may overlap; a link works when none crosses it."""

@@ -11,6 +11,7 @@ with the last snapshot and the journal replayed, and that must give the very sta
 """
 
 from collections.abc import Callable, Mapping
+from heapq import heappush
 from random import Random
 from typing import Any, Final
 
@@ -91,7 +92,7 @@ class Process:
     """A journalled machine: a broker or a warden."""
 
     __slots__ = ("_checks", "_clock", "_committing", "_doom", "_durability", "_expected", "_factory",
-                 "_number", "_offset", "_patience", "_rate", "epoch", "hampered", "inbox", "journal",
+                 "_number", "_offset", "_patience", "_rate", "_slow", "epoch", "hampered", "inbox", "journal",
                  "links", "machine", "marks", "name", "network", "performers", "rng", "snapshot", "unsafe",
                  "wakes", "world")  # fmt: skip
 
@@ -124,6 +125,7 @@ class Process:
         self._offset = clock.offset
         self._rate = clock.rate
         self._durability = durability
+        self._slow = durability.commit_max
         self.performers: Performers = {}
         """Who performs its commands, besides sends and wake-ups."""
         self._doom: tuple[int, int] | None = None
@@ -188,7 +190,7 @@ class Process:
             self.world.story.took(self.world.now, self.name, event)
         self.journal.append(event)
         commands = self.machine.handle(event)
-        if self._durability.commit_max:
+        if self._slow:
             self._defer(commands)
         elif commands:
             self.perform(commands)
@@ -198,15 +200,20 @@ class Process:
 
     def perform(self, commands: list[Command]) -> None:
         """Do what the machine asked for, in order."""
-        world, links = self.world, self.links
+        world, links, send = self.world, self.links, self.network.send
+        story = world.story
         for command in commands:
-            if world.story is not None:
-                world.story.did(world.now, self.name, command)
+            if story is not None:
+                story.did(world.now, self.name, command)
             if type(command) is Send:
                 envelope = command.envelope
-                self.network.send(links[envelope.target], envelope)
+                send(links[envelope.target], envelope)
             elif type(command) is WakeAt:
-                self._wake(command.at)
+                at = command.at
+                if at not in self.wakes:
+                    self.wakes[at] = None
+                    true = -((self._offset - at) * MILLION // self._rate)
+                    heappush(world.heap, (max(true, world.now), world.number(), self.tick, at))
             else:
                 performer = self.performers.get(type(command))
                 if performer is not None:
@@ -222,12 +229,6 @@ class Process:
     def local_now(self) -> Instant:
         """What its clock shows."""
         return Instant(self._offset + self.world.now * self._rate // MILLION)
-
-    def _wake(self, at: int) -> None:
-        if at not in self.wakes:
-            self.wakes[at] = None
-            true = -((self._offset - at) * MILLION // self._rate)
-            self.world.at(max(true, self.world.now), self.tick, at)
 
     # --- what may happen to it ------------------------------------------------------------------------------
 
@@ -343,7 +344,7 @@ class Process:
         """The planned death: before the journal, after it, or after some of the commands."""
         assert self._doom is not None
         where, downtime = self._doom
-        if self._durability.commit_max and where < 2 and not self.unsafe and self._patience:
+        if self._slow and where < 2 and not self.unsafe and self._patience:
             self._patience -= 1  # wait for an event that finds others unsafe: there is more to lose
             self.hampered &= ~DOOMED
             self.take(event)
@@ -359,7 +360,7 @@ class Process:
         self.unsafe.append(self.machine.handle(event))
         if where == 1:
             # Without a group commit the event itself is safe once it is written.
-            kept = self.rng.randint(0, len(self.unsafe)) if self._durability.commit_max else None
+            kept = self.rng.randint(0, len(self.unsafe)) if self._slow else None
             self.crash(kept)
             return
         commands = [command for commands in self.unsafe for command in commands]
@@ -369,11 +370,12 @@ class Process:
     # --- its journal ----------------------------------------------------------------------------------------
 
     def _defer(self, commands: list[Command]) -> None:
+        """Let commands wait for the next write; nobody hurries for an event without any."""
         self.unsafe.append(commands)
-        if not self._committing:
+        if commands and not self._committing:
             self._committing = True
-            durability = self._durability
-            latency = self.rng.randint(durability.commit_min, durability.commit_max)
+            least = self._durability.commit_min
+            latency = least + int((self._slow - least) * self.rng.random())
             self.world.at(self.world.now + latency, self._commit)
 
     def _commit(self, _: Any = None) -> None:
@@ -383,7 +385,8 @@ class Process:
         self._committing = False
         unsafe, self.unsafe = self.unsafe, []
         for commands in unsafe:
-            self.perform(commands)
+            if commands:
+                self.perform(commands)
         if len(self.journal) >= self._durability.snapshot_every:
             self._take_snapshot()
 

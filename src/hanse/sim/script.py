@@ -179,7 +179,7 @@ class Player:
         """Do one command; return what happened."""
         verb, *rest = split(line)
         if verb not in self._verbs:
-            raise ScriptError(f"no such command: {line!r}; there are {', '.join(sorted(self._verbs))}")
+            return [f"ERROR no such command: {line!r}; there are {', '.join(sorted(self._verbs))}"]
         plain = [word for word in rest if "=" not in word or "->" in word]
         named = dict(word.split("=", 1) for word in rest if "=" in word and "->" not in word)
         try:
@@ -250,8 +250,7 @@ class Player:
         spec = job_from(number, named)
         truths = tuple(GroupTruth(run, 0) for _ in spec.groups)
         self._workload.plans.append(JobPlan(number, self._world.now, plain[0], spec, truths))
-        assert self._oracle is not None
-        self._oracle.specs[number] = spec
+        self._parts()[1].specs[number] = spec
         self._process(plain[0]).submit(("user", 2 * number, spec))
 
     def _cancel(self, plain: list[str], named: dict[str, str]) -> None:

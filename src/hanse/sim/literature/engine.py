@@ -1,0 +1,103 @@
+"""The event loop that the schedulers of the literature share.
+
+Two stores of events, merged by (time, order of creation): a heap for whatever comes at its own time (a task's
+end), and a first-in-first-out *lane* for messages that all take the same time. On a network with one constant
+delay most events are such messages, and a queue serves them several times faster than a heap. An event
+carries its handler and two words; a batch of messages with one time and one cause is one event with a list.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from time import perf_counter_ns
+from typing import Any, Final
+
+import msgspec
+
+from hanse.sim.replay.records import Outcome, Progress, Settings, Workload, outcome_of
+
+EVENTS_PER_REPORT: Final = 20_000
+"""Events between two calls of the progress function."""
+
+Handler = Callable[[int, Any, Any], None]
+Event = tuple[int, int, Handler, Any, Any]
+
+
+class Engine:
+    """Virtual time, the events to come, and the record of what ran where. A scheduler is a subclass with
+    handlers."""
+
+    lane_messages = 1
+    """One-way delays that an event in the lane takes: 1 for single messages, 2 for a request with its
+    answer."""
+    notice_messages = 0
+    """One-way delays between a task's end and the moment its job counts as ended."""
+
+    def __init__(self, workload: Workload, settings: Settings) -> None:
+        self.workload = workload
+        self.settings = settings
+        self.delay = settings.delay_us
+        self.lane_delay = settings.delay_us * self.lane_messages
+        self.heap: list[Event] = []
+        self.lane: deque[Event] = deque()
+        self.sequence = 0
+        self.start = [-1] * workload.tasks
+        self.node = [-1] * workload.tasks
+        self.begun = 0
+        self.messages = 0
+        self.rejects = 0
+        self.substitutions = 0
+        self.heartbeats = 0
+        self.decision_ns: list[int] = []
+
+    def at(self, time: int, handler: Handler, first: Any = None, second: Any = None) -> None:
+        """Let ``handler(time, first, second)`` happen at ``time``."""
+        self.sequence += 1
+        heappush(self.heap, (time, self.sequence, handler, first, second))
+
+    def send(self, now: int, handler: Handler, first: Any = None, second: Any = None) -> None:
+        """Let it happen when something sent ``now`` has come through the lane."""
+        self.sequence += 1
+        self.lane.append((now + self.lane_delay, self.sequence, handler, first, second))
+
+    def arrive(self, now: int, job: int) -> None:
+        """A job reaches whoever schedules it."""
+        raise NotImplementedError
+
+    def _arrival(self, now: int, job: int, _: Any) -> None:
+        """Time the decision and queue the next arrival, so that the heap never holds more than one."""
+        if job + 1 < self.workload.jobs:
+            self.at(self.workload.arrival[job + 1], self._arrival, job + 1)
+        began = perf_counter_ns()
+        self.arrive(now, job)
+        self.decision_ns.append(perf_counter_ns() - began)
+
+    def run(self, progress: Progress | None = None) -> Outcome:
+        """Play everything; stops early when ``progress`` says so."""
+        if self.workload.jobs:
+            self.at(self.workload.arrival[0], self._arrival, 0)
+        heap, lane = self.heap, self.lane
+        while heap or lane:
+            for _ in range(EVENTS_PER_REPORT):
+                if lane and (not heap or lane[0] < heap[0]):
+                    time, _order, handler, first, second = lane.popleft()
+                elif heap:
+                    time, _order, handler, first, second = heappop(heap)
+                else:
+                    break
+                handler(time, first, second)
+            if progress is not None and not progress(self.begun):
+                break
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        ran = outcome_of(self.workload, self.start, self.node, self.delay * self.notice_messages, self.begun)
+        assert ran.complete or self.heap or self.lane, "events ran out before every task had started"
+        return msgspec.structs.replace(
+            ran,
+            messages=self.messages,
+            rejects=self.rejects,
+            substitutions=self.substitutions,
+            heartbeats=self.heartbeats,
+            decision_ns=self.decision_ns,
+        )

@@ -1,0 +1,27 @@
+"""Queue orders as ranks: place of every job in an order that does not change while the jobs wait."""
+
+from hanse.sim.replay.records import Settings, Workload
+
+
+def is_short(workload: Workload, settings: Settings) -> list[bool]:
+    """Per job: is its mean task shorter than the cut-off?"""
+    cutoff = settings.short_cutoff_us
+    return [estimate < cutoff for estimate in workload.estimate]
+
+
+def static_rank(workload: Workload, settings: Settings) -> list[int]:
+    """Place of each job under ``fifo``, ``short-first`` or ``priority``; ties by arrival, then by place in
+    the trace."""
+    jobs = range(workload.jobs)
+    if settings.order == "fifo":
+        return list(jobs)
+    if settings.order == "short-first":
+        short = is_short(workload, settings)
+        ordered = sorted(jobs, key=lambda job: not short[job])
+    else:
+        assert settings.order == "priority", settings.order
+        ordered = sorted(jobs, key=lambda job: -workload.priority[job])
+    rank = [0] * workload.jobs
+    for place, job in enumerate(ordered):
+        rank[job] = place
+    return rank

@@ -1,0 +1,2 @@
+"""Replay: one workload through many policies, with measures, repeats, reports and sweeps that can be
+trusted."""

@@ -1,0 +1,146 @@
+"""What a policy takes and gives: the workload, the settings and the outcome of one run.
+
+Times are whole microseconds. A workload keeps plain Python lists, because the event loops read single
+elements far more often than whole columns, and a list gives an ``int`` in a third of the time a NumPy array
+needs.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+ORDERS: Final = ("fifo", "fewest-remaining", "short-first", "priority")
+"""Queue orders. Ties always go to the job that arrived first, then to the one that stands first in the
+trace."""
+SECOND: Final = 1_000_000
+NODES_MAX: Final = 1 << 20
+"""Nodes of one replay: event keys give the node number twenty bits."""
+
+Progress = Callable[[int], bool]
+"""Called now and then with the number of tasks started so far; an answer of ``False`` asks the run to
+stop."""
+
+
+class Workload(msgspec.Struct, frozen=True, eq=False):
+    """Jobs in order of arrival, each with at least one task; a task occupies one node for its duration."""
+
+    name: str
+    arrival: list[int]
+    """[J] microseconds since the first arrival."""
+    offset: list[int]
+    """[J+1] where the jobs' tasks begin and end in ``duration``."""
+    duration: list[int]
+    """[T] microseconds."""
+    estimate: list[int]
+    """[J] mean task duration in microseconds: what the schedulers of the literature are told about a job."""
+    priority: list[int]
+    """[J] larger goes first under the order ``priority``; 0 when the trace has none."""
+
+    @property
+    def jobs(self) -> int:
+        """Number of jobs."""
+        return len(self.arrival)
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks."""
+        return len(self.duration)
+
+    def span(self) -> int:
+        """Microseconds from the first arrival to the last."""
+        return self.arrival[-1] - self.arrival[0] if self.arrival else 0
+
+    def load(self, nodes: int) -> float:
+        """Work brought per microsecond of arrivals, as a share of ``nodes``; infinite when all arrive at
+        once."""
+        span = self.span()
+        return sum(self.duration) / (nodes * span) if span else float("inf")
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Everything that decides a run beside the workload."""
+
+    nodes: int
+    clusters: int = 10
+    brokers: int = 4
+    order: str = "fewest-remaining"
+    """Queue order, for the policies that let one choose it."""
+    delay_us: int = 500
+    """One-way delay of every message."""
+    seed: int = 0
+    short_cutoff_us: int = 90_581_100
+    """A job is short when its mean task lasts less than this."""
+    short_percent: float = 2.0
+    """Per cent of the nodes that only short jobs may use (Hawk, Eagle, Pigeon)."""
+    pigeon_group: int = 100
+    """Nodes per group of Pigeon, about."""
+    heartbeat_us: int = 5 * SECOND
+    """How often a warden tells every broker what changed (Megha)."""
+    gossip_us: int = SECOND
+    """How often brokers tell each other their free counts (``shared``)."""
+    faults: str = ""
+    """A file of faults to inject, for the policies that support them; empty = none."""
+
+    def problem(self) -> str:
+        """Why these settings cannot be run, in one sentence; empty when they can."""
+        if not 0 < self.nodes <= NODES_MAX:
+            return f"nodes must be between 1 and {NODES_MAX}"
+        if self.clusters < 1 or self.brokers < 1:
+            return "there must be at least one cluster and one broker"
+        if self.clusters * self.brokers > self.nodes:
+            return f"{self.nodes} nodes are too few for {self.clusters} clusters x {self.brokers} brokers"
+        if self.order not in ORDERS:
+            return f"unknown order {self.order!r}; known: {', '.join(ORDERS)}"
+        if self.delay_us < 0 or self.heartbeat_us <= 0 or self.gossip_us <= 0:
+            return "the delay must not be negative, heartbeat and gossip intervals must be positive"
+        if not 0 <= self.short_percent <= 50 or self.pigeon_group < 1:
+            return "short per cent must lie in 0..50 and a Pigeon group must hold a node"
+        return ""
+
+
+class Outcome(msgspec.Struct, frozen=True, eq=False):
+    """What happened: where and when every task ran, and what it cost."""
+
+    start: Ints
+    """[T] when each task started, -1 = not (only in a run that was stopped)."""
+    node: Ints
+    """[T] where it ran."""
+    job_end: Ints
+    """[J] when whoever took the job knew that its last task had ended, -1 = not ended."""
+    launches: int = 0
+    """Starts that were made; more than there are tasks would mean that one ran twice."""
+    messages: int = 0
+    """Every probe, request, answer, claim, denial, launch and completion; heartbeats and gossip apart."""
+    rejects: int = 0
+    """Claims or probes that were turned down."""
+    substitutions: int = 0
+    """Claims served with another node than the one asked for."""
+    heartbeats: int = 0
+    """Periodic messages."""
+    decision_ns: list[int] = []
+    """Wall nanoseconds our code took to handle each job's arrival; the only field that differs between equal
+    runs."""
+    complete: bool = True
+    """False when the run was stopped early."""
+
+
+class ReplayError(ValueError):
+    """What was asked for cannot be replayed; the message is one sentence for the user."""
+
+
+def outcome_of(workload: Workload, start: list[int], node: list[int], notice: int, launches: int) -> Outcome:
+    """The outcome of the runs in ``start`` and ``node``; a job ends ``notice`` microseconds after its last
+    task."""
+    began = np.asarray(start, np.int64)
+    ended = began + np.asarray(workload.duration, np.int64)
+    heads = np.asarray(workload.offset[:-1], np.int64)
+    job_end = np.maximum.reduceat(ended, heads) + notice if workload.jobs else np.zeros(0, np.int64)
+    complete = bool(np.all(began >= 0))
+    if not complete:
+        job_end[np.minimum.reduceat(began, heads) < 0] = -1
+    return Outcome(began, np.asarray(node, np.int64), job_end, launches, complete=complete)

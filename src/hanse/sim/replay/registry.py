@@ -1,0 +1,90 @@
+"""The policies by name. A policy is a callable ``(workload, settings, progress=None) -> Outcome`` with a few
+facts."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from hanse.sim.literature.central import central, independent
+from hanse.sim.literature.eagle import eagle
+from hanse.sim.literature.hawk import hawk
+from hanse.sim.literature.megha import megha, megha_repaired
+from hanse.sim.literature.pigeon import pigeon
+from hanse.sim.literature.shared import shared
+from hanse.sim.literature.sparrow import sparrow
+from hanse.sim.replay.records import ORDERS, Outcome, Progress, ReplayError, Settings, Workload
+
+Runner = Callable[[Workload, Settings, Progress | None], Outcome]
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """One policy as the commands see it."""
+
+    name: str
+    run: Runner
+    about: str
+    orders: tuple[str, ...] = ()
+    """Queue orders it can follow; none = its order is part of it."""
+    own_order: str = ""
+    """What its own order is called in results, when ``orders`` is empty."""
+    start_messages: int = 2
+    """No task starts before its job's arrival plus this many one-way delays."""
+    faults: bool = False
+    """Whether it understands ``Settings.faults``."""
+
+    def __call__(self, workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+        """Run it."""
+        return self.run(workload, settings, progress)
+
+    def order(self, settings: Settings) -> str:
+        """The queue order that a run with these settings follows."""
+        return settings.order if self.orders else self.own_order
+
+
+_LITERATURE: Final = (
+    Policy("sparrow", sparrow, "batch sampling, two probes a task, late binding", (), "fifo", 3),
+    Policy("hawk", hawk, "long jobs central, short ones probed, idle nodes steal", (), "fifo", 3),
+    Policy("eagle", eagle, "long jobs central, short ones avoid them; sticky probes", (), "least-work", 3),
+    Policy(
+        "pigeon", pigeon, "jobs split over groups with reserved nodes for short tasks", (), "short-first", 2
+    ),
+    Policy("megha", megha, "optimistic claims on stale views, as published (megha3.0)", (), "fifo", 2),
+    Policy("megha-repaired", megha_repaired, "the same with its defects repaired", ORDERS, "", 2),
+    Policy("independent", independent, "every broker its own nodes, no communication", ORDERS, "", 2),
+    Policy("shared", shared, "every broker its own nodes, gossip of free counts", ORDERS, "", 2),
+    Policy("central", central, "the oracle: one queue that knows everything at once", ORDERS, "", 3),
+)
+_POLICIES: dict[str, Policy] = {policy.name: policy for policy in _LITERATURE}
+
+
+def policies() -> dict[str, Policy]:
+    """All policies by name, in the order in which tables show them."""
+    return dict(_POLICIES)
+
+
+def register(policy: Policy) -> None:
+    """Add a policy; the name must be new."""
+    assert policy.name not in _POLICIES, policy.name
+    _POLICIES[policy.name] = policy
+
+
+def chosen(names: list[str], settings: Settings) -> list[Policy]:
+    """The policies of these names, if all exist and can be run with the settings."""
+    known = policies()
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise ReplayError(f"unknown policy {', '.join(unknown) or '(none given)'}; known: {', '.join(known)}")
+    if settings.faults:
+        without = [name for name in names if not known[name].faults]
+        if without:
+            able = [name for name, policy in known.items() if policy.faults]
+            raise ReplayError(
+                f"faults cannot be injected into {', '.join(without)}: the schedulers of the literature have"
+                " no recovery to measure; policies that support faults:"
+                f" {', '.join(able) or 'none in this installation'}"
+            )
+    problem = settings.problem()
+    if problem:
+        raise ReplayError(problem)
+    return [known[name] for name in names]

@@ -1,0 +1,92 @@
+"""Running policies: one run, repeats over seeds, and what is written about them."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from hanse.sim.replay.measures import Curves, Result, as_dict, curves, measure
+from hanse.sim.replay.records import Progress, Settings, Workload
+from hanse.sim.replay.registry import Policy
+from hanse.sim.replay.statistics import mean_with_interval
+
+REPEATS_MAX: Final = 1_000
+_NOT_AVERAGED: Final = ("seed", "tasks", "jobs", "nodes", "clusters", "brokers")
+
+
+class Run(msgspec.Struct, frozen=True, eq=False):
+    """A finished (or stopped) run."""
+
+    result: Result
+    curves: Curves
+
+
+def run_once(policy: Policy, workload: Workload, settings: Settings, progress: Progress | None = None) -> Run:
+    """Run a policy and measure it; reading the trace and measuring the outcome are not in its time."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    outcome = policy(workload, settings, progress)
+    seconds = time.perf_counter() - wall, time.process_time() - cpu
+    named = policy.name, policy.order(settings)
+    return Run(measure(workload, settings, outcome, named, seconds), curves(workload, settings, outcome))
+
+
+def runs_of(
+    chosen: list[Policy],
+    workload: Workload,
+    settings: Settings,
+    repeat: int,
+    watch: Callable[[Policy, int], Progress],
+) -> Iterator[Run]:
+    """Every policy with the seeds from ``settings.seed`` on; ends after a run that was stopped."""
+    for policy in chosen:
+        for seed in range(settings.seed, settings.seed + repeat):
+            run = run_once(
+                policy, workload, msgspec.structs.replace(settings, seed=seed), watch(policy, seed)
+            )
+            yield run
+            if not run.result.complete:
+                return
+
+
+def summary(runs: list[Run]) -> list[dict[str, Any]]:
+    """One object per policy; with repeats the means, ``<field>_ci95`` (half the interval's width) and the
+    single runs."""
+    by_policy: dict[str, list[Result]] = {}
+    for run in runs:
+        by_policy.setdefault(run.result.policy, []).append(run.result)
+    objects = []
+    for results in by_policy.values():
+        first = as_dict(results[0])
+        if len(results) > 1:
+            first = _averaged([as_dict(result) for result in results])
+        objects.append(first)
+    return objects
+
+
+def _averaged(results: list[dict[str, Any]]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    intervals: dict[str, float] = {}
+    for field, value in results[0].items():
+        values = [result[field] for result in results]
+        whole[field] = value
+        if isinstance(value, bool):
+            whole[field] = all(values)
+        elif isinstance(value, int | float) and field not in _NOT_AVERAGED and None not in values:
+            whole[field], intervals[f"{field}_ci95"] = mean_with_interval(values)
+    return {**whole, "repeat": len(results), **intervals, "runs": results}
+
+
+def write_json(path: Path, objects: list[dict[str, Any]]) -> None:
+    """Write the results; a reader sees the old file or the new one, never half of one."""
+    text = msgspec.json.format(msgspec.json.encode(objects), indent=2)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        scratch.write_bytes(text + b"\n")
+        scratch.replace(path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            scratch.unlink()

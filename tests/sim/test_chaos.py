@@ -1,0 +1,105 @@
+"""The chaos runs themselves: no broken promises, every rare branch reached, and findings that explain
+themselves."""
+
+import os
+
+from hanse.core.config import RunnerConfig
+from hanse.core.machine import Machine
+from hanse.core.marks import ALL
+from hanse.core.runner import Runner
+from hanse.model.commands import Command, Launch
+from hanse.model.events import Event
+from hanse.sim.chaos import TWICE_EVERY, check_seed, check_seeds, explain, options_of, run_seed, whole_digest
+from hanse.sim.standard import standard_factories
+
+CI_SEEDS = range(500)
+"""The range that ``hanse chaos --seeds 500`` runs."""
+
+
+class Doubling(Runner):
+    """A runner that launches every attempt twice."""
+
+    def handle(self, event: Event) -> list[Command]:
+        commands = super().handle(event)
+        return commands + [command for command in commands if isinstance(command, Launch)]
+
+
+class Raising(Runner):
+    """A runner with a bug of its own."""
+
+    def handle(self, event: Event) -> list[Command]:
+        commands = super().handle(event)
+        assert not any(isinstance(command, Launch) for command in commands), "cannot launch"
+        return commands
+
+
+def test_every_rare_branch_is_reached_and_no_promise_broken() -> None:
+    missing = dict.fromkeys(ALL)
+    for result in check_seeds(CI_SEEDS, standard_factories(), os.cpu_count() or 1):
+        assert result.finding is None, f"seed {result.seed}: {result.finding}"
+        for mark in result.marks:
+            missing.pop(mark, None)
+        if not missing:
+            return
+    raise AssertionError(f"no seed reaches {list(missing)}")
+
+
+def test_a_finding_names_the_promise_and_the_task() -> None:
+    factories = standard_factories()._replace(runner=Doubling)
+    result, lines = explain(1, factories)
+    assert result.finding is not None
+    assert result.finding.promise == "at most one live attempt"
+    assert "another one runs" in result.finding.message
+    assert result.finding.task
+    assert lines[0].startswith("The story of task")
+    assert any("=> launch" in line for line in lines)
+    assert any("** attempt 1 runs" in line for line in lines)
+
+
+def test_a_machine_that_raises_is_a_finding_with_its_trace() -> None:
+    finding = run_seed(1, standard_factories()._replace(runner=Raising)).finding
+    assert finding is not None
+    assert finding.promise == "machines keep their own rules"
+    assert "cannot launch" in finding.trace
+
+
+def test_a_seed_that_is_not_repeatable_is_a_finding() -> None:
+    made: list[int] = []
+
+    def moody(config: RunnerConfig) -> Machine:
+        made.append(1)
+        return Runner(config) if len(made) < 4 else Doubling(config)
+
+    result = check_seed(TWICE_EVERY, standard_factories()._replace(runner=moody))
+    assert result.finding is not None
+
+
+def test_many_seeds_come_in_order_and_have_one_digest() -> None:
+    alone = list(check_seeds(range(4), standard_factories(), 1))
+    together = list(check_seeds(range(4), standard_factories(), 2))
+    assert [result.seed for result in together] == [0, 1, 2, 3]
+    assert whole_digest(alone) == whole_digest(together[::-1])
+    assert whole_digest(alone) != whole_digest(alone[:3])
+
+
+def test_a_story_can_be_told_of_any_task() -> None:
+    result, lines = explain(3, standard_factories())
+    assert result.finding is None
+    assert len(lines) > 10
+    _, nothing = explain(3, standard_factories(), task=1 << 60)
+    assert "nothing is known" in nothing[0]
+
+
+def test_all_options_of_a_seed_are_printable() -> None:
+    text = "\n".join(options_of(3))
+    for word in (
+        "scenario",
+        "cluster c1",
+        "durability",
+        "timings",
+        "network",
+        "rates",
+        "workload",
+        "policies",
+    ):
+        assert word in text
