@@ -56,7 +56,8 @@ class LedgerHistory(RuleBasedStateMachine):
         self.tasks += 1
         task = TaskId(self.tasks)
         self.ledger.take(at, (shape.ask.cpu, 0, 0))
-        self.ledger.begin(Run(task, 1, at, shape.ask, Brief(shape, "b1#1"), ORDERED, 0))
+        amount = shape.ask.vector(self.ledger.dimensions) or ()
+        self.ledger.begin(Run(task, 1, at, shape.ask, amount, Brief(shape, "b1#1"), ORDERED, 0))
         self.used[at] += shape.ask.cpu
         return task
 
@@ -169,6 +170,7 @@ test_ledger_history = LedgerHistory.TestCase
 def test_a_restored_ledger_has_no_unserved_change_of_company() -> None:
     """Every step serves what a change of labels opens; a restore is no such change: replay would differ."""
     ledger = Ledger("c1", NODES, reserve=0)
-    run = Run(TaskId(1), 1, 0, SHAPES[1].ask, Brief(SHAPES[1], "b1#1"), ORDERED, 0)
+    amount = SHAPES[1].ask.vector(ledger.dimensions) or ()
+    run = Run(TaskId(1), 1, 0, SHAPES[1].ask, amount, Brief(SHAPES[1], "b1#1"), ORDERED, 0)
     ledger.restore({run.task: run}, {}, [0], [])
     assert not ledger.social

@@ -43,6 +43,7 @@ class Acceptance:
         if lot.lease:
             self._mark("warden.bound_expired_lease")
         places = self._find(lot)
+        amount = lot.size.vector(self.ledger.dimensions) or ()
         for index, attempt, proposed, node in zip(lot.tasks, lot.attempts, lot.nodes, places, strict=True):
             task = task_id(lot.job, index)
             if node < 0:
@@ -54,7 +55,7 @@ class Acceptance:
                 substituted.append((task, node))
                 self._mark("warden.substituted")
             self.ledger.note(node)
-            self._run(now, lot, task, attempt, node)
+            self._run(now, lot, task, attempt, node, lot.size, amount)
         return True
 
     def _find(self, lot: Lot) -> list[int]:
@@ -113,26 +114,29 @@ class Acceptance:
             self._return_room(nodes, fit.ask)
             return
         for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
-            self._run(now, lot, task_id(lot.job, index), attempt, nodes.pop(0), bound=True)
+            node, size, amount = nodes.pop(0), lot.brief.shape.ask, fit.ask
+            if lot.size != size:
+                size, amount = self._enlarge(lot, node, amount)
+            self._run(now, lot, task_id(lot.job, index), attempt, node, size, amount)
         self._return_room(nodes, fit.ask)
 
-    def _run(self, now: int, lot: Lot, task: TaskId, attempt: int, node: int, bound: bool = False) -> None:
-        size = lot.size
-        if bound and size != lot.brief.shape.ask:
-            size = self._enlarge(lot, node)
-        run = Run(task, attempt, node, size, lot.brief, ORDERED, now)
-        self.ledger.begin(run)
+    def _run(
+        self, now: int, lot: Lot, task: TaskId, attempt: int, node: int, size: Resources, amount: Vector
+    ) -> None:
         brief = lot.brief
+        self.ledger.begin(Run(task, attempt, node, size, amount, brief, ORDERED, now))
         start = StartTask(task, attempt, node, size, brief.estate, brief.unreachable, brief.payload)
         self.roster.orders(self.roster.of_node[node]).starts.append(start)
 
-    def _enlarge(self, lot: Lot, node: int) -> Resources:
+    def _enlarge(self, lot: Lot, node: int, least: Vector) -> tuple[Resources, Vector]:
         """A bound elastic task gets its larger size if the node has it."""
-        extra = lot.size.minus(lot.brief.shape.ask).vector(self.ledger.dimensions)
-        if extra is not None and self.ledger.room.fits(node, extra):
-            self.ledger.take(node, extra)
-            return lot.size
-        return lot.brief.shape.ask
+        amount = lot.size.vector(self.ledger.dimensions)
+        if amount is not None:
+            extra = tuple([more - less for more, less in zip(amount, least, strict=True)])
+            if self.ledger.room.fits(node, extra):
+                self.ledger.take(node, extra)
+                return lot.size, amount
+        return lot.brief.shape.ask, least
 
     @staticmethod
     def refuse(lot: Lot, reason: Refusal) -> list[Refused]:

@@ -223,7 +223,7 @@ class Grants:
         for node, runs in self._preemptible(now, want).items():
             if not has_bit(fit.mask, node):
                 continue
-            victims = _fewest(runs, self.ledger.room.free_of(node), fit.ask, self.ledger.dimensions)
+            victims = _fewest(runs, self.ledger.room.free_of(node), fit.ask)
             if victims:
                 cost = (max(v.brief.shape.priority for v in victims), len(victims), node, victims)
                 if best is None or cost[:3] < best[:3]:
@@ -256,17 +256,15 @@ class Grants:
         assert (self.hold is not None) == bool(self.ledger.held)
 
 
-def _fewest(runs: list[Run], free: Vector, ask: Vector, dimensions: tuple[str, ...]) -> list[Run]:
+def _fewest(runs: list[Run], free: Vector, ask: Vector) -> list[Run]:
     """The victims that make room for ``ask`` on one node: lowest priority first, then the youngest; [] if
     none do."""
     room = list(free)
     chosen: list[Run] = []
     for run in sorted(runs, key=lambda r: (r.brief.shape.priority, -r.since, r.task)):
-        size = run.size.vector(dimensions)
-        assert size is not None
         if all(have >= want for have, want in zip(room, ask, strict=True)):
             break
-        room = [have + more for have, more in zip(room, size, strict=True)]
+        room = [have + more for have, more in zip(room, run.amount, strict=True)]
         chosen.append(run)
     fits = all(have >= want for have, want in zip(room, ask, strict=True))
     return [run for run in chosen if fits]

@@ -35,6 +35,8 @@ class Run(msgspec.Struct):
     attempt: int
     node: int
     size: Resources
+    amount: Vector
+    """The size in the cluster's column order."""
     brief: Brief
     state: int
     since: int
@@ -178,19 +180,21 @@ class Ledger:
         """A run now holds room that was already taken for it."""
         assert run.task not in self.runs, f"{run.task} runs here already"
         self.runs[run.task] = run
-        self._label(run)
+        shape = run.brief.shape
+        if shape.labels or shape.affinity:
+            self._label(run)
 
     def finish(self, run: Run) -> None:
         """A run is over: its room comes back, once."""
         del self.runs[run.task]
-        size = run.size.vector(self.dimensions)
-        assert size is not None
-        self.give(run.node, size)
-        self._unlabel(run)
+        self.give(run.node, run.amount)
+        shape = run.brief.shape
+        if shape.labels or shape.affinity:
+            self._unlabel(run)
 
     def _label(self, run: Run) -> None:
         shape = run.brief.shape
-        self.social = self.social or bool(shape.labels or shape.affinity)
+        self.social = True
         for label in shape.labels:
             _count(self._labels, label, run.node, 1)
         for wish in shape.affinity:
@@ -199,7 +203,7 @@ class Ledger:
 
     def _unlabel(self, run: Run) -> None:
         shape = run.brief.shape
-        self.social = self.social or bool(shape.labels or shape.affinity)
+        self.social = True
         for label in shape.labels:
             _count(self._labels, label, run.node, -1)
         for wish in shape.affinity:
@@ -278,9 +282,7 @@ class Ledger:
         self._labels, self._shy = {}, {}
         self._fits.clear()
         for run in runs.values():
-            size = run.size.vector(self.dimensions)
-            assert size is not None
-            self.room.debit(run.node, size)
+            self.room.debit(run.node, run.amount)
             self._label(run)
         for lease in leases.values():
             for node in lease.nodes:
@@ -294,9 +296,7 @@ class Ledger:
         """Free room plus all that is held is the capacity, node by node."""
         twin = self.room.copy()
         for run in self.runs.values():
-            size = run.size.vector(self.dimensions)
-            assert size is not None
-            twin.credit(run.node, size)
+            twin.credit(run.node, run.amount)
         for lease in self.leases.values():
             for node in lease.nodes:
                 twin.credit(node, self.fit(lease.shape).ask or ())

@@ -106,11 +106,14 @@ class Runs:
             for node in record.nodes:
                 self.ledger.set_up(node, False)
             outcome = STOPPED.get(run.stop, outcome)
-        self._end(run, outcome, end.code)
+        self._record(run, end if outcome is end.outcome else End(run.task, run.attempt, outcome, end.code))
 
     def _end(self, run: Run, outcome: Outcome, code: int) -> None:
+        self._record(run, End(run.task, run.attempt, outcome, code))
+
+    def _record(self, run: Run, end: End) -> None:
+        """An attempt is over: its room is free, and its end is kept until the owner has it safe."""
         self.ledger.finish(run)
-        end = End(run.task, run.attempt, outcome, code)
         estate = run.brief.estate
         self.unsettled.setdefault(run.task, {})[run.attempt] = (estate, end)
         self.ended.setdefault(self.tenure.owner(estate), []).append(end)
