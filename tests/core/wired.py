@@ -114,14 +114,23 @@ class Wired:
         self.cluster_of: dict[str, str] = {}
         self.requests = 0
         self.epochs: dict[str, int] = {}
-        for number, name in enumerate(brokers, 1):
-            config = BrokerConfig(name, number, brokers, tuple(clusters), timings)
-            self._add(
-                name,
-                lambda config=config: Broker(  # type: ignore[misc]
-                    config, ORDERS[order](), PLACERS[placer](), RANKS["rotate"](), SIZERS[sizer]()
-                ),
-            )
+        self._add_brokers(clusters, brokers, timings, order, placer, sizer)
+        self._add_clusters(clusters, brokers, timings, reserve)
+        self.capacity = {
+            (cluster, at): one.capacity for cluster, nodes in clusters.items() for at, one in enumerate(nodes)
+        }
+        if boot:
+            for name in self.machines:
+                self.boot(name)
+            self.run(3 * SECOND)
+
+    def _add_clusters(
+        self,
+        clusters: dict[str, tuple[NodeConfig, ...]],
+        brokers: tuple[str, ...],
+        timings: Timings,
+        reserve: int,
+    ) -> None:
         for cluster, nodes in clusters.items():
             named = tuple(
                 NodeConfig(one.capacity, one.attributes, f"{cluster}.{one.runner}") for one in nodes
@@ -134,13 +143,19 @@ class Wired:
                 self.cluster_of[runner] = cluster
                 self.ended[runner] = {}
                 self._add(runner, lambda runs=runs: Runner(runs))  # type: ignore[misc]
-        self.capacity = {
-            (cluster, at): one.capacity for cluster, nodes in clusters.items() for at, one in enumerate(nodes)
-        }
-        if boot:
-            for name in self.machines:
-                self.boot(name)
-            self.run(3 * SECOND)
+
+    def _add_brokers(
+        self, clusters: dict[str, tuple[NodeConfig, ...]], brokers: tuple[str, ...], timings: Timings,
+        order: str, placer: str, sizer: str,
+    ) -> None:  # fmt: skip
+        for number, name in enumerate(brokers, 1):
+            config = BrokerConfig(name, number, brokers, tuple(clusters), timings)
+            self._add(
+                name,
+                lambda config=config: Broker(  # type: ignore[misc]
+                    config, ORDERS[order](), PLACERS[placer](), RANKS["rotate"](), SIZERS[sizer]()
+                ),
+            )
 
     def _add(self, name: str, make: Callable[[], Machine]) -> None:
         self.makers[name] = make

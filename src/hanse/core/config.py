@@ -91,8 +91,6 @@ class WardenConfig(msgspec.Struct, frozen=True):
     """How many nodes, from the last one backwards, only latency work may use."""
     runs_max: int = 1_000_000
     """Attempts not yet settled; further claims are refused as busy."""
-    preemptions_max: int = 64
-    """Victims being stopped at one time."""
 
 
 class RunnerConfig(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.core.config import Timings, WardenConfig
+from hanse.core.config import WardenConfig
 from hanse.core.ledger import RUNNING, Fit, Ledger, Run
 from hanse.core.wants import Want, Wants
 from hanse.model.messages import Offer
@@ -39,7 +39,7 @@ class Grants:
 
     def __init__(self, config: WardenConfig, ledger: Ledger, mark: Callable[[str], None]) -> None:
         self.config = config
-        self.timings: Timings = config.timings
+        self.timings = config.timings
         self.ledger = ledger
         self.wants = Wants()
         self.hold: Hold | None = None
@@ -49,6 +49,8 @@ class Grants:
         """Runs to be preempted in this step."""
         self.silent: dict[str, bool] = {}
         """Brokers that have not been heard from for long: their demand is passed over."""
+        self.preempt_at = 0
+        """No further preemption before this time: the room of the last one must first find its use."""
         self.freed: list[int] = []
         """Nodes to be offered before this step ends."""
         self._mark = mark
@@ -169,14 +171,14 @@ class Grants:
         """See whether the best want that asks for it needs nodes kept back, or may preempt."""
         if self.hold is not None:
             want = self.wants.find(self.hold.broker, self.hold.line)
-            wanted = want is not None and want.count > 0 and (want.hold or want.shape.priority > 0)
-            if not wanted or self.hold.broker in self.silent:
+            if want is None or want.count <= 0 or not want.hold or want.broker in self.silent:
                 self.release_hold()
         for want in self.wants.order:
             if want.count <= 0 or want.broker in self.silent:
                 continue
-            if want.shape.priority > 0 and not want.shape.gang:
+            if want.hold and want.shape.priority > 0 and not want.shape.gang:
                 self._preempt(now, want)
+                break
             if want.hold:
                 self._hold(want)
                 break
@@ -213,11 +215,15 @@ class Grants:
             self.ledger.hold([])
 
     def _preempt(self, now: int, want: Want) -> None:
+        if self._holds_for(want) or now < self.preempt_at:
+            return  # room that was made a moment ago is still on its way
+        if self.hold is not None:
+            held = self.wants.find(self.hold.broker, self.hold.line)
+            if held is not None and held.rank() < want.rank():
+                return
+            self.release_hold()
         fit = self.ledger.fit(want.shape)
-        if fit.ask is None or self._holds_for(want):
-            return
-        stopping = sum(1 for run in self.ledger.runs.values() if run.stop == "preempt") + len(self.victims)
-        if stopping >= self.config.preemptions_max or (self.hold is not None):
+        if fit.ask is None:
             return
         best: tuple[int, int, int, list[Run]] | None = None
         for node, runs in self._preemptible(now, want).items():
@@ -231,6 +237,7 @@ class Grants:
         if best is not None:
             self._mark("warden.preempted")
             self.victims += best[3]
+            self.preempt_at = now + max(run.brief.grace for run in best[3]) + self.timings.preempt_after
             self.ledger.hold([best[2]])
             self.hold = Hold(want.broker, want.line, [best[2]])
 

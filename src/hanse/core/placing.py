@@ -297,8 +297,19 @@ class Placing:
         window = self.desk.timings.conflict_window
         for offer in offers:
             self.offers.append((cluster, offer, self.desk.now + window))
+            self._lower(cluster, offer.line)
         if not window:
             self.bind_offers()
+
+    def _lower(self, cluster: int, line: int) -> None:
+        """A grant lowers the warden's count, so what it was told is one less now."""
+        told = self.registered[cluster]
+        told.lines = tuple(
+            [
+                msgspec.structs.replace(entry, count=entry.count - 1) if entry.line == line else entry
+                for entry in told.lines
+            ]
+        )
 
     def bind_offers(self) -> None:
         """Use the grants at hand: of several for one line, those with the largest score times prior first."""
@@ -382,8 +393,8 @@ class Placing:
         return tuple(found[:LINES_MAX])
 
     def _may_hold(self, view: ClusterView, line: Line) -> bool:
-        """Ask one warden at a time to keep room back for a line that is hard to fit."""
-        if not line.shape.gang and not self._large(view, line):
+        """Ask one warden at a time to keep room back for a line that is hard to fit, or to preempt for it."""
+        if not line.shape.gang and line.shape.priority <= 0 and not self._large(view, line):
             return False
         now = self.desk.now
         chosen = self.hold_at.get(line.number)
@@ -413,11 +424,14 @@ class Placing:
             self.desk.post.send(self.desk.out, self.desk.now, view.name, Demand(lines))
 
     def _send_claims(self, view: ClusterView, lots: list[Lot], releases: tuple[int, ...]) -> None:
+        told = self.registered[view.index]
         demand: tuple[DemandLine, ...] | None = self.demand_for(view)
-        if demand == self.registered[view.index].lines:
+        if demand == told.lines or (
+            demand and told.stale
+        ):  # stale: with the next beat, or it would come back at once
             demand = None
         else:
-            self.registered[view.index].lines = demand or ()
+            told.lines = demand or ()
         batches: list[list[Lot]] = [[]]
         size = 0
         for lot in lots:

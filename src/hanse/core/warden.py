@@ -76,6 +76,7 @@ class WardenState(msgspec.Struct):
     up: list[int]
     draining: list[int]
     hold: Hold | None
+    preempt_at: int
     wants: list[Want]
     silent: dict[str, bool]
     told: dict[str, int]
@@ -428,6 +429,7 @@ class Warden:
             up=mask_indices(ledger.up, ledger.nodes),
             draining=mask_indices(ledger.draining, ledger.nodes),
             hold=self._grants.hold,
+            preempt_at=self._grants.preempt_at,
             wants=self._grants.wants.order,
             silent=self._grants.silent,
             told=self._told,
@@ -448,7 +450,7 @@ class Warden:
         self._beat_at, self._delta_at, self._runs.news_at = saved.beat_at, saved.delta_at, saved.news_at
         ledger.restore(saved.runs, saved.leases, saved.up, saved.draining)  # type: ignore[arg-type]
         ledger.version, ledger.next_lease, ledger.changed = saved.version, saved.next_lease, saved.changed
-        self._grants.hold = saved.hold
+        self._grants.hold, self._grants.preempt_at = saved.hold, saved.preempt_at
         ledger.held = dict.fromkeys(saved.hold.nodes, 1) if saved.hold else {}
         self._grants.wants.order = saved.wants
         self._grants.silent, self._told, self._heard = saved.silent, saved.told, saved.heard

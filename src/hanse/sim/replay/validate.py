@@ -135,10 +135,10 @@ def main(out: Path, only: str) -> None:
             group = case.group
             lines += _heading(case, workloads[key])
         lines += rows(case, outcomes(case, workloads[key]))
-        print(f"{case.group}: {case.policy}", file=sys.stderr)
+        sys.stderr.write(f"{case.group}: {case.policy}\n")
     lines.append(_REMARKS)
     out.write_text("\n".join(lines), encoding="utf-8")
-    print(f"{time.process_time() - began:.0f} s of processor time", file=sys.stderr)
+    sys.stderr.write(f"{time.process_time() - began:.0f} s of processor time\n")
 
 
 def _heading(case: Case, workload: Workload) -> list[str]:
