@@ -2,7 +2,7 @@
 
 from hanse.core.config import Timings
 from hanse.model.commands import Accepted
-from hanse.model.ids import MILLISECOND, SECOND, task_id
+from hanse.model.ids import MILLISECOND, SECOND, TaskId, task_id
 from hanse.model.messages import Claim, Demand, Offers, Orders, Outcome
 from tests.core.wired import Wired, job, node, tasks
 
@@ -192,12 +192,19 @@ def test_equal_priority_does_not_preempt() -> None:
     assert not league.running(high)
 
 
+def stopped(league: Wired, since: int) -> list[TaskId]:
+    """The tasks that runners were told to stop, from the ``since``-th message on."""
+    return [stop.task for orders in league.bodies(Orders, since) for stop in orders.stops]
+
+
 def test_preemption_stops_no_more_than_it_needs() -> None:
     league = preemption(4_000)
     low = league.submit(job(tasks(4), preemptible=True))
+    before = len(league.said)
     high = league.submit(job(tasks(1, 2_000), priority=5))
     league.run(5 * SECOND)
     assert league.running(high)
+    assert len(stopped(league, before)) == 2
     assert len(league.running(low)) == 2
 
 
@@ -205,33 +212,35 @@ def test_preemption_takes_the_node_where_fewest_must_go() -> None:
     league = preemption(2_000, 2_000)
     small = league.submit(job(tasks(2, 1_000), preemptible=True))
     large = league.submit(job(tasks(1, 2_000), preemptible=True))
+    before = len(league.said)
     high = league.submit(job(tasks(1, 2_000), priority=5))
     league.run(5 * SECOND)
     assert league.running(high)
+    assert stopped(league, before) == [task_id(large, 0)]
     assert len(league.running(small)) == 2
-    assert league.running(large) == {}
 
 
 def test_preemption_stops_the_lowest_priority_first() -> None:
     league = preemption(1_000, 1_000)
     middle = league.submit(job(tasks(1), preemptible=True, priority=2))
     low = league.submit(job(tasks(1), preemptible=True, priority=1))
+    before = len(league.said)
     high = league.submit(job(tasks(1), priority=50))
     league.run(5 * SECOND)
     assert league.running(high)
     assert league.running(middle)
-    assert not league.running(low)
+    assert stopped(league, before) == [task_id(low, 0)]
 
 
 def test_of_equal_victims_on_a_node_the_youngest_goes() -> None:
     league = preemption(2_000)
-    old = league.submit(job(tasks(1), preemptible=True))
+    league.submit(job(tasks(1), preemptible=True))
     league.run(20 * SECOND)
     young = league.submit(job(tasks(1), preemptible=True))
+    before = len(league.said)
     league.submit(job(tasks(1), priority=5))
     league.run(5 * SECOND)
-    assert league.running(old)
-    assert not league.running(young)
+    assert stopped(league, before) == [task_id(young, 0)]
 
 
 def test_a_task_that_has_only_just_started_is_spared() -> None:
