@@ -122,6 +122,7 @@ class ViewHistory(RuleBasedStateMachine):
         if taken:
             indices = tuple(range(len(taken)))
             lot = Lot(JobId(1), 0, Brief(SHAPE, "b1#1"), indices, indices, tuple(taken), size)
+            self.view.reserve(lot)
             number = self.view.propose([lot])
             assert number not in self.claims
             self.claims[number] = [lot]

@@ -24,6 +24,29 @@ def test_story(path: Path) -> None:
         assert played == written
 
 
+POINTS = {
+    "claim": "=> to alpha: claim",
+    "substitution": "substituted=[[2-0.0 1]]",
+    "denial": "refused=[2-0.0#1 no_room",
+    "grant": "lease=1 of b1#1",
+    "conflict": "releases=[1]",
+    "lease_expiry": "moved, 1 tasks: alpha cannot be reached",
+    "warden_restart": "alpha ## starts, epoch 2",
+    "broker_adoption": "b2 => to b1: taken estate=b1#1",
+    "partition": "1-0.0#1 lost",
+    "gang": "gang=2",
+    "dag": "1-0.3 attempt=0 outcome=cancelled",
+    "preemption": "1-0.0#1 preempted",
+}
+"""What each story must show: accepting a new text must not lose its point."""
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_story_has_kept_its_point(name: str) -> None:
+    told = Path(__file__).with_name(f"{name}.txt").read_text(encoding="utf-8")
+    assert POINTS[name] in told
+
+
 @pytest.mark.parametrize("path", STORIES, ids=[path.stem for path in STORIES])
 def test_story_is_sound(path: Path) -> None:
     told = [line for line in path.read_text(encoding="utf-8").split("\n") if not line.startswith("#")]

@@ -275,6 +275,8 @@ class Placing:
         self.lots.setdefault(view.index, []).append(lot)
         if lease:
             self.expect(view.index, lot)
+        else:
+            view.reserve(lot)
 
     def _brief(self, record: JobRecord, group: int) -> Brief:
         key = (record.id, group)

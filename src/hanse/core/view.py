@@ -61,6 +61,8 @@ class ClusterView:
         self.usable = Room([], checked=False)
         self.table = AttributeTable([])
         self.pending: dict[int, list[int]] = {}
+        self.fresh: list[Lot] = []
+        """Lots of this step: already pending, not yet in a claim."""
         self.own: MaskWords = full_mask(0)
         self._unreserved: MaskWords = full_mask(0)
         self._fits: dict[Shape, tuple[Vector | None, MaskWords]] = {}
@@ -100,7 +102,7 @@ class ClusterView:
         for node, free in enumerate(self.sight.free):
             self.usable.set_free(node, free)
         claims, self.pending = self.sight.claims, {}
-        for lots in claims.values():
+        for lots in (*claims.values(), self.fresh):
             for lot in lots:
                 self._debit(lot)
 
@@ -154,16 +156,20 @@ class ClusterView:
         if not left:
             del self.pending[node]
 
+    def reserve(self, lot: Lot) -> None:
+        """A lot will be claimed when this step ends; the placer has debited its room. News of this same step
+        must find it pending."""
+        self.fresh.append(lot)
+        self._add_all(lot, 1)
+
     def propose(self, lots: list[Lot]) -> int:
-        """Lots are on their way in one claim (their room was debited by the placer); returns the claim's
-        number."""
+        """Lots are on their way in one claim; returns the claim's number."""
         number = self.sight.next_claim
         self.sight.next_claim += 1
         fast = [lot for lot in lots if not lot.lease]
         if fast:  # bindings are answered only when they fail
             self.sight.claims[number] = fast
-        for lot in fast:
-            self._add_all(lot, 1)
+        self.fresh.clear()
         return number
 
     def answered(self, number: int) -> list[Lot]:
