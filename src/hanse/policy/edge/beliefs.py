@@ -2,8 +2,8 @@
 
 A cluster adds each completed task to the cell of its kind and size; two clusters join what they know by
 adding the arrays. That is all there is to exchange, it is auditable by eye, and noise for privacy goes onto
-the sums. What a cell believes, in this order: the mean of what was seen there, when seen often enough; a
-curve ``a + b / GPUs`` fitted to what the kind has shown; a prior.
+the sums. A cell believes the mean of what was seen there, mixed with a little of a curve ``a + b / GPUs``
+fitted to all that its kind has shown; before anything was seen, a prior.
 """
 
 from typing import Final
@@ -14,7 +14,10 @@ import numpy as np
 from hanse.policy.edge.view import Floats, Ints
 
 SEEN_MIN: Final = 3
-"""Completed tasks from which a cell's own mean is believed."""
+"""Completed tasks of a kind from which its curve is fitted."""
+
+CURVE_WEIGHT: Final = 0.5
+"""The curve counts in a cell as much as this many completed tasks would."""
 
 PRIOR_BASE: Final = 1.0
 PRIOR_WORK: Final = 10.0
@@ -62,8 +65,8 @@ def believed_durations(known: Beliefs, minimum: Ints) -> Floats:
         fitted = _fitted(known.total[kind].sum(axis=0), known.count[kind].sum(axis=0), inverse)
         if fitted is not None:
             curve[kind] = fitted
-    mean = known.total / np.maximum(known.count, 1)
-    steps = np.where(known.count >= SEEN_MIN, mean, np.maximum(curve, DURATION_LEAST)[:, None, :])
+    curve = np.maximum(curve, DURATION_LEAST)[:, None, :]
+    steps = (known.total + CURVE_WEIGHT * curve) / (known.count + CURVE_WEIGHT)
     c = np.arange(wide)[None, :, None]
     dead = (c < minimum[:, 0, None, None]) | (gpus < minimum[:, 1, None, None])
     return np.where(dead, np.inf, steps)

@@ -110,3 +110,15 @@ def hetero6() -> Setting:
 def order3() -> Setting:
     """Source 002, figure 14: nothing to gain from size, everything from order; more work than room."""
     return Setting(name="order3", capacity=EQUAL, arrival_rate=3.0, book=speeds.short_and_long())
+
+
+def testbed3() -> Setting:
+    """Three clusters of (16, 8) with kinds of the test-bed's shape, in the corrected mode."""
+    return Setting(
+        name="testbed3",
+        capacity=((16, 8),) * 3,
+        arrival_rate=0.8,
+        book=speeds.bench_shaped(),
+        noise=0.02,
+        corrected=True,
+    )
