@@ -61,7 +61,7 @@ def test_the_exported_network_is_the_trained_one(config: NetConfig, tmp_path: Pa
     loaded = load_network(tmp_path / "net.npz")
     assert not isinstance(loaded, str)
     network, about = loaded
-    assert about["measured"] == {"note": "untrained"}
+    assert about.measured == {"note": "untrained"}
     world = halfway()
     rule = rule_of(world.setting)
     view = world.view()

@@ -54,7 +54,8 @@ PUBLISHED: Final[dict[str, dict[str, str]]] = {
 
 _LADDER: Final = {
     "single3": (
-        "random", "min", "fifo", "sjf", "drf", "tiresias", "optimus-published", "optimus", "priced", "network",
+        "random", "min", "fifo", "sjf", "drf", "tiresias", "optimus-published", "optimus", "priced",
+        "network",
     ),
     "syn3": (
         "random", "min", "fifo", "sjf", "drf", "tiresias", "tiresias-elastic", "optimus-published", "optimus",
@@ -253,7 +254,7 @@ def page(seeds: int, say: Say) -> str:
         "## Durations learned from nothing\n",
         _LEARNED.format(seeds=seeds, curve=learned, later=curve[4:].mean()),
         "## The shipped network against the rule\n",
-        f"Recipe: `{about['recipe']}`.\n\nTraining said of itself: `{about['measured']}`.\n",
+        f"Recipe: `{about.recipe}`.\n\nTraining said of itself: `{about.measured}`.\n",
         generalisation(network, say),
         "## Ways of coordinating (syn3)\n",
         _COORDINATION,

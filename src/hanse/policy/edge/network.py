@@ -34,6 +34,38 @@ class Network(msgspec.Struct, frozen=True, eq=False):
         return np.asarray(x @ self.weights[name + ".weight"].T + self.weights[name + ".bias"])
 
 
+class About(msgspec.Struct, frozen=True):
+    """The header of an exported file."""
+
+    format: int
+    heads: int = 1
+    encoder: str = "attention"
+    pointer: bool = True
+    recipe: dict[str, object] = {}
+    measured: dict[str, object] = {}
+
+
+def from_arrays(arrays: Mapping[str, Singles], about: bytes) -> tuple[Network, About] | str:
+    """A network from the arrays of a file and its JSON header, or a sentence saying why it cannot be used.
+
+    The shell reads the file (``numpy.load(path, allow_pickle=False)``; the header is the array ``about``).
+    """
+    try:
+        header = msgspec.json.decode(about, type=About)
+    except msgspec.MsgspecError as error:
+        return f"the header cannot be read: {error}"
+    if header.format != FORMAT:
+        return f"it has format {header.format}, this version reads {FORMAT}"
+    missing = [name for name in _NEEDED if name + ".weight" not in arrays]
+    if missing:
+        return f"layers are missing: {', '.join(missing)}"
+    return Network(weights=arrays, heads=header.heads, encoder=header.encoder, pointer=header.pointer), header
+
+
+_NEEDED: Final = ("cluster_in", "task_in", "cpus", "gpus")
+"""Layers that every shape of the network has."""
+
+
 def _relu(x: Singles) -> Singles:
     return np.maximum(x, np.float32(0))
 

@@ -29,20 +29,19 @@ class Observation(msgspec.Struct, frozen=True, eq=False):
 def observe(world: World) -> Observation:
     """The observation of all episodes."""
     s, book = world.state, world.setting.book
-    eye = np.eye(len(book.names), dtype=np.float32)
+    kinds = len(book.names)
     filled, going = s.pend != NONE, s.run != NONE
     server = np.concatenate([s.free, s.queued[..., None]], axis=-1).astype(np.float32)
-    least = book.minimum[s.pend_kind]
-    pending = np.empty((*s.pend.shape, 3 + len(eye)), dtype=np.float32)
-    pending[..., :2] = least
-    pending[..., 2] = 0.0
-    pending[..., 3:] = eye[s.pend_kind]
-    pending[~filled] = 0.0
-    pending[..., 2] = ~filled
-    running = np.empty((*s.run.shape, 3 + len(eye)), dtype=np.float32)
+    # one row per kind and a last one for the dummy: a gather is the fastest way to fill the columns
+    rows = np.zeros((kinds + 1, 3 + kinds), dtype=np.float32)
+    rows[:kinds, :2] = book.minimum
+    rows[kinds, 2] = 1.0
+    rows[np.arange(kinds), 3 + np.arange(kinds)] = 1.0
+    pending = rows.take(np.where(filled, s.pend_kind, kinds), axis=0)
+    running = np.zeros((*s.run.shape, 3 + kinds), dtype=np.float32)
     running[..., :2] = s.run_size
-    running[..., 2:-1] = eye[s.run_kind]
-    running[..., -1] = s.time[:, None, None] - s.run_start
-    running[~going] = 0.0
-    mask = filled & (least <= s.free[:, :, None, :]).all(axis=-1)
-    return Observation(server=server, pending=pending, running=running, mask=np.asarray(mask))
+    running[..., 2:-1] = rows[:, 3:].take(np.where(going, s.run_kind, kinds), axis=0)
+    running[..., -1] = (s.time[:, None, None] - s.run_start) * going
+    least = book.minimum[:, 0][s.pend_kind], book.minimum[:, 1][s.pend_kind]
+    mask = filled & (least[0] <= s.free[:, :, None, 0]) & (least[1] <= s.free[:, :, None, 1])
+    return Observation(server=server, pending=pending, running=running, mask=mask)

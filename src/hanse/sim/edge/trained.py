@@ -1,13 +1,12 @@
 """Reading a trained network's file. No torch, no pickle: arrays and one JSON header."""
 
-import json
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from hanse.policy.edge.network import FORMAT, Network, choose_by_network
+from hanse.policy.edge.network import About, Network, choose_by_network, from_arrays
 from hanse.policy.edge.priced import PricedRule, shared_room
 from hanse.sim.edge.play import Player, by_choice
 
@@ -15,23 +14,16 @@ SHIPPED: Final = "edge-1.npz"
 """The network that comes with the package."""
 
 
-def load_network(path: Path) -> tuple[Network, dict[str, Any]] | str:
+def load_network(path: Path) -> tuple[Network, About] | str:
     """The network and what its file says of it, or a sentence saying why the file cannot be used."""
     try:
         with np.load(path, allow_pickle=False) as kept:
-            about = json.loads(bytes(kept["about"]))
+            about = bytes(kept["about"])
             arrays = {name: kept[name] for name in kept.files if name != "about"}
     except (OSError, ValueError, KeyError) as error:
         return f"{path.name} is not a trained edge network: {error}"
-    if about.get("format") != FORMAT:
-        return f"{path.name} has format {about.get('format')}, this version reads {FORMAT}"
-    network = Network(
-        weights=arrays,
-        heads=int(about["heads"]),
-        encoder=str(about["encoder"]),
-        pointer=bool(about["pointer"]),
-    )
-    return network, about
+    loaded = from_arrays(arrays, about)
+    return f"{path.name} cannot be used: {loaded}" if isinstance(loaded, str) else loaded
 
 
 def shipped_path() -> Path:

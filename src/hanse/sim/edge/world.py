@@ -57,7 +57,7 @@ class World:
         self.state.free[:] = self.capacity
         variants = setting.variants
         scale = variants.speed_scale or (1.0,) * setting.clusters
-        self._scale = np.array(scale)[None, :, None]
+        self._scale = np.array(scale)
         best = durations(setting.book, ROUNDING).min(axis=(1, 2))
         slack = np.ceil(best * variants.deadline_slack).astype(np.int64)
         self._slack = slack if variants.deadline_slack > 0 else np.full_like(slack, NO_DEADLINE)
@@ -241,45 +241,43 @@ class World:
 
     # --- time ---------------------------------------------------------------------------------------------
 
-    def _gain(self, going: Flags) -> Floats:
-        """Progress of every running slot in this step, before the switching cost."""
+    def _gain(self, e: Ints, n: Ints, r: Ints) -> Floats:
+        """Progress of these running slots in this step, before the switching cost."""
         s, book, variants = self.state, self.setting.book, self.setting.variants
-        cpus, gpus = s.run_size[..., 0], s.run_size[..., 1]
-        rate = book.rate[s.run_kind, cpus, gpus]
-        base = book.base[s.run_kind, cpus, gpus]
-        gain = rate * np.sqrt(np.maximum(CONVERGENCE - s.progress, 0.0)) + base
+        kind, size = s.run_kind[e, n, r], s.run_size[e, n, r]
+        rate = book.rate[kind, size[:, 0], size[:, 1]]
+        base = book.base[kind, size[:, 0], size[:, 1]]
+        gain = rate * np.sqrt(np.maximum(CONVERGENCE - s.progress[e, n, r], 0.0)) + base
         if self.setting.noise > 0:
-            key = mixed(self.streams.seed.astype(np.uint64), np.asarray(_NOISE))
-            key = mixed(key[:, None, None], s.run)
-            chance = uniform(mixed(key, s.time[:, None, None])) - 0.5
-            gain = gain + np.where(book.noisy[s.run_kind], chance * self.setting.noise, 0.0)
+            key = mixed(self.streams.seed[e].astype(np.uint64), np.asarray(_NOISE))
+            chance = uniform(mixed(mixed(key, s.run[e, n, r]), s.time[e])) - 0.5
+            gain = gain + np.where(book.noisy[kind], chance * self.setting.noise, 0.0)
         if variants.interference > 0:
-            held = np.where(going, gpus, 0)
-            others = held.sum(axis=2, keepdims=True) - held
-            gain = gain / (1.0 + variants.interference * others / self.capacity[None, :, 1:2])
+            others = s.run_size[e, n, :, 1].sum(axis=1) - size[:, 1]
+            gain = gain / (1.0 + variants.interference * others / self.capacity[n, 1])
         if variants.speed_scale:
-            gain = gain * self._scale
+            gain = gain * self._scale[n]
         return np.where((rate > 0) | (base > 0), np.maximum(gain, 0.0), 0.0)
 
     def _walk(self, moved: Flags) -> None:
         """Let every running task gain one step's progress, and complete those that are done."""
         s = self.state
-        going = (s.run != NONE) & moved[:, None, None]
-        gain = self._gain(going)
+        e, n, r = np.nonzero((s.run != NONE) & moved[:, None, None])
+        gain = self._gain(e, n, r)
         if self.setting.switch_weight < 1.0:
-            gain = np.where(self._switched(), gain * self.setting.switch_weight, gain)
+            gain = np.where(self._switched()[e, n, r], gain * self.setting.switch_weight, gain)
+            s.run_before[e, n, r] = s.run_size[e, n, r]
         if self.setting.variants.locality_steps:
-            loading = going & (s.warm > 0)
+            loading = s.warm[e, n, r] > 0
             gain = np.where(loading, 0.0, gain)
-            s.warm -= loading
-        s.progress += np.where(going, gain, 0.0)
-        s.run_before = np.where(going[..., None], s.run_size, s.run_before)
-        enough = 1.0 - ROUNDING if self.setting.corrected else 1.0
-        e, n, r = np.nonzero(going & (s.progress >= enough))
-        if not len(e):
+            s.warm[e, n, r] -= loading
+        progress = s.progress[e, n, r] + gain
+        s.progress[e, n, r] = progress
+        done = progress >= (1.0 - ROUNDING if self.setting.corrected else 1.0)
+        if not done.any():
             return
-        task = s.run[e, n, r]
-        s.finish[e, task] = s.time[e] + 1
+        e, n, r = e[done], n[done], r[done]
+        s.finish[e, s.run[e, n, r]] = s.time[e] + 1
         np.add.at(s.free, (e, n), s.run_size[e, n, r])
         np.add.at(s.done, e, 1)
         self._clear(e, n, r)
