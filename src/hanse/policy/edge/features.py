@@ -98,7 +98,7 @@ def _task_columns(rule: PricedRule, view: View, believed: Ints, may_choose: Flag
     out = np.zeros((episodes, clusters, window, TASK_FEATURES), dtype=np.float32)
     room = np.minimum(view.free, rule.limit)[:, :, None, :]
     best = best_anywhere(rule, view.capacity, view.kind, view.reach)
-    allowed, cost = acceptable(rule, view, view.free)
+    allowed, cost = acceptable(rule, view, view.free, best)
     known = np.isfinite(cost) & np.isfinite(best)
     ratio = np.log(np.where(known, cost, RATIO_UNKNOWN) / np.where(known, best, 1.0))
     out[..., 0] = 1.0

@@ -156,7 +156,12 @@ def _pointed_flat(net: Network, features: Features) -> tuple[Singles, Singles]:
 
 def choose_by_network(net: Network, rule: PricedRule, view: View, believed: Ints) -> Choice:
     """The likeliest choice of every cluster, given the summaries it knows; nobody is left to starve."""
-    features = narrowed(net, encode(rule, view, believed), view)
+    return choose_from_features(net, rule, view, encode(rule, view, believed))
+
+
+def choose_from_features(net: Network, rule: PricedRule, view: View, features: Features) -> Choice:
+    """The same from features that are already there."""
+    features = narrowed(net, features, view)
     local, task, summary = local_states(net, features)
     b, n, width = summary.shape
     everyone = np.broadcast_to(summary[:, None], (b, n, n, width))

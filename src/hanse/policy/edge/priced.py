@@ -86,7 +86,7 @@ def best_anywhere(rule: PricedRule, capacity: Ints, kind: Ints, reach: Ints) -> 
     room = np.minimum(capacity, rule.limit)
     alone = rule.cost[:, room[:, 0], room[:, 1]]
     clusters = len(capacity)
-    if clusters <= TABLED_CLUSTERS_MAX:
+    if clusters <= TABLED_CLUSTERS_MAX and reach.size >= 1 << clusters:  # worth a table of all bit sets
         sets = np.arange(1 << clusters, dtype=np.int64)
         table = np.where(reach_flags(sets, clusters)[None], alone[:, None, :], np.inf).min(axis=2)
         return np.asarray(table[kind, reach])
@@ -98,11 +98,15 @@ TABLED_CLUSTERS_MAX: Final = 10
 """Leagues up to this size look the best cost up by the bit set of reach."""
 
 
-def acceptable(rule: PricedRule, view: View, free: Ints) -> tuple[Flags, Floats]:
-    """(E, N, P) tasks that the rule would start now in ``free`` room, and their cost."""
+def acceptable(rule: PricedRule, view: View, free: Ints, best: Floats | None = None) -> tuple[Flags, Floats]:
+    """(E, N, P) tasks that the rule would start now in ``free`` room, and their cost.
+
+    ``best`` is what :func:`best_anywhere` says, if the caller has it.
+    """
     room = np.minimum(free, rule.limit)[:, :, None, :]
     cost = rule.cost[view.kind, room[..., 0], room[..., 1]]
-    best = best_anywhere(rule, view.capacity, view.kind, view.reach)
+    if best is None:
+        best = best_anywhere(rule, view.capacity, view.kind, view.reach)
     patient = cost <= rule.prices.patience * best
     late = view.waited >= rule.prices.wait_max
     filled = (view.task != NONE) & view.can_act[:, :, None]

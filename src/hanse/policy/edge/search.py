@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.policy.edge.priced import PricedRule
+from hanse.policy.edge.priced import PricedRule, choose_priced
 from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View, reach_flags
 
 HORIZON: Final = 16
@@ -21,6 +21,10 @@ HORIZON: Final = 16
 
 CANDIDATES_MAX: Final = 24
 """First moves tried per cluster and round."""
+
+
+DOUBTS: Final = 2.0
+"""Standard errors by which an imagined gain must exceed nothing before the search leaves the rule."""
 
 
 class Future(msgspec.Struct, frozen=True, eq=False):
@@ -199,13 +203,36 @@ def search_turn(
     futures = future.kind.shape[1]
     lane_move = np.repeat(np.arange(len(table)), futures)
     cost = _played(rule, view, n, so_far, future, (table, lane_move), horizon)
-    mean = cost.reshape(len(table), futures).mean(axis=1)
+    cost = cost.reshape(len(table), futures)
+    usual = choose_priced(rule, view)
     slot, cpus, gpus = so_far.slot.copy(), so_far.cpus.copy(), so_far.gpus.copy()
     for e in np.unique(table[:, 0]):
         mine = np.flatnonzero(table[:, 0] == e)
-        pick = table[mine[np.argmin(mean[mine])]]
+        pick = table[mine[_better(cost[mine], _rules_move(view, n, int(e), usual, table[mine]))]]
         slot[e, n], cpus[e, n], gpus[e, n] = pick[1], pick[2], pick[3]
     return Choice(slot=slot, cpus=cpus, gpus=gpus, preference=so_far.preference)
+
+
+def _rules_move(view: View, n: int, e: int, usual: Choice, moves: Ints) -> int:
+    """Which of the moves the rule would make: the same kind, reach and size; else the pass, which is last."""
+    slot = int(usual.slot[e, n])
+    if slot != NONE:
+        alike = (view.kind[e, n, moves[:, 1]] == view.kind[e, n, slot]) & (
+            view.reach[e, n, moves[:, 1]] == view.reach[e, n, slot]
+        )
+        same = alike & (moves[:, 2] == usual.cpus[e, n]) & (moves[:, 3] == usual.gpus[e, n])
+        if same.any():
+            return int(np.argmax(same))
+    return len(moves) - 1
+
+
+def _better(cost: Floats, usual: int) -> int:
+    """The move of least mean cost over (moves, futures), if it beats the rule's beyond doubt."""
+    best = int(np.argmin(cost.mean(axis=1)))
+    gain = cost[usual] - cost[best]
+    futures = len(gain)
+    doubt = float(gain.std(ddof=1)) / futures**0.5 if futures > 1 else 0.0
+    return best if float(gain.mean()) > DOUBTS * doubt else usual
 
 
 def _played(
