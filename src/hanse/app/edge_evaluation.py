@@ -1,0 +1,138 @@
+"""Measuring edge policies on common streams, with intervals."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from time import process_time
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from hanse.policy.edge.priced import Prices, compile_rule
+from hanse.policy.edge.view import Floats
+from hanse.sim.edge import setting as settings
+from hanse.sim.edge import trained
+from hanse.sim.edge.play import Outcome, Player, baseline, play, true_durations
+from hanse.sim.edge.searching import by_search
+from hanse.sim.edge.setting import Setting
+from hanse.sim.edge.streams import make_streams
+
+LADDER: Final = (
+    "random",
+    "min",
+    "fifo",
+    "sjf",
+    "drf",
+    "tiresias",
+    "tiresias-elastic",
+    "optimus-published",
+    "optimus",
+    "priced",
+    "network",
+)
+"""What ``eval`` measures by default.
+
+``rollout`` and ``clairvoyant`` take longer and are asked for by name.
+"""
+
+BY_INDEX: Final = ("random", "min", "tiresias", "tiresias-elastic", "optimus-published", "optimus")
+"""Policies of source 002 whose conflicts go to the lower index, as in its code."""
+
+ROUNDS_MAX: Final = 100_000
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One policy in one setting; times in steps."""
+
+    setting: str
+    policy: str
+    seeds: int
+    mean: float
+    half_width: float
+    """Of the 95 % interval of the mean over episodes (Student)."""
+    spread: float
+    """Standard deviation of the episodes' means."""
+    median: float
+    p95: float
+    conflicts: float
+    """Share of the choices of a task that lost it to another cluster."""
+    ms_per_sub_step: float
+    """CPU time of deciding and stepping one episode once, batched."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        built: dict[str, Any] = msgspec.to_builtins(self)
+        return built
+
+
+def named(name: str, load: float = 1.0) -> Setting:
+    """A setting by name, its arrival rate times ``load``."""
+    made = {
+        "syn3": settings.syn3,
+        "hetero6": settings.hetero6,
+        "single3": settings.single3,
+        "single6": settings.single6,
+        "order3": settings.order3,
+        "testbed3": settings.testbed3,
+    }[name]()
+    return msgspec.structs.replace(made, arrival_rate=made.arrival_rate * load)
+
+
+def half_width(means: Floats) -> float:
+    """Half of the 95 % interval of a mean.
+
+    Student's factor by its expansion, good to 1 % from 10 episodes on.
+    """
+    free = max(len(means) - 1, 1)
+    factor = 1.96 + 2.37 / free + 2.82 / free**2
+    return float(factor * means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else float("nan")
+
+
+def player_of(policy: str, setting: Setting, network: Path | None) -> Player | str:
+    """The player of a policy's name, or why there is none."""
+    rule = compile_rule(true_durations(setting), setting.book.minimum, Prices())
+    if policy == "clairvoyant":
+        return by_search(rule, setting, futures=0)
+    if policy.startswith("rollout"):
+        return by_search(rule, setting, futures=int(policy.partition("-")[2] or 8), horizon=12)
+    if policy == "network":
+        loaded = trained.load_network(network or trained.shipped_path())
+        return loaded if isinstance(loaded, str) else trained.by_network(loaded[0], rule)
+    found = baseline(policy, setting)
+    return f"there is no policy {policy!r}" if found is None else found
+
+
+def measured(setting: Setting, policy: str, outcome: Outcome, cpu_seconds: float) -> Row:
+    """A row from an outcome."""
+    means = outcome.mean
+    return Row(
+        setting=setting.name,
+        policy=policy,
+        seeds=len(means),
+        mean=float(means.mean()),
+        half_width=half_width(means),
+        spread=float(means.std(ddof=1)) if len(means) > 1 else float("nan"),
+        median=float(np.median(outcome.completion)),
+        p95=float(np.percentile(outcome.completion, 95)),
+        conflicts=float(outcome.conflicts.sum() / max(int(outcome.choices.sum()), 1)),
+        ms_per_sub_step=1e3 * cpu_seconds / max(outcome.sub_steps, 1),
+    )
+
+
+def evaluate(
+    name: str, policies: Sequence[str], seeds: int, first_seed: int, load: float, network: Path | None
+) -> list[Row] | str:
+    """All policies on the same streams of one setting, or why that cannot be done."""
+    rows: list[Row] = []
+    for policy in policies:
+        setting = msgspec.structs.replace(named(name, load), bayes=policy not in BY_INDEX)
+        if policy == "optimus-published" and setting.book.limit[0] != setting.book.limit[1]:
+            continue  # the published exchange of axes is defined on a square grid only
+        player = player_of(policy, setting, network)
+        if isinstance(player, str):
+            return player
+        streams = make_streams(setting, list(range(first_seed, first_seed + seeds)))
+        begun = process_time()
+        outcome = play(setting, streams, player, ROUNDS_MAX)
+        rows.append(measured(setting, policy, outcome, process_time() - begun))
+    return rows

@@ -1,0 +1,244 @@
+"""The environment for other people's learners: a PettingZoo ``ParallelEnv`` and a Gymnasium environment.
+
+Importing this module needs the ``pettingzoo`` and ``gymnasium`` packages; nothing else in Hanse does. Each
+is one episode at a time; a learner that wants speed steps many through :class:`hanse.sim.edge.world.World`
+itself.
+"""
+
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from pettingzoo import ParallelEnv  # type: ignore[import-untyped]  # it has no type marker
+
+from hanse.learn.edge.courses import rule_of
+from hanse.learn.edge.train import named_setting
+from hanse.policy.edge.features import (
+    CLUSTER_FEATURES,
+    RUNNING_FEATURES,
+    SIZES_MAX,
+    TASK_FEATURES,
+    Features,
+    encode,
+)
+from hanse.policy.edge.priced import shared_room
+from hanse.policy.edge.view import NONE, Choice
+from hanse.sim.edge.setting import Setting
+from hanse.sim.edge.streams import make_streams
+from hanse.sim.edge.world import Stepped, World
+
+ROUNDS_MAX: Final = 20_000
+"""Rounds after which an episode is truncated: a policy that passes for ever would never end it."""
+
+Row = NDArray[np.float32]
+Masks = tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int8]]
+
+
+class _Episode:
+    """One episode and its observations, shared by both adapters."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.rule = rule_of(setting)
+        self.slots = 0
+        self.begin(0)
+
+    def begin(self, seed: int) -> None:
+        """A new episode on the stream of this seed."""
+        self.world = World(self.setting, make_streams(self.setting, [seed]))
+        self.slots = self.world.state.run.shape[2]
+        self.rounds = 0
+        self.look()
+
+    def look(self) -> None:
+        """Note what is to be seen now."""
+        self.view = self.world.view()
+        self.features: Features = encode(self.rule, self.view, shared_room(self.view))
+
+    @property
+    def width(self) -> int:
+        """Floats in one cluster's observation."""
+        own = CLUSTER_FEATURES + self.setting.window * TASK_FEATURES + self.slots * RUNNING_FEATURES
+        return own + CLUSTER_FEATURES
+
+    def row(self, n: int) -> Row:
+        """A cluster's own features and the mean of everyone's cluster features."""
+        seen = self.features
+        parts = [
+            seen.cluster[0, n],
+            seen.task[0, n].ravel(),
+            seen.running[0, n].ravel(),
+            seen.cluster[0].mean(axis=0),
+        ]
+        return np.concatenate(parts).astype(np.float32)
+
+    def masks(self, n: int) -> Masks:
+        """Slots that may be chosen (the last is the pass, always), and sizes that fit into the free room."""
+        slot = np.append(self.features.may_choose[0, n], True).astype(np.int8)
+        sizes = np.arange(1, SIZES_MAX + 1)
+        room = np.maximum(np.minimum(self.view.free[0, n], self.rule.limit), 1)
+        return slot, (sizes <= room[0]).astype(np.int8), (sizes <= room[1]).astype(np.int8)
+
+    def act(self, actions: list[tuple[int, int, int]]) -> Stepped:
+        """One round.
+
+        (slot or the pass, CPUs - 1, GPUs - 1) per cluster; sizes are brought into the valid range.
+        """
+        n = self.setting.clusters
+        slot, size = np.full((1, n), NONE), np.zeros((1, n, 2), dtype=np.int64)
+        for cluster, (chosen, cpus, gpus) in enumerate(actions):
+            if chosen >= self.setting.window or not self.features.may_choose[0, cluster, chosen]:
+                continue
+            least = self.rule.minimum[self.view.kind[0, cluster, chosen]]
+            most = np.minimum(self.view.free[0, cluster], self.rule.limit)
+            slot[0, cluster] = chosen
+            size[0, cluster] = np.clip(np.array([cpus + 1, gpus + 1]), least, most)
+        self.rounds += 1
+        choice = Choice(slot=slot, cpus=size[..., 0], gpus=size[..., 1], preference=np.zeros((1, n)))
+        stepped = self.world.step(choice)
+        self.look()
+        return stepped
+
+    def reward(self, stepped: Stepped) -> float:
+        """Minus the tasks in the system, per cluster, where time moved.
+
+        Summed over an episode: minus total time.
+        """
+        in_system = float(self.world.state.arrived[0] - self.world.state.done[0])
+        return -in_system / self.setting.clusters if stepped.moved[0] else 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether all tasks are done."""
+        return not bool(self.world.live[0])
+
+
+class EdgeParallelEnv(ParallelEnv):  # type: ignore[misc]  # an untyped base class
+    """Clusters choose at the same time; the reward is shared.
+
+    Observation: ``{"observation": floats, "action_mask": (slots and pass, CPUs, GPUs)}``. Action: slot (the
+    last is the pass), CPUs - 1, GPUs - 1. ``state()`` is everything, for central training.
+    """
+
+    metadata: dict[str, Any] = {"name": "hanse_edge_v1", "render_modes": []}  # noqa: RUF012 - the base's name and kind
+
+    def __init__(self, setting: Setting | str = "syn3") -> None:
+        """An environment for a setting, or for a published one by name."""
+        made = named_setting(setting) if isinstance(setting, str) else setting
+        self._episode = _Episode(made)
+        self.possible_agents = [f"cluster_{n}" for n in range(made.clusters)]
+        self.agents: list[str] = []
+        self.render_mode = None
+        self._next_seed = 0
+        mask = spaces.Tuple(
+            (
+                spaces.MultiBinary(made.window + 1),
+                spaces.MultiBinary(SIZES_MAX),
+                spaces.MultiBinary(SIZES_MAX),
+            )
+        )
+        seen = spaces.Box(-np.inf, np.inf, (self._episode.width,), np.float32)
+        self.observation_spaces = {
+            name: spaces.Dict({"observation": seen, "action_mask": mask}) for name in self.possible_agents
+        }
+        shape = np.array([made.window + 1, SIZES_MAX, SIZES_MAX])
+        self.action_spaces = {name: spaces.MultiDiscrete(shape) for name in self.possible_agents}
+        width = made.clusters * self._episode.width
+        self.state_space = spaces.Box(-np.inf, np.inf, (width,), np.float32)
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """What a cluster sees."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        """What a cluster may answer."""
+        return self.action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """Begin the stream of this seed; without one, the next stream."""
+        del options
+        self._next_seed = self._next_seed if seed is None else seed
+        self._episode.begin(self._next_seed)
+        self._next_seed += 1
+        self.agents = self.possible_agents[:]
+        return self._observed(), {name: {} for name in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        """One round of choices."""
+        passing = (self._episode.setting.window, 0, 0)
+        wanted = [tuple(int(x) for x in actions.get(name, passing)) for name in self.possible_agents]
+        stepped = self._episode.act([(w[0], w[1], w[2]) for w in wanted])
+        over, cut = self._episode.over, self._episode.rounds >= ROUNDS_MAX
+        names = self.agents
+        reward = self._episode.reward(stepped)
+        observed = self._observed()
+        if over or cut:
+            self.agents = []
+        lost = stepped.conflicts[0]
+        return (
+            observed,
+            dict.fromkeys(names, reward),
+            dict.fromkeys(names, over),
+            dict.fromkeys(names, cut and not over),
+            {name: {"conflict": bool(lost[self.possible_agents.index(name)])} for name in names},
+        )
+
+    def state(self) -> Row:
+        """Everything at once."""
+        return np.concatenate([self._episode.row(n) for n in range(len(self.possible_agents))])
+
+    def _observed(self) -> dict[str, Any]:
+        return {
+            name: {"observation": self._episode.row(n), "action_mask": self._episode.masks(n)}
+            for n, name in enumerate(self.possible_agents)
+        }
+
+
+class EdgeCentralEnv(gymnasium.Env[Row, NDArray[np.int64]]):
+    """One decider for all clusters.
+
+    The central view. ``info["action_mask"]`` holds the masks, cluster by cluster.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - the base's name and kind
+
+    def __init__(self, setting: Setting | str = "syn3") -> None:
+        """An environment for a setting, or for a published one by name."""
+        made = named_setting(setting) if isinstance(setting, str) else setting
+        self._episode = _Episode(made)
+        width = made.clusters * self._episode.width
+        self.observation_space = spaces.Box(-np.inf, np.inf, (width,), np.float32)
+        each = [made.window + 1, SIZES_MAX, SIZES_MAX]
+        self.action_space = spaces.MultiDiscrete(np.array(each * made.clusters))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Row, dict[str, Any]]:
+        """Begin the stream of this seed; without one, a stream drawn from the environment's generator."""
+        super().reset(seed=seed, options=options)
+        stream = seed if seed is not None else int(self.np_random.integers(1 << 31))
+        self._episode.begin(stream)
+        return self._state(), self._info()
+
+    def step(self, action: NDArray[np.int64]) -> tuple[Row, float, bool, bool, dict[str, Any]]:
+        """One round of choices for everybody."""
+        rows = np.asarray(action).reshape(-1, 3)
+        stepped = self._episode.act([(int(a), int(b), int(c)) for a, b, c in rows])
+        over, cut = self._episode.over, self._episode.rounds >= ROUNDS_MAX
+        return self._state(), self._episode.reward(stepped), over, cut and not over, self._info()
+
+    def _state(self) -> Row:
+        return np.concatenate([self._episode.row(n) for n in range(self._episode.setting.clusters)])
+
+    def _info(self) -> dict[str, Any]:
+        return {"action_mask": [self._episode.masks(n) for n in range(self._episode.setting.clusters)]}
+
+
+def register() -> None:
+    """Make ``gymnasium.make("hanse/Edge-v1")`` work."""
+    if "hanse/Edge-v1" not in gymnasium.registry:
+        gymnasium.register(id="hanse/Edge-v1", entry_point="hanse.learn.edge.adapters:EdgeCentralEnv")

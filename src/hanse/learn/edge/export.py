@@ -1,0 +1,35 @@
+"""The trained network as a small versioned file, and back: written here, read where files may be read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hanse.learn.edge.net import EdgeNet
+from hanse.learn.edge.train import TrainConfig
+from hanse.policy.edge.network import FORMAT
+from hanse.sim.edge.trained import load_network
+
+__all__ = ["export", "load_network"]
+
+
+def export(net: EdgeNet, recipe: TrainConfig, measured: dict[str, Any], path: Path) -> None:
+    """Write weights (float32), shape, training recipe and what was measured of it."""
+    unused = () if net.config.flat else ("flat_hidden", "flat_point", "flat_size")
+    about = {
+        "format": FORMAT,
+        "heads": net.config.heads,
+        "encoder": net.config.encoder,
+        "pointer": net.config.pointer,
+        "recipe": msgspec.to_builtins(recipe),
+        "measured": measured,
+    }
+    arrays = {
+        name: value.detach().numpy().astype(np.float32)
+        for name, value in net.state_dict().items()
+        if name.split(".")[0] not in unused
+    }
+    header = np.frombuffer(json.dumps(about, sort_keys=True).encode(), dtype=np.uint8)
+    np.savez_compressed(path, about=header, **arrays)

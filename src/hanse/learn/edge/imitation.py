@@ -1,0 +1,99 @@
+"""Warm start: learn to answer as the priced rule does, before learning to do better."""
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hanse.learn.edge.learners import minibatches, picked
+from hanse.learn.edge.net import MASKED, Batch, EdgeNet
+from hanse.learn.edge.rollout import Decided, as_batch, point, sizes_by_slot
+from hanse.policy.edge.features import encode
+from hanse.policy.edge.priced import PricedRule, choose_priced, shared_room
+from hanse.policy.edge.view import NONE
+from hanse.sim.edge.setting import Setting
+from hanse.sim.edge.streams import Streams
+from hanse.sim.edge.world import World
+
+
+class Lessons(msgspec.Struct, frozen=True, eq=False):
+    """States and what the rule chose in them."""
+
+    batch: Batch
+    decided: Decided
+
+
+def watch_rule(setting: Setting, streams: Streams, rule: PricedRule) -> Lessons:
+    """Play the rule and note its choices in every state in which some cluster could choose."""
+    world = World(setting, streams)
+    batches: list[Batch] = []
+    notes: list[dict[str, Tensor]] = []
+    states = 0
+    while world.episodes:
+        view = world.view()
+        features = encode(rule, view, shared_room(view))
+        choice = choose_priced(rule, view)
+        rows = np.flatnonzero(features.may_choose.any(axis=(1, 2)))
+        if len(rows):
+            batch = as_batch(features, rows)
+            e, n = torch.nonzero(batch.may_choose.any(dim=2), as_tuple=True)
+            where = rows[e.numpy()], n.numpy()
+            window = view.task.shape[2]
+            slot = torch.from_numpy(np.where(choice.slot[where] == NONE, window, choice.slot[where]))
+            at = slot.clamp(max=window - 1)
+            masks = sizes_by_slot(rule, view, rows)
+            notes.append(
+                {
+                    "row": e + states,
+                    "col": n,
+                    "slot": slot,
+                    "cpus": torch.from_numpy(np.maximum(choice.cpus[where] - 1, 0)),
+                    "gpus": torch.from_numpy(np.maximum(choice.gpus[where] - 1, 0)),
+                    "cpu_mask": masks[0][e, n, at],
+                    "gpu_mask": masks[1][e, n, at],
+                    "log_point": torch.zeros(len(slot)),
+                    "log_size": torch.zeros(len(slot)),
+                }
+            )
+            batches.append(batch)
+            states += len(rows)
+        world.step(choice)
+        world.drop_finished()
+    fields = Decided.__struct_fields__
+    decided = Decided(**{name: torch.cat([note[name] for note in notes]) for name in fields})
+    names = Batch.__struct_fields__
+    return Lessons(
+        batch=Batch(**{name: torch.cat([getattr(b, name) for b in batches]) for name in names}),
+        decided=decided,
+    )
+
+
+def imitate(
+    net: EdgeNet, optimiser: torch.optim.Optimizer, lessons: Lessons, epochs: int, generator: torch.Generator
+) -> float:
+    """Some epochs of cross-entropy to the rule's choices; the mean loss of the last epoch."""
+    decided, losses = lessons.decided, [0.0]
+    window = lessons.batch.task.shape[2]
+    row_of = torch.zeros(lessons.batch.cluster.shape[0], dtype=torch.long)
+    for _ in range(epochs):
+        losses = []
+        for rows in minibatches(lessons.batch.cluster.shape[0], 128, generator):
+            batch, at = picked(decided, lessons.batch, rows)
+            row_of[rows] = torch.arange(len(rows))
+            logits, state = point(net, batch, row_of[decided.row[at]], decided.col[at])
+            slot = decided.slot[at]
+            loss = nn.functional.cross_entropy(logits, slot)
+            took = torch.nonzero(slot < window)[:, 0]
+            if len(took):
+                cpu_logits, gpu_logits = net.size(state[took, slot[took]])
+                chosen = at[took]
+                cpu_logits = cpu_logits.masked_fill(~decided.cpu_mask[chosen], MASKED)
+                gpu_logits = gpu_logits.masked_fill(~decided.gpu_mask[chosen], MASKED)
+                loss = loss + nn.functional.cross_entropy(cpu_logits, decided.cpus[chosen])
+                loss = loss + nn.functional.cross_entropy(gpu_logits, decided.gpus[chosen])
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimiser.step()
+            losses.append(float(loss.detach()))
+    return float(np.mean(losses))

@@ -1,0 +1,171 @@
+"""Policy gradients: clipped PPO, with the same-stream group baseline or with a central critic (MAPPO)."""
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hanse.learn.edge.net import MASKED, Batch, Critic, EdgeNet
+from hanse.learn.edge.rollout import Decided, Memory, log_of, point
+from hanse.policy.edge.view import Floats
+
+
+class PpoConfig(msgspec.Struct, frozen=True):
+    """Constants of the update."""
+
+    gamma: float = 0.9
+    """Discount per step of time (choices inside one step are not discounted)."""
+    trace: float = 0.95
+    """Lambda of the generalised advantage; the critic's only."""
+    clip: float = 0.2
+    epochs: int = 3
+    minibatch: int = 512
+    """States per update."""
+    entropy: float = 0.003
+    gradient_max: float = 0.5
+    divergence_max: float = 0.03
+    """Mean approximate KL after which the remaining epochs are skipped."""
+
+
+def cost_to_go(cost: Floats, gamma: float) -> Floats:
+    """(E, steps) discounted cost from each step of time on."""
+    out = np.zeros_like(cost)
+    running = np.zeros(len(cost))
+    for t in range(cost.shape[1] - 1, -1, -1):
+        running = cost[:, t] + gamma * running
+        out[:, t] = running
+    return out
+
+
+def group_advantage(memory: Memory, replicas: int, gamma: float) -> Floats:
+    """(B,) how much less a state's episode cost from then on than its replicas on the same stream did.
+
+    Arrivals are luck that no critic can foresee; replicas of one stream share that luck, so their mean at
+    the same time is a baseline that takes it out. Episode ``e`` belongs to group ``e // replicas``.
+    """
+    to_go = cost_to_go(memory.cost, gamma)
+    groups = to_go.reshape(-1, replicas, to_go.shape[1])
+    advantage = (groups.mean(axis=1, keepdims=True) - groups).reshape(to_go.shape)
+    return np.asarray(advantage[memory.episode, memory.time])
+
+
+def critic_advantage(memory: Memory, value: Floats, config: PpoConfig) -> tuple[Floats, Floats]:
+    """(B,) generalised advantage of states that are in order of rounds, and the (B,) targets of the critic.
+
+    Costs between two remembered states of an episode are ``C(t) - gamma^(t' - t) C(t')`` with the cost to go
+    C.
+    """
+    to_go = cost_to_go(memory.cost, config.gamma)
+    here = to_go[memory.episode, memory.time]
+    advantage = np.zeros(len(here))
+    last = np.full(memory.cost.shape[0], -1, dtype=np.int64)
+    for i in range(len(here) - 1, -1, -1):
+        e = memory.episode[i]
+        j = last[e]
+        if j < 0:
+            advantage[i] = value[i] - here[i]
+        else:
+            discount = config.gamma ** (memory.time[j] - memory.time[i])
+            between = here[i] - discount * here[j]
+            advantage[i] = value[i] - between - discount * value[j] + discount * config.trace * advantage[j]
+        last[e] = i
+    return advantage, value - advantage
+
+
+def picked(decided: Decided, batch: Batch, rows: Tensor) -> tuple[Batch, Tensor]:
+    """The states in ``rows`` and the decisions in them (indices into ``decided``)."""
+    place = torch.full((batch.cluster.shape[0],), -1, dtype=torch.long)
+    place[rows] = torch.arange(len(rows))
+    index = torch.nonzero(place[decided.row] >= 0)[:, 0]
+    names = Batch.__struct_fields__
+    return Batch(**{name: getattr(batch, name)[rows] for name in names}), index
+
+
+def log_and_entropy(
+    net: EdgeNet, batch: Batch, decided: Decided, at: Tensor, row: Tensor
+) -> tuple[Tensor, ...]:
+    """Log-probabilities of the pointer and of the size, and the entropy, of the decisions ``at``."""
+    logits, state = point(net, batch, row, decided.col[at])
+    slot = decided.slot[at]
+    window = batch.task.shape[2]
+    passed = slot == window
+    chosen = state[torch.arange(len(slot)), slot.clamp(max=window - 1)]
+    cpu_logits, gpu_logits = net.size(chosen)
+    cpu_logits = cpu_logits.masked_fill(~decided.cpu_mask[at], MASKED)
+    gpu_logits = gpu_logits.masked_fill(~decided.gpu_mask[at], MASKED)
+    log_size = log_of(cpu_logits, decided.cpus[at]) + log_of(gpu_logits, decided.gpus[at])
+    spread = _entropy(cpu_logits) + _entropy(gpu_logits)
+    entropy = _entropy(logits) + spread.masked_fill(passed, 0.0)
+    return log_of(logits, slot), log_size.masked_fill(passed, 0.0), entropy
+
+
+def _entropy(logits: Tensor) -> Tensor:
+    log = torch.log_softmax(logits, dim=-1)
+    return -(log.exp() * log).sum(dim=-1)
+
+
+def minibatches(states: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Random disjoint sets of states."""
+    order = torch.randperm(states, generator=generator)
+    for start in range(0, states, size):
+        yield order[start : start + size]
+
+
+def improve(
+    net: EdgeNet,
+    optimiser: torch.optim.Optimizer,
+    memory: Memory,
+    advantage: Floats,
+    config: PpoConfig,
+    generator: torch.Generator,
+) -> dict[str, float]:
+    """Some epochs of clipped PPO on one memory; what happened, for the log."""
+    scale = float(advantage[memory.decided.row.numpy()].std()) + 1e-8
+    better = torch.from_numpy(advantage / scale).float()
+    row_of = torch.zeros(memory.batch.cluster.shape[0], dtype=torch.long)
+    divergences: list[float] = []
+    entropies: list[float] = []
+    for _ in range(config.epochs):
+        for rows in minibatches(memory.batch.cluster.shape[0], config.minibatch, generator):
+            batch, at = picked(memory.decided, memory.batch, rows)
+            row_of[rows] = torch.arange(len(rows))
+            decided = memory.decided
+            row = decided.row[at]
+            log_point, log_size, entropy = log_and_entropy(net, batch, decided, at, row_of[row])
+            kept = memory.kept[at]
+            change = log_point - decided.log_point[at]
+            change = change + torch.where(kept, log_size - decided.log_size[at], 0.0)
+            ratio = torch.exp(change)
+            gain = better[row]
+            clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
+            loss = -torch.minimum(ratio * gain, clipped * gain).mean() - config.entropy * entropy.mean()
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(net.parameters(), config.gradient_max)
+            optimiser.step()
+            divergences.append(float(((ratio - 1) - change).mean().detach()))
+            entropies.append(float(entropy.mean().detach()))
+        if np.mean(divergences[-4:]) > config.divergence_max:
+            break
+    return {"divergence": float(np.mean(divergences[-4:])), "entropy": float(np.mean(entropies))}
+
+
+def improve_critic(
+    critic: Critic, optimiser: torch.optim.Optimizer, batch: Batch, target: Floats, generator: torch.Generator
+) -> float:
+    """Two epochs of regression of the critic to its targets; the last loss."""
+    goal = torch.from_numpy(target).float()
+    loss_value = 0.0
+    for _ in range(2):
+        for rows in minibatches(len(goal), 512, generator):
+            names = Batch.__struct_fields__
+            part = Batch(**{name: getattr(batch, name)[rows] for name in names})
+            loss = nn.functional.smooth_l1_loss(critic(part), goal[rows])
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(critic.parameters(), 1.0)
+            optimiser.step()
+            loss_value = float(loss.detach())
+    return loss_value

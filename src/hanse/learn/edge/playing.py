@@ -1,0 +1,27 @@
+"""Playing with a torch network, greedily: what validation uses and what the exported network must equal."""
+
+import numpy as np
+import torch
+
+from hanse.learn.edge.net import EdgeNet
+from hanse.learn.edge.rollout import as_batch, as_choice, decide, narrowed, sizes_by_slot
+from hanse.policy.edge.features import encode
+from hanse.policy.edge.guard import without_starvation
+from hanse.policy.edge.priced import PricedRule, shared_room
+from hanse.policy.edge.view import Choice, View
+from hanse.sim.edge.play import Player, by_choice
+
+
+@torch.no_grad()
+def choose_by_net(net: EdgeNet, rule: PricedRule, view: View) -> Choice:
+    """The network's likeliest choices, with nobody left to starve."""
+    features = narrowed(net, encode(rule, view, shared_room(view)), view)
+    rows = np.flatnonzero(features.may_choose.any(axis=(1, 2)))
+    decided = decide(net, as_batch(features, rows), sizes_by_slot(rule, view, rows), None)
+    choice = as_choice(decided, (view.task.shape[0], view.task.shape[1]), rows, view.task.shape[2])
+    return without_starvation(rule, view, choice)
+
+
+def by_net(net: EdgeNet, rule: PricedRule) -> Player:
+    """A player for the network."""
+    return by_choice(lambda view: choose_by_net(net, rule, view))

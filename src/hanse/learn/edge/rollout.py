@@ -1,0 +1,234 @@
+"""Playing episodes with the network and remembering what a policy gradient needs."""
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from hanse.learn.edge.net import MASKED, Batch, EdgeNet
+from hanse.policy.edge.features import Features, encode, size_masks
+from hanse.policy.edge.priced import PricedRule, shared_room
+from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View
+from hanse.sim.edge.setting import Setting
+from hanse.sim.edge.streams import Streams
+from hanse.sim.edge.world import World
+
+
+class Decided(msgspec.Struct, frozen=True, eq=False):
+    """The choices of D deciders (cluster ``col`` of batch row ``row``) and what they were drawn from."""
+
+    row: Tensor
+    col: Tensor
+    slot: Tensor
+    """(D,) pending slot; P for a pass."""
+    cpus: Tensor
+    gpus: Tensor
+    """(D,) size minus 1; 0 for a pass."""
+    cpu_mask: Tensor
+    gpu_mask: Tensor
+    """(D, 16)."""
+    log_point: Tensor
+    log_size: Tensor
+
+
+class Memory(msgspec.Struct, frozen=True, eq=False):
+    """Everything remembered of a set of episodes, flattened: B states and D decisions in them."""
+
+    batch: Batch
+    decided: Decided
+    kept: Tensor
+    """(D,) whether the choice took effect; the size of a lost conflict taught nothing."""
+    time: Ints
+    """(B,) and the episode (B,) of each state."""
+    episode: Ints
+    cost: Floats
+    """(E, steps) tasks in the system at each step of time."""
+    completion: Floats
+    """(E,) mean completion of each episode."""
+    sub_steps: int
+    conflicts: float
+    """Share of the choices of a task that lost it."""
+
+
+def as_batch(features: Features, rows: Ints | None = None) -> Batch:
+    """Tensors of all rows, or of some."""
+
+    def tensor(column: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Tensor:
+        chosen = column if rows is None else column[rows]
+        return torch.from_numpy(np.ascontiguousarray(chosen))
+
+    return Batch(
+        cluster=tensor(features.cluster),
+        task=tensor(features.task),
+        running=tensor(features.running),
+        may_choose=tensor(features.may_choose),
+        known=tensor(features.known),
+    )
+
+
+def narrowed(net: EdgeNet, features: Features, view: View) -> Features:
+    """Without the pointer, only the oldest task that fits may be chosen."""
+    if net.config.pointer:
+        return features
+    age = np.where(features.may_choose, view.waited, -1)
+    oldest = np.argmax(age, axis=2)[..., None] == np.arange(age.shape[2])
+    return msgspec.structs.replace(features, may_choose=features.may_choose & oldest)
+
+
+def point(net: EdgeNet, batch: Batch, row: Tensor, col: Tensor) -> tuple[Tensor, Tensor]:
+    """Pointer logits (D, P+1) and slot states (D, P, H) of the deciders."""
+    cluster, task = net.states(batch)
+    raw = batch.cluster[row, col]
+    if net.config.flat:
+        raw = torch.cat([raw, batch.task[row, col].flatten(1)], dim=1)
+    return net.point_at(cluster[row, col], task[row, col], raw, batch.may_choose[row, col])
+
+
+def pick(logits: Tensor, generator: torch.Generator | None) -> Tensor:
+    """A draw per row, by the Gumbel trick; without a generator the largest."""
+    if generator is None:
+        return logits.argmax(dim=-1)
+    noise = torch.rand(logits.shape, generator=generator).clamp(min=1e-12)
+    return (logits - torch.log(-torch.log(noise))).argmax(dim=-1)
+
+
+def log_of(logits: Tensor, chosen: Tensor) -> Tensor:
+    """Log-probability of the chosen entry of each row."""
+    return torch.log_softmax(logits, dim=-1).gather(1, chosen[:, None])[:, 0]
+
+
+def decide(
+    net: EdgeNet, batch: Batch, masks: tuple[Tensor, Tensor], generator: torch.Generator | None
+) -> Decided:
+    """Choices of all clusters that may choose something. ``masks``: (B, N, P, 16) CPUs and GPUs per slot."""
+    row, col = torch.nonzero(batch.may_choose.any(dim=2), as_tuple=True)
+    logits, state = point(net, batch, row, col)
+    slot = pick(logits, generator)
+    window = batch.task.shape[2]
+    passed = slot == window
+    at = slot.clamp(max=window - 1)
+    index = torch.arange(len(slot))
+    cpu_logits, gpu_logits = net.size(state[index, at])
+    cpu_mask = masks[0][row, col, at] | passed[:, None]
+    gpu_mask = masks[1][row, col, at] | passed[:, None]
+    cpu_logits = cpu_logits.masked_fill(~cpu_mask, MASKED)
+    gpu_logits = gpu_logits.masked_fill(~gpu_mask, MASKED)
+    cpus, gpus = pick(cpu_logits, generator), pick(gpu_logits, generator)
+    log_size = (log_of(cpu_logits, cpus) + log_of(gpu_logits, gpus)).masked_fill(passed, 0.0)
+    return Decided(
+        row=row,
+        col=col,
+        slot=slot,
+        cpus=cpus,
+        gpus=gpus,
+        cpu_mask=cpu_mask,
+        gpu_mask=gpu_mask,
+        log_point=log_of(logits, slot),
+        log_size=log_size,
+    )
+
+
+def as_choice(decided: Decided, shape: tuple[int, int], rows: Ints, window: int) -> Choice:
+    """The choice of all episodes and clusters; those that did not decide pass."""
+    slot = np.full(shape, NONE, dtype=np.int64)
+    cpus, gpus = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    preference = np.zeros(shape)
+    where = rows[decided.row.numpy()], decided.col.numpy()
+    taken = decided.slot.numpy() < window
+    slot[where] = np.where(taken, decided.slot.numpy(), NONE)
+    cpus[where] = np.where(taken, decided.cpus.numpy() + 1, 0)
+    gpus[where] = np.where(taken, decided.gpus.numpy() + 1, 0)
+    preference[where] = decided.log_point.numpy()
+    return Choice(slot=slot, cpus=cpus, gpus=gpus, preference=preference)
+
+
+def sizes_by_slot(rule: PricedRule, view: View, rows: Ints) -> tuple[Tensor, Tensor]:
+    """(B, N, P, 16) masks of CPUs and GPUs for every slot of some episodes."""
+    cpu, gpu = size_masks(rule, view.kind[rows], view.free[rows][:, :, None, :])
+    return torch.from_numpy(cpu), torch.from_numpy(gpu)
+
+
+class _Notes:
+    """What is noted during the episodes, joined at their end."""
+
+    def __init__(self, episodes: int, clusters: int) -> None:
+        self.batches: list[Batch] = []
+        self.decided: list[Decided] = []
+        self.kept: list[Tensor] = []
+        self.time: list[Ints] = []
+        self.episode: list[Ints] = []
+        self.rows = 0
+        self.cost: list[list[float]] = [[] for _ in range(episodes)]
+        self.completion = np.zeros(episodes)
+        self.lost = 0
+        self.chosen = 0
+        self.clusters = clusters
+
+    def note(self, batch: Batch, decided: Decided, started: Flags) -> None:
+        """Note the states and decisions of one round. ``started`` is (B, N)."""
+        window = batch.task.shape[2]
+        took = torch.from_numpy(started)[decided.row, decided.col]
+        self.kept.append(took | (decided.slot == window))
+        self.lost += int((~self.kept[-1]).sum())
+        self.chosen += int((decided.slot < window).sum())
+        self.batches.append(batch)
+        self.decided.append(msgspec.structs.replace(decided, row=decided.row + self.rows))
+        self.rows += batch.cluster.shape[0]
+
+
+@torch.no_grad()
+def collect(
+    net: EdgeNet, setting: Setting, streams: Streams, rule: PricedRule, generator: torch.Generator
+) -> Memory:
+    """Play every stream to its end with sampled choices, remembering all of it."""
+    world = World(setting, streams)
+    notes = _Notes(len(streams.seed), setting.clusters)
+    while world.episodes:
+        view = world.view()
+        features = narrowed(net, encode(rule, view, shared_room(view)), view)
+        rows = np.flatnonzero(features.may_choose.any(axis=(1, 2)))
+        in_system = world.state.arrived - world.state.done
+        shape = view.task.shape[:2]
+        batch = as_batch(features, rows)
+        decided = decide(net, batch, sizes_by_slot(rule, view, rows), generator)
+        time, episode = view.time[rows].copy(), world.state.episode[rows].copy()
+        stepped = world.step(as_choice(decided, shape, rows, view.task.shape[2]))
+        if len(rows):
+            notes.note(batch, decided, stepped.started[rows])
+            notes.time.append(time)
+            notes.episode.append(episode)
+        for e in np.flatnonzero(stepped.moved):
+            notes.cost[world.state.episode[e]].append(float(in_system[e]))
+        over = ~world.live
+        if over.any():
+            completion = world.state.finish[over] - world.streams.arrival[over]
+            notes.completion[world.state.episode[over]] = completion.mean(axis=1)
+            world.drop_finished()
+    return _joined(notes, world.sub_steps)
+
+
+def _joined(notes: _Notes, sub_steps: int) -> Memory:
+    """One memory from the notes of all rounds."""
+
+    def cat(parts: list[Tensor]) -> Tensor:
+        return torch.cat(parts)
+
+    names = Batch.__struct_fields__
+    batch = Batch(**{name: cat([getattr(b, name) for b in notes.batches]) for name in names})
+    fields = Decided.__struct_fields__
+    decided = Decided(**{name: cat([getattr(d, name) for d in notes.decided]) for name in fields})
+    longest = max(len(costs) for costs in notes.cost)
+    cost = np.zeros((len(notes.cost), longest + 1))
+    for e, costs in enumerate(notes.cost):
+        cost[e, : len(costs)] = costs
+    return Memory(
+        batch=batch,
+        decided=decided,
+        kept=cat(notes.kept),
+        time=np.concatenate(notes.time),
+        episode=np.concatenate(notes.episode),
+        cost=cost,
+        completion=notes.completion,
+        sub_steps=sub_steps,
+        conflicts=notes.lost / max(notes.chosen, 1),
+    )

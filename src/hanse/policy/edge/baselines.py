@@ -1,0 +1,107 @@
+"""The plain rules that every other policy is compared with: Random, Min, FIFO, SJF and DRF.
+
+None of them holds a task back for a better size, none moves a running task. Clusters choose without talking;
+where two choose the same task, the environment's conflict rule decides.
+"""
+
+import numpy as np
+
+from hanse.policy.edge.draws import Keys, mixed, pick, uniform
+from hanse.policy.edge.priced import PricedRule
+from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View
+
+
+def feasible(view: View, minimum: Ints) -> Flags:
+    """(E, N, P) pending tasks whose minimum fits into what is free, at clusters that may act."""
+    need = minimum[view.kind]
+    fits = (need <= view.free[:, :, None, :]).all(axis=-1)
+    return np.asarray(fits & (view.task != NONE) & view.can_act[:, :, None])
+
+
+def at_slot(column: Ints, slot: Ints) -> Ints:
+    """``column[e, n, slot[e, n]]``; for a pass the value of the last slot, to be masked by the caller."""
+    return np.take_along_axis(column, slot[:, :, None] % column.shape[2], axis=2)[:, :, 0]
+
+
+def _with_size(slot: Ints, cpus: Ints, gpus: Ints) -> Choice:
+    """A choice without preference."""
+    return Choice(slot=slot, cpus=cpus, gpus=gpus, preference=np.zeros(slot.shape))
+
+
+def choose_random(view: View, minimum: Ints, limit: tuple[int, int], key: Keys) -> Choice:
+    """A uniform pending task with a uniform valid size, "nothing" being one of the sizes.
+
+    ``key`` is (E, N).
+    """
+    filled = (view.task != NONE) & view.can_act[:, :, None]
+    slot = pick(key, filled)
+    need = minimum[at_slot(view.kind, slot)]
+    most = np.minimum(view.free, np.array(limit))
+    ways = np.maximum(most - need + 1, 0)
+    sizes = ways[..., 0] * ways[..., 1]
+    chance = uniform(mixed(key, np.ones_like(slot)))
+    drawn = np.minimum((chance * (sizes + 1)).astype(np.int64), sizes) - 1
+    nothing = (drawn < 0) | (slot == NONE)
+    cpus = need[..., 0] + drawn // np.maximum(ways[..., 1], 1)
+    gpus = need[..., 1] + drawn % np.maximum(ways[..., 1], 1)
+    return _with_size(slot, np.where(nothing, 0, cpus), np.where(nothing, 0, gpus))
+
+
+def choose_min(view: View, minimum: Ints, key: Keys) -> Choice:
+    """A uniform pending task at its minimum, if that fits. ``key`` is (E, N)."""
+    filled = (view.task != NONE) & view.can_act[:, :, None]
+    slot = pick(key, filled)
+    need = minimum[at_slot(view.kind, slot)]
+    fits = (need <= view.free).all(axis=-1) & (slot != NONE)
+    return _with_size(slot, np.where(fits, need[..., 0], 0), np.where(fits, need[..., 1], 0))
+
+
+def _first(score: Floats, allowed: Flags, view: View) -> Ints:
+    """The allowed slot with the least score; ties to the longer wait, then the lower task number."""
+    best = np.where(allowed, score, np.inf).min(axis=2, keepdims=True)
+    tied = allowed & (score == best)
+    waited = np.where(tied, view.waited, -1)
+    tied &= waited == waited.max(axis=2, keepdims=True)
+    slot = np.argmin(np.where(tied, view.task, np.iinfo(np.int64).max), axis=2)
+    return np.where(allowed.any(axis=2), slot, NONE)
+
+
+def choose_fifo(view: View, minimum: Ints, fastest: PricedRule) -> Choice:
+    """The oldest pending task that fits, at the size that makes it fastest now (a rule with prices of 0)."""
+    allowed = feasible(view, minimum)
+    slot = _first(-view.waited.astype(np.float64), allowed, view)
+    return _fastest(view, slot, fastest)
+
+
+def choose_sjf(view: View, minimum: Ints, fastest: PricedRule) -> Choice:
+    """The pending task that would be done soonest, at the size that makes it fastest now."""
+    allowed = feasible(view, minimum)
+    room = np.minimum(view.free, fastest.limit)
+    soonest = fastest.cost[view.kind, room[:, :, None, 0], room[:, :, None, 1]]
+    slot = _first(soonest, allowed, view)
+    return _fastest(view, slot, fastest)
+
+
+def _fastest(view: View, slot: Ints, fastest: PricedRule) -> Choice:
+    kind = at_slot(view.kind, slot)
+    room = np.minimum(view.free, fastest.limit)
+    cpus = fastest.cpus[kind, room[..., 0], room[..., 1]]
+    gpus = fastest.gpus[kind, room[..., 0], room[..., 1]]
+    taken = slot != NONE
+    return _with_size(slot, np.where(taken, cpus, 0), np.where(taken, gpus, 0))
+
+
+def choose_drf(view: View, minimum: Ints, limit: tuple[int, int]) -> Choice:
+    """The oldest task that fits, with an equal share of the cluster for every task it has in hand.
+
+    With equal tasks dominant-resource fairness is an equal split of both resources; the share is rounded
+    down, never below the task's minimum and never above what is free.
+    """
+    allowed = feasible(view, minimum)
+    slot = _first(-view.waited.astype(np.float64), allowed, view)
+    in_hand = (view.run_task != NONE).sum(axis=2) + (view.task != NONE).sum(axis=2) + view.queued
+    share = view.capacity[None] // np.maximum(in_hand, 1)[..., None]
+    need = minimum[at_slot(view.kind, slot)]
+    size = np.minimum(np.maximum(share, need), np.minimum(view.free, np.array(limit)))
+    taken = slot != NONE
+    return _with_size(slot, np.where(taken, size[..., 0], 0), np.where(taken, size[..., 1], 0))

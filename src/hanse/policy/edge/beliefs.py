@@ -1,0 +1,85 @@
+"""Durations learned from completed tasks: sums and counts, nothing else.
+
+A cluster adds each completed task to the cell of its kind and size; two clusters join what they know by
+adding the arrays. That is all there is to exchange, it is auditable by eye, and noise for privacy goes onto
+the sums. A cell believes the mean of what was seen there, mixed with a little of a curve ``a + b / GPUs``
+fitted to all that its kind has shown; before anything was seen, a prior.
+"""
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from hanse.policy.edge.view import Floats, Ints
+
+SEEN_MIN: Final = 3
+"""Completed tasks of a kind from which its curve is fitted."""
+
+CURVE_WEIGHT: Final = 0.5
+"""The curve counts in a cell as much as this many completed tasks would."""
+
+PRIOR_BASE: Final = 1.0
+PRIOR_WORK: Final = 10.0
+"""The prior: 1 + 10 / GPUs steps, for every kind."""
+
+DURATION_LEAST: Final = 1.0
+"""Nothing is believed to take less than one step."""
+
+
+class Beliefs(msgspec.Struct, frozen=True, eq=False):
+    """What is known of durations. Axes: kind, CPUs, GPUs."""
+
+    total: Floats
+    """Summed steps of the completed tasks of each cell."""
+    count: Ints
+    """How many they were."""
+
+
+def unknowing(kinds: int, limit: tuple[int, int]) -> Beliefs:
+    """Beliefs before anything was seen."""
+    shape = (kinds, limit[0] + 1, limit[1] + 1)
+    return Beliefs(total=np.zeros(shape), count=np.zeros(shape, dtype=np.int64))
+
+
+def with_completed(known: Beliefs, kind: Ints, cpus: Ints, gpus: Ints, steps: Ints) -> Beliefs:
+    """The beliefs after these completed tasks (columns of equal length)."""
+    total, count = known.total.copy(), known.count.copy()
+    np.add.at(total, (kind, cpus, gpus), steps)
+    np.add.at(count, (kind, cpus, gpus), 1)
+    return Beliefs(total=total, count=count)
+
+
+def joined(one: Beliefs, other: Beliefs) -> Beliefs:
+    """What two clusters know together, if neither has yet been told by the other."""
+    return Beliefs(total=one.total + other.total, count=one.count + other.count)
+
+
+def believed_durations(known: Beliefs, minimum: Ints) -> Floats:
+    """Steps believed for every kind and size; ``inf`` below the minimum."""
+    kinds, wide, high = known.total.shape
+    gpus = np.arange(high)
+    inverse = 1.0 / np.maximum(gpus, 1)
+    curve = np.tile(PRIOR_BASE + PRIOR_WORK * inverse, (kinds, 1))
+    for kind in range(kinds):
+        fitted = _fitted(known.total[kind].sum(axis=0), known.count[kind].sum(axis=0), inverse)
+        if fitted is not None:
+            curve[kind] = fitted
+    curve = np.maximum(curve, DURATION_LEAST)[:, None, :]
+    steps = (known.total + CURVE_WEIGHT * curve) / (known.count + CURVE_WEIGHT)
+    c = np.arange(wide)[None, :, None]
+    dead = (c < minimum[:, 0, None, None]) | (gpus < minimum[:, 1, None, None])
+    return np.where(dead, np.inf, steps)
+
+
+def _fitted(total: Floats, count: Ints, inverse: Floats) -> Floats | None:
+    """Least squares of ``a + b / GPUs`` over the seen tasks of a kind; None before two sizes were seen."""
+    if np.count_nonzero(count) < 2 or count.sum() < SEEN_MIN:
+        return None
+    weight = count.astype(np.float64)
+    mean = total / np.maximum(count, 1)
+    mean_x = float((weight * inverse).sum() / weight.sum())
+    mean_y = float((weight * mean).sum() / weight.sum())
+    spread = float((weight * (inverse - mean_x) ** 2).sum())
+    slope = max(float((weight * (inverse - mean_x) * (mean - mean_y)).sum()) / spread, 0.0)
+    return np.asarray(mean_y + slope * (inverse - mean_x))

@@ -1,0 +1,203 @@
+"""The priced rule: give a task the size at which its time, marked up by the price of what it holds, is least.
+
+``cost(c, g) = d(c, g) * (1 + gpu_price * g + cpu_price * (c - minimum))`` over the sizes that fit into the
+free room. A task starts only if that cost is at most ``patience`` times the least cost it could have
+anywhere it reaches; otherwise it is better to wait for room. A task that has waited too long starts at
+whatever fits: without that guard a task that reaches only small clusters could wait for ever.
+For one set of believed durations the answer depends only on the kind and the free room, so the rule is
+compiled into tables once and a decision is a lookup.
+"""
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View, reach_flags
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """The rule's constants."""
+
+    gpu_price: float = 0.08
+    """Mark-up per GPU held."""
+    cpu_price: float = 0.02
+    """Mark-up per CPU held above the minimum: enough to leave useless CPUs alone."""
+    patience: float = 2.0
+    """A task starts when its cost is at most this times the best it could get anywhere."""
+    wait_max: int = 15
+    """Steps after which a task starts at any size that fits."""
+
+
+class PricedRule(msgspec.Struct, frozen=True, eq=False):
+    """The rule, compiled for one table of durations. Tables are indexed by kind, free CPUs, free GPUs."""
+
+    prices: Prices
+    minimum: Ints
+    """(K, 2)."""
+    limit: Ints
+    """(2,) the largest size."""
+    durations: Floats
+    """(K, C+1, G+1) believed steps."""
+    value: Floats
+    """(K, C+1, G+1) durations marked up, of each size itself."""
+    cost: Floats
+    """(K, C+1, G+1) the least value among the sizes that fit; ``inf`` where none does."""
+    cpus: Ints
+    gpus: Ints
+    """The size with that value; ties to fewer GPUs, then fewer CPUs; 0 where none fits."""
+
+
+def compile_rule(durations: Floats, minimum: Ints, prices: Prices) -> PricedRule:
+    """Tables of the best size for every free room."""
+    kinds, wide, high = durations.shape
+    c = np.arange(wide)[None, :, None]
+    g = np.arange(high)[None, None, :]
+    markup = 1.0 + prices.gpu_price * g + prices.cpu_price * np.maximum(c - minimum[:, 0, None, None], 0)
+    allowed = (c >= minimum[:, 0, None, None]) & (g >= minimum[:, 1, None, None])
+    value = np.where(allowed, durations * markup, np.inf)
+    # rank all sizes once by (value, GPUs, CPUs); the least rank among the smaller sizes is then the answer
+    flat_c = np.broadcast_to(c, value.shape).reshape(kinds, -1)
+    flat_g = np.broadcast_to(g, value.shape).reshape(kinds, -1)
+    order = np.lexsort((flat_c, flat_g, value.reshape(kinds, -1)), axis=-1)
+    rank = np.argsort(order, axis=-1).reshape(value.shape)
+    rank = np.minimum.accumulate(np.minimum.accumulate(rank, axis=1), axis=2)
+    size = np.take_along_axis(order, rank.reshape(kinds, -1), axis=1)
+    cost = np.take_along_axis(value.reshape(kinds, -1), size, axis=1).reshape(value.shape)
+    fits = np.isfinite(cost)
+    assert kinds == len(minimum), "durations and minimums are of different kinds"
+    return PricedRule(
+        prices=prices,
+        minimum=minimum,
+        limit=np.array([wide - 1, high - 1], dtype=np.int64),
+        durations=durations,
+        value=value,
+        cost=cost,
+        cpus=np.where(fits, size.reshape(value.shape) // high, 0),
+        gpus=np.where(fits, size.reshape(value.shape) % high, 0),
+    )
+
+
+def best_anywhere(rule: PricedRule, capacity: Ints, kind: Ints, reach: Ints) -> Floats:
+    """The least cost each task could have on an empty cluster that it reaches.
+
+    ``inf`` where it reaches none.
+    """
+    room = np.minimum(capacity, rule.limit)
+    alone = rule.cost[:, room[:, 0], room[:, 1]]
+    clusters = len(capacity)
+    if clusters <= TABLED_CLUSTERS_MAX and reach.size >= 1 << clusters:  # worth a table of all bit sets
+        sets = np.arange(1 << clusters, dtype=np.int64)
+        table = np.where(reach_flags(sets, clusters)[None], alone[:, None, :], np.inf).min(axis=2)
+        return np.asarray(table[kind, reach])
+    reached = reach_flags(reach, clusters)
+    return np.asarray(np.where(reached, alone[kind], np.inf).min(axis=-1))
+
+
+TABLED_CLUSTERS_MAX: Final = 10
+"""Leagues up to this size look the best cost up by the bit set of reach."""
+
+
+def acceptable(rule: PricedRule, view: View, free: Ints, best: Floats | None = None) -> tuple[Flags, Floats]:
+    """(E, N, P) tasks that the rule would start now in ``free`` room, and their cost.
+
+    ``best`` is what :func:`best_anywhere` says, if the caller has it.
+    """
+    room = np.minimum(free, rule.limit)[:, :, None, :]
+    cost = rule.cost[view.kind, room[..., 0], room[..., 1]]
+    if best is None:
+        best = best_anywhere(rule, view.capacity, view.kind, view.reach)
+    patient = cost <= rule.prices.patience * best
+    late = view.waited >= rule.prices.wait_max
+    filled = (view.task != NONE) & view.can_act[:, :, None]
+    return np.asarray(filled & np.isfinite(cost) & (patient | late)), cost
+
+
+def leave_to_better(rule: PricedRule, view: View, believed: Ints, cost: Floats) -> Flags:
+    """(E, N, P) tasks for which no other cluster that reaches them offers a lower cost in its free room.
+
+    ``believed`` (E, N, N, 2) is what each cluster (second axis) believes to be free at each other (third
+    axis); negative where it knows nothing, and then it leaves nothing to that one.
+    """
+    episodes, clusters, _ = view.task.shape
+    room = np.minimum(np.maximum(believed, 0), rule.limit)
+    offers = np.moveaxis(rule.cost[:, room[..., 0], room[..., 1]], 0, 2)
+    offers = np.where(np.asarray((believed >= 0).all(axis=-1))[:, :, None, :], offers, np.inf)
+    rows = np.arange(episodes)[:, None, None]
+    cols = np.arange(clusters)[None, :, None]
+    elsewhere = np.where(reach_flags(view.reach, clusters), offers[rows, cols, view.kind], np.inf)
+    return np.asarray(cost <= elsewhere.min(axis=-1))
+
+
+def shared_room(view: View) -> Ints:
+    """(E, N, N, 2) everyone's free room as everyone knows it when all is shared.
+
+    Nothing for those that passed.
+    """
+    episodes, clusters, _ = view.task.shape
+    known = np.where(view.can_act[..., None], view.free, NONE)
+    return np.broadcast_to(known[:, None], (episodes, clusters, clusters, 2))
+
+
+def choose_priced(rule: PricedRule, view: View) -> Choice:
+    """Every cluster's choice with everything shared, in turn: none takes what one before it has taken.
+
+    The cluster with the most free GPUs goes first (ties: lower index). A cluster leaves a task to another
+    that would give it a lower cost now. Inside a cluster: fewest clusters reached first (who has no
+    alternative must not lose the place), then the longest wait, then the lowest task number.
+    """
+    allowed, cost = acceptable(rule, view, view.free)
+    allowed &= leave_to_better(rule, view, shared_room(view), cost)
+    episodes, clusters, _ = view.task.shape
+    slot = np.full((episodes, clusters), NONE, dtype=np.int64)
+    taken = slot.copy()
+    rows = np.arange(episodes)
+    options = np.bitwise_count(view.reach).astype(np.int64)
+    turns = np.argsort(-view.free[..., 1], axis=1, kind="stable")
+    for turn in range(clusters):
+        n = turns[:, turn]
+        task = view.task[rows, n]
+        usable = allowed[rows, n] & ~(task[:, :, None] == taken[:, None, :turn]).any(axis=2)
+        chosen = order_slots(options[rows, n], view.waited[rows, n], task, usable)
+        slot[rows, n] = chosen
+        taken[:, turn] = np.where(chosen != NONE, task[rows, chosen], NONE)
+    return sized(rule, view, slot)
+
+
+def choose_alone(rule: PricedRule, view: View, believed: Ints) -> Choice:
+    """Every cluster's choice by itself, given what it believes of the others' room.
+
+    Two may choose the same task.
+    """
+    allowed, cost = acceptable(rule, view, view.free)
+    allowed &= leave_to_better(rule, view, believed, cost)
+    episodes, clusters, window = view.task.shape
+    flat = (episodes * clusters, window)
+    options = np.bitwise_count(view.reach).astype(np.int64)
+    columns = (options.reshape(flat), view.waited.reshape(flat), view.task.reshape(flat))
+    slot = order_slots(*columns, allowed.reshape(flat)).reshape(episodes, clusters)
+    return sized(rule, view, slot)
+
+
+def sized(rule: PricedRule, view: View, slot: Ints) -> Choice:
+    """The choice of these slots at the rule's sizes."""
+    room = np.minimum(view.free, rule.limit)
+    some = slot != NONE
+    kind = np.take_along_axis(view.kind, np.where(some, slot, 0)[..., None], axis=2)[..., 0]
+    cpus = np.where(some, rule.cpus[kind, room[..., 0], room[..., 1]], 0)
+    gpus = np.where(some, rule.gpus[kind, room[..., 0], room[..., 1]], 0)
+    return Choice(slot=slot, cpus=cpus, gpus=gpus, preference=np.zeros(slot.shape))
+
+
+def order_slots(options: Ints, waited: Ints, task: Ints, usable: Flags) -> Ints:
+    """(B,) the usable slot of (B, P) with fewest options, then longest wait, then lowest task.
+
+    ``NONE`` if none.
+    """
+    most = np.iinfo(np.int64).max
+    fewest = np.where(usable, options, most).min(axis=1, keepdims=True)
+    tied = usable & (options == fewest)
+    longest = np.where(tied, waited, -1).max(axis=1, keepdims=True)
+    tied = tied & (waited == longest)
+    slot = np.argmin(np.where(tied, task, most), axis=1)
+    return np.where(usable.any(axis=1), slot, NONE)

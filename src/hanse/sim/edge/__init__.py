@@ -1,0 +1,1 @@
+"""The multi-cluster elastic-task environment of source 002, as arrays stepping many episodes at once."""

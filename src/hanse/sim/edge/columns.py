@@ -1,0 +1,119 @@
+"""The columns of the environment's state, in one place so that rows can be dropped and copied together."""
+
+import numpy as np
+
+from hanse.policy.edge.view import NONE, Flags, Floats, Ints
+from hanse.sim.edge.setting import Setting
+
+
+class Columns:
+    """State of E episodes. Axes: episode, cluster, pending slot or running slot; or episode, task."""
+
+    __slots__ = (
+        "arrived",
+        "back_at",
+        "begun",
+        "done",
+        "down",
+        "episode",
+        "finish",
+        "free",
+        "in_queue",
+        "moved",
+        "passed",
+        "pend",
+        "pend_arrival",
+        "pend_kind",
+        "pend_reach",
+        "progress",
+        "queued",
+        "rounds",
+        "run",
+        "run_before",
+        "run_kind",
+        "run_size",
+        "run_start",
+        "saved",
+        "size",
+        "time",
+        "warm",
+        "where",
+    )
+
+    episode: Ints
+    """(E,) which episode of the batch the row is; survives dropping."""
+    time: Ints
+    rounds: Ints
+    """(E,) rounds of choices since time moved."""
+    arrived: Ints
+    """(E,) tasks shown so far: they are numbered in order of arrival."""
+    done: Ints
+    free: Ints
+    down: Ints
+    """(E, N, 2) capacity that is lost to failed nodes."""
+    back_at: Ints
+    queued: Ints
+    passed: Flags
+    pend: Ints
+    pend_kind: Ints
+    pend_arrival: Ints
+    pend_reach: Ints
+    in_queue: Flags
+    """(E, N, T); the queue is in order of task number, which is order of arrival."""
+    run: Ints
+    run_kind: Ints
+    run_size: Ints
+    """(E, N, R, 2)."""
+    run_before: Ints
+    """(E, N, R, 2) the size at the last walk, or at the start; 0 if a preemptive policy admitted it."""
+    run_start: Ints
+    progress: Floats
+    warm: Ints
+    """(E, N, R) steps until the task's data is here."""
+    begun: Ints
+    """(E, T) step of the last start; ``NONE`` before."""
+    finish: Ints
+    """(E, T) step of completion; ``NONE`` before."""
+    where: Ints
+    size: Ints
+    """(E, T, 2) CPUs and GPUs of the last start."""
+    saved: Floats
+    """(E, T) progress in the last checkpoint."""
+    moved: Flags
+    """(E, T) whether the task was ever stopped: its last run time is then not its duration."""
+
+    def take(self, rows: Ints) -> "Columns":
+        """The same state for some rows."""
+        taken = Columns()
+        for name in Columns.__slots__:
+            setattr(taken, name, getattr(self, name)[rows])
+        return taken
+
+
+def blank(setting: Setting, episodes: int, slots: int) -> Columns:
+    """State before anything arrived; ``free`` is for the caller to fill."""
+    clusters, window, tasks = setting.clusters, setting.window, setting.tasks
+
+    def whole(*shape: int, value: int = 0) -> Ints:
+        return np.full((episodes, *shape), value, dtype=np.int64)
+
+    c = Columns()
+    c.episode = np.arange(episodes)
+    c.time, c.rounds, c.arrived, c.done = whole(), whole(), whole(), whole()
+    c.free, c.down = whole(clusters, 2), whole(clusters, 2)
+    c.back_at, c.queued = whole(clusters, value=NONE), whole(clusters)
+    c.passed = np.zeros((episodes, clusters), dtype=np.bool_)
+    c.pend = whole(clusters, window, value=NONE)
+    c.pend_kind, c.pend_arrival = whole(clusters, window), whole(clusters, window)
+    c.pend_reach = whole(clusters, window)
+    c.in_queue = np.zeros((episodes, clusters, tasks), dtype=np.bool_)
+    c.run = whole(clusters, slots, value=NONE)
+    c.run_kind, c.run_start = whole(clusters, slots), whole(clusters, slots)
+    c.run_size, c.run_before = whole(clusters, slots, 2), whole(clusters, slots, 2)
+    c.progress = np.zeros((episodes, clusters, slots))
+    c.warm = whole(clusters, slots)
+    c.begun, c.finish, c.where = whole(tasks, value=NONE), whole(tasks, value=NONE), whole(tasks, value=NONE)
+    c.size = whole(tasks, 2)
+    c.saved = np.zeros((episodes, tasks))
+    c.moved = np.zeros((episodes, tasks), dtype=np.bool_)
+    return c

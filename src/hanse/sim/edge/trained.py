@@ -1,0 +1,36 @@
+"""Reading a trained network's file. No torch, no pickle: arrays and one JSON header."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from hanse.policy.edge.network import About, Network, choose_by_network, from_arrays
+from hanse.policy.edge.priced import PricedRule, shared_room
+from hanse.sim.edge.play import Player, by_choice
+
+SHIPPED: Final = "edge-1.npz"
+"""The network that comes with the package."""
+
+
+def load_network(path: Path) -> tuple[Network, About] | str:
+    """The network and what its file says of it, or a sentence saying why the file cannot be used."""
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            about = bytes(kept["about"])
+            arrays = {name: kept[name] for name in kept.files if name != "about"}
+    except (OSError, ValueError, KeyError) as error:
+        return f"{path.name} is not a trained edge network: {error}"
+    loaded = from_arrays(arrays, about)
+    return f"{path.name} cannot be used: {loaded}" if isinstance(loaded, str) else loaded
+
+
+def shipped_path() -> Path:
+    """Where the package keeps its trained network."""
+    return Path(str(files("hanse.policy.edge").joinpath(SHIPPED)))
+
+
+def by_network(network: Network, rule: PricedRule) -> Player:
+    """A player for a trained network with everything shared."""
+    return by_choice(lambda view: choose_by_network(network, rule, view, shared_room(view)))

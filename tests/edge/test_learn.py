@@ -1,0 +1,240 @@
+"""Training is deterministic and resumable, exports what it trained, and the adapters keep their contracts."""
+
+import warnings
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hanse.learn.edge.courses import lesson, rule_of  # noqa: E402 - after the check that torch is there
+from hanse.learn.edge.export import export, load_network  # noqa: E402
+from hanse.learn.edge.learners import (  # noqa: E402
+    PpoConfig,
+    cost_to_go,
+    critic_advantage,
+    group_advantage,
+    log_and_entropy,
+)
+from hanse.learn.edge.net import EdgeNet, NetConfig  # noqa: E402
+from hanse.learn.edge.playing import choose_by_net  # noqa: E402
+from hanse.learn.edge.rollout import collect  # noqa: E402
+from hanse.learn.edge.train import Progress, TrainConfig, Trainer, train  # noqa: E402
+from hanse.policy.edge.features import encode  # noqa: E402
+from hanse.policy.edge.network import choose_by_network, heard, local_states, pointed  # noqa: E402
+from hanse.policy.edge.priced import shared_room  # noqa: E402
+from hanse.sim.edge import setting as settings  # noqa: E402
+from hanse.sim.edge.play import by_rule, play  # noqa: E402
+from hanse.sim.edge.streams import make_streams  # noqa: E402
+from hanse.sim.edge.trained import by_network  # noqa: E402
+from hanse.sim.edge.world import World  # noqa: E402
+
+torch.set_num_threads(1)
+SMALL = msgspec.structs.replace(settings.syn3(), tasks_per_cluster=6)
+SHAPES = [
+    NetConfig(),
+    NetConfig(encoder="mean"),
+    NetConfig(encoder="none"),
+    NetConfig(pointer=False),
+    NetConfig(encoder="none", flat=True),
+]
+
+
+def halfway() -> World:
+    world = World(settings.hetero6(), make_streams(settings.hetero6(), [1, 2, 3]))
+    player = by_rule(settings.hetero6())
+    for _ in range(30):
+        player(world)
+    return world
+
+
+@pytest.mark.parametrize("config", SHAPES, ids=lambda c: f"{c.encoder}-{c.pointer}-{c.flat}")
+def test_the_exported_network_is_the_trained_one(config: NetConfig, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    net = EdgeNet(config)
+    with torch.no_grad():  # an untrained network would pass everywhere
+        net.pass_point.bias.sub_(5.0)
+        net.flat_point.bias[-1].sub_(5.0)
+    export(net, TrainConfig(net=config), {"note": "untrained"}, tmp_path / "net.npz")
+    loaded = load_network(tmp_path / "net.npz")
+    assert not isinstance(loaded, str)
+    network, about = loaded
+    assert about.measured == {"note": "untrained"}
+    world = halfway()
+    rule = rule_of(world.setting)
+    view = world.view()
+    ours = choose_by_network(network, rule, view, shared_room(view))
+    theirs = choose_by_net(net, rule, view)
+    assert (ours.slot == theirs.slot).all()
+    assert (ours.cpus == theirs.cpus).all()
+    assert (ours.gpus == theirs.gpus).all()
+    assert (ours.slot >= 0).any()
+    deciding = encode(rule, view, shared_room(view)).may_choose.any(axis=2)
+    assert np.abs(ours.preference - theirs.preference)[deciding].max() < 1e-5
+
+
+def test_logits_equal_torch(tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    net = EdgeNet(NetConfig())
+    export(net, TrainConfig(), {}, tmp_path / "net.npz")
+    loaded = load_network(tmp_path / "net.npz")
+    assert not isinstance(loaded, str)
+    world = halfway()
+    rule = rule_of(world.setting)
+    features = encode(rule, world.view(), shared_room(world.view()))
+    local, task, summary = local_states(loaded[0], features)
+    everyone = np.broadcast_to(summary[:, None], (len(summary), 6, *summary.shape[1:]))
+    ours, _ = pointed(loaded[0], heard(loaded[0], local, everyone, features.known), task, features)
+    from hanse.learn.edge.rollout import as_batch, point
+
+    batch = as_batch(features)
+    row, col = torch.nonzero(batch.may_choose.any(dim=2), as_tuple=True)
+    with torch.no_grad():
+        theirs, _ = point(net, batch, row, col)
+    assert np.abs(ours[row.numpy(), col.numpy()] - theirs.numpy()).max() < 1e-5
+
+
+def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "old.npz", about=np.frombuffer(b'{"format": 0}', dtype=np.uint8))
+    answer = load_network(tmp_path / "old.npz")
+    assert isinstance(answer, str)
+    assert "format 0" in answer
+    (tmp_path / "junk.npz").write_bytes(b"junk")
+    assert isinstance(load_network(tmp_path / "junk.npz"), str)
+
+
+def test_replayed_log_probabilities_are_those_of_the_collection() -> None:
+    torch.manual_seed(1)
+    net = EdgeNet(NetConfig())
+    streams = make_streams(SMALL, [1, 1, 2, 2])
+    memory = collect(net, SMALL, streams, rule_of(SMALL), torch.Generator().manual_seed(5))
+    decided = memory.decided
+    with torch.no_grad():
+        point, size, _ = log_and_entropy(
+            net, memory.batch, decided, torch.arange(len(decided.slot)), decided.row
+        )
+    assert torch.allclose(point, decided.log_point, atol=1e-4)
+    assert torch.allclose(size, decided.log_size, atol=1e-4)
+    assert memory.cost.sum(axis=1) == pytest.approx(memory.completion * SMALL.tasks)
+    advantage = group_advantage(memory, 2, 0.9)
+    assert np.abs(advantage).max() > 0
+    twin = {(int(e), int(t)): a for e, t, a in zip(memory.episode, memory.time, advantage, strict=True)}
+    shared = [(e, t) for e, t in twin if e % 2 == 0 and (e + 1, t) in twin]
+    assert shared
+    assert all(twin[e, t] == pytest.approx(-twin[e + 1, t]) for e, t in shared)
+
+
+def test_a_perfect_critic_leaves_no_advantage() -> None:
+    torch.manual_seed(1)
+    memory = collect(EdgeNet(NetConfig()), SMALL, make_streams(SMALL, [1]), rule_of(SMALL), torch.Generator())
+    config = PpoConfig()
+    perfect = cost_to_go(memory.cost, config.gamma)[memory.episode, memory.time]
+    advantage, target = critic_advantage(memory, perfect, config)
+    assert np.abs(advantage).max() < 1e-9
+    assert target == pytest.approx(perfect)
+    off, _ = critic_advantage(memory, perfect + 1.0, config)
+    assert np.abs(off).max() > 0.05
+
+
+@pytest.mark.parametrize("method", ["crn", "mappo"])
+def test_training_is_a_function_of_its_seed_and_resumes(method: str, tmp_path: Path) -> None:
+    config = TrainConfig(
+        method=method,  # type: ignore[arg-type]  # parametrised
+        course="fixed",
+        warm_start=False,
+        iterations=2,
+        replicas=2,
+        rows=18,
+        validate_every=100,
+    )
+    whole, parts = Trainer(config), Trainer(config)
+    for trainer in (whole, parts):
+        trainer.base = SMALL
+    whole.step()
+    whole.step()
+    parts.step()
+    parts.save(tmp_path / "run.pt")
+    again = Trainer.load(tmp_path / "run.pt")
+    again.base = SMALL
+    again.step()
+    for name, value in whole.net.state_dict().items():
+        assert torch.equal(value, again.net.state_dict()[name]), name
+
+
+def test_a_short_warm_start_learns_to_pass_and_to_size(tmp_path: Path) -> None:
+    config = TrainConfig(course="fixed", warm_lessons=1, warm_epochs=8, rows=96)
+    trainer = Trainer(config)
+    assert trainer.warm_start() < 1.0
+    export(trainer.net, config, {}, tmp_path / "net.npz")
+    loaded = load_network(tmp_path / "net.npz")
+    assert not isinstance(loaded, str)
+    setting = settings.syn3()
+    outcome = play(setting, make_streams(setting, [1, 2]), by_network(loaded[0], rule_of(setting)))
+    assert outcome.mean.mean() < 5.0
+
+
+def test_a_run_reports_and_stops_at_its_cpu_limit(tmp_path: Path) -> None:
+    config = TrainConfig(
+        course="fixed",
+        warm_start=False,
+        iterations=50,
+        replicas=2,
+        rows=6,
+        validate_every=1,
+        cpu_seconds_max=0.01,
+    )
+    trainer = Trainer(config)
+    trainer.base = SMALL
+    trainer._judged = {}
+    trainer.validate = lambda: 1.0  # type: ignore[method-assign]  # two published settings would take a minute
+    seen: list[Progress] = []
+    train(trainer, seen.append, tmp_path / "run.pt")
+    assert [one.iteration for one in seen] == [1]
+    assert Trainer.load(tmp_path / "run.pt").iteration == 1
+
+
+def test_a_lesson_depends_on_seed_and_iteration_alone() -> None:
+    one = lesson(settings.syn3(), "randomised", 7, 11, 4)
+    other = lesson(settings.syn3(), "randomised", 7, 11, 4)
+    assert one.setting.capacity == other.setting.capacity
+    assert (one.streams.arrival == other.streams.arrival).all()
+    assert (one.streams.seed.reshape(-1, 4) == one.streams.seed.reshape(-1, 4)[:, :1]).all()
+
+
+def test_pettingzoo_and_gymnasium_contracts() -> None:
+    pytest.importorskip("pettingzoo")
+    from gymnasium.utils.env_checker import check_env
+    from pettingzoo.test import parallel_api_test  # type: ignore[import-untyped]  # no type marker
+
+    from hanse.learn.edge.adapters import EdgeCentralEnv, EdgeParallelEnv, register
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the checkers warn of style; failures raise
+        env = EdgeParallelEnv(SMALL)
+        parallel_api_test(env, num_cycles=300)
+        check_env(EdgeCentralEnv(SMALL), skip_render_check=True)
+    register()
+    observed, _ = env.reset(seed=3)
+    assert env.observation_space("cluster_0").contains(observed["cluster_0"])
+    assert env.state_space.contains(env.state())
+
+
+def test_an_episode_through_the_adapter_ends_with_the_total_time_as_cost() -> None:
+    pytest.importorskip("pettingzoo")
+    from hanse.learn.edge.adapters import EdgeParallelEnv
+
+    env = EdgeParallelEnv(SMALL)
+    observed, _ = env.reset(seed=5)
+    total, rng = 0.0, np.random.default_rng(1)
+    while env.agents:
+        actions = {}
+        for name in env.agents:
+            slot = np.flatnonzero(observed[name]["action_mask"][0])[0]
+            actions[name] = (slot, 1, int(rng.integers(16)))
+        observed, reward, _, _, _ = env.step(actions)
+        total += reward["cluster_0"] if env.agents or reward else 0.0
+    world = env._episode.world
+    assert (world.state.finish > 0).all()
+    assert total < 0
