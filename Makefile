@@ -9,6 +9,8 @@ LONG_SEEDS ?= 10000
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Learning is an extra and heavy (torch): only the tests ask for it.
+LEARN := $(VENV)/.ready-learn
 # The system's pip installs into the environment, so that Python's ensurepip (a package of its own on Debian) is not needed.
 PIP := $(PYTHON) -m pip --disable-pip-version-check
 
@@ -36,6 +38,12 @@ $(READY): pyproject.toml setup.py requirements.lock src/hanse/policy/kernel/kern
 	$(PIP) --python $(BIN)/python install --quiet -c requirements.lock --no-build-isolation -e '.[dev]'
 	@touch $@
 
+# torch by itself first and by its exact version, so that nothing else chooses a build of it.
+$(LEARN): $(READY)
+	$(PIP) --python $(BIN)/python install --quiet -c requirements.lock torch==2.13.0
+	$(PIP) --python $(BIN)/python install --quiet -c requirements.lock --no-build-isolation -e '.[dev,learn]'
+	@touch $@
+
 demo: install
 	$(BIN)/hanse demo
 
@@ -46,13 +54,13 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: install
+types: $(LEARN)
 	$(BIN)/mypy
 
 layers: install
 	$(BIN)/lint-imports
 
-unit: install
+unit: $(LEARN)
 	$(BIN)/pytest -n auto
 
 chaos: install
@@ -74,9 +82,10 @@ lock:
 	rm -rf build/lock
 	$(PYTHON) -m venv --without-pip build/lock
 	$(PIP) --python build/lock/bin/python install --quiet 'setuptools>=77'
-	$(PIP) --python build/lock/bin/python install --quiet --no-build-isolation '.[dev]'
-	{ echo "# Made by 'make lock' from pyproject.toml (base and dev). Do not edit: change pyproject.toml and run it again."; \
-	  $(PIP) --python build/lock/bin/python list --format freeze --exclude hanse --exclude pip; } > requirements.lock
+	$(PIP) --python build/lock/bin/python install --quiet torch==2.13.0
+	$(PIP) --python build/lock/bin/python install --quiet --no-build-isolation '.[dev,learn]'
+	{ echo "# Made by 'make lock' from pyproject.toml (base, dev and learn). Do not edit: change pyproject.toml and run it again."; \
+	  $(PIP) --python build/lock/bin/python list --format freeze --exclude hanse --exclude pip | sed 's/+cpu$$//'; } > requirements.lock
 	rm -rf build
 
 clean:

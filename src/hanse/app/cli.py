@@ -43,6 +43,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "policies": Entry("replay_commands", "policies_command", "List the policies that a replay can compare."),
     "train": Entry("edge_commands", "train", "Train a policy."),
     "eval": Entry("edge_commands", "evaluate", "Measure policies on common streams."),
+    "report": Entry("edge_commands", "report", "Write a page of measured results."),
     "bench": Entry("bench_command", "bench", "Measure this machine."),
 }
 """Every command by its name, in the order of the list."""

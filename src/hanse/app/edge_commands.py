@@ -138,6 +138,11 @@ def report_edge(seeds: int, out: Path) -> None:
     click.echo(f"wrote {out}")
 
 
+train = click.Group("train", commands={"edge": train_edge}, help="Train a policy.")
+evaluate = click.Group("eval", commands={"edge": eval_edge}, help="Measure policies on common streams.")
+report = click.Group("report", commands={"edge": report_edge}, help="Write a page of results.")
+
+
 def main() -> None:
     """These commands on their own: ``python -m hanse.app.edge_commands``."""
     root = click.Group("hanse-edge", help="Edge learning.")
