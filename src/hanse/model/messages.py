@@ -104,7 +104,6 @@ class Refusal(StrEnum):
     FENCED = "fenced"
     BUSY = "busy"
     NEVER_FITS = "never_fits"
-    NO_SUCH_RESOURCE = "no_such_resource"
 
 
 class Outcome(StrEnum):
