@@ -23,7 +23,7 @@ def league(count: int) -> dict[str, Membership]:
 def chat(members: dict[str, Membership], now: int, dead: tuple[str, ...] = ()) -> None:
     for name, member in members.items():
         if name not in dead:
-            peers, gossip = member.round(now, 7 + NAMES.index(name))
+            peers, gossip = member.round(7 + NAMES.index(name))
             for peer in peers:
                 if peer not in dead:
                     members[peer].learn(now, gossip)
@@ -33,7 +33,7 @@ def chat(members: dict[str, Membership], now: int, dead: tuple[str, ...] = ()) -
 def test_a_round_tells_two_others_and_never_oneself(count: int) -> None:
     member = league(count)["b1"]
     for second in range(20):
-        peers, gossip = member.round(second * SECOND, second)
+        peers, gossip = member.round(second)
         assert len(peers) == len(set(peers)) == min(2, count - 1)
         assert "b1" not in peers
         assert gossip.members[0] == Member("b1", 1, second + 1)

@@ -321,7 +321,7 @@ class Broker:
     def _beat(self, now: int) -> None:
         desk = self._desk
         self._beat_at = now + desk.timings.beat
-        peers, gossip = desk.members.round(now, desk.seed)
+        peers, gossip = desk.members.round(desk.seed)
         for peer in peers:
             desk.post.soft(desk.out, peer, gossip)
         desk.members.suspects(now)

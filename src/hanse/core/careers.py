@@ -37,6 +37,8 @@ class Ended(msgspec.Struct):
 
     outcome: Outcome
     client_id: str
+    known: bool = False
+    """Whether it has been made known; before that an heir could still decide otherwise."""
 
 
 class Asked(msgspec.Struct):
@@ -98,10 +100,10 @@ class Careers:
         if job in self.desk.jobs:
             return
         ended = self.ended.get(job)
-        if ended is not None:
+        if ended is None:
+            self.ask(job)
+        elif ended.known:
             self._met(record, job, ended.outcome is Outcome.SUCCEEDED)
-            return
-        self.ask(job)
 
     def ask(self, job: JobId) -> None:
         """Ask every peer about a job that is not ours; a new round, in which only new answers count."""
@@ -122,12 +124,13 @@ class Careers:
     def watch(self, peer: str, message: Watch, elsewhere: Callable[[JobId], bool]) -> None:
         """A peer asks about jobs: answer, or remember to."""
         for job in message.jobs:
-            if job in self.desk.jobs:
+            ended = self.ended.get(job)
+            if job in self.desk.jobs or (ended is not None and not ended.known):
                 names = self.watchers.setdefault(job, [])
                 if peer not in names and len(self.watchers) < WATCHERS_MAX:
                     names.append(peer)
-            elif job in self.ended:
-                state = SUCCEEDED if self.ended[job].outcome is Outcome.SUCCEEDED else FAILED
+            elif ended is not None:
+                state = SUCCEEDED if ended.outcome is Outcome.SUCCEEDED else FAILED
                 self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(message.round, job, state))
             elif not elsewhere(job):
                 self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(message.round, job, -1))
@@ -385,10 +388,27 @@ class Careers:
             oldest = next(iter(self.ended))
             self.clients.pop(self.ended.pop(oldest).client_id, None)
         self.over(record)
-        for peer in self.watchers.pop(record.id, ()):
-            state = SUCCEEDED if outcome is Outcome.SUCCEEDED else FAILED
-            desk.post.send(desk.out, desk.now, peer, Watched(0, record.id, state))
-        self._tell_dependents(record.id, outcome is Outcome.SUCCEEDED)
+
+    def announce(self, job: JobId) -> None:
+        """How a job ended is known now: tell the jobs that wait for it, here and at the peers."""
+        ended = self.ended.get(job)
+        if ended is None:
+            return
+        ended.known = True
+        succeeded = ended.outcome is Outcome.SUCCEEDED
+        for peer in self.watchers.pop(job, ()):
+            state = SUCCEEDED if succeeded else FAILED
+            self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(0, job, state))
+        self._tell_dependents(job, succeeded)
+
+    def ask_adopter(self, jobs: dict[JobId, bool]) -> None:
+        """Jobs that a peer has taken: what waits for them here must hear of them from there."""
+        for job in jobs:
+            ended = self.ended.get(job)
+            if ended is not None and not ended.known:
+                del self.ended[job]
+            if any(job in record.after for record in self.desk.jobs.values()):
+                self.ask(job)
 
     # --- time ----------------------------------------------------------------------------------------------
 

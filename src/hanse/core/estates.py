@@ -13,9 +13,9 @@ import msgspec
 
 from hanse.core.careers import Careers
 from hanse.core.desk import Desk
-from hanse.core.jobs import BLOCKED, OUTCOMES, PLACED, STATES, SUCCEEDED, JobRecord, new_record
+from hanse.core.jobs import BLOCKED, OUTCOMES, PLACED, STATES, SUCCEEDED, WAITING, JobRecord, new_record
 from hanse.core.link import NEVER
-from hanse.core.wards import TERMS_BITS, Ward, latest_attempts, revive
+from hanse.core.wards import ATTEMPTS_BITS, TERMS_BITS, Ward, latest_attempts, revive
 from hanse.model.commands import Accepted, JobSettled, TaskSettled
 from hanse.model.ids import JobId, TaskId, job_of, task_id
 from hanse.model.messages import (
@@ -210,6 +210,7 @@ class Estates:
     def _make_known(self, subject: int, attempt: int, state: int) -> None:
         if attempt < 0:
             self.desk.out.append(JobSettled(JobId(subject), OUTCOMES[state]))
+            self.careers.announce(JobId(subject))
         else:
             self.desk.out.append(TaskSettled(TaskId(subject), attempt, OUTCOMES[state]))
 
@@ -346,6 +347,10 @@ class Estates:
         self.careers.resume(record)
         for cluster, end in ends:
             self.finish(cluster, end)
+        base = (self.state.owned[record.estate].term >> TERMS_BITS) << ATTEMPTS_BITS
+        for index, state in enumerate(record.state):
+            if state <= WAITING:  # the former owner may have used higher numbers than anybody remembers
+                record.attempt[index] = max(record.attempt[index], base)
         if cancelled or record.cancelled:
             record.cancelled = False
             self.careers.cancel(record, "cancelled before it was adopted")
@@ -375,6 +380,7 @@ class Estates:
                     self.desk.out.append(Accepted(record.client, record.request, record.id))
             else:
                 self._rehome(record)
+        self.careers.ask_adopter(theirs)
 
     def _rehome(self, record: JobRecord) -> None:
         """A job that the adopter never got: nothing of it can run anywhere, so it begins anew with us."""

@@ -9,7 +9,6 @@ import msgspec
 
 from hanse.core.config import Timings
 from hanse.model.messages import Gossip, Member
-from hanse.policy.mix import mix
 
 
 class Heard(msgspec.Struct):
@@ -40,13 +39,13 @@ class Membership:
             heard = self.heard.setdefault(peer, Heard(0, 0, now))
             heard.at, heard.suspect = now, False
 
-    def round(self, now: int, seed: int) -> tuple[tuple[str, ...], Gossip]:
+    def round(self, seed: int) -> tuple[tuple[str, ...], Gossip]:
         """Raise the own beat; whom to tell now, and what."""
         self.beat += 1
         members = [Member(self.name, self.epoch, self.beat)]
         members += [Member(name, heard.epoch, heard.beat) for name, heard in self.heard.items()]
         count = len(self.peers)
-        first = mix(seed, self.beat, now) % count if count else 0
+        first = (seed + 2 * self.beat) % count if count else 0  # in turn, so that nobody is left out for long
         chosen = self.peers[first : first + 1] + (
             self.peers[(first + 1) % count : (first + 1) % count + 1] if count > 1 else ()
         )

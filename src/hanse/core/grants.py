@@ -200,9 +200,15 @@ class Grants:
             needed -= 1 if want.shape.alone else self.ledger.slots_of(self.ledger.capacity[node], fit.ask)
             if needed <= 0:
                 self._mark("warden.holds_room")
-                self.ledger.hold(nodes)
-                self.hold = Hold(want.broker, want.line, nodes)
+                self._keep(want, nodes)
                 return
+
+    def _keep(self, want: Want, nodes: list[int]) -> None:
+        """Hold these nodes for a want, instead of what was held; what changes hands is offered at once."""
+        self.release_hold()
+        self.ledger.hold(nodes)
+        self.hold = Hold(want.broker, want.line, nodes)
+        self.freed += nodes
 
     def _slots_free(self, node: int, ask: Vector | None) -> int:
         return self.ledger.slots_of(self.ledger.room.free_of(node), ask or ())
@@ -238,8 +244,7 @@ class Grants:
             self._mark("warden.preempted")
             self.victims += best[3]
             self.preempt_at = now + max(run.brief.grace for run in best[3]) + self.timings.preempt_after
-            self.ledger.hold([best[2]])
-            self.hold = Hold(want.broker, want.line, [best[2]])
+            self._keep(want, [best[2]])
 
     def _preemptible(self, now: int, want: Want) -> dict[int, list[Run]]:
         nodes: dict[int, list[Run]] = {}
