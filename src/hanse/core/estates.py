@@ -369,10 +369,6 @@ class Estates:
         self.state.given_jobs.update(theirs)
         while len(self.state.given_jobs) > self.desk.config.ended_max:
             del self.state.given_jobs[next(iter(self.state.given_jobs))]
-        for _, subject, attempt, state in owned.publishing:
-            job = JobId(subject) if attempt < 0 else job_of(TaskId(subject))
-            if job not in theirs:  # it had been told to forget the job, so nobody else will make this known
-                self._make_known(subject, attempt, state)
         for record in ours:
             self.careers.let_go(record)
             if record.id in theirs:
@@ -380,6 +376,10 @@ class Estates:
                     self.desk.out.append(Accepted(record.client, record.request, record.id))
             else:
                 self._rehome(record)
+        for _, subject, attempt, state in owned.publishing:
+            job = JobId(subject) if attempt < 0 else job_of(TaskId(subject))
+            if job not in theirs:  # it had been told to forget the job, so nobody else will make this known
+                self._make_known(subject, attempt, state)
         self.careers.ask_adopter(theirs)
 
     def _rehome(self, record: JobRecord) -> None:
