@@ -7,6 +7,8 @@ A runner that opens a session is compared with the ledger; one that is lost lose
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from hanse.core.grants import Grants
 from hanse.core.ledger import ORDERED, RUNNING, STOPPING, Ledger, Run
 from hanse.core.link import NEVER, Post
@@ -106,7 +108,9 @@ class Runs:
             for node in record.nodes:
                 self.ledger.set_up(node, False)
             outcome = STOPPED.get(run.stop, outcome)
-        self._record(run, end if outcome is end.outcome else End(run.task, run.attempt, outcome, end.code))
+        if outcome is not end.outcome:
+            end = msgspec.structs.replace(end, outcome=outcome)
+        self._record(run, end)
 
     def _end(self, run: Run, outcome: Outcome, code: int) -> None:
         self._record(run, End(run.task, run.attempt, outcome, code))

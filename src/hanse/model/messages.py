@@ -127,6 +127,17 @@ class Refused(msgspec.Struct, frozen=True, array_like=True):
     reason: Refusal
 
 
+class Usage(msgspec.Struct, frozen=True, array_like=True):
+    """What an attempt used, as its backend measured it; 0: not measured."""
+
+    cpu: int = 0
+    """Microseconds of CPU time."""
+    memory: int = 0
+    """The most bytes it held at once."""
+    ran: int = 0
+    """Microseconds from its start to its end."""
+
+
 class End(msgspec.Struct, frozen=True, array_like=True):
     """An attempt that is over."""
 
@@ -135,6 +146,9 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     outcome: Outcome
     code: int = 0
     """Exit code, or minus the signal number."""
+    usage: Usage | None = None
+    note: str = ""
+    """What the backend has to say about it, in a few words: out of memory, no such program."""
 
 
 class Delta(msgspec.Struct, frozen=True, array_like=True):

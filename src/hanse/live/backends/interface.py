@@ -1,0 +1,106 @@
+"""The interface between a runner's shell and whatever really runs tasks.
+
+A backend is told what to start and stop and says what happened, by callbacks on the event loop's thread. Its
+attempts outlive every daemon: after a restart ``reconcile`` says what still lives and what ended meanwhile,
+and nothing that ended is dropped before ``forget``. None of ``start``, ``stop``, ``guard`` and ``forget``
+blocks or raises for what is wrong with one task: a task that cannot be started *ends*, with a note that says
+why.
+"""
+
+from collections.abc import AsyncIterator
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from hanse.core.config import NodeConfig
+from hanse.model.commands import Launch
+from hanse.model.ids import TaskId
+from hanse.model.messages import End
+
+
+class Stream(StrEnum):
+    """Which output of a task."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+class Living(msgspec.Struct, frozen=True, array_like=True):
+    """An attempt that runs, as ``reconcile`` finds it."""
+
+    task: TaskId
+    attempt: int
+    estate: str
+    moves: bool
+    """Whether an unreachable league moves it: both as ``Launch`` said."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """All that a backend holds for one runner."""
+
+    running: tuple[Living, ...]
+    ended: tuple[End, ...]
+
+
+class Reports(Protocol):
+    """Who hears of starts and ends: the runner's shell. Called on the loop's thread, never from inside a
+    call to the backend."""
+
+    def started(self, task: TaskId, attempt: int) -> None:
+        """The attempt runs."""
+        ...
+
+    def exited(self, end: End) -> None:
+        """The attempt is over; the backend keeps the record until ``forget``."""
+        ...
+
+
+class Backend(Protocol):
+    """Runs the tasks of one runner."""
+
+    async def capacity(self) -> tuple[NodeConfig, ...]:
+        """The nodes there are: what they have and what is true of them. Positions are node numbers."""
+        ...
+
+    async def reconcile(self, reports: Reports) -> Found:
+        """After the runner's (re)start: what lives and what ended; from now on ``reports`` hears the rest.
+
+        Called once, before anything else but ``capacity``. Attempts whose fate cannot be known have ended
+        with ``Outcome.LOST``, and nothing of them runs any more.
+        """
+        ...
+
+    def start(self, launch: Launch) -> None:
+        """Start an attempt. It is on record before it runs, so that a crash in between cannot hide it."""
+        ...
+
+    def stop(self, task: TaskId, attempt: int, grace: int) -> None:
+        """Ask an attempt to save its work (SIGTERM), and end it after ``grace`` microseconds (SIGKILL).
+
+        Ends as ``Outcome.CANCELLED`` whatever its exit code. A second stop with less grace shortens the
+        wait. Unknown attempts are ignored: they ended meanwhile.
+        """
+        ...
+
+    def guard(self, until: int) -> None:
+        """To the watchdog: end every attempt at ``until`` (CLOCK_BOOTTIME, microseconds) unless told a later
+        time before. Holds while this process hangs or is dead; what it ends, ended with ``Outcome.LOST``."""
+        ...
+
+    def forget(self, task: TaskId, attempt: int) -> None:
+        """The end of this attempt is known where it matters: drop the record. Its output may be kept."""
+        ...
+
+    def output(
+        self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False
+    ) -> AsyncIterator[bytes]:
+        """The attempt's output from ``offset`` on, in pieces; with ``follow`` until the attempt ends.
+
+        Raises ``FileNotFoundError`` if there is none (never ran here, or dropped by age).
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go, and leave what runs running."""
+        ...
