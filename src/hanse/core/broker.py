@@ -252,8 +252,6 @@ class Broker:
         for end in news.ended:
             if not self._wards.keep_end(view.name, end):
                 self._estates.finish(view.name, end)
-        if news.delta is not None:
-            self._delta(view, news.delta)
 
     def _delta(self, view: ClusterView, delta: Delta, place: bool = True) -> None:
         desk = self._desk

@@ -353,7 +353,7 @@ class Warden:
         for broker, ended in runs.ended.items():
             if broker:
                 started = tuple(runs.started.pop(broker, ()))
-                self._post.send(self._out, now, broker, News(started, tuple(ended), None))
+                self._post.send(self._out, now, broker, News(started, tuple(ended)))
         runs.ended.clear()
 
     def _arm(self, now: int) -> None:

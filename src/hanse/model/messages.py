@@ -267,7 +267,6 @@ class News(msgspec.Struct, frozen=True, array_like=True, tag="news"):
     started: tuple[tuple[TaskId, int, int], ...]
     """Task, attempt, node."""
     ended: tuple[End, ...]
-    delta: Delta | None = None
 
 
 class Estate(msgspec.Struct, frozen=True, array_like=True, tag="estate"):

@@ -1,0 +1,83 @@
+"""A member's own clock: it never goes back, and nobody sets it.
+
+It is ``CLOCK_BOOTTIME`` (which runs on while the machine sleeps and knows nothing of the wall clock) plus an
+offset that keeps it continuous over the member's whole life: across restarts of the process the offset is
+the same, and after a restart of the machine the clock goes on from the last instant on record plus the time
+that has passed by the wall clock. Instants of the journal can therefore be compared with those of now.
+"""
+
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.model.ids import Instant
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_GAP_MAX: Final = 10 * 365 * 86_400 * 1_000_000
+"""A longer time off (a wall clock that was set by decades) counts as none."""
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    """What a member remembers of its clock."""
+
+    boot: str
+    offset: int
+
+
+class Clock:
+    """Microseconds since some moment of the member's own."""
+
+    __slots__ = ("offset",)
+
+    def __init__(self, offset: int = 0) -> None:
+        self.offset = offset
+
+    def now(self) -> Instant:
+        """The instant now."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000 + self.offset
+
+    def boottime(self, at: Instant) -> int:
+        """An instant as ``CLOCK_BOOTTIME`` has it, in microseconds: what every process of the machine can
+        read."""
+        return at - self.offset
+
+    @classmethod
+    def resume(cls, path: Path, last_at: Instant, last_wall: int) -> "Clock":
+        """The clock of a member that comes back.
+
+        ``path`` is where it is remembered; ``last_at`` the last instant on its journal and ``last_wall`` when
+        that was, by the wall clock in microseconds (both 0 for a new member).
+        """
+        boot = _BOOT_ID.read_text(encoding="ascii").strip()
+        saved = _read(path)
+        if saved is not None and saved.boot == boot:
+            clock = cls(saved.offset)
+        else:
+            gap = wall_now() - last_wall
+            clock = cls()
+            clock.offset = last_at + (gap if 0 < gap <= _GAP_MAX and last_wall else 0) - clock.now()
+        behind = last_at - clock.now()
+        if behind > 0:
+            clock.offset += behind
+        _write(path, _Saved(boot, clock.offset))
+        return clock
+
+
+def wall_now() -> int:
+    """The wall clock in microseconds since 1970, for people; no machine ever sees it."""
+    return time.time_ns() // 1_000
+
+
+def _read(path: Path) -> _Saved | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Saved)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def _write(path: Path, saved: _Saved) -> None:
+    part = path.with_suffix(".part")
+    part.write_bytes(msgspec.json.encode(saved))
+    part.replace(path)

@@ -1,0 +1,163 @@
+"""The league as its members know it: who they are, where they listen, and what each cluster has.
+
+``live.league_file`` reads it.
+"""
+
+from enum import StrEnum
+from typing import Final, TypeVar
+
+import msgspec
+
+from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, Timings, WardenConfig
+from hanse.model.ids import MILLISECOND
+from hanse.model.problem import label
+
+LIVE_TIMINGS: Final = Timings(
+    delta_linger=5 * MILLISECOND, started_linger=50 * MILLISECOND, ack_delay=100 * MILLISECOND
+)
+"""The protocol's times on a real network: people wait for answers, so little is held back."""
+
+
+class LeagueError(Exception):
+    """A league file that cannot be used, with every problem found."""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where somebody listens; port 0: not chosen yet."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class BackendKind(StrEnum):
+    """What runs a cluster's tasks."""
+
+    PROCESS = "process"
+    NULL = "null"
+
+
+class BackendEntry(msgspec.Struct, frozen=True):
+    """A cluster's backend and its settings."""
+
+    kind: BackendKind = BackendKind.PROCESS
+    sandbox: str = "none"
+    user: str = ""
+    """Who runs the tasks when the daemon is root; empty: nobody."""
+    output: int = 64 << 20
+    """Bytes kept of each output stream of a task."""
+    limits: str = "auto"
+    """How limits are enforced: auto, v2, v1 or rlimit."""
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """The brokers' policies, by name."""
+
+    order: str = "fewest-remaining"
+    placer: str = "best-fit"
+    rank: str = "best-standing"
+    sizer: str = "least"
+
+
+class BrokerEntry(msgspec.Struct, frozen=True):
+    """A broker of the league."""
+
+    name: str
+    address: Address
+    door: Address
+
+
+class RunnerEntry(msgspec.Struct, frozen=True):
+    """A runner on a machine of its own."""
+
+    name: str
+    address: Address
+    door: Address
+
+
+class ClusterEntry(msgspec.Struct, frozen=True):
+    """A cluster of the league."""
+
+    name: str
+    address: Address
+    door: Address
+    nodes: tuple[NodeConfig, ...]
+    backend: BackendEntry = BackendEntry()
+    reserve: int = 0
+    runners: tuple[RunnerEntry, ...] = ()
+
+    @property
+    def own_runner(self) -> str:
+        """The runner inside the warden's daemon."""
+        return f"{self.name}/runner"
+
+
+class League(msgspec.Struct, frozen=True):
+    """The whole league file."""
+
+    name: str
+    brokers: tuple[BrokerEntry, ...]
+    clusters: tuple[ClusterEntry, ...]
+    timings: Timings = LIVE_TIMINGS
+    policy: Policies = Policies()
+
+    def members(self) -> list[str]:
+        """Every member's name: brokers, clusters (their wardens), runners on machines of their own."""
+        return [
+            *(entry.name for entry in self.brokers),
+            *(entry.name for entry in self.clusters),
+            *(runner.name for entry in self.clusters for runner in entry.runners),
+        ]
+
+    def broker(self, name: str) -> BrokerEntry:
+        """The broker of this name; a sentence for who asked for another."""
+        return _named(name, self.brokers, "broker")
+
+    def cluster(self, name: str) -> ClusterEntry:
+        """The cluster of this name."""
+        return _named(name, self.clusters, "cluster")
+
+    def cluster_of_runner(self, name: str) -> tuple[ClusterEntry, RunnerEntry]:
+        """The runner of this name on a machine of its own, and its cluster."""
+        runner = _named(name, tuple(r for c in self.clusters for r in c.runners), "runner")
+        return next(c for c in self.clusters if runner in c.runners), runner
+
+    def broker_config(self, name: str) -> BrokerConfig:
+        """What the broker's machine is told."""
+        names = tuple(entry.name for entry in self.brokers)
+        return BrokerConfig(
+            name=name,
+            number=names.index(name) + 1,
+            brokers=names,
+            clusters=tuple(entry.name for entry in self.clusters),
+            timings=self.timings,
+        )
+
+    def warden_config(self, name: str) -> WardenConfig:
+        """What the warden's machine is told."""
+        cluster = self.cluster(name)
+        return WardenConfig(
+            name=name,
+            nodes=cluster.nodes,
+            brokers=tuple(entry.name for entry in self.brokers),
+            timings=self.timings,
+            reserve=cluster.reserve,
+        )
+
+    def runner_config(self, cluster: ClusterEntry, runner: str) -> RunnerConfig:
+        """What a runner's machine is told."""
+        nodes = tuple(number for number, node in enumerate(cluster.nodes) if node.runner == runner)
+        return RunnerConfig(name=runner, warden=cluster.name, nodes=nodes, timings=self.timings)
+
+
+Entry = TypeVar("Entry", BrokerEntry, ClusterEntry, RunnerEntry)
+
+
+def _named(name: str, entries: tuple[Entry, ...], kind: str) -> Entry:
+    for entry in entries:
+        if entry.name == name:
+            return entry
+    known = ", ".join(entry.name for entry in entries) or "none"
+    raise LeagueError(f"the league has no {kind} called {label(name)!r}; there are: {known}")

@@ -1,0 +1,388 @@
+"""The league file, which every member reads. It is YAML::
+
+    league: local                  # the name in every certificate
+    timings: {beat: 1s}            # see core.config.Timings; all members must have the same
+    policy: {order: fewest-remaining, placer: best-fit, rank: best-standing, sizer: least}
+    brokers:
+      - {name: broker-1, address: "127.0.0.1:7401", door: "127.0.0.1:7402"}
+    clusters:
+      - name: north
+        address: "127.0.0.1:7411"
+        door: "127.0.0.1:7412"     # logs, nodes and drains are asked for here
+        backend: {kind: process, sandbox: none}    # or just `process` or `"null"`
+        reserve: 0                 # nodes that only latency work may use, from the last backwards
+        runners:                   # only for nodes on other machines than the warden's
+          - {name: north-2, address: "10.0.0.5:7413", door: "10.0.0.5:7414"}
+        nodes:
+          - {count: 2, cpus: 1, memory: 1GiB, gpus: 0, attributes: {zone: a}}
+          - {cpus: 8, memory: 32GiB, runner: north-2}
+
+Addresses that are left out are chosen on this machine when the league is first started. Mistakes are told
+with the field's path and what is allowed; nothing is guessed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import yaml
+
+from hanse.core.config import NodeConfig, Timings
+from hanse.live.league import (
+    LIVE_TIMINGS,
+    Address,
+    BackendEntry,
+    BackendKind,
+    BrokerEntry,
+    ClusterEntry,
+    League,
+    LeagueError,
+    Policies,
+    RunnerEntry,
+)
+from hanse.model.constraints import Value
+from hanse.model.fields import Fields, choice, integer, text
+from hanse.model.ids import BROKER_NUMBER_MAX
+from hanse.model.problem import Problem, Problems, given, label
+from hanse.model.quantities import parse_bytes, parse_cpus, parse_duration, parse_whole
+from hanse.model.resources import CUSTOM_KINDS_MAX, Resources
+from hanse.model.rules import suggestion
+from hanse.policy.orders import ORDERS
+from hanse.policy.placers import PLACERS
+from hanse.policy.ranks import RANKS
+from hanse.policy.sizers import SIZERS
+
+NODES_MAX: Final = 100_000
+"""Nodes of one cluster."""
+CLUSTERS_MAX: Final = 1_000
+RUNNERS_MAX: Final = 1_000
+"""Runners of one cluster on machines of their own."""
+FILE_BYTES_MAX: Final = 4 << 20
+NAME_CHARACTERS_MAX: Final = 63
+_WORD: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+_CHOICES: Final[dict[str, Iterable[str]]] = {
+    "order": ORDERS,
+    "placer": PLACERS,
+    "rank": RANKS,
+    "sizer": SIZERS,
+}
+_SANDBOXES: Final = ("none", "bwrap")
+_LIMITS: Final = ("auto", "v2", "v1", "rlimit")
+
+T = TypeVar("T")
+Read = Callable[[object, str, Problems], T | None]
+
+
+def load(path: Path) -> League:
+    """Read a league file, or say all that is wrong with it."""
+    raw = path.read_bytes()
+    if len(raw) > FILE_BYTES_MAX:
+        raise LeagueError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
+    try:
+        data = yaml.safe_load(raw)
+    except yaml.YAMLError as error:
+        raise LeagueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    league = league_from_data(data)
+    if isinstance(league, League):
+        return league
+    lines = "\n".join(f"  {problem.field or 'the file'}: {problem.rule}" for problem in league)
+    raise LeagueError(f"{path} does not describe a league:\n{lines}")
+
+
+def store(path: Path, league: League) -> None:
+    """Write a league file that ``load`` reads back to the same league."""
+    part = path.with_suffix(".part")
+    part.write_text(yaml.safe_dump(league_to_data(league), sort_keys=False), encoding="utf-8")
+    part.replace(path)
+
+
+def league_from_data(data: object) -> League | tuple[Problem, ...]:
+    """The league that decoded YAML describes, or what is wrong with it."""
+    problems = Problems()
+    fields = Fields.of(data, "", ("league", "brokers", "clusters", "timings", "policy"), problems)
+    if fields is None:
+        return problems.all()
+    league = League(
+        name=fields.take("league", _name, "local"),
+        brokers=_entries(fields, "brokers", _broker, BROKER_NUMBER_MAX),
+        clusters=_entries(fields, "clusters", _cluster, CLUSTERS_MAX),
+        timings=_timings(fields),
+        policy=_policies(fields),
+    )
+    if not problems:
+        _check_names(league, problems)
+    return problems.all() or league
+
+
+def _check_names(league: League, problems: Problems) -> None:
+    """One name means one member, whatever its kind: names are addresses."""
+    seen: dict[str, None] = {}
+    for name in league.members():
+        if name in seen:
+            problems.add("", f"two members are called {name!r}; a name may be used once")
+        seen[name] = None
+
+
+def _entries(fields: Fields, key: str, read: Read[T], most: int, least: int = 1) -> tuple[T, ...]:
+    value = fields.raw(key)
+    if value is None and not least:
+        return ()
+    path = fields.path(key)
+    if not isinstance(value, list) or not least <= len(value) <= most:
+        many = f"a list of {len(value)}" if isinstance(value, list) else given(value)
+        fields.problems.add(path, f"this is a list of {least} to {most} entries, not {many}")
+        return ()
+    found = [read(item, f"{path}[{index}]", fields.problems) for index, item in enumerate(value)]
+    return tuple(entry for entry in found if entry is not None)
+
+
+def _broker(value: object, path: str, problems: Problems) -> BrokerEntry | None:
+    fields = Fields.of(value, path, ("name", "address", "door"), problems)
+    if fields is None:
+        return None
+    return BrokerEntry(_called(fields), _listens(fields, "address"), _listens(fields, "door"))
+
+
+def _runner(value: object, path: str, problems: Problems) -> RunnerEntry | None:
+    fields = Fields.of(value, path, ("name", "address", "door"), problems)
+    if fields is None:
+        return None
+    return RunnerEntry(_called(fields), _listens(fields, "address"), _listens(fields, "door"))
+
+
+def _cluster(value: object, path: str, problems: Problems) -> ClusterEntry | None:
+    known = ("name", "address", "door", "backend", "reserve", "runners", "nodes")
+    fields = Fields.of(value, path, known, problems)
+    if fields is None:
+        return None
+    name = _called(fields)
+    runners = _entries(fields, "runners", _runner, RUNNERS_MAX, least=0)
+    cluster = ClusterEntry(
+        name=name,
+        address=_listens(fields, "address"),
+        door=_listens(fields, "door"),
+        nodes=(),
+        backend=fields.take("backend", _backend(problems), BackendEntry()),
+        reserve=fields.take("reserve", parse_whole, 0),
+        runners=runners,
+    )
+    names = {cluster.own_runner: None, **{runner.name: None for runner in runners}}
+    groups = _entries(fields, "nodes", lambda item, at, found: _nodes(item, at, found, names), NODES_MAX)
+    nodes = tuple(node for group in groups for node in group)
+    if len(nodes) > NODES_MAX:
+        problems.add(fields.path("nodes"), f"a cluster has at most {NODES_MAX} nodes, not {len(nodes)}")
+    if cluster.reserve > len(nodes):
+        problems.add(fields.path("reserve"), f"there are only {len(nodes)} nodes to keep back")
+    return msgspec.structs.replace(cluster, nodes=nodes)
+
+
+def _nodes(
+    value: object, path: str, problems: Problems, runners: Mapping[str, None]
+) -> tuple[NodeConfig, ...] | None:
+    """One line of nodes: so many equal ones."""
+    known = ("count", "cpus", "memory", "gpus", "resources", "attributes", "runner")
+    fields = Fields.of(value, path, known, problems)
+    if fields is None:
+        return None
+    count = fields.take("count", parse_whole, 1)
+    if not 1 <= count <= NODES_MAX:
+        problems.add(fields.path("count"), f"this is 1 to {NODES_MAX}, not {count}")
+        count = 1
+    runner = fields.take("runner", text, next(iter(runners)))
+    if runner not in runners:
+        hint = suggestion(runner, tuple(runners)) or f"; there are: {', '.join(runners)}"
+        problems.add(fields.path("runner"), f"the cluster has no runner {given(runner)}{hint}")
+    capacity = Resources(
+        cpu=fields.take("cpus", parse_cpus, 1_000),
+        memory=fields.take("memory", parse_bytes, 1 << 30),
+        gpu=fields.take("gpus", parse_whole, 0),
+        custom=fields.take("resources", _custom, ()),
+    )
+    nothing: tuple[tuple[str, Value], ...] = ()
+    attributes = fields.take("attributes", _attributes, nothing)
+    return (NodeConfig(capacity, attributes, runner),) * count
+
+
+def _custom(value: object, field: str) -> tuple[tuple[str, int], ...] | Problem:
+    if not isinstance(value, Mapping) or len(value) > CUSTOM_KINDS_MAX:
+        return Problem(field, f"this is a mapping of at most {CUSTOM_KINDS_MAX} names to whole numbers")
+    amounts: list[tuple[str, int]] = []
+    for name, amount in value.items():
+        if not isinstance(name, str):
+            return Problem(field, f"a resource's name is a word, not {given(name)}")
+        number = parse_whole(amount, f"{field}.{label(name)}")
+        if isinstance(number, Problem):
+            return number
+        if number:
+            amounts.append((name, number))
+    return tuple(sorted(amounts))
+
+
+def _attributes(value: object, field: str) -> tuple[tuple[str, Value], ...] | Problem:
+    if not isinstance(value, Mapping):
+        return Problem(field, f"this is a mapping such as {{zone: a}}, not {given(value)}")
+    pairs: list[tuple[str, Value]] = []
+    for name, item in value.items():
+        if not isinstance(name, str):
+            return Problem(field, f"an attribute's name is a word, not {given(name)}")
+        if isinstance(item, float) or not isinstance(item, str | int | bool):
+            return Problem(
+                f"{field}.{label(name)}", f"this is a text, a whole number or true, not {given(item)}"
+            )
+        pairs.append((name, item))
+    return tuple(sorted(pairs))
+
+
+def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Problem]:
+    def read(value: object, path: str) -> BackendEntry | Problem:
+        if isinstance(value, str):
+            value = {"kind": value}
+        fields = Fields.of(value, path, ("kind", "sandbox", "user", "output", "limits"), problems)
+        if fields is None:
+            return BackendEntry()
+        return BackendEntry(
+            kind=fields.take("kind", choice(BackendKind), BackendKind.PROCESS),
+            sandbox=fields.take("sandbox", _one_of(_SANDBOXES), "none"),
+            user=fields.take("user", text, ""),
+            output=fields.take("output", parse_bytes, BackendEntry().output),
+            limits=fields.take("limits", _one_of(_LIMITS), "auto"),
+        )
+
+    return read
+
+
+def _timings(fields: Fields) -> Timings:
+    value = fields.raw("timings")
+    if value is None:
+        return LIVE_TIMINGS
+    known = tuple(Timings.__struct_fields__)
+    given_fields = Fields.of(value, "timings", known, fields.problems)
+    if given_fields is None:
+        return LIVE_TIMINGS
+    chosen = {name: given_fields.take(name, parse_duration, getattr(LIVE_TIMINGS, name)) for name in known}
+    return Timings(**chosen)
+
+
+def _policies(fields: Fields) -> Policies:
+    value = fields.raw("policy")
+    if value is None:
+        return Policies()
+    policy = Fields.of(value, "policy", tuple(_CHOICES), fields.problems)
+    if policy is None:
+        return Policies()
+    return Policies(
+        **{name: policy.take(name, _one_of(tuple(known)), getattr(Policies(), name))
+           for name, known in _CHOICES.items()}
+    )  # fmt: skip
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[object, str], str | Problem]:
+    def read(value: object, field: str) -> str | Problem:
+        if isinstance(value, str) and value in words:
+            return value
+        return Problem(field, f"this is one of {', '.join(words)}, not {given(value)}")
+
+    return read
+
+
+def _called(fields: Fields) -> str:
+    if not fields.has("name"):
+        fields.problems.add(fields.path("name"), "every member has a name; it is missing")
+    return fields.take("name", _name, "")
+
+
+def _name(value: object, field: str) -> str | Problem:
+    if isinstance(value, str) and 0 < len(value) <= NAME_CHARACTERS_MAX and set(value) <= _WORD:
+        return value
+    rule = f"a name is 1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' or '.'"
+    return Problem(field, f"{rule}, not {given(value)}")
+
+
+def _listens(fields: Fields, key: str) -> Address:
+    return fields.take(key, _address, Address())
+
+
+def _address(value: object, field: str) -> Address | Problem:
+    wrong = Problem(field, f'this is "host:port", such as "127.0.0.1:7401", not {given(value)}')
+    if not isinstance(value, str):
+        return wrong
+    host, colon, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or len(port) > 5:
+        return wrong
+    number = integer(int(port), field)
+    return Address(host, int(port)) if isinstance(number, int) and number <= 65_535 else wrong
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def league_to_data(league: League) -> dict[str, object]:
+    """The league as the file has it."""
+    changed = {
+        name: f"{value}us"
+        for name in Timings.__struct_fields__
+        if (value := getattr(league.timings, name)) != getattr(LIVE_TIMINGS, name)
+    }
+    return {
+        "league": league.name,
+        **({"timings": changed} if changed else {}),
+        "policy": msgspec.to_builtins(league.policy),
+        "brokers": [
+            {"name": entry.name, "address": str(entry.address), "door": str(entry.door)}
+            for entry in league.brokers
+        ],
+        "clusters": [_cluster_to_data(entry) for entry in league.clusters],
+    }
+
+
+def _cluster_to_data(cluster: ClusterEntry) -> dict[str, object]:
+    backend = {
+        name: getattr(cluster.backend, name)
+        for name in BackendEntry.__struct_fields__
+        if getattr(cluster.backend, name) != getattr(BackendEntry(), name)
+    }
+    backend["kind"] = str(cluster.backend.kind)
+    data: dict[str, object] = {
+        "name": cluster.name,
+        "address": str(cluster.address),
+        "door": str(cluster.door),
+        "backend": backend,
+    }
+    if cluster.reserve:
+        data["reserve"] = cluster.reserve
+    if cluster.runners:
+        data["runners"] = [
+            {"name": entry.name, "address": str(entry.address), "door": str(entry.door)}
+            for entry in cluster.runners
+        ]
+    data["nodes"] = _nodes_to_data(cluster)
+    return data
+
+
+def _nodes_to_data(cluster: ClusterEntry) -> list[dict[str, object]]:
+    """Equal neighbours as one line with a count."""
+    lines: list[tuple[int, NodeConfig]] = []
+    for node in cluster.nodes:
+        if lines and lines[-1][1] == node:
+            lines[-1] = (lines[-1][0] + 1, node)
+        else:
+            lines.append((1, node))
+    found: list[dict[str, object]] = []
+    for count, node in lines:
+        line: dict[str, object] = {
+            "count": count,
+            "cpus": f"{node.capacity.cpu}m",
+            "memory": node.capacity.memory,
+        }
+        if node.capacity.gpu:
+            line["gpus"] = node.capacity.gpu
+        if node.capacity.custom:
+            line["resources"] = dict(node.capacity.custom)
+        if node.attributes:
+            line["attributes"] = dict(node.attributes)
+        if node.runner != cluster.own_runner:
+            line["runner"] = node.runner
+        found.append(line)
+    return found
