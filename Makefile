@@ -18,7 +18,7 @@ PIP := $(PYTHON) -m pip --disable-pip-version-check
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo        show a simulated league that places, runs and explains work"
+	@echo "make demo        start a real league on this machine that places, runs and explains work"
 	@echo "make test        every check: lint, types, layers, unit tests, $(SEEDS) seeds of chaos"
 	@echo "make bench       measure this machine; writes results/bench.json"
 	@echo "make chaos-long  $(LONG_SEEDS) seeds of chaos"
@@ -30,7 +30,7 @@ help:
 install: $(READY)
 
 # Exact versions of everything: setuptools first, because the package is then built with it and not with a newer one.
-$(READY): pyproject.toml setup.py requirements.lock src/hanse/policy/kernel/kernels.c
+$(READY): pyproject.toml setup.py requirements.lock src/hanse/policy/kernel/kernels.c src/hanse/live/supervisor/supervisor.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "hanse needs Python 3.11 or later; say which with 'make PYTHON=/path/to/python3.11 ...'"; exit 1; }
 	$(PYTHON) -m venv --clear --without-pip $(VENV)
@@ -45,7 +45,7 @@ $(LEARN): $(READY)
 	@touch $@
 
 demo: install
-	$(BIN)/hanse demo
+	$(BIN)/hanse tour
 
 test: lint types layers unit chaos
 	@echo "all checks passed"
@@ -89,6 +89,6 @@ lock:
 	rm -rf build
 
 clean:
-	rm -rf $(VENV) build dist results src/*.egg-info src/hanse/policy/kernel/_kernels.so
+	rm -rf $(VENV) build dist results src/*.egg-info src/hanse/policy/kernel/_kernels.so src/hanse/live/supervisor/_supervisor
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

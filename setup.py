@@ -1,8 +1,10 @@
-"""The build step that ``pyproject.toml`` cannot say: compile the kernels, if this machine can.
+"""The build step that ``pyproject.toml`` cannot say: compile what is written in C, if this machine can.
 
-``kernels.c`` becomes ``_kernels.so`` beside it: in the wheel for ``pip install .``, in the tree for
-``pip install -e .`` and for ``python setup.py build_kernel``. Without a C compiler the installation goes on
-with a warning, and the NumPy twin does the same work more slowly. ``$CC`` names another compiler.
+``kernels.c`` becomes ``_kernels.so`` beside it, ``supervisor.c`` the program ``_supervisor`` beside it: in
+the wheel for ``pip install .``, in the tree for ``pip install -e .`` and ``python setup.py build_kernel``.
+Without a C compiler the installation goes on with a warning: the NumPy twin does the work of the kernels more
+slowly, and the process backend says what it lacks when it is asked to run something. ``$CC`` names another
+compiler.
 """
 
 import os
@@ -12,12 +14,47 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from typing import NamedTuple
 
-FOLDER = Path("hanse/policy/kernel")
-SOURCE = Path(__file__).parent / "src" / FOLDER / "kernels.c"
-LIBRARY = "_kernels.so"
-FLAGS = ["-O3", "-shared", "-fPIC", "-std=c99", "-ffp-contract=off"]
+ROOT = Path(__file__).parent / "src"
 COMPILE_SECONDS_MAX = 300
+
+
+class Product(NamedTuple):
+    """Something to compile."""
+
+    folder: Path
+    source: str
+    result: str
+    flags: tuple[str, ...]
+    variants: tuple[tuple[str, ...], ...]
+    """Further flags, tried in this order until the compiler manages."""
+    without: str
+    """What is to be said when there is none."""
+
+    @property
+    def beside(self) -> Path:
+        """The result in the source tree."""
+        return ROOT / self.folder / self.result
+
+
+KERNELS = Product(
+    Path("hanse/policy/kernel"),
+    "kernels.c",
+    "_kernels.so",
+    ("-O3", "-shared", "-fPIC", "-std=c99", "-ffp-contract=off"),
+    ((), ("-DHANSE_NO_CLONES",)),  # the latter where a function cannot have several versions (no GNU ifunc)
+    "the NumPy twin gives the same answers, more slowly",
+)
+SUPERVISOR = Product(
+    Path("hanse/live/supervisor"),
+    "supervisor.c",
+    "_supervisor",
+    ("-O2", "-std=c99"),
+    (("-static",), ()),  # static: a cheaper fork, and it runs in any sandbox; not every machine has a libc.a
+    "tasks cannot run as processes of this machine",
+)
+PRODUCTS = (KERNELS, SUPERVISOR)
 
 
 def compilers() -> list[list[str]]:
@@ -28,29 +65,34 @@ def compilers() -> list[list[str]]:
     return [[name] for name in ("cc", "gcc", "clang") if shutil.which(name)]
 
 
-def compile_kernels(target: Path) -> bool:
-    """Write the shared library to ``target``; False, with a warning, if no compiler manages it.
+def build(product: Product, target: Path) -> bool:
+    """Compile to ``target``; False, with a warning, if no compiler manages it.
 
-    An older library there does not survive a failure: none is better than a stale one. The second try of each
-    compiler is for platforms where a function cannot have several versions (no GNU ifunc).
+    An older result there does not survive a failure: none is better than a stale one.
     """
+    source = ROOT / product.folder / product.source
     partial = target.with_suffix(".partial")
-    crc = f"-DHANSE_SOURCE_CRC={zlib.crc32(SOURCE.read_bytes())}u"
+    crc = f"-DHANSE_SOURCE_CRC={zlib.crc32(source.read_bytes())}u"
     complaint = "no C compiler was found (cc, gcc or clang; or set CC)"
     for command in compilers():
-        for extra in ([], ["-DHANSE_NO_CLONES"]):
-            complaint = attempt([*command, *FLAGS, crc, *extra, str(SOURCE), "-o", str(partial)])
+        for variant in product.variants:
+            complaint = attempt([*command, *product.flags, crc, *variant, str(source), "-o", str(partial)])
             if not complaint:
                 partial.replace(target)  # never written in place: a process may be using it
                 return True
     partial.unlink(missing_ok=True)
     target.unlink(missing_ok=True)
     print(
-        f"hanse: WARNING: the compiled kernels were not built: {complaint}.\n"
-        "hanse: WARNING: the installation goes on; the NumPy twin gives the same answers, more slowly.",
+        f"hanse: WARNING: {product.result} was not built: {complaint}.\n"
+        f"hanse: WARNING: the installation goes on; {product.without}.",
         file=sys.stderr,
     )
     return False
+
+
+def build_in_tree(product: Product) -> bool:
+    """Compile beside the source."""
+    return build(product, product.beside)
 
 
 def attempt(command: list[str]) -> str:
@@ -76,17 +118,18 @@ def install() -> None:
         def run(self) -> None:
             """Copy the modules, then compile beside the copy of the source."""
             super().run()
-            target = SOURCE.with_name(LIBRARY)
-            if not self.editable_mode:
-                target = Path(self.build_lib) / FOLDER / LIBRARY
-            compile_kernels(target)
+            for product in PRODUCTS:
+                target = product.beside
+                if not self.editable_mode:
+                    target = Path(self.build_lib) / product.folder / product.result
+                build(product, target)
 
     class WheelWithKernel(bdist_wheel):
-        """Names its platform if it holds machine code, and any Python 3: the library knows no Python."""
+        """Names its platform if it holds machine code, and any Python 3: what is compiled knows no Python."""
 
         def get_tag(self) -> tuple[str, str, str]:
-            """Asked after the build, when it is known whether the library is in."""
-            if not (Path(self.bdist_dir) / FOLDER / LIBRARY).exists():
+            """Asked after the build, when it is known what is in."""
+            if not any((Path(self.bdist_dir) / each.folder / each.result).exists() for each in PRODUCTS):
                 return super().get_tag()
             self.root_is_pure = False
             return "py3", "none", super().get_tag()[2]
@@ -95,6 +138,6 @@ def install() -> None:
 
 
 if sys.argv[1:] == ["build_kernel"]:
-    # Who asks for the kernels by name wants to know: here a failure is one.
-    sys.exit(0 if compile_kernels(SOURCE.with_name(LIBRARY)) else 1)
+    # Who asks for it by name wants to know: here a failure is one.
+    sys.exit(0 if all(list(map(build_in_tree, PRODUCTS))) else 1)
 install()

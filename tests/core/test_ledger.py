@@ -59,7 +59,7 @@ class LedgerHistory(RuleBasedStateMachine):
         task = TaskId(self.tasks)
         self.ledger.take(at, (shape.ask.cpu, 0, 0))
         amount = shape.ask.vector(self.ledger.dimensions) or ()
-        self.ledger.begin(Run(task, 1, at, shape.ask, amount, Brief(shape, "b1#1"), ORDERED, 0))
+        self.ledger.begin([Run(task, 1, at, shape.ask, amount, Brief(shape, "b1#1"), ORDERED, 0)])
         self.used[at] += shape.ask.cpu
         return task
 

@@ -19,7 +19,7 @@ late refusal overrides a live grant        a task is placed again while it runs 
 =========================================  ======================================================  ========
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -27,7 +27,7 @@ import pytest
 
 from hanse.core import ledger as ledger_module
 from hanse.core.careers import Careers
-from hanse.core.jobs import CLAIMED, PLACED, RUNNING, WAITING
+from hanse.core.jobs import CLAIMED, PLACED, RUNNING, WAITING, JobRecord
 from hanse.core.ledger import Ledger, Run
 from hanse.core.link import Post
 from hanse.core.runner import Runner
@@ -76,19 +76,21 @@ def ack_before_journal(_: pytest.MonkeyPatch, factories: Factories) -> Factories
 
 def double_release(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A run's room comes back twice, as far as the node has that much. The ledger's own checks are off."""
-    right = Ledger.finish
+    right = Ledger.give_back
 
-    def finish(self: Ledger, run: Run) -> None:
-        right(self, run)
-        size = run.size.vector(self.dimensions)
-        assert size is not None
-        sums = map(sum, zip(self.room.free_of(run.node), size, strict=True))
-        self.room.set_free(run.node, tuple(map(min, self.capacity[run.node], sums)))
+    def give_back(self: Ledger, runs: Sequence[Run]) -> list[int]:
+        nodes = right(self, runs)
+        for run in runs:
+            size = run.size.vector(self.dimensions)
+            assert size is not None
+            sums = map(sum, zip(self.room.free_of(run.node), size, strict=True))
+            self.room.set_free(run.node, tuple(map(min, self.capacity[run.node], sums)))
+        return nodes
 
     def unchecked(capacity: list[Vector]) -> Room:
         return Room(capacity, checked=False)
 
-    patch.setattr(Ledger, "finish", finish)
+    patch.setattr(Ledger, "give_back", give_back)
     patch.setattr(Ledger, "check", lambda _: None)
     patch.setattr(ledger_module, "Room", unchecked)
     return factories
@@ -129,11 +131,8 @@ def stale_attempt(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """The end of any attempt counts as the end of the present one."""
     right = Careers.finished
 
-    def finished(self: Careers, end: End) -> bool:
-        record = self.desk.jobs.get(job_of(end.task))
-        if record is not None:
-            end = msgspec.structs.replace(end, attempt=record.attempt[index_of(end.task)])
-        return right(self, end)
+    def finished(self: Careers, record: JobRecord, index: int, end: End) -> bool:
+        return right(self, record, index, msgspec.structs.replace(end, attempt=record.attempt[index]))
 
     patch.setattr(Careers, "finished", finished)
     return factories

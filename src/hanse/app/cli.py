@@ -11,12 +11,16 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from hanse import __version__
 from hanse.app.exit_codes import ExitCode
+from hanse.app.told import CommandError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class Entry(NamedTuple):
@@ -29,6 +33,34 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Entry]] = {
+    "tour": Entry("tour_command", "tour", "See a real league place, run and explain work on this machine."),
+    "up": Entry("up_commands", "up", "Start a league on this machine, and say how to use it."),
+    "down": Entry("up_commands", "down", "Stop the league of this machine; its jobs are kept."),
+    "status": Entry("cluster_commands", "status", "Show how the league is."),
+    "clusters": Entry("cluster_commands", "clusters", "List the clusters and what is free there."),
+    "nodes": Entry("cluster_commands", "nodes", "List the nodes of the clusters."),
+    "submit": Entry("submit_command", "submit", "Submit a job: a command or a file."),
+    "plan": Entry("plan_command", "plan", "Tell when and where a job would start, without submitting it."),
+    "jobs": Entry("job_commands", "jobs", "List the newest jobs."),
+    "show": Entry("job_commands", "show", "Show a job: tasks, usage, decisions."),
+    "why": Entry("job_commands", "why", "Say why a job waits, runs where it does, or ended so."),
+    "logs": Entry("logs_command", "logs", "Print what a job has written."),
+    "wait": Entry("job_commands", "wait", "Wait until jobs have ended."),
+    "cancel": Entry("job_commands", "cancel", "End jobs."),
+    "retry": Entry("job_commands", "retry", "Submit again what did not succeed of a job."),
+    "drain": Entry("cluster_commands", "drain", "Let no new task onto a cluster or a node."),
+    "undrain": Entry("cluster_commands", "undrain", "Open a drained cluster or node again."),
+    "config": Entry("config_command", "config", "Show and choose the league that commands speak to."),
+    "completion": Entry("config_command", "completion", "Print a script for the shell's completion."),
+    "init": Entry("identity_commands", "init", "Found a league for several machines from a league file."),
+    "token": Entry(
+        "identity_commands", "token", "Make single-use tokens with which members and people join."
+    ),
+    "join": Entry("identity_commands", "join", "Join a league with a token."),
+    "broker": Entry("daemon_commands", "broker", "Run one broker in the foreground."),
+    "warden": Entry("daemon_commands", "warden", "Run the warden of one cluster in the foreground."),
+    "runner": Entry("daemon_commands", "runner", "Run a runner on a machine that is not its warden's."),
+    "journal": Entry("journal_commands", "journal", "Verify, mend and replay the journals of this machine."),
     "demo": Entry(
         "demo_command", "demo", "Watch a small simulated league place, run and explain mixed work."
     ),
@@ -82,6 +114,15 @@ class LazyGroup(click.Group):
             ctx.fail(f"No such command '{word}'. {hint}")
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Offer commands without importing any; options as usual."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem  # noqa: PLC0415  only completion needs it
+
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        return [CompletionItem(name, help=COMMANDS[name].help) for name in names]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing any."""
         with formatter.section("Commands"):
@@ -92,11 +133,22 @@ class LazyGroup(click.Group):
     cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, "-V", "--version", prog_name="hanse")
-def hanse() -> None:
+@click.option(
+    "--context", metavar="NAME", envvar="HANSE_CONTEXT", help="The league to speak to; also $HANSE_CONTEXT."
+)
+@click.pass_context
+def hanse(ctx: click.Context, /, context: str | None) -> None:
     """Hanse: a league of autonomous clusters that act as one machine.
 
-    What exists today is the simulated league: the real brokers, wardens and runners in virtual time.
+    \b
+      hanse up                      start a league on this machine
+      hanse submit -- make all      give it work
+      hanse jobs                    see what there is to do
+      hanse why JOB                 ask why a job waits or runs where it does
+
+    'demo', 'chaos', 'replay' and their kin run the same machines in a simulated league.
     """
+    ctx.obj = context
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -108,6 +160,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:  # click's name for Ctrl-C
         click.echo("hanse: interrupted", err=True)
         return ExitCode.INTERRUPTED
+    except CommandError as error:
+        error.show()
+        return error.status
     except click.ClickException as error:
         error.show()
         return ExitCode.USAGE if isinstance(error, click.UsageError) else error.exit_code

@@ -5,7 +5,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -17,6 +17,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from hanse.sim.replay import report as reports
+from hanse.sim.replay.batch import FAMILIES, BatchPolicy, BatchTrace, batch_names, chosen_batch
+from hanse.sim.replay.batch import at_load as batch_at_load
 from hanse.sim.replay.records import ORDERS, ReplayError, Settings, Workload
 from hanse.sim.replay.records import Progress as Watch
 from hanse.sim.replay.registry import Policy, chosen, policies
@@ -24,7 +26,7 @@ from hanse.sim.replay.runs import REPEATS_MAX, Run, runs_of, summary, write_json
 from hanse.sim.replay.statistics import mean_with_interval
 from hanse.sim.replay.sweep import Grid, finished, sweep
 from hanse.sim.replay.workloads import at_load, read_workload
-from hanse.sim.trace import TraceError
+from hanse.sim.trace import ReadReport, TraceError, load_with_report
 
 EXIT_STOPPED: Final = 130
 """What a shell expects of a program ended by Ctrl-C."""
@@ -43,10 +45,12 @@ _SHARED_OPTIONS: Final = (
                  help="Seconds: jobs whose mean task is shorter than this are short."),
     click.option("--short-percent", type=click.FloatRange(0, 50), default=2.0, show_default=True,
                  help="Per cent of nodes kept for short jobs (hawk, eagle, pigeon)."),
+    click.option("--reserve-percent", type=click.FloatRange(0, 50), default=0.0, show_default=True,
+                 help="Per cent of each cluster's nodes kept for short jobs (hanse)."),
     click.option("--pigeon-group", type=click.IntRange(1), default=100, show_default=True,
                  help="Nodes per group (pigeon)."),
     click.option("--heartbeat", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
-                 help="Seconds between heartbeats (megha)."),
+                 help="Seconds between heartbeats (megha, hanse)."),
     click.option("--gossip", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
                  help="Seconds between gossip (shared)."),
     click.option("--whole-seconds", is_flag=True, help="Cut durations of .tr traces to whole seconds."),
@@ -69,9 +73,14 @@ def _settings(options: dict[str, Any], brokers: int, seed: int) -> Settings:
         seed=seed,
         short_cutoff_us=round(options["short_cutoff"] * 1_000_000),
         short_percent=options["short_percent"],
+        reserve_percent=options["reserve_percent"],
         pigeon_group=options["pigeon_group"],
         heartbeat_us=round(options["heartbeat"] * 1_000_000),
         gossip_us=round(options["gossip"] * 1_000_000),
+        node_gpus=options.get("node_gpus", 8),
+        node_cpus=options.get("node_cpus", 0),
+        node_memory_gib=options.get("node_memory", 0),
+        node_list=str(options.get("node_list") or ""),
         faults=str(options.get("faults") or ""),
     )
 
@@ -114,6 +123,20 @@ class _Stop:
 )
 @click.option("--limit", type=click.IntRange(1), help="Only the first jobs of the trace.")
 @click.option(
+    "--node-gpus", type=click.IntRange(0), default=8, show_default=True, help="GPUs of a node (GPU jobs)."
+)
+@click.option(
+    "--node-cpus", type=click.IntRange(0), default=0, help="CPUs of a node (GPU jobs); 0: not counted."
+)
+@click.option(
+    "--node-memory", type=click.IntRange(0), default=0, help="GiB of a node (GPU jobs); 0: not counted."
+)
+@click.option(
+    "--node-list",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Machines, for the placement of pods (fgd and its peers).",
+)
+@click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the results here."
 )
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page here.")
@@ -122,17 +145,17 @@ def replay(trace: Path, names: str, **options: Any) -> None:
     """Run a trace through one or more policies on the same network and compare them."""
     console = Console(stderr=True)
     settings = _settings(options, options["brokers"], options["seed"])
-    try:
-        selected = chosen(_split(names), settings)
-        workload = _workload(trace, options, console)
-    except (ReplayError, TraceError) as refusal:
-        raise click.ClickException(str(refusal)) from refusal
     stop = _Stop()
     runs: list[Run] = []
-    with stop.listening(), _progress(console, options["progress"]) as bar:
-        for run in runs_of(selected, workload, settings, options["repeat"], _watcher(bar, workload, stop)):
-            runs.append(run)
-            _write(runs, settings, options)
+    try:
+        selected, workload = _selected(_split(names), trace, settings, options, console)
+        with stop.listening(), _progress(console, options["progress"]) as bar:
+            watch = _watcher(bar, workload, stop)
+            for run in runs_of(selected, workload, settings, options["repeat"], watch):
+                runs.append(run)
+                _write(runs, settings, options)
+    except (ReplayError, TraceError) as refusal:
+        raise click.ClickException(str(refusal)) from refusal
     rows = summary(runs)
     _print_table(rows, f"{workload.name}: {settings.nodes} nodes, load {reports.shown(rows[0]['load'])}")
     if stop():
@@ -147,15 +170,34 @@ def _split(names: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
+def _selected(
+    names: list[str], trace: Path, settings: Settings, options: dict[str, Any], console: Console
+) -> tuple[Sequence[Policy | BatchPolicy], Workload | BatchTrace]:
+    """The policies of these names and the trace in the form that they take."""
+    if not names or any(name not in batch_names() for name in names):
+        return chosen(names, settings), _workload(trace, options, console)
+    chunk, account = load_with_report(trace, options["limit"])
+    _tell_bad_rows(trace, account, console)
+    whole = BatchTrace(trace.name, chunk)
+    batch = chosen_batch(names, whole, settings)
+    if options["load"] is not None:
+        whole = batch_at_load(whole, settings, options["load"], batch[0])
+    return batch, whole
+
+
 def _workload(trace: Path, options: dict[str, Any], console: Console) -> Workload:
     workload, account = read_workload(trace, whole_seconds=options["whole_seconds"], limit=options["limit"])
+    _tell_bad_rows(trace, account, console)
+    if options["load"] is not None:
+        workload = at_load(workload, options["nodes"], options["load"])
+    return workload
+
+
+def _tell_bad_rows(trace: Path, account: ReadReport, console: Console) -> None:
     if account.bad:
         console.print(f"{trace.name}: {account.bad} rows could not be used")
         for row in account.first[:BAD_ROWS_SHOWN]:
             console.print(f"  line {row.line}: {row.reason} {row.detail}")
-    if options["load"] is not None:
-        workload = at_load(workload, options["nodes"], options["load"])
-    return workload
 
 
 def _progress(console: Console, wanted: bool | None) -> Progress:
@@ -166,10 +208,10 @@ def _progress(console: Console, wanted: bool | None) -> Progress:
     )  # fmt: skip
 
 
-def _watcher(bar: Progress, workload: Workload, stop: _Stop) -> Any:
+def _watcher(bar: Progress, workload: Workload | BatchTrace, stop: _Stop) -> Any:
     """For every run a line of progress, and the way to stop it."""
 
-    def watch(policy: Policy, seed: int) -> Watch:
+    def watch(policy: Policy | BatchPolicy, seed: int) -> Watch:
         line = bar.add_task(f"{policy.name} seed {seed}", total=workload.tasks)
 
         def begun(tasks: int) -> bool:
@@ -283,6 +325,9 @@ def policies_command() -> None:
     """List the policies of a replay."""
     for policy in policies().values():
         click.echo(f"{policy.name:<15} {policy.about}")
+    for family in FAMILIES.values():
+        for batch in family.values():
+            click.echo(f"{batch.name:<15} {batch.about}")
 
 
 @click.group()

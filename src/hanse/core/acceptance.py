@@ -6,16 +6,19 @@ suitable node of the cluster is substituted. A lot that binds a lease gets the r
 gang gets all or nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hanse.core.grants import Grants
 from hanse.core.ledger import ORDERED, Lease, Ledger, Run
 from hanse.core.roster import Roster
-from hanse.model.ids import TaskId, task_id
-from hanse.model.messages import Lot, Refusal, Refused, StartTask
+from hanse.model.ids import INDEX_BITS, TaskId, task_id
+from hanse.model.messages import Brief, Lot, Refusal, Refused, StartTask
 from hanse.model.resources import Resources, Vector
 from hanse.policy.columns import has_bit
 from hanse.policy.kernel import FIRST, pick, settle
+
+Columns = tuple[Sequence[TaskId], Sequence[int], Sequence[int]]
+"""Tasks, their attempts, and the node of each; -1: none."""
 
 
 class Acceptance:
@@ -42,46 +45,75 @@ class Acceptance:
             return False
         if lot.lease:
             self._mark("warden.bound_expired_lease")
-        places = self._find(lot)
+        base = lot.job << INDEX_BITS
+        tasks = [TaskId(base | index) for index in lot.tasks]
+        places = self._find(lot, tasks)
+        if places != list(lot.nodes) or -1 in places:
+            self._answer(lot, tasks, places, substituted, refused)
+            taken = [node for node in places if node >= 0]
+        else:
+            taken = places
+        self.ledger.note_all(taken)
         amount = lot.size.vector(self.ledger.dimensions) or ()
-        for index, attempt, proposed, node in zip(lot.tasks, lot.attempts, lot.nodes, places, strict=True):
-            task = task_id(lot.job, index)
+        self._run(now, lot.brief, (tasks, lot.attempts, places), lot.size, amount)
+        return True
+
+    def _answer(
+        self, lot: Lot, tasks: list[TaskId], places: list[int], substituted: list[tuple[TaskId, int]],
+        refused: list[Refused],
+    ) -> None:  # fmt: skip
+        """Note which tasks did not get what was proposed for them."""
+        for task, attempt, proposed, node in zip(tasks, lot.attempts, lot.nodes, places, strict=True):
             if node < 0:
                 self._mark("warden.refused_no_room")
                 reason = Refusal.NO_ROOM if self.ledger.fit(lot.brief.shape).ever else Refusal.NEVER_FITS
                 refused.append(Refused(task, attempt, Refusal.BUSY if task in self.ledger.runs else reason))
-                continue
-            if node != proposed:
+            elif node != proposed:
                 substituted.append((task, node))
                 self._mark("warden.substituted")
-            self.ledger.note(node)
-            self._run(now, lot, task, attempt, node, lot.size, amount)
-        return True
 
-    def _find(self, lot: Lot) -> list[int]:
+    def _run(self, now: int, brief: Brief, lot: Columns, size: Resources, amount: Vector) -> None:
+        """Order the start of all tasks that have a place; their room is taken."""
+        of_node = self.roster.of_node
+        estate, unreachable, payload = brief.estate, brief.unreachable, brief.payload
+        runs: list[Run] = []
+        starts: list[StartTask] = []
+        runner = ""
+        for task, attempt, node in zip(*lot, strict=True):
+            if node < 0:
+                continue
+            if of_node[node] != runner or not runs:
+                runner = of_node[node]
+                starts = self.roster.orders(runner).starts
+            runs.append(Run(task, attempt, node, size, amount, brief, ORDERED, now))
+            starts.append(StartTask(task, attempt, node, size, estate, unreachable, payload))
+        if runs:
+            self.ledger.begin(runs)
+
+    def _find(self, lot: Lot, tasks: list[TaskId]) -> list[int]:
         """A node for each task of a lot, debited, or -1. A gang gets all or nothing."""
         ledger = self.ledger
         fit = ledger.fit(lot.brief.shape)
         size = lot.size.vector(ledger.dimensions)
-        none = [-1] * len(lot.tasks)
+        none = [-1] * len(tasks)
         if fit.ask is None or size is None:
             return none
         mask = ledger.near(lot.brief.shape, fit.mask) if fit.dynamic else fit.mask
         start = self.start % max(1, ledger.nodes)
-        alone = lot.brief.shape.alone
-        here = [index for index in lot.tasks if task_id(lot.job, index) in ledger.runs]
+        held = ledger.runs
+        here = [index for index, task in zip(lot.tasks, tasks, strict=True) if task in held]
         if lot.brief.shape.gang:
             if here:
                 return none
-            nodes = pick(ledger.room, size, mask, start, len(lot.tasks), FIRST, alone, None)
-            if len(nodes) == len(lot.tasks):
+            nodes = pick(ledger.room, size, mask, start, len(tasks), FIRST, fit.alone, None)
+            if len(nodes) == len(tasks):
                 return nodes
             for node in nodes:
                 ledger.room.credit(node, size)
             return none
-        if here or lot.brief.shape.alone_in_cluster:
+        if here or (fit.alone and lot.brief.shape.alone_in_cluster):
             return self._find_each(lot, size, here)
-        return settle(ledger.room, size, mask, list(lot.nodes), start, alone)
+        return settle(ledger.room, size, mask, lot.nodes, start, fit.alone)
 
     def _find_each(self, lot: Lot, size: Vector, here: list[int]) -> list[int]:
         """The rare case: some tasks still hold room here, or only one may be here at all."""
@@ -103,30 +135,26 @@ class Acceptance:
         assert fit.ask is not None
         nodes = list(lease.nodes)
         mask = self.ledger.near(lot.brief.shape, fit.static) if fit.dynamic else None
-        busy = any(task_id(lot.job, index) in self.ledger.runs for index in lot.tasks)
+        base = lot.job << INDEX_BITS
+        tasks = [TaskId(base | index) for index in lot.tasks]
+        busy = any([task in self.ledger.runs for task in tasks])
         apart = mask is not None and (
             not all(has_bit(mask, node) for node in nodes)
             or (lot.brief.shape.alone_in_cluster and len(lot.tasks) > 1)
         )
-        if busy or apart or len(lot.tasks) > len(nodes) or lot.brief.shape != lease.shape:
+        if busy or apart or len(tasks) > len(nodes) or lot.brief.shape != lease.shape:
             self._mark("warden.refused_bind")
             refused += self.refuse(lot, Refusal.BUSY if busy else Refusal.NO_ROOM)
             self._return_room(nodes, fit.ask)
             return
-        for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
-            node, size, amount = nodes.pop(0), lot.brief.shape.ask, fit.ask
-            if lot.size != size:
-                size, amount = self._enlarge(lot, node, amount)
-            self._run(now, lot, task_id(lot.job, index), attempt, node, size, amount)
-        self._return_room(nodes, fit.ask)
-
-    def _run(
-        self, now: int, lot: Lot, task: TaskId, attempt: int, node: int, size: Resources, amount: Vector
-    ) -> None:
-        brief = lot.brief
-        self.ledger.begin(Run(task, attempt, node, size, amount, brief, ORDERED, now))
-        start = StartTask(task, attempt, node, size, brief.estate, brief.unreachable, brief.payload)
-        self.roster.orders(self.roster.of_node[node]).starts.append(start)
+        ask = lot.brief.shape.ask
+        if lot.size == ask:
+            self._run(now, lot.brief, (tasks, lot.attempts, nodes[: len(tasks)]), ask, fit.ask)
+        else:
+            for task, attempt, node in zip(tasks, lot.attempts, nodes, strict=False):
+                size, amount = self._enlarge(lot, node, fit.ask)
+                self._run(now, lot.brief, ([task], [attempt], [node]), size, amount)
+        self._return_room(nodes[len(tasks) :], fit.ask)
 
     def _enlarge(self, lot: Lot, node: int, least: Vector) -> tuple[Resources, Vector]:
         """A bound elastic task gets its larger size if the node has it."""

@@ -82,12 +82,17 @@ class Admission:
                 return "clusters: the rules of this job leave no cluster to run in"
             if any(view.sight.snapshot is None for view in views):
                 continue
-            best = max(view.slots(shape) for view in views)
+            needed = part.count if spec.gang else 1
+            best = 0
+            for view in views:
+                best = max(best, view.slots(shape) if spec.gang else view.takes(shape))
+                if best >= needed:
+                    break
             if best == 0:
                 return (
                     f"groups[{group}]: no node of any allowed cluster has what a task of {part.name} asks for"
                 )
-            if spec.gang and best < part.count:
+            if best < needed:
                 return f"groups[{group}].count: no cluster holds a gang of more than {best} of these"
         return ""
 

@@ -5,6 +5,8 @@ One class takes the events. Its parts: the queue (``core.lines``), the views (``
 membership (``core.gossip``); they share a ``Desk``.
 """
 
+# ruff: noqa: PLR1730  with every event: a call of min() costs more than all it compares
+
 from collections.abc import Callable
 from typing import Any
 
@@ -24,14 +26,13 @@ from hanse.core.roster import lease_span
 from hanse.core.view import ClusterView, Sight
 from hanse.core.wards import Ward, Wards
 from hanse.model.commands import Command, WakeAt
-from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted
+from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted, Tick
 from hanse.model.ids import JobId, TaskId, index_of, job_of, job_text
 from hanse.model.job import Unreachable
 from hanse.model.messages import (
     Answer,
     Beat,
     BeatReply,
-    Body,
     Change,
     Delta,
     Estate,
@@ -87,6 +88,10 @@ class BrokerState(msgspec.Struct):
     links: dict[str, Link]
 
 
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(BrokerState).decode
+
+
 class Broker:
     """One broker. ``handle`` takes events in order; see ``core.machine``."""
 
@@ -118,19 +123,17 @@ class Broker:
     def handle(self, event: Event) -> list[Command]:
         """Take one event; return what the shell must do, in order."""
         desk = self._desk
-        desk.out = []
+        desk.out = out = []
         desk.now = now = event.at
         desk.steps += 1
-        if isinstance(event, Received):
-            source = event.envelope.source
-            for body in desk.post.receive(now, event.envelope):
-                self._take(source, body)
-        elif isinstance(event, Submitted):
-            self._admission.submit(event)
-        elif isinstance(event, CancelRequested):
-            self._admission.cancel(event)
-        elif isinstance(event, Booted):
-            self._boot(event)
+        if type(event) is Received:
+            envelope = event.envelope
+            for body in desk.post.receive(now, envelope):
+                handler = self._handlers.get(type(body))
+                if handler is not None:  # else a bare acknowledgement
+                    handler(envelope.source, body)
+        elif type(event) is not Tick:
+            self._asked(event)
         if now >= self._due:
             self._tick(now)
         if self._estates.busy:
@@ -142,7 +145,15 @@ class Broker:
         if self._careers.cancels:
             self._careers.flush()
         self._arm(now)
-        return desk.out
+        return out
+
+    def _asked(self, event: Event) -> None:
+        if isinstance(event, Submitted):
+            self._admission.submit(event)
+        elif isinstance(event, CancelRequested):
+            self._admission.cancel(event)
+        elif isinstance(event, Booted):
+            self._boot(event)
 
     def _boot(self, event: Booted) -> None:
         desk = self._desk
@@ -160,30 +171,37 @@ class Broker:
         self._beat_at = event.at
         self._force = True
 
-    def _take(self, source: str, body: Body) -> None:
-        handler = self._handlers.get(type(body))
-        if handler is not None:  # else a bare acknowledgement
-            handler(source, body)
-
     def _handlers_by_type(self) -> dict[type, Callable[[str, Any], None]]:
-        views, careers = self._desk.view_of, self._careers
         return {
-            News: lambda source, body: self._news(views[source], body),
-            Offers: lambda source, body: self._placing.offered(views[source].index, body.offers),
-            Answer: lambda source, body: self._answered(views[source], body),
-            Beat: lambda source, body: self._beaten(views[source], body),
-            Change: lambda source, body: self._delta(views[source], body.delta),
-            Snapshot: lambda source, body: self._snapshot(views[source], body),
+            News: self._news,
+            Offers: self._offered,
+            Answer: self._answered,
+            Beat: self._beaten,
+            Change: self._changed,
+            Snapshot: self._snapshot,
             Estate: self._estate,
-            Gossip: lambda _, body: self._desk.members.learn(self._desk.now, body),
+            Gossip: self._gossip,
             Replicate: self._replicated,
             Progress: self._wards.progress,
             Taken: self._taken,
-            Watch: lambda source, body: careers.watch(source, body, self._elsewhere),
-            Watched: careers.watched,
+            Watch: self._watch,
+            Watched: self._careers.watched,
         }
 
-    def _snapshot(self, view: ClusterView, snapshot: Snapshot) -> None:
+    def _gossip(self, _: str, gossip: Gossip) -> None:
+        self._desk.members.learn(self._desk.now, gossip)
+
+    def _watch(self, source: str, body: Watch) -> None:
+        self._careers.watch(source, body, self._elsewhere)
+
+    def _offered(self, source: str, body: Offers) -> None:
+        self._placing.offered(self._desk.view_of[source].index, body.offers)
+
+    def _changed(self, source: str, body: Change) -> None:
+        self._delta(self._desk.view_of[source], body.delta)
+
+    def _snapshot(self, source: str, snapshot: Snapshot) -> None:
+        view = self._desk.view_of[source]
         view.sight.seen_at = self._desk.now
         view.snapshot(snapshot)
         self._placing.place_all()
@@ -207,21 +225,22 @@ class Broker:
 
     # --- wardens -------------------------------------------------------------------------------------------
 
-    def _answered(self, view: ClusterView, answer: Answer) -> None:
+    def _answered(self, source: str, answer: Answer) -> None:
         desk = self._desk
+        view = desk.view_of[source]
         lots = view.answered(answer.number)
         if answer.delta is not None:
             self._delta(view, answer.delta, place=False)
-        refused = {(entry.task, entry.attempt) for entry in answer.refused}
         for lot in lots:
             record = desk.jobs.get(lot.job)
             if record is None:
                 continue
+            state, attempts = record.state, record.attempt
             for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
-                if record.attempt[index] == attempt and record.state[index] == CLAIMED:
-                    record.state[index] = PLACED
+                if state[index] == CLAIMED and attempts[index] == attempt:
+                    state[index] = PLACED
             self._placing.expect(view.index, lot)
-        if not refused:
+        if not answer.refused:
             return
         touched: dict[JobId, None] = {}
         for entry in answer.refused:
@@ -246,12 +265,11 @@ class Broker:
             if line >= 0:
                 view.sight.exhausted[line] = True
 
-    def _news(self, view: ClusterView, news: News) -> None:
-        for task, attempt, _node in news.started:
-            self._careers.started(task, attempt)
-        for end in news.ended:
-            if not self._wards.keep_end(view.name, end):
-                self._estates.finish(view.name, end)
+    def _news(self, source: str, news: News) -> None:
+        if news.started:
+            self._careers.started(news.started)
+        if news.ended:
+            self._estates.finish(source, self._wards.keep_ends(source, news.ended))
 
     def _delta(self, view: ClusterView, delta: Delta, place: bool = True) -> None:
         desk = self._desk
@@ -262,27 +280,28 @@ class Broker:
         elif place and not view.sight.exhausted:
             self._placing.place_all()
 
-    def _beaten(self, view: ClusterView, beat: Beat) -> None:
+    def _beaten(self, source: str, beat: Beat) -> None:
         desk = self._desk
+        view = desk.view_of[source]
         sight = view.sight
-        if beat.sent_at <= sight.echo and not sight.given_up:
-            return  # an old one, overtaken
-        sight.echo = max(sight.echo, beat.sent_at)
-        sight.renewed_at = desk.now
         reopened = sight.given_up
-        sight.given_up = False
+        if beat.sent_at > sight.echo:
+            sight.echo = beat.sent_at
+        elif not reopened:
+            return  # an old one, overtaken
+        sight.renewed_at = desk.now
+        if reopened:
+            sight.given_up = False
         for estate, number in beat.rounds:
             if number > sight.rounds.get(estate, 0):
                 sight.rounds[estate] = number
                 reopened = True
-        desk.post.soft(desk.out, view.name, BeatReply(beat.sent_at, tuple(self._estates.state.owned)))
+        desk.post.soft(desk.out, source, BeatReply(beat.sent_at, tuple(self._estates.state.owned)))
         gap = sight.snapshot is None or beat.epoch != sight.snapshot.epoch
-        if gap or beat.version > sight.version:
-            stale = gap or desk.now - sight.seen_at > desk.timings.beat
-            if stale:
-                desk.post.soft(desk.out, view.name, Sync(view.cluster))
+        if gap or (beat.version > sight.version and desk.now - sight.seen_at > desk.timings.beat):
+            desk.post.soft(desk.out, source, Sync(view.cluster))
         if reopened:
-            view.sight.exhausted.clear()
+            sight.exhausted.clear()
             self._placing.place_all()
 
     def _give_up(self, view: ClusterView) -> None:
@@ -310,9 +329,11 @@ class Broker:
             self._beat(now)
         if now >= self._careers.due():
             self._careers.tick()
-        if self._placing.offers and now >= self._placing.offers[0][2]:
+        offers = self._placing.offers
+        if offers and now >= offers[0][2]:
             self._placing.bind_offers()
-        self._estates.tick()
+        if now >= self._estates.state.progress_at:
+            self._estates.tick()
         if now >= desk.post.due:
             desk.post.tick(desk.out, now)
 
@@ -326,27 +347,54 @@ class Broker:
         self._estates.review()
         self._wards.review()
         for view in desk.views:
-            if not view.sight.given_up and now - view.sight.renewed_at > self._patience:
+            sight = view.sight
+            if now - sight.renewed_at > self._patience and not sight.given_up:
                 self._give_up(view)
-        self._careers.ask_again()
-        if any(line.count for line in desk.lines.lines.values()):
-            self._placing.place_all()
-            self._placing.remind()
+        if self._careers.unknown:
+            self._careers.ask_again()
+        for line in desk.lines.lines.values():
+            if line.count:
+                self._placing.place_all()
+                self._placing.remind()
+                break
 
     def _arm(self, now: int) -> None:
-        desk = self._desk
-        offers = self._placing.offers[0][2] if self._placing.offers else NEVER
-        due = min(desk.post.due, self._beat_at, self._careers.due(), offers, self._estates.state.progress_at)
+        """Ask for a tick when something is next due, unless an earlier one will come anyway."""
+        placing = self._placing
+        due = self._desk.post.due
+        if self._beat_at < due:
+            due = self._beat_at
+        if self._estates.state.progress_at < due:
+            due = self._estates.state.progress_at
+        if placing.expected and placing.expected[0].due < due:
+            due = placing.expected[0].due
+        if self._careers.deadlines and self._careers.deadlines[0][0] < due:
+            due = self._careers.deadlines[0][0]
+        if placing.offers and placing.offers[0][2] < due:
+            due = placing.offers[0][2]
         self._due = due
-        if now >= self._armed or due < self._armed:
+        if due < self._armed or now >= self._armed:
             self._armed = due
-            desk.out.append(WakeAt(due))
+            self._desk.out.append(WakeAt(due))
 
     # --- for the shell -------------------------------------------------------------------------------------
 
     def view_of(self, cluster: str) -> list[Vector] | None:
         """What this broker believes to be free in a cluster, node by node."""
         return self._desk.view_of[cluster].confirmed()
+
+    @property
+    def epoch(self) -> int:
+        """How often it has been started."""
+        return self._epoch
+
+    def sight_of(self, cluster: str) -> Sight:
+        """All that this broker believes about a cluster; for reading only."""
+        return self._desk.view_of[cluster].sight
+
+    def alive(self, broker: str) -> bool:
+        """Whether a peer is not suspected of being dead."""
+        return self._desk.members.alive(broker)
 
     def idle(self) -> list[str]:
         """What is not as it should be when no work is left."""
@@ -427,11 +475,11 @@ class Broker:
             bids=self._wards.bids,
             links=desk.post.links,
         )
-        return msgspec.msgpack.encode(state)
+        return _encode(state)
 
     def restore(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
-        saved = msgspec.msgpack.decode(state, type=BrokerState)
+        saved = _decode(state)
         desk, placing, careers = self._desk, self._placing, self._careers
         self._epoch, self._admission.serial, self._beat_at = saved.epoch, saved.serial, saved.beat_at
         desk.seed, desk.steps = saved.seed, saved.steps

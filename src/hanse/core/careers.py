@@ -24,15 +24,16 @@ from hanse.core.jobs import (
     first_task,
 )
 from hanse.core.placing import Placing
+from hanse.core.view import STANDING_FULL
 from hanse.model.decision import Answered
-from hanse.model.ids import JobId, TaskId, index_of, job_of, task_id
+from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of, task_id
 from hanse.model.messages import Cancel, End, Outcome, Watch, Watched
 
 WATCHERS_MAX: Final = 100_000
 """Questions about other jobs' ends that are open at one time."""
 
 
-class Ended(msgspec.Struct):
+class Ended(msgspec.Struct, gc=False):
     """A job that is over."""
 
     outcome: Outcome
@@ -41,7 +42,7 @@ class Ended(msgspec.Struct):
     """Whether it has been made known; before that an heir could still decide otherwise."""
 
 
-class Asked(msgspec.Struct):
+class Asked(msgspec.Struct, gc=False):
     """A question to all peers about a job: the round of asking, and who has said that they do not know it."""
 
     round: int
@@ -174,8 +175,9 @@ class Careers:
 
     def _release_group(self, record: JobRecord, group: int) -> None:
         spec = record.spec
-        names = {part.name: position for position, part in enumerate(spec.groups)}
-        for need in spec.groups[group].needs:
+        needs = spec.groups[group].needs
+        names = {part.name: position for position, part in enumerate(spec.groups)} if needs else {}
+        for need in needs:
             if record.unfinished[names[need]]:
                 count = record.unfinished[group]
                 self.desk.decide(record, group, Answered.BLOCKED, count, f"waits for group {need}")
@@ -219,17 +221,19 @@ class Careers:
 
     # --- news of attempts ----------------------------------------------------------------------------------
 
-    def started(self, task: TaskId, attempt: int) -> None:
-        """An attempt runs."""
-        record = self.desk.jobs.get(job_of(task))
-        index = index_of(task)
-        if (
-            record is not None
-            and record.attempt[index] == attempt
-            and record.state[index] in (CLAIMED, PLACED)
-        ):
-            record.state[index] = RUNNING
-            self.placing.judge(self.desk.views[record.place[index]], good=True)
+    def started(self, entries: tuple[tuple[TaskId, int, int], ...]) -> None:
+        """Attempts run: task, attempt, node."""
+        jobs, views = self.desk.jobs, self.desk.views
+        for task, attempt, _ in entries:
+            record = jobs.get(task >> INDEX_BITS)  # type: ignore[call-overload]  # a job id is a number
+            index = task & INDEX_MASK
+            if record is None or record.attempt[index] != attempt:
+                continue
+            if record.state[index] == CLAIMED or record.state[index] == PLACED:
+                record.state[index] = RUNNING
+                view = views[record.place[index]]
+                if view.sight.standing < STANDING_FULL:
+                    self.placing.judge(view, good=True)
 
     def refused(self, task: TaskId, attempt: int, reason: str) -> None:
         """A warden did not take an attempt: it never ran."""
@@ -241,27 +245,24 @@ class Careers:
         record.withdrawn.pop(index, None)
         self._again(record, index, Answered.MOVED, f"refused: {reason}")
 
-    def finished(self, end: End) -> bool:
+    def finished(self, record: JobRecord, index: int, end: End) -> bool:
         """An attempt is over. Whether it was the task's current one (otherwise it changes nothing)."""
-        record = self.desk.jobs.get(job_of(end.task))
-        index = index_of(end.task)
-        if record is None:
-            return False
-        if record.attempt[index] != end.attempt or record.state[index] not in (CLAIMED, PLACED, RUNNING):
+        if record.attempt[index] != end.attempt or not CLAIMED <= record.state[index] <= RUNNING:
             self.desk.mark("broker.end_of_old_attempt")
             return False
-        withdrawn = record.withdrawn.pop(index, None) == end.attempt
-        if end.outcome is Outcome.SUCCEEDED:
+        withdrawn = bool(record.withdrawn) and record.withdrawn.pop(index, None) == end.attempt
+        outcome = end.outcome
+        if outcome is Outcome.SUCCEEDED:
             self._settle(record, index, SUCCEEDED)
         elif record.cancelled:
             self._settle(record, index, CANCELLED)
-        elif end.outcome is Outcome.FAILED:
+        elif outcome is Outcome.FAILED:
             self._failed(record, index, end.code)
-        elif end.outcome is Outcome.LOST:
+        elif outcome is Outcome.LOST:
             self.lost(record, index, "its node was lost")
         else:
-            self.desk.mark("broker.requeued_withdrawn" if withdrawn else f"broker.requeued_{end.outcome}")
-            self._again(record, index, Answered.MOVED, f"{end.outcome}")
+            self.desk.mark("broker.requeued_withdrawn" if withdrawn else f"broker.requeued_{outcome}")
+            self._again(record, index, Answered.MOVED, f"{outcome}")
         return True
 
     def _failed(self, record: JobRecord, index: int, code: int) -> None:
@@ -308,27 +309,28 @@ class Careers:
 
     def _settle(self, record: JobRecord, index: int, state: int) -> None:
         """A task reaches its terminal state."""
-        assert record.state[index] < SUCCEEDED
-        ran = record.state[index] >= CLAIMED
+        before = record.state[index]
+        assert before < SUCCEEDED
+        ran = before >= CLAIMED
         record.ran[index] = ran
         record.state[index] = state
         record.place[index] = -1
         record.left -= 1
-        group = record.group_of(index)
+        group = record.group[index] if record.group else 0
         record.unfinished[group] -= 1
-        attempt = record.attempt[index] if ran else 0
-        self.done(record, index, attempt)
+        self.done(record, index, record.attempt[index] if ran else 0)
         if state != SUCCEEDED:
             self._spoil(record, group, state)
-        elif record.spec.gang and record.waiting[group]:
+        elif record.waiting[group] and record.spec.gang:
             self.placing.enqueue(record, group, [])  # fewer are left to start together
         elif not record.unfinished[group] and record.left:
             self._unlock(record, group)
         if not record.unfinished[group]:
             self.placing.leave(record, group)
-        if not record.left:
-            self._finish(record)
-        elif self.desk.order.follows_progress:
+            if not record.left:
+                self._finish(record)
+                return
+        if self.desk.order.follows_progress:
             self.placing.rekey(record)
 
     def _unlock(self, record: JobRecord, group: int) -> None:

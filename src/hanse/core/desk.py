@@ -40,12 +40,21 @@ class Desk:
 
     def decide(
         self, record: JobRecord, group: int, answered: Answered, tasks: int, reason: str,
-        considered: tuple[Considered, ...] = (),
+        considered: list[tuple[str, int]] | None = None,
     ) -> None:  # fmt: skip
-        """Record an answer, unless it is the one given last."""
-        told = f"{answered}:{reason}"
-        if not self.config.decisions or record.told[group] == told:
+        """Record an answer, unless it is the one given last. ``considered``: clusters looked at, and how many
+        tasks got room in each."""
+        if not self.config.decisions:
+            return
+        told = answered + ":" + reason
+        if record.told[group] == told:
             return
         record.told[group] = told
-        decision = Decision(self.now, self.config.name, record.id, group, answered, tasks, reason, considered)
+        looked = tuple(
+            [
+                Considered(name, got, "room in view" if got else "no room in view")
+                for name, got in considered or ()
+            ]
+        )
+        decision = Decision(self.now, self.config.name, record.id, group, answered, tasks, reason, looked)
         self.out.append(Record(decision))

@@ -7,6 +7,7 @@ reporting what runs there) does it act. A warden that was told of another heir r
 copy harmless. No clock is involved.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ from hanse.core.jobs import BLOCKED, OUTCOMES, PLACED, STATES, SUCCEEDED, WAITIN
 from hanse.core.link import NEVER
 from hanse.core.wards import ATTEMPTS_BITS, TERMS_BITS, Ward, latest_attempts, revive
 from hanse.model.commands import Accepted, JobSettled, TaskSettled
-from hanse.model.ids import JobId, TaskId, job_of, task_id
+from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, job_of, task_id
 from hanse.model.messages import (
     End,
     Estate,
@@ -34,7 +35,7 @@ REPLICATE_JOBS_MAX: Final = 64
 """Jobs in one message to the heir."""
 
 
-class Owned(msgspec.Struct):
+class Owned(msgspec.Struct, gc=False):
     """An estate of this broker."""
 
     term: int
@@ -101,11 +102,9 @@ class Estates:
 
     def _register(self, estate: EstateId) -> None:
         owned = self.state.owned[estate]
-        sure = any(term == owned.term for term in owned.accepted.values())
-        for cluster in self.desk.config.clusters:
-            if owned.accepted.get(cluster) != owned.term:
-                message = Register(estate, owned.term, owned.heir, sure)
-                self.desk.post.send(self.desk.out, self.desk.now, cluster, message)
+        message = Register(estate, owned.term, owned.heir, owned.term in owned.accepted.values())
+        for cluster in self._refused(owned):
+            self.desk.post.send(self.desk.out, self.desk.now, cluster, message)
 
     def answered(self, cluster: str, message: Estate) -> None:
         """A warden has answered a registration."""
@@ -125,8 +124,13 @@ class Estates:
                 heir = members.heir()
                 if heir != owned.heir:
                     self._change_heir(estate, owned, heir)
-            elif not self._unanswered():
+            elif self._refused(owned) and not self._unanswered():
                 self._register(estate)
+
+    def _refused(self, owned: Owned) -> list[str]:
+        """Wardens that have not accepted the present term."""
+        term, accepted = owned.term, owned.accepted
+        return [cluster for cluster in self.desk.config.clusters if accepted.get(cluster) != term]
 
     def _unanswered(self) -> bool:
         return any(self.desk.post.link(cluster).unacked for cluster in self.desk.config.clusters)
@@ -167,11 +171,11 @@ class Estates:
         self.busy = True
         self.release()
 
-    def _safe(self, owned: Owned, number: int) -> bool:
-        """Whether what message ``number`` told the heir would survive this broker."""
+    def _safe(self, owned: Owned) -> int:
+        """The number of the last message to the heir whose content would survive this broker."""
         if owned.term > 1 and owned.term not in owned.accepted.values():
-            return False  # an older heir could still adopt an outdated copy
-        return not owned.heir or self.desk.post.link(owned.heir).firm >= number
+            return -1  # an older heir could still adopt an outdated copy
+        return self.desk.post.link(owned.heir).firm if owned.heir else NEVER
 
     def release(self) -> None:
         """Admit, make known and settle what the heir has acknowledged."""
@@ -179,33 +183,50 @@ class Estates:
             return
         self.busy = False
         for owned in list(self.state.owned.values()):
-            self._publish(owned)
-            while owned.admitting and self._safe(owned, owned.admitting[0][0]):
+            if not (owned.publishing or owned.admitting or owned.settling):
+                continue
+            safe = self._safe(owned)
+            self._publish(owned, safe)
+            while owned.admitting and owned.admitting[0][0] <= safe:
                 _, job = owned.admitting.pop(0)
                 record = self.desk.jobs.get(job)
                 if record is not None and not record.admitted:
                     self.admit(record)
-            settled: dict[str, list[tuple[TaskId, int]]] = {}
-            count = 0
-            for number, cluster, task, attempt in owned.settling:
-                if not self._safe(owned, number):
-                    break
-                settled.setdefault(cluster, []).append((task, attempt))
-                count += 1
-            del owned.settling[:count]
-            for cluster, entries in settled.items():
-                self._send_settle(cluster, entries)
-            self.busy = self.busy or bool(owned.publishing or owned.settling or owned.admitting)
+            if owned.settling and owned.settling[0][0] <= safe:
+                self._settle(owned, safe)
+            if owned.publishing or owned.settling or owned.admitting:
+                self.busy = True
 
-    def _publish(self, owned: Owned) -> None:
+    def _settle(self, owned: Owned, safe: int) -> None:
+        """Tell the wardens what they may forget."""
+        settled: dict[str, list[tuple[TaskId, int]]] = {}
+        count = 0
+        for number, cluster, task, attempt in owned.settling:
+            if number > safe:
+                break
+            entries = settled.get(cluster)
+            if entries is None:
+                entries = settled[cluster] = []
+            entries.append((task, attempt))
+            count += 1
+        del owned.settling[:count]
+        for cluster, entries in settled.items():
+            self._send_settle(cluster, entries)
+
+    def _publish(self, owned: Owned, safe: int) -> None:
         """Make known what would survive this broker; before that an heir could still decide otherwise."""
         count = 0
+        out = self.desk.out
         for number, subject, attempt, state in owned.publishing:
-            if number < 0 or not self._safe(owned, number):
+            if not 0 <= number <= safe:
                 break
             count += 1
-            self._make_known(subject, attempt, state)
-        del owned.publishing[:count]
+            if attempt >= 0:
+                out.append(TaskSettled(TaskId(subject), attempt, OUTCOMES[state]))
+            else:
+                self._make_known(subject, attempt, state)
+        if count:
+            del owned.publishing[:count]
 
     def _make_known(self, subject: int, attempt: int, state: int) -> None:
         if attempt < 0:
@@ -231,12 +252,14 @@ class Estates:
 
     def _task_done(self, record: JobRecord, index: int, attempt: int) -> None:
         owned = self.state.owned[record.estate]
-        task, state = task_id(record.id, index), record.state[index]
-        owned.publishing.append((-1 if owned.heir else 0, task, attempt, state))
+        task, state = TaskId(record.id << INDEX_BITS | index), record.state[index]
         self.busy = True
         if owned.heir:
+            owned.publishing.append((-1, task, attempt, state))
             owned.done.append((task, state, attempt))
             self._soon()
+        else:
+            owned.publishing.append((0, task, attempt, state))
 
     def _job_over(self, record: JobRecord) -> None:
         owned = self.state.owned[record.estate]
@@ -253,28 +276,30 @@ class Estates:
             owned.cancelled.append(record.id)
             self._soon()
 
-    def finish(self, cluster: str, end: End) -> None:
-        """An attempt is over. The warden may forget it at once, or when the heir knows, if it mattered."""
-        record = self.desk.jobs.get(job_of(end.task))
-        owned = self.state.owned.get(record.estate) if record is not None else None
-        current = self.careers.finished(end)
-        if owned is None or not current:
-            if job_of(end.task) not in self.state.given_jobs:  # else it is for the adopter to settle
-                self._send_settle(cluster, [(end.task, end.attempt)])
-        elif owned.heir:
-            owned.unsent.append((cluster, end.task, end.attempt))
-            self._soon()
-        else:
-            owned.settling.append((0, cluster, end.task, end.attempt))
-            self.busy = True
+    def finish(self, cluster: str, ends: Sequence[End]) -> None:
+        """Attempts are over. The warden may forget each at once, or when the heir knows, if it mattered."""
+        jobs, estates, finished = self.desk.jobs, self.state.owned, self.careers.finished
+        for end in ends:
+            task = end.task
+            record = jobs.get(JobId(task >> INDEX_BITS))
+            owned = estates.get(record.estate) if record is not None else None
+            if record is None or not finished(record, task & INDEX_MASK, end) or owned is None:
+                if task >> INDEX_BITS not in self.state.given_jobs:  # else it is for the adopter to settle
+                    self._send_settle(cluster, [(task, end.attempt)])
+            elif owned.heir:
+                owned.unsent.append((cluster, task, end.attempt))
+                self._soon()
+            else:
+                owned.settling.append((0, cluster, task, end.attempt))
+                self.busy = True
 
     def _soon(self) -> None:
-        self.state.progress_at = min(self.state.progress_at, self.desk.now + self.desk.timings.delta_linger)
+        due = self.desk.now + self.desk.timings.delta_linger
+        if due < self.state.progress_at:
+            self.state.progress_at = due
 
     def tick(self) -> None:
         """Tell the heirs what has ended."""
-        if self.desk.now < self.state.progress_at:
-            return
         self.state.progress_at = NEVER
         for estate, owned in self.state.owned.items():
             if owned.heir and (owned.done or owned.cancelled or owned.forget):
@@ -284,11 +309,14 @@ class Estates:
             owned.cancelled.clear()
             owned.forget.clear()
             number = owned.covered if owned.heir else 0
-            owned.settling += [(number, *entry) for entry in owned.unsent]
-            owned.unsent.clear()
-            owned.publishing = [
-                (number if entry[0] < 0 else entry[0], *entry[1:]) for entry in owned.publishing
-            ]
+            if owned.unsent:
+                owned.settling += [(number, *entry) for entry in owned.unsent]
+                owned.unsent.clear()
+            if owned.publishing:
+                owned.publishing = [
+                    (number, subject, attempt, state) if told < 0 else (told, subject, attempt, state)
+                    for told, subject, attempt, state in owned.publishing
+                ]
         self.busy = True
         self.release()
 
@@ -346,7 +374,7 @@ class Estates:
                 record.told[group] = ""
         self.careers.resume(record)
         for cluster, end in ends:
-            self.finish(cluster, end)
+            self.finish(cluster, (end,))
         base = (self.state.owned[record.estate].term >> TERMS_BITS) << ATTEMPTS_BITS
         for index, state in enumerate(record.state):
             if state <= WAITING:  # the former owner may have used higher numbers than anybody remembers

@@ -11,7 +11,7 @@ from hanse.core.config import Timings
 from hanse.model.messages import Gossip, Member
 
 
-class Heard(msgspec.Struct):
+class Heard(msgspec.Struct, gc=False):
     """The latest word of one member, and when it came (own clock)."""
 
     epoch: int
@@ -44,25 +44,27 @@ class Membership:
         self.beat += 1
         members = [Member(self.name, self.epoch, self.beat)]
         members += [Member(name, heard.epoch, heard.beat) for name, heard in self.heard.items()]
-        count = len(self.peers)
-        first = (seed + 2 * self.beat) % count if count else 0  # in turn, so that nobody is left out for long
-        chosen = self.peers[first : first + 1] + (
-            self.peers[(first + 1) % count : (first + 1) % count + 1] if count > 1 else ()
-        )
-        return chosen, Gossip(tuple(members))
+        peers, count = self.peers, len(self.peers)
+        if count > 1:
+            first = (seed + 2 * self.beat) % count  # in turn, so that nobody is left out for long
+            peers = (peers[first], peers[(first + 1) % count])
+        return peers, Gossip(tuple(members))
 
     def learn(self, now: int, gossip: Gossip) -> None:
         """Take what a peer said. A later epoch outranks any beat of an earlier one."""
         for member in gossip.members:
             heard = self.heard.get(member.name)
-            if heard is not None and (member.epoch, member.beat) > (heard.epoch, heard.beat):
+            if heard is None or member.epoch < heard.epoch:
+                continue
+            if member.beat > heard.beat or member.epoch > heard.epoch:
                 heard.epoch, heard.beat, heard.at, heard.suspect = member.epoch, member.beat, now, False
 
     def suspects(self, now: int) -> list[str]:
         """Mark and return those newly suspected, in name order of the league."""
         fresh = []
+        before = now - self.timings.suspect_after
         for name, heard in self.heard.items():
-            if not heard.suspect and now - heard.at > self.timings.suspect_after:
+            if heard.at < before and not heard.suspect:
                 heard.suspect = True
                 fresh.append(name)
         return fresh

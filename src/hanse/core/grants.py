@@ -59,22 +59,20 @@ class Grants:
 
     def serve_node(self, now: int, node: int) -> None:
         """Room has come free on a node: offer it in the global order until nobody's fits."""
-        if not self.ledger.is_open(node):
+        ledger = self.ledger
+        if not self.wants.order or not ledger.is_open(node):
             return
+        fits = ledger.room.fits
         for want in self.wants.order:
             if want.count <= 0 or want.broker in self.silent:
                 continue
             if want.shape.gang:
                 self._serve_gang(now, want)
                 continue
-            fit = self.ledger.fit(want.shape)
-            if fit.ask is None or not self._admits(want, fit, node):
+            fit = ledger.fit(want.shape)
+            if fit.ask is None or not fits(node, fit.ask) or not self._admits(want, fit, node):
                 continue
-            while (
-                want.count > 0
-                and self.ledger.room.fits(node, fit.ask)
-                and self._grant(now, want, fit, [node])
-            ):
+            while want.count > 0 and fits(node, fit.ask) and self._grant(now, want, fit, [node]):
                 if fit.dynamic:
                     break  # what it may stand next to is settled when it is bound
 
@@ -106,40 +104,46 @@ class Grants:
         if want.shape.gang:
             self._serve_gang(now, want)
             return
-        fit = self.ledger.fit(want.shape)
-        if fit.ask is None or want.count <= 0:
-            return
-        mask = fit.whole if self._holds_for(want) else fit.mask
-        if fit.dynamic:
-            mask = self.ledger.near(want.shape, mask)
-        each_max = want.shape.alone
-        room = LEASES_MAX - len(self.ledger.leases)
-        count = min(want.count, GRANTS_MAX, room)
+        count = min(want.count, GRANTS_MAX, LEASES_MAX - len(self.ledger.leases))
         if count <= 0:
             return
-        for node in pick(
-            self.ledger.room, fit.ask, mask, start % max(1, self.ledger.nodes), count, FIRST, each_max, None
-        ):
+        for node in self._find(want, count, start % max(1, self.ledger.nodes)):
             self.ledger.note(node)
             self._lease(now, want, [node])
 
     def _serve_gang(self, now: int, want: Want) -> None:
-        fit = self.ledger.fit(want.shape)
-        if fit.ask is None or want.count <= 0:
+        if want.count <= 0:
             return
-        mask = fit.whole if self._holds_for(want) else fit.mask
-        if fit.dynamic:
-            mask = self.ledger.near(want.shape, mask)
         size = want.shape.gang
-        nodes = pick(self.ledger.room, fit.ask, mask, 0, size, FIRST, want.shape.alone, None)
+        nodes = self._find(want, size, 0)
         if len(nodes) < size:
+            ask = self.ledger.fit(want.shape).ask
             for node in nodes:
-                self.ledger.room.credit(node, fit.ask)
+                self.ledger.room.credit(node, ask or ())
             return
         for node in nodes:
             self.ledger.note(node)
         self._mark("warden.granted_gang")
         self._lease(now, want, nodes)
+
+    def _find(self, want: Want, count: int, start: int) -> list[int]:
+        """Nodes with room for up to ``count`` of a want, debited."""
+        ledger = self.ledger
+        fit = ledger.fit(want.shape)
+        if fit.ask is None:
+            return []
+        if self._holds_for(want):
+            mask = fit.whole
+        elif fit.full_at >= 0 and ledger.gains.futile(fit, ledger.room):
+            return []
+        else:
+            mask = fit.mask
+        if fit.dynamic:
+            mask = ledger.near(want.shape, mask)
+        nodes = pick(ledger.room, fit.ask, mask, start, count, FIRST, fit.alone, None)
+        if len(nodes) < count and mask is fit.mask and not fit.alone:
+            fit.full_at = ledger.gains.mark
+        return nodes
 
     def _grant(self, now: int, want: Want, fit: Fit, nodes: list[int]) -> bool:
         if len(self.ledger.leases) >= LEASES_MAX or fit.ask is None:

@@ -36,7 +36,7 @@ STATES: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.C
 OUTCOMES: Final = {SUCCEEDED: Outcome.SUCCEEDED, FAILED: Outcome.FAILED, CANCELLED: Outcome.CANCELLED}
 
 
-class JobRecord(msgspec.Struct):
+class JobRecord(msgspec.Struct, gc=False):
     """A job that has not ended. Lists are columns, one entry a task unless said otherwise."""
 
     id: JobId

@@ -4,23 +4,37 @@ The safety of the league rests here. Room is taken before it is promised and giv
 never holds more than it has. Everything that reads or changes a node's free room goes through this module.
 """
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Final, TypeVar
 
 import msgspec
-import numpy as np
 
 from hanse.core.config import NodeConfig
+from hanse.core.gains import NO_MARK, Gains, table_of, wide_enough
 from hanse.model.ids import ClusterId, TaskId
 from hanse.model.job import Scope
 from hanse.model.messages import Brief, Delta, Shape
 from hanse.model.resources import Resources, Vector, dimensions_of
-from hanse.policy.attributes import AttributeTable
-from hanse.policy.columns import MaskWords, Room, clear_bit, empty_mask, full_mask, has_bit, mask_of, set_bit
+from hanse.policy.columns import (
+    MaskWords,
+    Room,
+    clear_bit,
+    empty_mask,
+    full_mask,
+    has_bit,
+    mask_flags,
+    mask_of,
+    set_bit,
+)
 
 _Key = TypeVar("_Key")
 
 SHAPES_MAX: Final = 4_096
 """Compiled shapes kept; when there are more, all are compiled afresh."""
+
+MANY_NODES: Final = 64
+"""Up to so many nodes are read one by one; for more of them NumPy is quicker."""
 
 ORDERED: Final = 0
 """The runner has been told, and has not said that it started."""
@@ -28,7 +42,7 @@ RUNNING: Final = 1
 STOPPING: Final = 2
 
 
-class Run(msgspec.Struct):
+class Run(msgspec.Struct, gc=False):
     """An attempt that holds room."""
 
     task: TaskId
@@ -45,7 +59,7 @@ class Run(msgspec.Struct):
     """Why it is being stopped: ``cancel``, ``preempt`` or ``lapse``."""
 
 
-class Lease(msgspec.Struct):
+class Lease(msgspec.Struct, gc=False):
     """Room granted and not yet bound: as many slots of ``shape`` as there are nodes listed."""
 
     number: int
@@ -59,20 +73,23 @@ class Lease(msgspec.Struct):
 class Fit:
     """A shape compiled for this cluster."""
 
-    __slots__ = ("ask", "dynamic", "ever", "latency", "mask", "serial", "static", "whole")
+    __slots__ = ("alone", "ask", "dynamic", "ever", "full_at", "latency", "mask", "serial", "static", "whole")
 
-    def __init__(self, ask: Vector | None, static: MaskWords, dynamic: bool, latency: bool) -> None:
+    def __init__(self, shape: Shape, ask: Vector | None, static: MaskWords) -> None:
         self.ask = ask
         """The ask in column order; None if a custom resource is unknown here."""
         self.static = static
         """Nodes that could ever take one: attributes and capacity."""
-        self.dynamic = dynamic
+        self.dynamic = ask is not None and bool(shape.affinity or shape.labels)
         """Whether other jobs' places matter (affinity)."""
-        self.latency = latency
+        self.alone = shape.alone
+        self.latency = shape.latency
         self.ever = ask is not None and bool(static.any())
         self.mask = static
         self.whole = static
         self.serial = -1
+        self.full_at = NO_MARK
+        """When ``mask`` was last found to have no room for (all of) it, by the ledger's gains."""
 
 
 class Ledger:
@@ -84,7 +101,8 @@ class Ledger:
         self.dimensions = dimensions_of(tuple(node.capacity for node in nodes))
         self.capacity = [node.capacity.vector(self.dimensions) or () for node in nodes]
         self.room = Room(self.capacity)
-        self.table = AttributeTable([dict(node.attributes) for node in nodes])
+        self.gains = Gains()
+        self.table = table_of(tuple([node.attributes for node in nodes]))
         self.reserve = mask_of(range(max(0, self.nodes - reserve), self.nodes), self.nodes)
         self.unreserved = full_mask(self.nodes) & ~self.reserve
         self.runs: dict[TaskId, Run] = {}
@@ -117,7 +135,7 @@ class Ledger:
                 self._fits.clear()
             found = self._fits[shape] = self._compile(shape)
         if found.serial != self._serial:
-            found.serial = self._serial
+            found.serial, found.full_at = self._serial, NO_MARK
             allowed = self._open if found.latency else self._open & self.unreserved
             found.whole = found.static & allowed
             found.mask = found.whole & ~mask_of(self.held, self.nodes) if self.held else found.whole
@@ -126,11 +144,8 @@ class Ledger:
     def _compile(self, shape: Shape) -> Fit:
         ask = shape.ask.vector(self.dimensions)
         if ask is None or not shape.may_use(self.cluster):
-            return Fit(None, empty_mask(self.nodes), False, shape.latency)
-        static = self.table.compile(shape.where) if shape.where is not None else full_mask(self.nodes)
-        wide = np.all(self.room.capacity >= np.array(ask, dtype=np.int64)[:, None], axis=0)
-        static = static & mask_of(np.flatnonzero(wide).tolist(), self.nodes)
-        return Fit(ask, static, bool(shape.affinity or shape.labels), shape.latency)
+            return Fit(shape, None, empty_mask(self.nodes))
+        return Fit(shape, ask, self.table.compile(shape.where) & wide_enough(self.room, ask))
 
     @staticmethod
     def slots_of(room: Vector, ask: Vector) -> int:
@@ -167,6 +182,7 @@ class Ledger:
     def give(self, node: int, amount: Vector) -> None:
         """Credit a node."""
         self.room.credit(node, amount)
+        self.gains.add(node)
         self.note(node)
 
     def note(self, node: int) -> None:
@@ -176,21 +192,53 @@ class Ledger:
         changed.pop(node, None)
         changed[node] = self.version
 
-    def begin(self, run: Run) -> None:
-        """A run now holds room that was already taken for it."""
-        assert run.task not in self.runs, f"{run.task} runs here already"
-        self.runs[run.task] = run
-        shape = run.brief.shape
+    def note_all(self, nodes: Sequence[int]) -> None:
+        """The same, node after node."""
+        changed = self.changed
+        for node, same in groupby(nodes):
+            self.version += len(list(same))
+            changed.pop(node, None)
+            changed[node] = self.version
+
+    def begin(self, runs: Sequence[Run]) -> None:
+        """Runs of one brief now hold room that was already taken for them."""
+        held = self.runs
+        for run in runs:
+            assert run.task not in held, f"{run.task} runs here already"
+            held[run.task] = run
+        shape = runs[0].brief.shape
         if shape.labels or shape.affinity:
-            self._label(run)
+            for run in runs:
+                self._label(run)
 
     def finish(self, run: Run) -> None:
-        """A run is over: its room comes back, once."""
+        """A run is over."""
         del self.runs[run.task]
-        self.give(run.node, run.amount)
-        shape = run.brief.shape
-        if shape.labels or shape.affinity:
-            self._unlabel(run)
+        self.give_back([run])
+
+    def give_back(self, runs: Sequence[Run]) -> list[int]:
+        """The room of runs that are over, and no longer among ``runs``, comes back, once; returns the nodes
+        that gained. Neighbours of one size on one node, often many, are credited together."""
+        nodes: list[int] = []
+        at, count = 0, len(runs)
+        while at < count:
+            first = runs[at]
+            node, amount = first.node, first.amount
+            after = at + 1
+            while after < count and runs[after].node == node and runs[after].amount is amount:
+                after += 1
+            self.room.credit(node, amount if after == at + 1 else tuple([part * (after - at) for part in amount]))
+            self.gains.add(node)
+            self.version += after - at
+            self.changed.pop(node, None)
+            self.changed[node] = self.version
+            nodes.append(node)
+            at = after
+        for run in runs:
+            shape = run.brief.shape
+            if shape.labels or shape.affinity:
+                self._unlabel(run)
+        return nodes
 
     def _label(self, run: Run) -> None:
         shape = run.brief.shape
@@ -259,17 +307,27 @@ class Ledger:
             return (0,) * len(self.dimensions)
         return self.room.free_of(node)
 
+    def offered_all(self, nodes: Sequence[int]) -> list[Vector]:
+        """The same, of several nodes."""
+        if len(nodes) < MANY_NODES:
+            return [self.offered(node) for node in nodes]
+        columns = self.room.free[:, nodes] * mask_flags(self._open, self.nodes)[nodes]
+        free = list(zip(*columns.tolist(), strict=True))
+        if self.held:
+            none = (0,) * len(self.dimensions)
+            free = [none if node in self.held else room for node, room in zip(nodes, free, strict=True)]
+        return free
+
     def delta(self, epoch: int, since: int) -> Delta:
         """Final states of the nodes that changed after version ``since``."""
         nodes = []
-        for node in reversed(self.changed):
-            if self.changed[node] <= since:
+        for node, version in reversed(self.changed.items()):
+            if version <= since:
                 break
             nodes.append(node)
         nodes.reverse()
-        return Delta(
-            self.cluster, epoch, since, self.version, tuple(nodes), tuple([self.offered(n) for n in nodes])
-        )
+        free = tuple(self.offered_all(nodes))
+        return Delta(self.cluster, epoch, since, self.version, tuple(nodes), free)
 
     # --- state ---------------------------------------------------------------------------------------------
 
@@ -279,6 +337,7 @@ class Ledger:
         """Rebuild columns and indices from what holds room."""
         self.runs, self.leases = runs, leases
         self.room = Room(self.capacity)
+        self.gains.forget()
         self._labels, self._shy = {}, {}
         self._fits.clear()
         for run in runs.values():
@@ -294,13 +353,14 @@ class Ledger:
 
     def check(self) -> None:
         """Free room plus all that is held is the capacity, node by node."""
-        twin = self.room.copy()
-        for run in self.runs.values():
-            twin.credit(run.node, run.amount)
+        columns = self.room.free.tolist()
+        held = [(run.node, run.amount) for run in self.runs.values()]
         for lease in self.leases.values():
-            for node in lease.nodes:
-                twin.credit(node, self.fit(lease.shape).ask or ())
-        assert np.array_equal(twin.free, twin.capacity), f"{self.cluster}: room leaks"
+            held += [(node, self.fit(lease.shape).ask or ()) for node in lease.nodes]
+        for node, amount in held:
+            for column, part in zip(columns, amount, strict=True):
+                column[node] += part
+        assert columns == self.room.capacity.tolist(), f"{self.cluster}: room leaks"
 
 
 def _count(table: dict[_Key, dict[int, int]], key: _Key, node: int, step: int) -> None:

@@ -18,7 +18,7 @@ STALE_MAX: Final = 64
 """Out-of-date entries that a line may hold beyond its live ones before it is swept."""
 
 
-class Line(msgspec.Struct):
+class Line(msgspec.Struct, gc=False):
     """Waiting tasks of one shape."""
 
     number: int
@@ -77,8 +77,14 @@ class Lines:
             return None
         while heap:
             key, job, group = heap[0]
-            if _current(jobs, number, heap[0]):
-                return key, jobs[job], group
+            record = jobs.get(job)
+            if (
+                record is not None
+                and record.waiting[group]
+                and record.keys[group] == key
+                and record.lines[group] == number
+            ):
+                return key, record, group
             heappop(heap)
         return None
 

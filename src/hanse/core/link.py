@@ -6,6 +6,8 @@ journalled before it is handled, an acknowledgement means *durably taken*, and a
 links as they were. A ``Post`` holds the links of one machine.
 """
 
+# ruff: noqa: PLR1730  on the way of every message: a call of min() costs more than all it compares
+
 from typing import Final
 
 import msgspec
@@ -23,7 +25,7 @@ RESEND_MAX: Final = 64
 NEVER: Final = 1 << 62
 
 
-class Link(msgspec.Struct):
+class Link(msgspec.Struct, gc=False):
     """The state of one side. Times on the own machine's clock."""
 
     peer: str
@@ -70,16 +72,18 @@ class Post:
     def send(self, out: list[Command], now: int, peer: str, body: Sequenced) -> int:
         """Send a message that must arrive; returns its number on the link."""
         link = self.links.get(peer) or self.link(peer)
-        assert len(link.unacked) < WINDOW_MAX, f"{self.name}: {peer} does not acknowledge"
-        link.sent += 1
-        link.unacked[link.sent] = body
+        unacked = link.unacked
+        assert len(unacked) < WINDOW_MAX, f"{self.name}: {peer} does not acknowledge"
+        link.sent = number = link.sent + 1
+        unacked[number] = body
         if link.resend_at == NEVER:
             link.resend_after = self.timings.resend_after
-            link.resend_at = now + link.resend_after
-            self.due = min(self.due, link.resend_at)
+            link.resend_at = at = now + link.resend_after
+            if at < self.due:
+                self.due = at
         link.ack_at = NEVER
-        out.append(Send(Envelope(self.name, peer, link.session, link.sent, link.received, body)))
-        return link.sent
+        out.append(Send(Envelope(self.name, peer, link.session, number, link.received, body)))
+        return number
 
     def soft(self, out: list[Command], peer: str, body: Body) -> None:
         """Send a message that may be lost."""
@@ -90,31 +94,42 @@ class Post:
     def receive(self, now: int, envelope: Envelope) -> list[Body]:
         """What an arrived envelope lets the machine take now: nothing, its body, or several in order."""
         link = self.links.get(envelope.source) or self.link(envelope.source)
-        seq = envelope.seq
+        seq, ack = envelope.seq, envelope.ack
         if envelope.session != link.session:
             return [envelope.body] if seq <= 0 else []
-        ack = envelope.ack
         if link.acked < ack <= link.sent:
-            for number in range(link.acked + 1, ack + 1):
-                del link.unacked[number]
-            link.acked = ack
-            link.resend_after = self.timings.resend_after
-            link.resend_at = now + link.resend_after if link.unacked else NEVER
+            self._acknowledged(link, now, ack)
         if seq <= 0:
-            if -seq <= link.received:
+            if ack > link.firm and -seq <= link.received:
                 link.firm = max(link.firm, min(ack, link.sent))
             return [envelope.body]
-        if link.ack_at == NEVER:
-            link.ack_at = now + self.timings.ack_delay
         if seq <= link.received:
             link.ack_at = now  # the peer repeats itself: it has not heard us
-        self.due = min(self.due, link.ack_at, link.resend_at)
+        elif link.ack_at == NEVER:
+            link.ack_at = now + self.timings.ack_delay
+        if link.ack_at < self.due:
+            self.due = link.ack_at
+        if link.resend_at < self.due:
+            self.due = link.resend_at
         if seq != link.received + 1:
             if seq > link.received and len(link.ahead) < AHEAD_MAX:
                 link.ahead[seq] = envelope.body  # type: ignore[assignment]  # numbered bodies are sequenced ones
             return []
         link.received = seq
-        bodies = [envelope.body]
+        return self._in_turn(link, envelope.body) if link.ahead else [envelope.body]
+
+    def _acknowledged(self, link: Link, now: int, ack: int) -> None:
+        """The peer has taken everything up to ``ack``."""
+        for number in range(link.acked + 1, ack + 1):
+            del link.unacked[number]
+        link.acked = ack
+        link.resend_after = self.timings.resend_after
+        link.resend_at = now + link.resend_after if link.unacked else NEVER
+
+    @staticmethod
+    def _in_turn(link: Link, first: Body) -> list[Body]:
+        """What came in its turn, and what was kept because it had come too early."""
+        bodies = [first]
         while link.ahead:
             body = link.ahead.pop(link.received + 1, None)
             if body is None:
@@ -140,7 +155,10 @@ class Post:
                 out.append(
                     Send(Envelope(self.name, link.peer, link.session, -link.sent, link.received, Ack()))
                 )
-            due = min(due, link.resend_at, link.ack_at)
+            if link.resend_at < due:
+                due = link.resend_at
+            if link.ack_at < due:
+                due = link.ack_at
         self.due = due
 
     def boot(self, now: int) -> None:

@@ -6,6 +6,7 @@ warden; a grant that comes back is bound to the best task of its line *at that m
 overtakes the line it belongs to.
 """
 
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -15,9 +16,9 @@ from hanse.core.jobs import CLAIMED, PLACED, WAITING, JobRecord, brief_of, shape
 from hanse.core.lines import Line
 from hanse.core.view import STANDING_FULL, ClusterView
 from hanse.core.wants import LINES_MAX
-from hanse.model.decision import Answered, Considered
+from hanse.model.decision import Answered
 from hanse.model.ids import JobId
-from hanse.model.messages import Brief, Claim, Demand, DemandLine, Lot, Offer
+from hanse.model.messages import Brief, Claim, Demand, DemandLine, Key, Lot, Offer
 from hanse.model.resources import Resources
 from hanse.policy.interface import ClusterFacts
 from hanse.policy.mix import mix
@@ -31,8 +32,11 @@ STANDING_LEAST: Final = 200
 EXPECTED_MAX: Final = 1_000_000
 """Lots whose start is awaited."""
 
+Head = tuple[Key, JobRecord, int]
+"""The best waiting group of a line: its key, its job, its position there."""
 
-class Expected(msgspec.Struct):
+
+class Expected(msgspec.Struct, gc=False):
     """Tasks that a warden has taken and that ought to start soon."""
 
     due: int
@@ -42,7 +46,7 @@ class Expected(msgspec.Struct):
     attempts: tuple[int, ...]
 
 
-class Registered(msgspec.Struct):
+class Registered(msgspec.Struct, gc=False):
     """What one warden was last told of the demand."""
 
     lines: tuple[DemandLine, ...] = ()
@@ -76,9 +80,10 @@ class Placing:
     def enqueue(self, record: JobRecord, group: int, tasks: list[int]) -> None:
         """Tasks of a group wait (again). The next one is the last of ``waiting``."""
         desk = self.desk
+        state, place = record.state, record.place
         for index in tasks:
-            record.state[index] = WAITING
-            record.place[index] = -1
+            state[index] = WAITING
+            place[index] = -1
         waiting = record.waiting[group]
         if record.spec.gang:
             waiting += tasks
@@ -139,54 +144,77 @@ class Placing:
 
     def place_line(self, number: int) -> None:
         """Claim room for a line's tasks, best key first, until none is left or no room is seen."""
+        head = self.desk.lines.head(number, self.desk.jobs)
+        if head is not None:
+            self._place_from(number, head, {})
+
+    def _place_from(self, number: int, head: Head, open_to: dict[str, list[ClusterView]]) -> None:
+        """The same for a line whose best task is known. ``open_to``: estate -> clusters that would take a
+        claim, as far as has been looked up."""
         desk = self.desk
-        while True:
-            head = desk.lines.head(number, desk.jobs)
-            if head is None:
+        line = desk.lines.lines[number]
+        after: Head | None = head
+        while after is not None:
+            _, record, group = after
+            views = open_to.get(record.estate)
+            if views is None:
+                views = [view for view in desk.views if self.can_claim(view, record.estate)]
+                open_to[record.estate] = views
+            if not self._place_group(line, record, group, views):
                 return
-            _, record, group = head
-            if not self._place_group(desk.lines.lines[number], record, group):
-                return
+            after = desk.lines.head(number, desk.jobs)
 
     def place_all(self) -> None:
         """Good news has come: try every line again, best key first."""
         desk = self.desk
         heads = []
         for number, line in desk.lines.lines.items():
-            head = desk.lines.head(number, desk.jobs) if line.count else None
-            if head is not None:
-                heads.append((head[0], number))
-        for _, number in sorted(heads):
-            self.place_line(number)
+            if line.count:
+                head = desk.lines.head(number, desk.jobs)
+                if head is not None:
+                    heads.append((head[0], number, head))
+        if len(heads) > 1:
+            heads.sort(key=itemgetter(0, 1))
+        open_to: dict[str, list[ClusterView]] = {}
+        for _, number, head in heads:
+            self._place_from(number, head, open_to)
 
-    def _place_group(self, line: Line, record: JobRecord, group: int) -> bool:
+    def _place_group(self, line: Line, record: JobRecord, group: int, views: list[ClusterView]) -> bool:
         """Claim for as many waiting tasks of a group as there is room; True if that was all of them."""
-        considered: list[Considered] = []
+        considered: list[tuple[str, int]] = []
         placed = 0
-        for view in self._ranked(line, record):
+        for view in self._ranked(line, record, views):
             if not record.waiting[group]:
                 break
             got = self._place_in(view, line, record, group)
             placed += got
             if not got:
                 view.sight.exhausted[line.number] = True
-            considered.append(Considered(view.name, got, "room in view" if got else "no room in view"))
+            considered.append((view.name, got))
         left = len(record.waiting[group])
         if placed:
             self.touched[line.number] = None
-            self.desk.decide(
-                record, group, Answered.PLACED, placed, "claimed room in view", tuple(considered)
-            )
+            self.desk.decide(record, group, Answered.PLACED, placed, "claimed room in view", considered)
         if left:
             self.desk.decide(
-                record, group, Answered.WAITING, left, "no room in any cluster's view", tuple(considered)
+                record, group, Answered.WAITING, left, "no room in any cluster's view", considered
             )
         return not left
 
-    def _ranked(self, line: Line, record: JobRecord) -> list[ClusterView]:
-        """Clusters in which to look, in order: open to this job, in good standing first."""
+    def _ranked(self, line: Line, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
+        """Those of ``views`` in which to look, in order: in good standing first.
+
+        What depends on other jobs' places only the wardens can judge: it waits for grants.
+        """
         desk = self.desk
-        views = [view for view in desk.views if self._usable(view, line, record)]
+        number, shape = line.number, line.shape
+        if shape.affinity:
+            return []
+        views = [
+            view
+            for view in views
+            if number not in view.sight.exhausted and view.fit(shape).ask is not None
+        ]
         if len(views) < 2:
             return views
         data = record.spec.data
@@ -198,23 +226,14 @@ class Placing:
         order.sort(key=lambda i: views[i].sight.standing < STANDING_LEAST)
         return [views[i] for i in order]
 
-    def _usable(self, view: ClusterView, line: Line, record: JobRecord) -> bool:
-        """Whether to look there. What depends on other jobs' places only the wardens can judge: it waits
-        for grants."""
-        return (
-            not line.shape.affinity
-            and line.number not in view.sight.exhausted
-            and self.can_claim(view, record.estate)
-            and view.fit(line.shape)[0] is not None
-        )
-
     def can_claim(self, view: ClusterView, estate: str) -> bool:
         """Whether a claim for this estate would be taken there, as far as is known."""
         sight = view.sight
         known = sight.rounds.get(estate, 0)
         return (
-            sight.snapshot is not None
-            and known >= max(1, sight.least_round.get(estate, 0))
+            known > 0
+            and sight.snapshot is not None
+            and known >= sight.least_round.get(estate, 0)
             and not sight.given_up
             and self.desk.now >= sight.closed_until
             and not self.desk.post.link(view.name).crowded
@@ -222,42 +241,43 @@ class Placing:
 
     def _place_in(self, view: ClusterView, line: Line, record: JobRecord, group: int) -> int:
         """Claim room in one cluster; how many tasks got some."""
-        ask, mask = view.fit(line.shape)
+        shape = line.shape
+        fit = view.fit(shape)
+        ask = fit.ask
         assert ask is not None
+        if fit.full_at >= 0 and view.gains.futile(fit, view.usable):
+            return 0
         waiting = record.waiting[group]
         count = len(waiting)
-        apart = line.shape.alone
         start = mix(self.desk.seed, self.desk.steps, view.index) % max(1, view.usable.nodes)
-        sizes = (
-            self.desk.sizer.ladder(line.shape.ask, line.shape.ask_max)
-            if line.shape.ask_max
-            else (line.shape.ask,)
-        )
+        sizes = self.desk.sizer.ladder(shape.ask, shape.ask_max) if shape.ask_max else (shape.ask,)
         place, counts = self.desk.placer.place, view.table.count
         for size in sizes:
             vector = size.vector(view.dimensions)
             if vector is None:
                 continue
             nodes: list[int] = []
-            if not line.shape.gang:
-                nodes = place(view.usable, vector, mask & view.own, start, count, apart, counts)
+            if not shape.gang:
+                nodes = place(view.usable, vector, fit.own, start, count, 0, counts)
             if len(nodes) < count:
-                nodes += place(view.usable, vector, mask, start, count - len(nodes), apart, counts)
-            if len(nodes) == count or (size == line.shape.ask and nodes and not line.shape.gang):
+                nodes += place(view.usable, vector, fit.mask, start, count - len(nodes), 0, counts)
+            if len(nodes) == count or (size == shape.ask and nodes and not shape.gang):
                 self._claim(view, record, group, nodes, size)
                 return len(nodes)
             for node in nodes:
                 view.usable.credit(node, vector)
+        fit.full_at = view.gains.mark
         return 0
 
     def _claim(
         self, view: ClusterView, record: JobRecord, group: int, nodes: list[int], size: Resources
     ) -> None:
-        tasks = [record.waiting[group].pop() for _ in nodes]
+        tasks = _take_last(record.waiting[group], len(nodes))
         line = self.desk.lines.lines[record.lines[group]]
         line.count -= 1 if record.spec.gang else len(tasks)
-        for at in range(0, len(tasks), LOT_TASKS_MAX if not record.spec.gang else len(tasks)):
-            part = slice(at, at + (LOT_TASKS_MAX if not record.spec.gang else len(tasks)))
+        most = len(tasks) if record.spec.gang else LOT_TASKS_MAX
+        for at in range(0, len(tasks), most):
+            part = slice(at, at + most)
             self._add_lot(view, record, group, tasks[part], tuple(nodes[part]), size, 0)
 
     def _add_lot(
@@ -265,11 +285,12 @@ class Placing:
         size: Resources, lease: int,
     ) -> None:  # fmt: skip
         state = PLACED if lease else CLAIMED
+        states, attempt, place, position = record.state, record.attempt, record.place, view.index
         for index in tasks:
-            record.state[index] = state
-            record.attempt[index] += 1
-            record.place[index] = view.index
-        attempts = tuple([record.attempt[index] for index in tasks])
+            states[index] = state
+            attempt[index] += 1
+            place[index] = position
+        attempts = tuple([attempt[index] for index in tasks])
         brief = self._brief(record, group)
         lot = Lot(record.id, group, brief, tuple(tasks), attempts, nodes, size, lease)
         self.lots.setdefault(view.index, []).append(lot)
@@ -336,7 +357,7 @@ class Placing:
         _, record, group = head
         if not self.can_claim(view, record.estate) or not line.shape.may_use(view.name):
             return False
-        tasks = [record.waiting[group].pop() for _ in offer.nodes]
+        tasks = _take_last(record.waiting[group], len(offer.nodes))
         line.count -= 1
         size = line.shape.ask
         if line.shape.ask_max is not None:
@@ -353,13 +374,14 @@ class Placing:
         self.touched.clear()
         if not (changed or self.lots or self.releases):
             return
+        heads = self._heads()
         for view in self.desk.views:
-            lots = self.lots.pop(view.index, [])
-            releases = self.releases.pop(view.index, [])
+            lots = self.lots.pop(view.index, None)
+            releases = self.releases.pop(view.index, None)
             if lots or releases:
-                self._send_claims(view, lots, tuple(releases))
+                self._send_claims(view, heads, lots or [], tuple(releases or ()))
             elif changed:
-                self._send_demand(view, force)
+                self._send_demand(view, heads, force)
 
     def _demand_improved(self) -> bool:
         """Whether a line has appeared, emptied or got a better head since it was last registered."""
@@ -380,18 +402,26 @@ class Placing:
                 self.best[number] = head[0]
         return improved
 
-    def demand_for(self, view: ClusterView) -> tuple[DemandLine, ...]:
-        """The demand lines for one warden, best first."""
+    def _heads(self) -> list[tuple[Key, int, Line]]:
+        """What waits: the key of each line's best task, and the line, best first."""
         desk = self.desk
-        found = []
+        heads = []
         for number, line in desk.lines.lines.items():
-            if not line.count or not line.shape.may_use(view.name):
-                continue
-            head = desk.lines.head(number, desk.jobs)
-            if head is not None:
-                found.append(DemandLine(number, line.shape, head[0], line.count, self._may_hold(view, line)))
-        if len(found) > 1:
-            found.sort(key=lambda entry: (entry.key, entry.line))
+            if line.count:
+                head = desk.lines.head(number, desk.jobs)
+                if head is not None:
+                    heads.append((head[0], number, line))
+        if len(heads) > 1:
+            heads.sort(key=itemgetter(0, 1))
+        return heads
+
+    def demand_for(self, view: ClusterView, heads: list[tuple[Key, int, Line]]) -> tuple[DemandLine, ...]:
+        """The demand lines for one warden, best first."""
+        found = [
+            DemandLine(number, line.shape, key, line.count, self._may_hold(view, line))
+            for key, number, line in heads
+            if line.shape.may_use(view.name)
+        ]
         return tuple(found[:LINES_MAX])
 
     def _may_hold(self, view: ClusterView, line: Line) -> bool:
@@ -414,20 +444,25 @@ class Placing:
     def _large(self, view: ClusterView, line: Line) -> bool:
         """Whether smaller tasks of this broker could keep one of this shape from ever fitting."""
         ask = line.shape.ask.cpu
-        return 2 * ask > view.median_cpu and any(
-            other.shape.ask.cpu < ask for other in self.desk.lines.lines.values()
-        )
+        if 2 * ask > view.median_cpu:
+            for other in self.desk.lines.lines.values():
+                if other.shape.ask.cpu < ask:
+                    return True
+        return False
 
-    def _send_demand(self, view: ClusterView, force: bool) -> None:
+    def _send_demand(self, view: ClusterView, heads: list[tuple[Key, int, Line]], force: bool) -> None:
         told = self.registered[view.index]
-        lines = self.demand_for(view)
+        lines = self.demand_for(view, heads)
         if force or lines != told.lines:
             told.lines, told.stale = lines, False
             self.desk.post.send(self.desk.out, self.desk.now, view.name, Demand(lines))
 
-    def _send_claims(self, view: ClusterView, lots: list[Lot], releases: tuple[int, ...]) -> None:
+    def _send_claims(
+        self, view: ClusterView, heads: list[tuple[Key, int, Line]], lots: list[Lot],
+        releases: tuple[int, ...],
+    ) -> None:  # fmt: skip
         told = self.registered[view.index]
-        demand: tuple[DemandLine, ...] | None = self.demand_for(view)
+        demand: tuple[DemandLine, ...] | None = self.demand_for(view, heads)
         if demand == told.lines or (
             demand and told.stale
         ):  # stale: with the next beat, or it would come back at once
@@ -468,11 +503,20 @@ class Placing:
 
     def remind(self) -> None:
         """With every beat: repeat the demand where the warden's idea of it is out of date."""
+        heads = self._heads()
         for view in self.desk.views:
-            self._send_demand(view, self.registered[view.index].stale)
+            self._send_demand(view, heads, self.registered[view.index].stale)
 
     def judge(self, view: ClusterView, good: bool) -> None:
         """A cluster kept or broke its word: its standing follows the outcome."""
         sight = view.sight
         sight.standing += (STANDING_FULL - sight.standing) // 8 + 1 if good else -sight.standing // 4
         sight.standing = max(0, min(STANDING_FULL, sight.standing))
+
+
+def _take_last(waiting: list[int], count: int) -> list[int]:
+    """Take so many from the end of a queue, the last one first."""
+    tasks = waiting[-count:]
+    del waiting[-count:]
+    tasks.reverse()
+    return tasks

@@ -17,7 +17,7 @@ from hanse.model.ids import TaskId
 from hanse.model.messages import Hello, Orders, Rejoin, RunnerBeat, RunnerLease, StartTask, StopTask
 
 
-class RunnerRecord(msgspec.Struct):
+class RunnerRecord(msgspec.Struct, gc=False):
     """What the warden knows of one runner."""
 
     nodes: list[int]
@@ -83,10 +83,14 @@ class Roster:
             self._mark("warden.asked_runner_to_rejoin")
             post.soft(out, runner, Rejoin(beat.session))
             return
+        oldest = record.leased_at + self.span <= self.due
         record.leased_at = now
-        record.unsure = False
-        record.echo = max(record.echo, beat.sent_at)
-        self._schedule()
+        if record.unsure:
+            record.unsure = False
+        if beat.sent_at > record.echo:
+            record.echo = beat.sent_at
+        if oldest:
+            self._schedule()
         post.soft(out, runner, RunnerLease(beat.session, beat.sent_at, lapsed))
 
     def orders(self, runner: str) -> Batch:
@@ -121,7 +125,11 @@ class Roster:
         return late
 
     def _schedule(self) -> None:
-        self.due = min((r.leased_at + self.span for r in self.runners.values() if not r.lost), default=NEVER)
+        first = NEVER
+        for record in self.runners.values():
+            if record.leased_at < first and not record.lost:
+                first = record.leased_at
+        self.due = first + self.span if first < NEVER else NEVER
 
     def restore(self, runners: dict[str, RunnerRecord]) -> None:
         """Take dumped records."""

@@ -12,7 +12,7 @@ import msgspec
 from hanse.core.config import RunnerConfig
 from hanse.core.link import NEVER, Link, Post
 from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, WakeAt
-from hanse.model.events import BackendReported, Booted, Event, Received, TaskExited, TaskStarted
+from hanse.model.events import BackendReported, Booted, Event, Received, TaskExited, TaskStarted, Tick
 from hanse.model.ids import TaskId
 from hanse.model.job import Unreachable
 from hanse.model.messages import (
@@ -33,7 +33,7 @@ SESSIONS_PER_EPOCH_BITS = 20
 lease."""
 
 
-class Attempt(msgspec.Struct):
+class Attempt(msgspec.Struct, gc=False):
     """An attempt that lives on the backend."""
 
     estate: str
@@ -54,6 +54,10 @@ class RunnerState(msgspec.Struct):
     links: dict[str, Link]
     post_due: int
     armed: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(RunnerState).decode
 
 
 class Runner:
@@ -78,10 +82,17 @@ class Runner:
         """Take one event; return what the shell must do, in order."""
         self._out = []
         now = event.at
-        if isinstance(event, Received):
+        if type(event) is Received:
             for body in self._post.receive(now, event.envelope):
                 self._take(now, body)
-        elif isinstance(event, TaskExited):
+        elif type(event) is not Tick:
+            self._told(now, event)
+        self._tick(now)
+        return self._out
+
+    def _told(self, now: int, event: Event) -> None:
+        """What the backend or the shell has to say."""
+        if isinstance(event, TaskExited):
             self._over(now, event.end)
         elif isinstance(event, TaskStarted):
             self._began(now, event.task, event.attempt)
@@ -89,8 +100,6 @@ class Runner:
             self._learn(now, event)
         elif isinstance(event, Booted):
             self._boot(event)
-        self._tick(now)
-        return self._out
 
     def _boot(self, event: Booted) -> None:
         self._armed = NEVER
@@ -113,10 +122,10 @@ class Runner:
         self._beat(now)
 
     def _take(self, now: int, body: Body) -> None:
-        if isinstance(body, Orders):
+        if type(body) is Orders:
             self._renewed(body.echo, ())
             self._obey(now, body)
-        elif isinstance(body, RunnerLease):
+        elif type(body) is RunnerLease:
             if body.session == self._session and self._known:
                 self._renewed(body.echo, body.lapsed)
         elif isinstance(body, Rejoin) and body.session == self._session and self._known:
@@ -200,7 +209,9 @@ class Runner:
             self._beat(now)
         if now >= self._post.due:
             self._post.tick(self._out, now)
-        due = min(self._beat_at, self._post.due)
+        due = self._post.due
+        if self._beat_at < due:
+            due = self._beat_at
         if now >= self._armed or due < self._armed:
             self._armed = due
             if due < NEVER:
@@ -228,11 +239,11 @@ class Runner:
             self._post.due,
             self._armed,
         )
-        return msgspec.msgpack.encode(state)
+        return _encode(state)
 
     def restore(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
-        saved = msgspec.msgpack.decode(state, type=RunnerState)
+        saved = _decode(state)
         self._session, self._confirmed, self._known = saved.session, saved.confirmed, saved.known
         self._lease_until, self._beat_at = saved.lease_until, saved.beat_at
         self._running = dict(saved.running)

@@ -41,13 +41,13 @@ class Runs:
         """Starts to be told, by owner."""
         self.ended: dict[str, list[End]] = {}
         """Ends to be told at the end of this step, by owner."""
-        self.unsettled: dict[int, dict[int, tuple[EstateId, End]]] = {}
-        """Task -> attempt -> estate and end, until the owner has it safe."""
+        self.unsettled: dict[tuple[TaskId, int], tuple[EstateId, End]] = {}
+        """Task and attempt -> estate and end, until the owner has it safe."""
         self._mark = mark
 
     def unsettled_of(self, estate: EstateId) -> list[End]:
         """An estate's ends that its owner does not have safe."""
-        return [end for by in self.unsettled.values() for name, end in by.values() if name == estate]
+        return [end for name, end in self.unsettled.values() if name == estate]
 
     def tell_again(self, estate: EstateId) -> None:
         """An estate is back with its former owner, who missed what ended meanwhile."""
@@ -64,7 +64,7 @@ class Runs:
                 StopTask(run.task, run.attempt, grace)
             )
 
-    def cancel(self, cancel: Cancel) -> None:
+    def cancel(self, _now: int, _broker: str, cancel: Cancel) -> None:
         """A broker takes attempts back."""
         for task, attempt in zip(cancel.tasks, cancel.attempts, strict=True):
             run = self.ledger.runs.get(task)
@@ -73,31 +73,51 @@ class Runs:
 
     def reported(self, now: int, runner: str, report: Report) -> None:
         """A runner says what has started and what has ended."""
+        runs = self.ledger.runs
         for task, attempt in report.started:
-            run = self.ledger.runs.get(task)
-            if run is not None and run.attempt == attempt:
+            run = runs.get(task)
+            if run is not None and run.attempt == attempt and run.state == ORDERED:
                 self._began(now, run)
-        for end in report.ended:
-            self._over(runner, end)
+        if report.ended:
+            self._over(runner, report.ended)
 
     def _began(self, now: int, run: Run) -> None:
-        if run.state != ORDERED:
-            return
         run.state, run.since = RUNNING, now
-        self.started.setdefault(self.tenure.owner(run.brief.estate), []).append(
-            (run.task, run.attempt, run.node)
-        )
-        self.news_at = min(self.news_at, now + self.linger)
+        owner = self.tenure.owner(run.brief.estate)
+        started = self.started.get(owner)
+        if started is None:
+            started = self.started[owner] = []
+        started.append((run.task, run.attempt, run.node))
+        if now + self.linger < self.news_at:
+            self.news_at = now + self.linger
 
-    def _over(self, runner: str, end: End) -> None:
-        """A runner says that an attempt has ended."""
-        self.roster.orders(runner).forget.append((end.task, end.attempt))
-        if self.roster.gone(runner, end.task, end.attempt):
-            self.open_nodes(self.roster.runners[runner])
-        run = self.ledger.runs.get(end.task)
-        if run is None or run.attempt != end.attempt:
-            self._mark("warden.end_of_unknown_attempt")
-            return
+    def _over(self, runner: str, ends: tuple[End, ...]) -> None:
+        """A runner says that attempts have ended."""
+        roster, runs = self.roster, self.ledger.runs
+        record, forget = roster.runners.get(runner), roster.orders(runner).forget
+        over: list[tuple[Run, End]] = []
+        for end in ends:
+            task = end.task
+            forget.append((task, end.attempt))
+            if record is not None and record.strays and roster.gone(runner, task, end.attempt):
+                self._record(over)
+                over = []
+                self.open_nodes(record)
+            run = runs.get(task)
+            if run is None or run.attempt != end.attempt:
+                self._mark("warden.end_of_unknown_attempt")
+                continue
+            del runs[task]
+            outcome = end.outcome
+            if outcome is Outcome.SUCCEEDED or outcome is Outcome.FAILED:
+                over.append((run, end))
+            else:
+                self._record(over)
+                over = [(run, self._stopped(runner, run, end))]
+        self._record(over)
+
+    def _stopped(self, runner: str, run: Run, end: End) -> End:
+        """An attempt did not end by itself: say what stopped it."""
         outcome = end.outcome
         if outcome is Outcome.CANCELLED:
             outcome = STOPPED.get(run.stop, Outcome.LOST)
@@ -108,29 +128,31 @@ class Runs:
             for node in record.nodes:
                 self.ledger.set_up(node, False)
             outcome = STOPPED.get(run.stop, outcome)
-        if outcome is not end.outcome:
-            end = msgspec.structs.replace(end, outcome=outcome)
-        self._record(run, end)
+        return end if outcome is end.outcome else msgspec.structs.replace(end, outcome=outcome)
 
     def _end(self, run: Run, outcome: Outcome, code: int) -> None:
-        self._record(run, End(run.task, run.attempt, outcome, code))
+        del self.ledger.runs[run.task]
+        self._record([(run, End(run.task, run.attempt, outcome, code))])
 
-    def _record(self, run: Run, end: End) -> None:
-        """An attempt is over: its room is free, and its end is kept until the owner has it safe."""
-        self.ledger.finish(run)
-        estate = run.brief.estate
-        self.unsettled.setdefault(run.task, {})[run.attempt] = (estate, end)
-        self.ended.setdefault(self.tenure.owner(estate), []).append(end)
-        self.grants.freed.append(run.node)
+    def _record(self, over: list[tuple[Run, End]]) -> None:
+        """Attempts are over: their room is free, and their ends are kept until the owner has them safe."""
+        if not over:
+            return
+        self.grants.freed += self.ledger.give_back([run for run, _ in over])
+        estate: EstateId | None = None
+        told: list[End] = []
+        for run, end in over:
+            if run.brief.estate != estate:
+                estate = run.brief.estate
+                told = self.ended.setdefault(self.tenure.owner(estate), [])
+            self.unsettled[end.task, end.attempt] = (estate, end)
+            told.append(end)
 
-    def settled(self, settle: Settle) -> None:
+    def settled(self, _now: int, _broker: str, settle: Settle) -> None:
         """These ends are safe with their broker."""
-        for task, attempt in zip(settle.tasks, settle.attempts, strict=True):
-            ends = self.unsettled.get(task)
-            if ends is not None:
-                ends.pop(attempt, None)
-                if not ends:
-                    del self.unsettled[task]
+        forget = self.unsettled.pop
+        for key in zip(settle.tasks, settle.attempts, strict=True):
+            forget(key, None)
 
     def greeted(self, post: Post, now: int, runner: str, hello: Hello) -> None:
         """A runner opens a session: compare its notes with ours."""
@@ -140,12 +162,13 @@ class Runs:
         self.roster.open(post, now, runner, hello)
         there = dict(hello.running)
         ended = {(end.task, end.attempt) for end in hello.ended}
-        for end in hello.ended:
-            self._over(runner, end)
+        if hello.ended:
+            self._over(runner, hello.ended)
         for run in [run for run in self.ledger.runs.values() if self.roster.of_node[run.node] == runner]:
             if there.get(run.task) == run.attempt:
                 del there[run.task]
-                self._began(now, run)
+                if run.state == ORDERED:
+                    self._began(now, run)
                 if run.state == STOPPING:
                     self.roster.orders(runner).stops.append(StopTask(run.task, run.attempt, 0))
             elif (run.task, run.attempt) not in ended:

@@ -16,7 +16,7 @@ from hanse.core.link import NEVER
 from hanse.model.messages import Adopt, Estate, EstateId, Refusal, Register, Return
 
 
-class TenureRecord(msgspec.Struct):
+class TenureRecord(msgspec.Struct, gc=False):
     """One estate at one warden."""
 
     owner: str
@@ -65,7 +65,7 @@ class Tenure:
 
     def lapsed(self) -> tuple[EstateId, ...]:
         """Estates without a valid lease."""
-        return tuple(name for name, record in self.estates.items() if record.lapsed)
+        return tuple([name for name, record in self.estates.items() if record.lapsed])
 
     def barrier(self, now: int, broker: str, estate: EstateId, rounds: dict[EstateId, int]) -> Refusal | None:
         """Why a claim for this estate may not be taken, if so."""
@@ -79,14 +79,21 @@ class Tenure:
     def renew(self, broker: str, now: int, echo: int, estates: tuple[EstateId, ...]) -> None:
         """The owner has answered the beat sent at ``echo``."""
         until = echo + self.lease
+        if until <= now:
+            return
+        renewed = False
         for name in estates:
             record = self.estates.get(name)
-            if record is None or record.owner != broker or until <= max(now, record.until):
+            if record is None or record.owner != broker or until <= record.until:
                 continue
-            if record.lapsed and not 0 <= record.proposed_at <= echo:
-                continue  # it answers a beat of an earlier round
-            record.until, record.lapsed, record.proposed_at = until, False, -1
-        self._schedule()
+            if record.lapsed:
+                if not 0 <= record.proposed_at <= echo:
+                    continue  # it answers a beat of an earlier round
+                record.lapsed, record.proposed_at = False, -1
+            record.until = until
+            renewed = True
+        if renewed:
+            self._schedule()
 
     def lapse(self, now: int) -> list[EstateId]:
         """Estates whose lease has just run out; each begins a new round."""
@@ -137,7 +144,11 @@ class Tenure:
         return Estate(message.estate, message.term, owner, False)
 
     def _schedule(self) -> None:
-        self.due = min((r.until for r in self.estates.values() if not r.lapsed), default=NEVER)
+        due = NEVER
+        for record in self.estates.values():
+            if record.until < due and not record.lapsed:
+                due = record.until
+        self.due = due
 
     def restore(self, estates: dict[EstateId, TenureRecord]) -> None:
         """Take dumped records."""

@@ -5,25 +5,39 @@ Three things are kept apart: what the warden last said (*confirmed*), the broker
 confirmed and never touches what is pending.
 """
 
-from collections import Counter
-from operator import gt
+from operator import add, gt, sub
 from typing import Final
 
 import msgspec
 import numpy as np
 
+from hanse.core.gains import NO_MARK, SMALL_NODES, Gains, table_of, wide_enough
 from hanse.model.ids import ClusterId
 from hanse.model.messages import Delta, EstateId, Lot, Shape, Snapshot
 from hanse.model.resources import Dimensions, Vector
 from hanse.policy.attributes import AttributeTable
-from hanse.policy.columns import MaskWords, Room, full_mask, mask_of
+from hanse.policy.columns import (
+    MaskWords,
+    Room,
+    count_bits,
+    empty_mask,
+    full_mask,
+    has_bit,
+    mask_flags,
+    mask_of,
+)
 
 STANDING_FULL: Final = 1_000
 SHAPES_MAX: Final = 4_096
 """Compiled shapes kept per cluster; when there are more, all are compiled afresh."""
 
+_NO_ROOM: Final = Room([], checked=False)
+_NO_TABLE: Final = AttributeTable([])
+_NO_NODES: Final = empty_mask(0)
+"""A cluster of which nothing is known yet. These have no nodes and so nothing that could change."""
 
-class Sight(msgspec.Struct):
+
+class Sight(msgspec.Struct, gc=False):
     """The state of a view, as it is dumped."""
 
     snapshot: Snapshot | None = None
@@ -48,6 +62,23 @@ class Sight(msgspec.Struct):
     """A claim was refused for want of a valid lease: no more before this time."""
 
 
+class Suited:
+    """A shape compiled for one cluster, as a broker sees it."""
+
+    __slots__ = ("ask", "ever", "full_at", "mask", "own")
+
+    def __init__(self, ask: Vector | None, mask: MaskWords, own: MaskWords) -> None:
+        self.ask = ask
+        """The ask in column order; None if it cannot run there."""
+        self.mask = mask
+        """Nodes that could ever take one."""
+        self.ever = bool(mask.any())
+        self.own = own
+        """Those of them in this broker's own share."""
+        self.full_at = NO_MARK
+        """When ``mask`` was last found to have no room for one, by the view's gains."""
+
+
 class ClusterView:
     """One broker's view of one cluster."""
 
@@ -58,14 +89,15 @@ class ClusterView:
         self.broker = broker
         self.sight = Sight(free=[], rounds={}, least_round={}, claims={}, exhausted={})
         self.dimensions: Dimensions = ()
-        self.usable = Room([], checked=False)
-        self.table = AttributeTable([])
+        self.usable = _NO_ROOM
+        self.gains = Gains()
+        self.table = _NO_TABLE
         self.pending: dict[int, list[int]] = {}
         self.fresh: list[Lot] = []
         """Lots of this step: already pending, not yet in a claim."""
-        self.own: MaskWords = full_mask(0)
-        self._unreserved: MaskWords = full_mask(0)
-        self._fits: dict[Shape, tuple[Vector | None, MaskWords]] = {}
+        self.own: MaskWords = _NO_NODES
+        self._unreserved: MaskWords = _NO_NODES
+        self._fits: dict[Shape, Suited] = {}
         self._slots: dict[Shape, int] = {}
         self.median_cpu = 0
         """Milli-CPU of the middle node."""
@@ -87,7 +119,7 @@ class ClusterView:
     def _lay_out(self, news: Snapshot) -> None:
         self.dimensions = news.dimensions
         self.usable = Room(news.capacity, checked=False)
-        self.table = AttributeTable([dict(attributes) for attributes in news.attributes])
+        self.table = table_of(news.attributes)
         nodes = len(news.capacity)
         self._unreserved = full_mask(nodes) & ~mask_of(news.reserve, nodes)
         share = news.partitions.index(self.broker) if self.broker in news.partitions else 0
@@ -101,6 +133,7 @@ class ClusterView:
         """Usable is what was confirmed less what is pending."""
         for node, free in enumerate(self.sight.free):
             self.usable.set_free(node, free)
+        self.gains.forget()
         claims, self.pending = self.sight.claims, {}
         for lots in (*claims.values(), self.fresh):
             for lot in lots:
@@ -115,13 +148,17 @@ class ClusterView:
             return True
         sight.version = news.version
         better = False
+        known, set_free = sight.free, self.usable.set_free
         for node, free in zip(news.nodes, news.free, strict=True):
-            better = better or any(map(gt, free, sight.free[node]))
-            sight.free[node] = free
+            if any(map(gt, free, known[node])):
+                better = True
+                self.gains.add(node)
+            known[node] = free
             pending = self.pending.get(node)
-            if pending is not None:
-                free = tuple([have - own for have, own in zip(free, pending, strict=True)])  # noqa: PLW2901
-            self.usable.set_free(node, free)
+            if pending is None:
+                set_free(node, free)
+            else:
+                set_free(node, tuple(map(sub, free, pending)))
         if better:
             sight.exhausted.clear()
         return True
@@ -139,22 +176,23 @@ class ClusterView:
         """A lot is on its way, or (-1) no longer, and its room is usable again. By node, not by task."""
         size = lot.size.vector(self.dimensions)
         assert size is not None
-        for node, count in Counter(lot.nodes).items():
+        counts: dict[int, int] = {}
+        for node in lot.nodes:
+            counts[node] = counts.get(node, 0) + 1
+        for node, count in counts.items():
             whole = size if count == 1 else tuple([amount * count for amount in size])
-            self._add(node, whole, sign)
-            if sign < 0:
-                self.usable.credit(node, whole)
-
-    def _add(self, node: int, size: Vector, sign: int) -> None:
-        pending = self.pending.get(node)
-        if pending is None:
-            pending = self.pending[node] = [0] * len(size)
-        left = 0
-        for row, amount in enumerate(size):
-            pending[row] += sign * amount
-            left |= pending[row]
-        if not left:
-            del self.pending[node]
+            pending = self.pending.get(node)
+            if sign > 0:
+                self.pending[node] = list(whole) if pending is None else list(map(add, pending, whole))
+                continue
+            assert pending is not None, f"{self.broker} on {self.name}: nothing is pending on node {node}"
+            left = list(map(sub, pending, whole))
+            if any(left):
+                self.pending[node] = left
+            else:
+                del self.pending[node]
+            self.usable.credit(node, whole)
+            self.gains.add(node)
 
     def reserve(self, lot: Lot) -> None:
         """A lot will be claimed when this step ends; the placer has debited its room. News of this same step
@@ -181,8 +219,8 @@ class ClusterView:
 
     # --- questions -----------------------------------------------------------------------------------------
 
-    def fit(self, shape: Shape) -> tuple[Vector | None, MaskWords]:
-        """A shape's ask in column order (None: cannot run here) and the nodes that could ever take it."""
+    def fit(self, shape: Shape) -> Suited:
+        """A shape's compiled form."""
         found = self._fits.get(shape)
         if found is None:
             if len(self._fits) >= SHAPES_MAX:
@@ -191,15 +229,19 @@ class ClusterView:
             found = self._fits[shape] = self._compile(shape)
         return found
 
-    def _compile(self, shape: Shape) -> tuple[Vector | None, MaskWords]:
+    def _compile(self, shape: Shape) -> Suited:
         ask = shape.ask.vector(self.dimensions)
         if ask is None or not shape.may_use(self.name):
-            return None, mask_of((), self.usable.nodes)
-        mask = self.table.compile(shape.where)
+            none = empty_mask(self.usable.nodes)
+            return Suited(None, none, none)
+        mask = self.table.compile(shape.where) & wide_enough(self.usable, ask)
         if not shape.latency:
-            mask = mask & self._unreserved
-        wide = np.all(self.usable.capacity >= np.array(ask, dtype=np.int64)[:, None], axis=0)
-        return ask, mask & mask_of(np.flatnonzero(wide).tolist(), self.usable.nodes)
+            mask &= self._unreserved
+        return Suited(ask, mask, mask & self.own)
+
+    def takes(self, shape: Shape) -> bool:
+        """Whether the empty cluster could hold a task of a shape."""
+        return self.fit(shape).ever
 
     def slots(self, shape: Shape) -> int:
         """How many tasks of a shape the empty cluster could hold."""
@@ -209,16 +251,26 @@ class ClusterView:
         return known
 
     def _count_slots(self, shape: Shape) -> int:
-        ask, mask = self.fit(shape)
+        fit = self.fit(shape)
+        ask = fit.ask
         if ask is None:
             return 0
-        columns = self.usable.capacity
-        per_node = np.min([columns[row] // amount for row, amount in enumerate(ask) if amount], axis=0)
+        if shape.alone_in_cluster:
+            return int(fit.mask.any())
         if shape.alone:
-            per_node = np.minimum(per_node, 1)
-        octets = np.unpackbits(mask.view(np.uint8), count=self.usable.nodes, bitorder="little")
-        total = int(per_node[octets.astype(bool)].sum())
-        return min(total, 1) if shape.alone_in_cluster else total
+            return count_bits(fit.mask)
+        columns = self.usable.capacity
+        if self.usable.nodes <= SMALL_NODES:  # NumPy's calls would cost more than the work
+            asked = [(row, amount) for row, amount in enumerate(ask) if amount]
+            return sum(
+                [
+                    min([capacity[row] // amount for row, amount in asked])
+                    for node, capacity in enumerate(columns.T.tolist())
+                    if has_bit(fit.mask, node)
+                ]
+            )
+        per_node = np.min([columns[row] // amount for row, amount in enumerate(ask) if amount], axis=0)
+        return int(per_node[mask_flags(fit.mask, self.usable.nodes)].sum())
 
     def confirmed(self) -> list[Vector] | None:
         """What the warden last said is free, node by node; None before the first snapshot."""
@@ -227,10 +279,11 @@ class ClusterView:
     def check(self) -> None:
         """What may be proposed on is what was confirmed less what is on its way."""
         if self.sight.snapshot is not None:
-            for node, free in enumerate(self.sight.free):
-                pending = self.pending.get(node, (0,) * len(free))
-                usable = tuple(have - own for have, own in zip(free, pending, strict=True))
-                assert self.usable.free_of(node) == usable, f"{self.broker} on {self.name}: node {node}"
+            expected = list(self.sight.free)
+            for node, pending in self.pending.items():
+                expected[node] = tuple(map(sub, expected[node], pending))
+            for node, usable in enumerate(zip(*self.usable.free.tolist(), strict=True)):
+                assert usable == expected[node], f"{self.broker} on {self.name}: node {node}"
 
     def restore(self, sight: Sight) -> None:
         """Take a dumped state."""

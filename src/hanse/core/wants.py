@@ -15,7 +15,7 @@ LINES_MAX: Final = 64
 """Demand lines of one broker; a broker sends its best ones."""
 
 
-class Want(msgspec.Struct):
+class Want(msgspec.Struct, gc=False):
     """One broker's waiting tasks of one shape. ``count`` falls with every grant."""
 
     broker: str

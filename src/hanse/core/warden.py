@@ -5,6 +5,8 @@ One class takes the events; the ledger (``core.ledger``), the grants (``core.gra
 (``core.roster``) and the estates (``core.tenure``) are its parts.
 """
 
+# ruff: noqa: PLR1730  with every event: a call of min() costs more than all it compares
+
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +30,6 @@ from hanse.model.messages import (
     Answer,
     Beat,
     BeatReply,
-    Body,
     Cancel,
     Change,
     Claim,
@@ -51,6 +52,7 @@ from hanse.model.messages import (
     Sync,
 )
 from hanse.model.resources import Vector
+from hanse.policy.columns import has_bit
 from hanse.policy.columns import mask_indices
 from hanse.policy.mix import mix
 
@@ -82,10 +84,14 @@ class WardenState(msgspec.Struct):
     told: dict[str, int]
     heard: dict[str, int]
     started: dict[str, list[tuple[TaskId, int, int]]]
-    unsettled: dict[int, dict[int, tuple[str, End]]]
+    unsettled: dict[tuple[TaskId, int], tuple[str, End]]
     runners: dict[str, RunnerRecord]
     estates: dict[str, TenureRecord]
     links: dict[str, Link]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(WardenState).decode
 
 
 class Warden:
@@ -113,6 +119,13 @@ class Warden:
         self._due = 0
         self._seen = 0
         """Version at which untold changes were last looked for."""
+        self._layout = (
+            tuple(self._ledger.capacity),
+            tuple([node.attributes for node in config.nodes]),
+            tuple(mask_indices(self._ledger.reserve, self._ledger.nodes)),
+            config.brokers,
+        )
+        """What of a snapshot never changes."""
         self._out: list[Command] = []
         self._handlers = self._handlers_by_type()
 
@@ -120,26 +133,33 @@ class Warden:
 
     def handle(self, event: Event) -> list[Command]:
         """Take one event; return what the shell must do, in order."""
-        self._out = []
+        self._out = out = []
         self._steps += 1
         now = event.at
-        if isinstance(event, Booted):
+        if type(event) is Booted:
             self._boot(event)
         if now >= self._tenure.due:
             self._lapse(now)
-        if isinstance(event, Received):
-            source = event.envelope.source
-            for body in self._post.receive(now, event.envelope):
-                self._take(now, source, body)
-        elif isinstance(event, DrainRequested):
+        if type(event) is Received:
+            envelope = event.envelope
+            for body in self._post.receive(now, envelope):
+                handler = self._handlers.get(type(body))
+                if handler is not None:  # else a bare acknowledgement
+                    handler(now, envelope.source, body)
+        elif type(event) is DrainRequested:
             for node in event.nodes or range(self._ledger.nodes):
                 self._ledger.set_draining(node, event.drain)
                 self._grants.freed.append(node)
         if now >= self._due:
             self._tick(now)
-        self._flush(now)
+        if self._grants.freed or self._ledger.social:
+            self._serve(now)
+        if self._roster.batches or self._grants.offers or self._grants.victims or self._runs.ended:
+            self._flush(now)
+        if self._seen != self._ledger.version and self._delta_at == NEVER:
+            self._look(now)
         self._arm(now)
-        return self._out
+        return out
 
     def _boot(self, event: Booted) -> None:
         self._epoch, self._seed = event.epoch, event.seed
@@ -153,26 +173,30 @@ class Warden:
             self._heard[broker] = event.at
             self._told.setdefault(broker, 0)
 
-    def _take(self, now: int, source: str, body: Body) -> None:
-        handler = self._handlers.get(type(body))
-        if handler is not None:  # else a bare acknowledgement
-            handler(now, source, body)
-
     def _handlers_by_type(self) -> dict[type, Callable[[int, str, Any], None]]:
         return {
             Report: self._runs.reported,
             Claim: self._claimed,
-            Demand: lambda now, source, body: self._demanded(now, source, body.lines),
+            Demand: self._demand,
             RunnerBeat: self._runner_beat,
             BeatReply: self._beat_reply,
-            Settle: lambda _now, _source, body: self._runs.settled(body),
-            Cancel: lambda _now, _source, body: self._runs.cancel(body),
-            Sync: lambda _now, source, _body: self._snapshot(source),
-            Hello: lambda now, source, body: self._runs.greeted(self._post, now, source, body),
+            Settle: self._runs.settled,
+            Cancel: self._runs.cancel,
+            Sync: self._synced,
+            Hello: self._greeted,
             Register: self._registered,
             Adopt: self._adopted,
             Return: self._returned,
         }
+
+    def _demand(self, now: int, broker: str, demand: Demand) -> None:
+        self._demanded(now, broker, demand.lines)
+
+    def _synced(self, _now: int, broker: str, _: Sync) -> None:
+        self._snapshot(broker)
+
+    def _greeted(self, now: int, runner: str, hello: Hello) -> None:
+        self._runs.greeted(self._post, now, runner, hello)
 
     def _runner_beat(self, now: int, runner: str, beat: RunnerBeat) -> None:
         record = self._roster.runners.get(runner)
@@ -280,10 +304,7 @@ class Warden:
                 self._runs.ended.setdefault(broker, [])
         if now >= self._delta_at:
             self._delta_at = NEVER
-            for broker in self.config.brokers:
-                delta = self._delta(broker)
-                if delta is not None:
-                    self._post.soft(self._out, broker, Change(delta))
+            self._tell_changes()
         if now >= self._post.due:
             self._post.tick(self._out, now)
 
@@ -297,6 +318,19 @@ class Warden:
             rounds = self._tenure.rounds(broker, now)
             beat = Beat(self._ledger.cluster, self._epoch, now, self._ledger.version, rounds)
             self._post.soft(self._out, broker, beat)
+
+    def _tell_changes(self) -> None:
+        """Tell every broker what has changed since it was last told; most were told at the same time."""
+        version = self._ledger.version
+        changes: dict[int, Change] = {}
+        for broker in self.config.brokers:
+            since = self._told.get(broker, 0)
+            if 0 < since < version:
+                change = changes.get(since)
+                if change is None:
+                    change = changes[since] = Change(self._ledger.delta(self._epoch, since))
+                self._told[broker] = version
+                self._post.soft(self._out, broker, change)
 
     def _delta(self, broker: str) -> Delta | None:
         since = self._told.get(broker, 0)
@@ -313,16 +347,13 @@ class Warden:
             self._epoch,
             ledger.version,
             ledger.dimensions,
-            tuple(ledger.capacity),
-            tuple(node.attributes for node in self.config.nodes),
-            tuple(mask_indices(ledger.reserve, ledger.nodes)),
-            self.config.brokers,
+            *self._layout,
             tuple(self.offered()),
         )
         self._post.soft(self._out, broker, snapshot)
 
-    def _flush(self, now: int) -> None:
-        """Serve what came free, then say everything that this step made worth saying."""
+    def _serve(self, now: int) -> None:
+        """Offer what came free; then see who waited for other jobs to come or go."""
         grants = self._grants
         while grants.freed:
             nodes, grants.freed = grants.freed, []
@@ -330,6 +361,10 @@ class Warden:
                 grants.serve_node(now, node)
         if self._ledger.social:
             grants.serve_social(now, mix(self._seed, self._steps))
+
+    def _flush(self, now: int) -> None:
+        """Say everything that this step made worth saying."""
+        grants = self._grants
         if grants.victims:
             for run in grants.victims:
                 self._runs.stop(run, "preempt", run.brief.grace)
@@ -342,10 +377,14 @@ class Warden:
             grants.offers.clear()
         if self._runs.ended:
             self._tell(now)
-        if self._delta_at == NEVER and self._seen != self._ledger.version:
-            self._seen = self._ledger.version
-            if any(0 < told < self._seen for told in self._told.values()):
+
+    def _look(self, now: int) -> None:
+        """The room on offer has changed: see whether some broker has not been told."""
+        self._seen = version = self._ledger.version
+        for told in self._told.values():
+            if 0 < told < version:
                 self._delta_at = now + self._timings.delta_linger
+                return
 
     def _tell(self, now: int) -> None:
         """News for the owners of what started or ended."""
@@ -357,18 +396,24 @@ class Warden:
         runs.ended.clear()
 
     def _arm(self, now: int) -> None:
-        lease_due = next(iter(self._ledger.leases.values())).until if self._ledger.leases else NEVER
-        due = min(
-            self._post.due,
-            self._beat_at,
-            self._delta_at,
-            self._runs.news_at,
-            self._roster.due,
-            self._tenure.due,
-            lease_due,
-        )
+        """Ask for a tick when something is next due, unless an earlier one will come anyway."""
+        due = self._post.due
+        if self._beat_at < due:
+            due = self._beat_at
+        if self._delta_at < due:
+            due = self._delta_at
+        if self._runs.news_at < due:
+            due = self._runs.news_at
+        if self._roster.due < due:
+            due = self._roster.due
+        if self._tenure.due < due:
+            due = self._tenure.due
+        for lease in self._ledger.leases.values():  # the oldest comes first
+            if lease.until < due:
+                due = lease.until
+            break
         self._due = due
-        if now >= self._armed or due < self._armed:
+        if due < self._armed or now >= self._armed:
             self._armed = due
             self._out.append(WakeAt(due))
 
@@ -379,7 +424,25 @@ class Warden:
 
     def offered(self) -> list[Vector]:
         """Room on offer, node by node, as a broker's view should show it."""
-        return [self._ledger.offered(node) for node in range(self._ledger.nodes)]
+        return self._ledger.offered_all(range(self._ledger.nodes))
+
+    @property
+    def epoch(self) -> int:
+        """How often it has been started."""
+        return self._epoch
+
+    def states(self) -> list[tuple[bool, bool, Vector]]:
+        """Of each node: whether it is up, whether it drains, and the room on offer."""
+        ledger = self._ledger
+        return [
+            (has_bit(ledger.up, node), has_bit(ledger.draining, node), ledger.offered(node))
+            for node in range(ledger.nodes)
+        ]
+
+    @property
+    def attempts(self) -> int:
+        """Attempts that are ordered or run."""
+        return len(self._ledger.runs)
 
     def idle(self) -> list[str]:
         """What is not as it should be when no work is left."""
@@ -388,7 +451,7 @@ class Warden:
             f"lease {lease.number} of {lease.broker} is outstanding" for lease in ledger.leases.values()
         ]
         complaints += [f"task {run.task} still holds room on node {run.node}" for run in ledger.runs.values()]
-        complaints += [f"task {task} has an unsettled end" for task in self._runs.unsettled]
+        complaints += [f"task {task} has an unsettled end" for task, _ in self._runs.unsettled]
         complaints += [f"node {node} is held" for node in ledger.held]
         for node, capacity in enumerate(ledger.capacity):
             if ledger.room.free_of(node) != capacity:
@@ -440,11 +503,11 @@ class Warden:
             estates=self._tenure.estates,
             links=self._post.links,
         )
-        return msgspec.msgpack.encode(state)
+        return _encode(state)
 
     def restore(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
-        saved = msgspec.msgpack.decode(state, type=WardenState)
+        saved = _decode(state)
         ledger = self._ledger
         self._epoch, self._seed, self._steps = saved.epoch, saved.seed, saved.steps
         self._beat_at, self._delta_at, self._runs.news_at = saved.beat_at, saved.delta_at, saved.news_at

@@ -5,7 +5,7 @@ the owner, and everything is given back. Each bid has a number of its own, so th
 earlier one counts for nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -102,13 +102,20 @@ class Wards:
         """Whether a job is kept here for a peer."""
         return any(job in ward.jobs for ward in self.wards.values())
 
-    def keep_end(self, cluster: str, end: End) -> bool:
-        """An end of a job that is being adopted: kept until the adoption is complete."""
-        for ward in self.wards.values():
-            if ward.adopting and job_of(end.task) in ward.jobs:
+    def keep_ends(self, cluster: str, ends: tuple[End, ...]) -> Sequence[End]:
+        """Ends of jobs that are being adopted are kept until the adoption is complete; returns the others."""
+        adopting = [ward for ward in self.wards.values() if ward.adopting]
+        if not adopting:
+            return ends
+        others = []
+        for end in ends:
+            job = job_of(end.task)
+            ward = next((ward for ward in adopting if job in ward.jobs), None)
+            if ward is None:
+                others.append(end)
+            else:
                 ward.ends.append((cluster, end))
-                return True
-        return False
+        return others
 
     def review(self) -> None:
         """With every beat: bid for the estates of silent owners, and give up where the owner lives."""

@@ -9,26 +9,26 @@ from hanse.model.messages import Envelope, EstateId, Outcome
 from hanse.model.resources import Resources
 
 
-class Send(msgspec.Struct, frozen=True, array_like=True, tag="send"):
+class Send(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="send"):
     """Pass a message on."""
 
     envelope: Envelope
 
 
-class WakeAt(msgspec.Struct, frozen=True, array_like=True, tag="wake_at"):
+class WakeAt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="wake_at"):
     """Send a ``Tick`` at this time. Several may be outstanding; the machine ignores those it no longer
     needs."""
 
     at: Instant
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True, tag="record"):
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="record"):
     """Keep a decision for whoever asks why."""
 
     decision: Decision
 
 
-class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="accepted"):
+class Accepted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="accepted"):
     """To a client: the job is safe with this broker and its heir, and will reach a terminal state."""
 
     client: str
@@ -36,7 +36,7 @@ class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="accepted"):
     job: JobId
 
 
-class Rejected(msgspec.Struct, frozen=True, array_like=True, tag="rejected"):
+class Rejected(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="rejected"):
     """To a client: the job was not taken, or the request could not be met, and what to do about it."""
 
     client: str
@@ -44,7 +44,7 @@ class Rejected(msgspec.Struct, frozen=True, array_like=True, tag="rejected"):
     reason: str
 
 
-class TaskSettled(msgspec.Struct, frozen=True, array_like=True, tag="task_settled"):
+class TaskSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="task_settled"):
     """A task has reached its terminal state by this attempt (0: it never ran)."""
 
     task: TaskId
@@ -52,14 +52,14 @@ class TaskSettled(msgspec.Struct, frozen=True, array_like=True, tag="task_settle
     outcome: Outcome
 
 
-class JobSettled(msgspec.Struct, frozen=True, array_like=True, tag="job_settled"):
+class JobSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="job_settled"):
     """Every task of a job is terminal."""
 
     job: JobId
     outcome: Outcome
 
 
-class Launch(msgspec.Struct, frozen=True, array_like=True, tag="launch"):
+class Launch(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="launch"):
     """Start an attempt on the backend; its exit comes back as ``TaskExited``."""
 
     task: TaskId
@@ -71,7 +71,7 @@ class Launch(msgspec.Struct, frozen=True, array_like=True, tag="launch"):
     payload: bytes
 
 
-class Kill(msgspec.Struct, frozen=True, array_like=True, tag="kill"):
+class Kill(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="kill"):
     """Signal an attempt to checkpoint and end it after ``grace`` microseconds."""
 
     task: TaskId
@@ -79,14 +79,14 @@ class Kill(msgspec.Struct, frozen=True, array_like=True, tag="kill"):
     grace: int
 
 
-class Guard(msgspec.Struct, frozen=True, array_like=True, tag="guard"):
+class Guard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="guard"):
     """To the independent watchdog: end every attempt of this runner at ``until`` unless told a later time
     before."""
 
     until: Instant
 
 
-class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag="forgotten"):
+class Forgotten(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="forgotten"):
     """The backend may drop its record of an ended attempt."""
 
     task: TaskId

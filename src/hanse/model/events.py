@@ -11,7 +11,7 @@ from hanse.model.job import JobSpec
 from hanse.model.messages import End, Envelope
 
 
-class Booted(msgspec.Struct, frozen=True, array_like=True, tag="booted"):
+class Booted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="booted"):
     """The process has started (again). Comes first, and again after every restart, behind the replayed
     journal."""
 
@@ -22,21 +22,21 @@ class Booted(msgspec.Struct, frozen=True, array_like=True, tag="booted"):
     """What the machine may use for choices that ought to look random."""
 
 
-class Tick(msgspec.Struct, frozen=True, array_like=True, tag="tick"):
+class Tick(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="tick"):
     """The time that a ``WakeAt`` asked for has come (or an earlier asked-for time: a machine ignores
     those)."""
 
     at: Instant
 
 
-class Received(msgspec.Struct, frozen=True, array_like=True, tag="received"):
+class Received(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="received"):
     """A message has arrived."""
 
     at: Instant
     envelope: Envelope
 
 
-class Submitted(msgspec.Struct, frozen=True, array_like=True, tag="submitted"):
+class Submitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="submitted"):
     """A client hands a job in. ``client`` is where the reply goes."""
 
     at: Instant
@@ -46,7 +46,7 @@ class Submitted(msgspec.Struct, frozen=True, array_like=True, tag="submitted"):
     spec: JobSpec
 
 
-class CancelRequested(msgspec.Struct, frozen=True, array_like=True, tag="cancel_requested"):
+class CancelRequested(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="cancel_requested"):
     """A client wants a job ended."""
 
     at: Instant
@@ -55,7 +55,7 @@ class CancelRequested(msgspec.Struct, frozen=True, array_like=True, tag="cancel_
     job: JobId
 
 
-class DrainRequested(msgspec.Struct, frozen=True, array_like=True, tag="drain_requested"):
+class DrainRequested(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="drain_requested"):
     """An operator closes nodes to new work, or opens them again. No nodes: the whole cluster."""
 
     at: Instant
@@ -63,7 +63,7 @@ class DrainRequested(msgspec.Struct, frozen=True, array_like=True, tag="drain_re
     drain: bool
 
 
-class BackendReported(msgspec.Struct, frozen=True, array_like=True, tag="backend_reported"):
+class BackendReported(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="backend_reported"):
     """What a runner's backend holds, right after the runner's start: tasks outlive their runner."""
 
     at: Instant
@@ -72,7 +72,7 @@ class BackendReported(msgspec.Struct, frozen=True, array_like=True, tag="backend
     ended: tuple[End, ...]
 
 
-class TaskStarted(msgspec.Struct, frozen=True, array_like=True, tag="task_started"):
+class TaskStarted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="task_started"):
     """The backend has started an attempt."""
 
     at: Instant
@@ -80,7 +80,7 @@ class TaskStarted(msgspec.Struct, frozen=True, array_like=True, tag="task_starte
     attempt: int
 
 
-class TaskExited(msgspec.Struct, frozen=True, array_like=True, tag="task_exited"):
+class TaskExited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="task_exited"):
     """An attempt is over on its node, for whatever reason."""
 
     at: Instant

@@ -23,7 +23,7 @@ SERIAL_BITS: Final = 32
 INDEX_BITS: Final = 20
 BROKER_NUMBER_MAX: Final = (1 << 10) - 1
 TASKS_PER_JOB_MAX: Final = 1 << INDEX_BITS
-_INDEX_MASK: Final = TASKS_PER_JOB_MAX - 1
+INDEX_MASK: Final = TASKS_PER_JOB_MAX - 1
 _DIGITS_MAX: Final = len(str((1 << SERIAL_BITS) - 1))
 
 MICROSECOND: Final = 1
@@ -55,7 +55,7 @@ def job_of(task: TaskId) -> JobId:
 
 def index_of(task: TaskId) -> int:
     """A task's position in its job."""
-    return task & _INDEX_MASK
+    return task & INDEX_MASK
 
 
 def job_text(job: JobId) -> str:

@@ -4,6 +4,10 @@ Every message travels in an ``Envelope``. Bodies are either *sequenced* (deliver
 ``core.link``, however often the network loses, doubles or reorders them) or *soft* (lost without harm,
 because a later one repeats or replaces them). Tasks travel in lots: one record per group of equal tasks,
 with columns.
+
+A record is made from what was there before and never changes, so records cannot form a circle. That is why
+they, the commands and the events are kept out of the garbage collector's sight (``gc=False``): there are
+many, and counting references frees them all.
 """
 
 from enum import StrEnum
@@ -21,7 +25,7 @@ EstateId = str
 """A broker's accepted jobs, as one thing that a peer can adopt: ``broker#generation``."""
 
 
-class Shape(msgspec.Struct, frozen=True, array_like=True):
+class Shape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """All that decides where a task fits. Tasks of one shape are interchangeable to a warden."""
 
     ask: Resources
@@ -42,7 +46,7 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
     def alone(self) -> int:
         """How many of these one node may hold: 1 if they keep apart from their own label, else 0 (no
         limit)."""
-        return int(any(wish.apart and wish.label in self.labels for wish in self.affinity))
+        return int(any([wish.apart and wish.label in self.labels for wish in self.affinity]))
 
     @property
     def alone_in_cluster(self) -> bool:
@@ -56,7 +60,7 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
-class Brief(msgspec.Struct, frozen=True, array_like=True):
+class Brief(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a warden must know of a group to run its tasks; one object shared by all lots of the group."""
 
     shape: Shape
@@ -67,7 +71,7 @@ class Brief(msgspec.Struct, frozen=True, array_like=True):
     duration: int | None = None
 
 
-class Lot(msgspec.Struct, frozen=True, array_like=True):
+class Lot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Some tasks of one group for one warden: proposed nodes (fast path) or a bound lease (slow path)."""
 
     job: JobId
@@ -84,7 +88,7 @@ class Lot(msgspec.Struct, frozen=True, array_like=True):
     """The grant that this lot binds, or 0."""
 
 
-class DemandLine(msgspec.Struct, frozen=True, array_like=True):
+class DemandLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A broker's waiting tasks of one shape: the best key among them, and how many (gangs count as one)."""
 
     line: int
@@ -119,7 +123,7 @@ class Outcome(StrEnum):
     """Its runner had no lease to start it under: it never ran."""
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True):
+class Refused(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A task that a warden did not take, and why."""
 
     task: TaskId
@@ -127,7 +131,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True):
     reason: Refusal
 
 
-class Usage(msgspec.Struct, frozen=True, array_like=True):
+class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What an attempt used, as its backend measured it; 0: not measured."""
 
     cpu: int = 0
@@ -138,7 +142,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     """Microseconds from its start to its end."""
 
 
-class End(msgspec.Struct, frozen=True, array_like=True):
+class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An attempt that is over."""
 
     task: TaskId
@@ -151,7 +155,7 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     """What the backend has to say about it, in a few words: out of memory, no such program."""
 
 
-class Delta(msgspec.Struct, frozen=True, array_like=True):
+class Delta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Final states of the nodes that changed between two versions of a cluster: idempotent, gaps show."""
 
     cluster: ClusterId
@@ -166,7 +170,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
 # --- broker to warden, sequenced -------------------------------------------------------------------------
 
 
-class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
+class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="claim"):
     """A batch of placements and of bindings of granted leases, and leases given back."""
 
     number: int
@@ -181,27 +185,27 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
     """The sender's demand as it is now, when it differs from what the warden was told."""
 
 
-class Demand(msgspec.Struct, frozen=True, array_like=True, tag="demand"):
+class Demand(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="demand"):
     """All that a broker has waiting, replacing what it said before."""
 
     lines: tuple[DemandLine, ...]
 
 
-class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
+class Cancel(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="cancel"):
     """End these attempts if they are there; what ends is reported as usual."""
 
     tasks: tuple[TaskId, ...]
     attempts: tuple[int, ...]
 
 
-class Settle(msgspec.Struct, frozen=True, array_like=True, tag="settle"):
+class Settle(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="settle"):
     """These ends are safe with the broker and its heir; the warden may forget them."""
 
     tasks: tuple[TaskId, ...]
     attempts: tuple[int, ...]
 
 
-class Register(msgspec.Struct, frozen=True, array_like=True, tag="register"):
+class Register(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="register"):
     """The owner of an estate names the peer that may adopt it."""
 
     estate: EstateId
@@ -211,7 +215,7 @@ class Register(msgspec.Struct, frozen=True, array_like=True, tag="register"):
     """Another warden has already accepted this term, so no adoption of an older one can complete."""
 
 
-class Adopt(msgspec.Struct, frozen=True, array_like=True, tag="adopt"):
+class Adopt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="adopt"):
     """The heir takes an estate over; it acts only when every warden has agreed."""
 
     estate: EstateId
@@ -222,7 +226,7 @@ class Adopt(msgspec.Struct, frozen=True, array_like=True, tag="adopt"):
     """Which try this is; the answer repeats it."""
 
 
-class Return(msgspec.Struct, frozen=True, array_like=True, tag="return"):
+class Return(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="return"):
     """The heir gives a try at adoption up: the owner lives, or another warden refused."""
 
     estate: EstateId
@@ -233,7 +237,7 @@ class Return(msgspec.Struct, frozen=True, array_like=True, tag="return"):
 # --- warden to broker, sequenced -------------------------------------------------------------------------
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
+class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="answer"):
     """What became of a claim. Tasks not listed were taken as proposed."""
 
     number: int
@@ -242,7 +246,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     delta: Delta | None = None
 
 
-class Offer(msgspec.Struct, frozen=True, array_like=True):
+class Offer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Room kept for a broker under a lease: bind it or give it back."""
 
     lease: int
@@ -254,14 +258,14 @@ class Offer(msgspec.Struct, frozen=True, array_like=True):
     """How likely this cluster is to serve it well, in thousandths: ``Pr(cluster)``."""
 
 
-class Offers(msgspec.Struct, frozen=True, array_like=True, tag="offers"):
+class Offers(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="offers"):
     """Grants, in the order they were made."""
 
     offers: tuple[Offer, ...]
     lease_duration: int
 
 
-class News(msgspec.Struct, frozen=True, array_like=True, tag="news"):
+class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="news"):
     """What happened to a broker's tasks."""
 
     started: tuple[tuple[TaskId, int, int], ...]
@@ -269,7 +273,7 @@ class News(msgspec.Struct, frozen=True, array_like=True, tag="news"):
     ended: tuple[End, ...]
 
 
-class Estate(msgspec.Struct, frozen=True, array_like=True, tag="estate"):
+class Estate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="estate"):
     """A warden's answer to register, adopt or return: who it now takes for the owner."""
 
     estate: EstateId
@@ -287,7 +291,7 @@ class Estate(msgspec.Struct, frozen=True, array_like=True, tag="estate"):
 # --- broker to broker, sequenced -------------------------------------------------------------------------
 
 
-class Replica(msgspec.Struct, frozen=True, array_like=True):
+class Replica(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A job as its owner's heir keeps it."""
 
     job: JobId
@@ -299,7 +303,7 @@ class Replica(msgspec.Struct, frozen=True, array_like=True):
     cancelled: bool = False
 
 
-class Replicate(msgspec.Struct, frozen=True, array_like=True, tag="replicate"):
+class Replicate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="replicate"):
     """Jobs for the heir's safe keeping; acknowledged to the submitter when the heir has them."""
 
     estate: EstateId
@@ -307,7 +311,7 @@ class Replicate(msgspec.Struct, frozen=True, array_like=True, tag="replicate"):
     jobs: tuple[Replica, ...]
 
 
-class Progress(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
+class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="progress"):
     """Tasks that reached a terminal state, jobs cancelled, and jobs that may be forgotten."""
 
     estate: EstateId
@@ -317,21 +321,21 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
     forget: tuple[JobId, ...] = ()
 
 
-class Taken(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
+class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="taken"):
     """To the former owner: its estate, with these jobs, now belongs to the sender."""
 
     estate: EstateId
     jobs: tuple[JobId, ...]
 
 
-class Watch(msgspec.Struct, frozen=True, array_like=True, tag="watch"):
+class Watch(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="watch"):
     """Tell me when these jobs end."""
 
     round: int
     jobs: tuple[JobId, ...]
 
 
-class Watched(msgspec.Struct, frozen=True, array_like=True, tag="watched"):
+class Watched(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="watched"):
     """A job that was asked about has ended; -1: nobody here knows it (an answer to that round of asking
     only)."""
 
@@ -343,7 +347,7 @@ class Watched(msgspec.Struct, frozen=True, array_like=True, tag="watched"):
 # --- warden and runner, sequenced within one session -----------------------------------------------------
 
 
-class StartTask(msgspec.Struct, frozen=True, array_like=True):
+class StartTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Run an attempt on a node."""
 
     task: TaskId
@@ -355,7 +359,7 @@ class StartTask(msgspec.Struct, frozen=True, array_like=True):
     payload: bytes
 
 
-class StopTask(msgspec.Struct, frozen=True, array_like=True):
+class StopTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Signal an attempt to save its work, and end it after ``grace`` microseconds."""
 
     task: TaskId
@@ -363,7 +367,7 @@ class StopTask(msgspec.Struct, frozen=True, array_like=True):
     grace: int
 
 
-class Orders(msgspec.Struct, frozen=True, array_like=True, tag="orders"):
+class Orders(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="orders"):
     """From warden to runner."""
 
     echo: Instant
@@ -374,7 +378,7 @@ class Orders(msgspec.Struct, frozen=True, array_like=True, tag="orders"):
     """Ends that the warden has on record."""
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
+class Report(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="report"):
     """From runner to warden."""
 
     started: tuple[tuple[TaskId, int], ...]
@@ -384,7 +388,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 # --- soft ------------------------------------------------------------------------------------------------
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="hello"):
     """A runner opens a session: all that runs and all that ended and was not yet forgotten. Repeated."""
 
     session: int
@@ -394,14 +398,14 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     ended: tuple[End, ...]
 
 
-class RunnerBeat(msgspec.Struct, frozen=True, array_like=True, tag="runner_beat"):
+class RunnerBeat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="runner_beat"):
     """A runner asks for its lease to be renewed; it counts from ``sent_at``, on the runner's clock."""
 
     session: int
     sent_at: Instant
 
 
-class RunnerLease(msgspec.Struct, frozen=True, array_like=True, tag="runner_lease"):
+class RunnerLease(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="runner_lease"):
     """The warden renews, except for the tasks of estates whose own lease has lapsed."""
 
     session: int
@@ -409,13 +413,13 @@ class RunnerLease(msgspec.Struct, frozen=True, array_like=True, tag="runner_leas
     lapsed: tuple[EstateId, ...]
 
 
-class Rejoin(msgspec.Struct, frozen=True, array_like=True, tag="rejoin"):
+class Rejoin(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="rejoin"):
     """The warden gave this runner up, or never knew it: open a new session."""
 
     session: int
 
 
-class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
+class Beat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="beat"):
     """A warden shows that it lives, and asks for its leases from this broker to be renewed."""
 
     cluster: ClusterId
@@ -426,20 +430,20 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
     """The lease round of each estate that the warden takes this broker to own."""
 
 
-class BeatReply(msgspec.Struct, frozen=True, array_like=True, tag="beat_reply"):
+class BeatReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="beat_reply"):
     """The broker renews; the lease counts from ``echo``, on the warden's clock."""
 
     echo: Instant
     estates: tuple[EstateId, ...]
 
 
-class Sync(msgspec.Struct, frozen=True, array_like=True, tag="sync"):
+class Sync(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync"):
     """The broker's view has a gap: send the whole state."""
 
     cluster: ClusterId
 
 
-class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
+class Snapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="snapshot"):
     """The whole of a cluster as its warden offers it."""
 
     cluster: ClusterId
@@ -455,13 +459,13 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
     free: tuple[Vector, ...]
 
 
-class Change(msgspec.Struct, frozen=True, array_like=True, tag="change"):
+class Change(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="change"):
     """A delta on its own."""
 
     delta: Delta
 
 
-class Member(msgspec.Struct, frozen=True, array_like=True):
+class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What gossip says of one broker: its beat rises as long as it lives."""
 
     name: str
@@ -469,13 +473,13 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     beat: int
 
 
-class Gossip(msgspec.Struct, frozen=True, array_like=True, tag="gossip"):
+class Gossip(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="gossip"):
     """The members of the league as the sender knows them."""
 
     members: tuple[Member, ...]
 
 
-class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
+class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ack"):
     """Nothing to say but what the envelope says: how far the sender has received."""
 
 
@@ -489,7 +493,7 @@ Soft = (
 Body = Sequenced | Soft
 
 
-class Envelope(msgspec.Struct, frozen=True, array_like=True):
+class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message on its way."""
 
     source: str

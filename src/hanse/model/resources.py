@@ -24,7 +24,7 @@ Dimensions = tuple[str, ...]
 Vector = tuple[int, ...]
 
 
-class Resources(msgspec.Struct, frozen=True, array_like=True):
+class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An amount of each resource. Units: milli-CPU, bytes, whole GPUs, whole custom units."""
 
     cpu: int = 0
@@ -44,16 +44,17 @@ class Resources(msgspec.Struct, frozen=True, array_like=True):
 
     def fits(self, room: "Resources") -> bool:
         """Whether ``room`` has at least this much of everything."""
+        if self.cpu > room.cpu or self.memory > room.memory or self.gpu > room.gpu:
+            return False
+        if not self.custom:
+            return True
         has = dict(room.custom)
-        return (
-            self.cpu <= room.cpu
-            and self.memory <= room.memory
-            and self.gpu <= room.gpu
-            and all(has.get(name, 0) >= amount for name, amount in self.custom)
-        )
+        return all(has.get(name, 0) >= amount for name, amount in self.custom)
 
     def plus(self, other: "Resources") -> "Resources":
         """The sum."""
+        if not self.custom and not other.custom:
+            return Resources(self.cpu + other.cpu, self.memory + other.memory, self.gpu + other.gpu)
         custom = dict(self.custom)
         for name, amount in other.custom:
             custom[name] = custom.get(name, 0) + amount
@@ -64,6 +65,8 @@ class Resources(msgspec.Struct, frozen=True, array_like=True):
     def minus(self, other: "Resources") -> "Resources":
         """The difference; it is our bug to take more than there is."""
         assert other.fits(self), f"{other} does not fit {self}"
+        if not self.custom and not other.custom:
+            return Resources(self.cpu - other.cpu, self.memory - other.memory, self.gpu - other.gpu)
         custom = dict(self.custom)
         for name, amount in other.custom:
             custom[name] -= amount

@@ -167,6 +167,12 @@ class _Numbers:
 
 def _add_rows(mask: MaskWords, rows: _Rows) -> None:
     """Put nodes into a mask: bit by bit if they are few, else by way of one flag a node, which is faster."""
+    if len(mask) == 1:  # one word: NumPy's calls would cost ten times the work
+        word = mask.item(0)
+        for row in rows.tolist():
+            word |= 1 << row
+        mask[0] = word
+        return
     if len(rows) <= _FEW_ROWS:
         np.bitwise_or.at(mask, rows >> 6, np.left_shift(np.uint64(1), (rows & 63).astype(np.uint64)))
         return

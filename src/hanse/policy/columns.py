@@ -7,6 +7,7 @@ lowest bit first, and the bits beyond the last node are zero.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -66,8 +67,7 @@ class Room:
         self.checked = checked
         self._rows = [self.free[row].data for row in range(dims)]
         self._low = 0 if checked else -BELIEF_MAX
-        ceiling = capacity if checked else np.broadcast_to(np.int64(BELIEF_MAX), capacity.shape)
-        self._high = [ceiling[row].data for row in range(dims)]
+        self._high = [capacity[row].data for row in range(dims)] if checked else [_boundless(nodes)] * dims
         self.pack = Struct(f"={CALL_WORDS + dims}q").pack
         """Turns the numbers of a kernel call and an ask into bytes; refuses an ask of another length."""
         self.header = np.array([self.free.ctypes.data, capacity.ctypes.data, dims, nodes], dtype=np.int64)
@@ -122,6 +122,12 @@ class Room:
         return twin
 
 
+@lru_cache(maxsize=64)
+def _boundless(nodes: int) -> memoryview:
+    """The highest free room of a belief, for each of so many nodes: one number, read-only, shared by all."""
+    return np.broadcast_to(np.int64(BELIEF_MAX), nodes).data
+
+
 def mask_words(n: int) -> int:
     """Words of a mask over ``n`` nodes."""
     return (n + 63) // 64
@@ -171,6 +177,9 @@ def mask_flags(mask: MaskWords, n: int) -> NDArray[np.bool_]:
 
 def mask_indices(mask: MaskWords, n: int) -> list[int]:
     """The nodes in the mask, in rising order; bits beyond ``n`` are ignored."""
+    if n <= 64:  # one word: NumPy's calls would cost more than the work
+        word = mask.item(0) if n else 0
+        return [index for index in range(n) if word >> index & 1]
     indices: list[int] = mask_flags(mask, n).nonzero()[0].tolist()
     return indices
 

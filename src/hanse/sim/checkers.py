@@ -51,7 +51,7 @@ class WardenInside(Protocol):
 class Place:
     """A node as it really is."""
 
-    __slots__ = ("attributes", "capacity", "cluster", "here", "index", "reserved", "runner", "seen")
+    __slots__ = ("attributes", "capacity", "cluster", "here", "index", "reserved", "runner", "seen", "used")
 
     def __init__(self, cluster: str, index: int, config: NodeConfig, reserved: bool) -> None:
         self.cluster = cluster
@@ -62,8 +62,15 @@ class Place:
         self.reserved = reserved
         self.here: dict[int, tuple[Resources, tuple[str, ...]]] = {}
         """Live tasks with their sizes and labels."""
+        self.used = Resources()
+        """The sum of those sizes."""
         self.seen: dict[str, None] = {}
         """Labels of all tasks that ever ran here."""
+
+    def crowd(self, task: int) -> str:
+        """Who is here with a task."""
+        others = ", ".join(task_text(TaskId(other)) for other in self.here if other != task)
+        return f"{self.used} of {self.capacity} in use, with {others or 'nothing else'} there"
 
 
 class Oracle:
@@ -142,22 +149,28 @@ class Oracle:
 
     def _check_settled(self, task: TaskId, attempt: int, outcome: Outcome) -> None:
         really = self.exits.get((task, attempt))
-        text = f"task {task_text(task)} settled as {_said((attempt, outcome))}, but "
         if task in self.live:
-            raise Violation("settled means over", f"{text}it still runs", task)
-        if outcome is Outcome.SUCCEEDED and really is not Outcome.SUCCEEDED:
-            raise Violation(
-                "at most one effective completion", f"{text}that attempt {really or 'never ran'}", task
-            )
-        if outcome is Outcome.FAILED and really is not Outcome.FAILED:
+            raise self._wrong("settled means over", task, attempt, outcome, "it still runs")
+        if outcome is Outcome.SUCCEEDED:
+            if really is not Outcome.SUCCEEDED:
+                why = f"that attempt {really or 'never ran'}"
+                raise self._wrong("at most one effective completion", task, attempt, outcome, why)
+        elif outcome is Outcome.FAILED:
             plan = self.jobs.get(job_of(task))
             hopeless = plan is None or plan.hopeless
-            if self.losses.get(task, 0) <= self.lost_max and not hopeless:
-                raise Violation("no invented failures", f"{text}that attempt {really or 'never ran'}", task)
-        if outcome is Outcome.CANCELLED and not self._may_be_cancelled(task):
-            raise Violation("no invented failures", f"{text}nothing gave a reason to cancel it", task)
-        if outcome in (Outcome.LOST, Outcome.PREEMPTED):
-            raise Violation("no invented failures", f"{text}that is not a terminal state", task)
+            if really is not Outcome.FAILED and self.losses.get(task, 0) <= self.lost_max and not hopeless:
+                why = f"that attempt {really or 'never ran'}"
+                raise self._wrong("no invented failures", task, attempt, outcome, why)
+        elif outcome is not Outcome.CANCELLED:
+            raise self._wrong("no invented failures", task, attempt, outcome, "that is not a terminal state")
+        elif not self._may_be_cancelled(task):
+            why = "nothing gave a reason to cancel it"
+            raise self._wrong("no invented failures", task, attempt, outcome, why)
+
+    @staticmethod
+    def _wrong(promise: str, task: TaskId, attempt: int, outcome: Outcome, why: str) -> Violation:
+        text = f"task {task_text(task)} settled as {_said((attempt, outcome))}, but {why}"
+        return Violation(promise, text, task)
 
     def _may_be_cancelled(self, task: TaskId) -> bool:
         """Somebody asked, it has a deadline, or something it needs (or belongs with) went wrong."""
@@ -199,52 +212,58 @@ class Oracle:
         """An attempt begins: the moment in which most promises can be broken."""
         task = attempt.task
         place = self.places.get((cluster, attempt.node))
-        text = f"task {task_text(task)} attempt {attempt.attempt} on {cluster} node {attempt.node}"
         if place is None or place.runner != runner:
-            raise Violation("only where it may run", f"{text}: {runner} does not serve that node", task)
+            raise _broken("only where it may run", cluster, attempt, f"{runner} does not serve that node")
         plan, group = self.workload.plan_of(attempt.payload)
         job = job_of(task)
         known = self.jobs.setdefault(job, plan)
         if known is not plan or not _in_group(plan.spec, group, index_of(task)):
-            raise Violation("one job, one number", f"{text}: it runs the command of another task", task)
-        self._check_once(task, attempt.attempt, text)
+            raise _broken("one job, one number", cluster, attempt, "it runs the command of another task")
+        self._check_once(place, attempt)
         spec = self.specs[plan.number]
-        self._check_place(spec, group, place, attempt, text)
-        self._check_order(spec, group, job, task, text)
+        self._check_place(spec, group, place, attempt)
+        if spec.after or spec.groups[group].needs:
+            self._check_order(spec, group, place, attempt)
         place.here[task] = (attempt.size, spec.labels)
-        place.seen.update(dict.fromkeys(spec.labels))
-        self._check_room(place, task, text)
+        place.used = place.used.plus(attempt.size)
+        if not place.used.fits(place.capacity):
+            raise _broken("no over-commit", cluster, attempt, place.crowd(task))
+        for label in spec.labels:
+            place.seen[label] = None
         self.live[task] = place
         self.launches[task, attempt.attempt] = place
         if spec.gang:
             self.gangs.setdefault(job, []).append((self.world.now, task, cluster))
 
-    def _check_once(self, task: TaskId, attempt: int, text: str) -> None:
+    def _check_once(self, place: Place, attempt: Attempt) -> None:
+        task, promise = attempt.task, "at most one live attempt"
         if task in self.live:
-            raise Violation(
-                "at most one live attempt",
-                f"{text}: another one runs on {self.live[task].cluster} node {self.live[task].index}",
-                task,
-            )
-        if (task, attempt) in self.launches:
-            raise Violation("at most one live attempt", f"{text}: the same attempt was launched before", task)
+            other = self.live[task]
+            why = f"another one runs on {other.cluster} node {other.index}"
+            raise _broken(promise, place.cluster, attempt, why)
+        if (task, attempt.attempt) in self.launches:
+            raise _broken(promise, place.cluster, attempt, "the same attempt was launched before")
         if task in self.settled:
-            raise Violation(
-                "settled means over", f"{text}: the task was settled as {_said(self.settled[task])}", task
-            )
+            why = f"the task was settled as {_said(self.settled[task])}"
+            raise _broken("settled means over", place.cluster, attempt, why)
 
-    def _check_place(self, spec: JobSpec, group: int, place: Place, attempt: Attempt, text: str) -> None:
-        promise, task, wanted = "only where it may run", attempt.task, spec.groups[group]
+    def _check_place(self, spec: JobSpec, group: int, place: Place, attempt: Attempt) -> None:
+        promise, wanted = "only where it may run", spec.groups[group]
+        why = ""
         if wanted.where is not None and not holds(wanted.where, place.attributes):
-            raise Violation(promise, f"{text}: the node's attributes do not satisfy its condition", task)
-        if place.cluster in spec.clusters_forbidden or (
+            why = "the node's attributes do not satisfy its condition"
+        elif place.cluster in spec.clusters_forbidden or (
             spec.clusters_allowed and place.cluster not in spec.clusters_allowed
         ):
-            raise Violation(promise, f"{text}: its job may not use this cluster", task)
-        if place.reserved and spec.klass is not JobClass.LATENCY:
-            raise Violation(promise, f"{text}: the node is kept for latency work", task)
-        if not wanted.ask.fits(attempt.size) or not attempt.size.fits(wanted.ask_max or wanted.ask):
-            raise Violation(promise, f"{text}: it got {attempt.size}, which it did not ask for", task)
+            why = "its job may not use this cluster"
+        elif place.reserved and spec.klass is not JobClass.LATENCY:
+            why = "the node is kept for latency work"
+        elif attempt.size != wanted.ask and not (
+            wanted.ask.fits(attempt.size) and attempt.size.fits(wanted.ask_max or wanted.ask)
+        ):
+            why = f"it got {attempt.size}, which it did not ask for"
+        if why:
+            raise _broken(promise, place.cluster, attempt, why)
         for affinity in wanted.affinity:
             near = [place] if affinity.scope is Scope.NODE else self.by_cluster[place.cluster]
             if affinity.apart:
@@ -252,37 +271,30 @@ class Oracle:
                     for neighbour, (_, labels) in other.here.items():
                         if affinity.label in labels:
                             who = task_text(TaskId(neighbour))
-                            message = f"{text}: keeps away from '{affinity.label}', which {who} has"
-                            raise Violation(promise, message, task)
+                            why = f"keeps away from '{affinity.label}', which {who} has"
+                            raise _broken(promise, place.cluster, attempt, why)
 
-    def _check_order(self, spec: JobSpec, group: int, job: JobId, task: TaskId, text: str) -> None:
-        first = 0
+    def _check_order(self, spec: JobSpec, group: int, place: Place, attempt: Attempt) -> None:
+        promise, job, first = "nothing before what it needs", job_of(attempt.task), 0
         for position, other in enumerate(spec.groups):
             if other.name in spec.groups[group].needs:
                 for index in range(first, first + other.count):
                     if task_id(job, index) not in self.succeeded:
-                        message = f"{text}: group {position}, which it needs, has not succeeded"
-                        raise Violation("nothing before what it needs", message, task)
+                        why = f"group {position}, which it needs, has not succeeded"
+                        raise _broken(promise, place.cluster, attempt, why)
             first += other.count
         for earlier in spec.after:
             if not self._went_well(earlier):
-                message = f"{text}: job {job_text(earlier)}, which it comes after, has not succeeded"
-                raise Violation("nothing before what it needs", message, task)
-
-    def _check_room(self, place: Place, task: TaskId, text: str) -> None:
-        total = Resources()
-        for size, _ in place.here.values():
-            total = total.plus(size)
-        if not total.fits(place.capacity):
-            others = ", ".join(task_text(TaskId(other)) for other in place.here if other != task)
-            message = f"{text}: {total} of {place.capacity} in use, with {others or 'nothing else'} there"
-            raise Violation("no over-commit", message, task)
+                why = f"job {job_text(earlier)}, which it comes after, has not succeeded"
+                raise _broken(promise, place.cluster, attempt, why)
 
     def ended(self, cluster: str, attempt: Attempt, outcome: Outcome) -> None:
         """An attempt is over."""
         task = attempt.task
         del self.live[task]
-        del self.places[cluster, attempt.node].here[task]
+        place = self.places[cluster, attempt.node]
+        del place.here[task]
+        place.used = place.used.minus(attempt.size)
         self.exits[task, attempt.attempt] = outcome
         if outcome is Outcome.SUCCEEDED:
             self.succeeded[task] = self.world.now
@@ -380,3 +392,9 @@ def _in_group(spec: JobSpec, group: int, index: int) -> bool:
 
 def _said(settled: tuple[int, Outcome]) -> str:
     return f"{settled[1]} by attempt {settled[0]}"
+
+
+def _broken(promise: str, cluster: str, attempt: Attempt, why: str) -> Violation:
+    """A launch that breaks a promise."""
+    text = f"task {task_text(attempt.task)} attempt {attempt.attempt} on {cluster} node {attempt.node}: {why}"
+    return Violation(promise, text, attempt.task)

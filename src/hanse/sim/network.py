@@ -4,6 +4,7 @@ A link joins two processes in one direction and has its own moods. Delays come f
 from a formula for every message: it is faster, and the same on every machine's mathematics library.
 """
 
+from functools import lru_cache
 from heapq import heapify, heappush
 from math import log
 from random import Random
@@ -29,6 +30,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Envelope).decode
 
 
+@lru_cache(maxsize=64)
 def delay_table(kind: str, mean: int) -> tuple[int, ...]:
     """Delays in microseconds, each as likely as the next, with this shape and about this mean in all."""
     middles = [(2 * step + 1) / (2 * QUANTILES) for step in range(QUANTILES)]
@@ -103,16 +105,21 @@ class Network:
         if self.wire:
             envelope = _decode(_encode(envelope))
         twice = link.double and random() < link.double
-        while True:
+        at = world.now + link.delays[int(random() * QUANTILES)]
+        if at < link.clogged_until or link.in_order:
+            at = self._in_turn(link, at)
+        heappush(world.heap, (at, world.number(), link.receive, envelope))
+        if twice:
             at = world.now + link.delays[int(random() * QUANTILES)]
-            if at < link.clogged_until:  # noqa: PLR1730  hot: a call of max() costs more
-                at = link.clogged_until
-            if link.in_order:
-                at = link.latest = max(at, link.latest)
-            heappush(world.heap, (at, world.number(), link.receive, envelope))
-            if not twice:
-                return
-            twice = False
+            heappush(world.heap, (self._in_turn(link, at), world.number(), link.receive, envelope))
+
+    @staticmethod
+    def _in_turn(link: Link, at: int) -> int:
+        """When a message that could arrive at a time arrives, on a link that is clogged or keeps order."""
+        at = max(at, link.clogged_until)
+        if link.in_order:
+            at = link.latest = max(at, link.latest)
+        return at
 
     def cut(self, links: list[Link]) -> None:
         """A partition begins. Partitions may overlap; a link works when none crosses it."""

@@ -91,10 +91,10 @@ class Durability(msgspec.Struct, frozen=True):
 class Process:
     """A journalled machine: a broker or a warden."""
 
-    __slots__ = ("_checks", "_clock", "_committing", "_doom", "_durability", "_expected", "_factory",
-                 "_number", "_offset", "_patience", "_rate", "_slow", "epoch", "hampered", "inbox", "journal",
-                 "links", "machine", "marks", "name", "network", "performers", "rng", "snapshot", "unsafe",
-                 "wakes", "world")  # fmt: skip
+    __slots__ = ("_checks", "_clock", "_committing", "_doom", "_drift", "_durability", "_expected",
+                 "_factory", "_number", "_offset", "_patience", "_rate", "_slow", "_span", "_trace",
+                 "_unchecked", "epoch", "hampered", "inbox", "journal", "links", "machine", "marks", "name",
+                 "network", "performers", "rng", "snapshot", "unsafe", "wakes", "world")  # fmt: skip
 
     def __init__(
         self, name: str, number: int, factory: Callable[[], Machine], network: Network, rng: Random,
@@ -124,6 +124,9 @@ class Process:
         self._clock = clock
         self._offset = clock.offset
         self._rate = clock.rate
+        self._drift = clock.rate - MILLION
+        """Times smaller numbers than ``_rate``: multiplying and dividing them is quicker."""
+        self._trace = self.world.trace.extend
         self._durability = durability
         self._slow = durability.commit_max
         self.performers: Performers = {}
@@ -132,7 +135,9 @@ class Process:
         self._patience = 0
         self._committing = False
         self._expected: bytes | None = None
-        self._checks = durability.check_every
+        self._checks = self._span = min(durability.check_every, durability.snapshot_every)
+        """Events left, of a span of so many, until the house is looked after."""
+        self._unchecked = 0
 
     # --- what reaches it ------------------------------------------------------------------------------------
 
@@ -141,10 +146,8 @@ class Process:
         if self.hampered and self._waits(self.receive, envelope):
             return
         now = self.world.now
-        self.world.trace.extend(
-            (now, self._number | _RECEIVED, envelope.seq, _BODY_CODES[type(envelope.body)])
-        )
-        self.take(Received(Instant(self._offset + now * self._rate // MILLION), envelope))
+        self._trace((now, self._number | _RECEIVED, envelope.seq, _BODY_CODES[type(envelope.body)]))
+        self.take(Received(self._offset + now + now * self._drift // MILLION, envelope))
 
     def tick(self, at: int) -> None:
         """A time that the machine asked for has come."""
@@ -154,8 +157,8 @@ class Process:
             return  # another incarnation asked for it
         del self.wakes[at]
         now = self.world.now
-        self.world.trace.extend((now, self._number | _TICK, 0, 0))
-        self.take(Tick(Instant(self._offset + now * self._rate // MILLION)))
+        self._trace((now, self._number | _TICK, 0, 0))
+        self.take(Tick(self._offset + now + now * self._drift // MILLION))
 
     def submit(self, request: tuple[str, int, JobSpec]) -> None:
         """A client hands a job in."""
@@ -200,24 +203,28 @@ class Process:
 
     def perform(self, commands: list[Command]) -> None:
         """Do what the machine asked for, in order."""
-        world, links, send = self.world, self.links, self.network.send
-        story = world.story
+        links, send, story = self.links, self.network.send, self.world.story
         for command in commands:
             if story is not None:
-                story.did(world.now, self.name, command)
+                story.did(self.world.now, self.name, command)
             if type(command) is Send:
                 envelope = command.envelope
                 send(links[envelope.target], envelope)
             elif type(command) is WakeAt:
-                at = command.at
-                if at not in self.wakes:
-                    self.wakes[at] = None
-                    true = -((self._offset - at) * MILLION // self._rate)
-                    heappush(world.heap, (max(true, world.now), world.number(), self.tick, at))
+                self._wake_at(command.at)
             else:
                 performer = self.performers.get(type(command))
                 if performer is not None:
                     performer(command)
+
+    def _wake_at(self, at: int) -> None:
+        """Have a tick come at a local time, unless one will."""
+        if at in self.wakes:
+            return
+        self.wakes[at] = None
+        world = self.world
+        true = -((self._offset - at) * MILLION // self._rate) if self._drift else at - self._offset
+        heappush(world.heap, (true if true > world.now else world.now, world.number(), self.tick, at))
 
     # --- its clock ------------------------------------------------------------------------------------------
 
@@ -228,7 +235,7 @@ class Process:
 
     def local_now(self) -> Instant:
         """What its clock shows."""
-        return Instant(self._offset + self.world.now * self._rate // MILLION)
+        return self._offset + self.world.now * self._rate // MILLION
 
     # --- what may happen to it ------------------------------------------------------------------------------
 
@@ -391,17 +398,25 @@ class Process:
             self._take_snapshot()
 
     def _keep_house(self) -> None:
-        self._checks = self._durability.check_every
-        self.machine.check()
-        if len(self.journal) >= self._durability.snapshot_every and not self.unsafe:
+        """Check the machine and take a snapshot, each when it is time; both are counted in events."""
+        durability = self._durability
+        self._unchecked += self._span
+        if self._unchecked >= durability.check_every:
+            self._unchecked = 0
+            self.machine.check()
+        if len(self.journal) >= durability.snapshot_every and not self.unsafe:
             self._take_snapshot()
+        left = durability.check_every - self._unchecked
+        if not self._slow:  # else the commits see to the snapshots
+            left = min(left, durability.snapshot_every - len(self.journal))
+        self._span = self._checks = max(1, left)
 
     def _take_snapshot(self) -> None:
         self.snapshot = self.machine.dump()
         self.journal.clear()
 
     def _note(self, kind: int, first: int, second: int) -> None:
-        self.world.trace.extend((self.world.now, self._number | kind, first, second))
+        self._trace((self.world.now, self._number | kind, first, second))
 
 
 class RunnerProcess(Process):

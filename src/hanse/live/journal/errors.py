@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 class JournalError(Exception):
-    """Any trouble with a journal. After one from ``append`` or ``commit`` the journal refuses everything; only
-    ``JournalBehind`` leaves it usable."""
+    """Any trouble with a journal. After one from ``append`` or ``commit`` the journal refuses everything;
+    only ``JournalBehind`` and ``RecordTooLarge`` leave it usable."""
 
 
-class CorruptJournal(JournalError):
+class CorruptJournal(JournalError):  # noqa: N818  # it says what is the matter
     """What is on disk is not what was written, and no crash can explain it. Nothing was changed."""
 
     def __init__(self, file: Path, offset: int, good: tuple[int, int], what: str, advice: str = "") -> None:
@@ -34,7 +34,7 @@ class CorruptJournal(JournalError):
         super().__init__(f"{file} at byte {offset}: {what}; {readable}. {self.advice}")
 
 
-class JournalInUse(JournalError):
+class JournalInUse(JournalError):  # noqa: N818  # it says what is the matter
     """Another process has the journal open. Two writers would destroy it."""
 
     def __init__(self, directory: Path, pid: int | None) -> None:
@@ -44,7 +44,7 @@ class JournalInUse(JournalError):
         super().__init__(f"the journal in {directory} is in use by {holder}; stop that one first")
 
 
-class JournalFull(JournalError):
+class JournalFull(JournalError):  # noqa: N818  # it says what is the matter
     """The disk is full. Nothing that was not acknowledged before is durable."""
 
     def __init__(self, directory: Path, needed: int) -> None:
@@ -55,7 +55,7 @@ class JournalFull(JournalError):
         )
 
 
-class JournalBehind(JournalError):
+class JournalBehind(JournalError):  # noqa: N818  # it says what is the matter
     """More has been appended than one commit may hold: commit, then append again. Nothing is lost and the
     journal stays usable."""
 
@@ -63,19 +63,26 @@ class JournalBehind(JournalError):
         super().__init__(f"{pending} bytes wait for a commit and at most {limit} may: commit first")
 
 
-class NotRetained(JournalError):
+class RecordTooLarge(JournalError):  # noqa: N818  # it says what is the matter
+    """A record beyond what the journal takes. It was not appended, and the journal stays usable."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"a record of {size} bytes; the largest the journal takes has {limit}")
+
+
+class NotRetained(JournalError):  # noqa: N818  # it says what is the matter
     """A reader wants records that are no longer kept."""
 
     def __init__(self, after: int, oldest: int) -> None:
         self.oldest = oldest
         """Number of the oldest record that can be read."""
         super().__init__(
-            f"records after {after} were asked for, and the oldest retained is {oldest}; start from the history"
+            f"records after {after} were asked for and {oldest} is the oldest kept: start from the history"
         )
 
 
-class UnknownFormat(JournalError):
+class UnknownFormat(JournalError):  # noqa: N818  # it says what is the matter
     """The journal was written by a later version of this program."""
 
     def __init__(self, version: int, known: int) -> None:
-        super().__init__(f"the journal has format version {version}; this program reads {known}: use a newer one")
+        super().__init__(f"the journal has format {version}, and this program reads {known}: use a newer one")

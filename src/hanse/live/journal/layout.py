@@ -23,13 +23,13 @@ from hanse.live.journal.errors import UnknownFormat
 SECTOR = 512
 """Bytes that a disk writes whole or not at all."""
 STAMP = b"\xa5\xc3\x96\x69"
-"""The last bytes of every written sector: many ones, so that no single flipped bit makes a sector all zero."""
+"""The last bytes of every written sector: many ones, so that no flipped bit makes a sector all zero."""
 ROOM = SECTOR - len(STAMP)
 """Bytes of a sector that are ours."""
 RECORD_BYTES_MAX = 8 << 20
 """The largest record."""
 PENDING_BYTES_MAX = 64 << 20
-"""The most that one commit may hold, length prefixes included; beyond it ``append`` raises ``JournalBehind``."""
+"""The most that one commit may hold, with length prefixes; beyond it ``append`` raises ``JournalBehind``."""
 SNAPSHOT_BYTES_MAX = 1 << 30
 """The largest state of a snapshot."""
 FORMAT = 1
@@ -116,7 +116,18 @@ def encode(
     payload = b"".join(parts)
     sectors = extent(len(payload)) // SECTOR
     body = payload.ljust(sectors * ROOM - HEADER_BYTES, b"\0")
-    fields = (_BLOCK_MAGIC, FORMAT, kind, sectors, first, len(records), len(payload), allocated, journal, previous)
+    fields = (
+        _BLOCK_MAGIC,
+        FORMAT,
+        kind,
+        sectors,
+        first,
+        len(records),
+        len(payload),
+        allocated,
+        journal,
+        previous,
+    )
     hashed = _HEADER.pack(*fields, b"", 0, 0)[:_HASHED]
     digest = hashlib.sha256(hashed)
     digest.update(body)
@@ -138,10 +149,10 @@ def header(sector: bytes) -> Header | None:
     """The header in the first sector of a block, or None where there is no intact one."""
     if len(sector) < SECTOR or sector[:8] != _BLOCK_MAGIC or sector[ROOM:] != STAMP:
         return None
-    *fields, crc = _HEADER.unpack_from(sector)
+    _, version, kind, *fields, crc = _HEADER.unpack_from(sector)
     if zlib.crc32(sector[: HEADER_BYTES - 4]) != crc:
         return None
-    _, version, kind, sectors, first, count, payload_bytes, allocated, journal, previous, chain, body_crc = fields
+    sectors, first, count, payload_bytes, allocated, journal, previous, chain, body_crc = fields
     if version != FORMAT:
         raise UnknownFormat(version, FORMAT)
     if kind not in Kind.__members__.values() or sectors * SECTOR != extent(payload_bytes):
@@ -182,9 +193,11 @@ def records(payload: bytes) -> list[bytes]:
     return found
 
 
-def blank_sector(block: bytes) -> bool:
-    """Whether some sector is all zero: it was never written."""
-    return any(block[at : at + SECTOR] == _BLANK for at in range(0, len(block), SECTOR))
+def torn(block: bytes) -> bool:
+    """Whether a crash can have left a block so: some sector was never written, all others were."""
+    sectors = [block[at : at + SECTOR] for at in range(0, len(block), SECTOR)]
+    written = [sector for sector in sectors if sector != _BLANK]
+    return len(written) < len(sectors) and all(sector[ROOM:] == STAMP for sector in written)
 
 
 class Floor(msgspec.Struct, frozen=True):

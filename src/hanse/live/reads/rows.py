@@ -48,7 +48,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     klass: str
     clusters: tuple[str, ...]
-    """Where its tasks have run, in the order in which the broker first used these clusters."""
+    """Where its tasks have run, in the order in which it first used these clusters."""
     cancel_reason: str
     owner: str
     """The broker that acts for it."""
@@ -83,6 +83,8 @@ class JobDetail(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[GroupDetail, ...]
     after: tuple[tuple[str, str], ...] = ()
     """Jobs that must succeed first, and the state of each as far as this broker knows; empty: unknown."""
+    copy: bool = False
+    """Whether another broker acts for it, so that only what it tells its heir is known here."""
 
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True):

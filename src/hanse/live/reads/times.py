@@ -44,8 +44,8 @@ class Times(msgspec.Struct):
         """The moment of an event; call it for every event, in order."""
         found = instant + self.shift
         if self.latest is not None and found < self.latest:
-            self.shift += self.latest - found
-            found = self.latest
+            self.shift += self.latest + 1 - found  # one later, so that a span can begin between them
+            found = self.latest + 1
         self.latest = found
         return found
 

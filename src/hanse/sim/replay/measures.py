@@ -47,6 +47,7 @@ class Result(msgspec.Struct, frozen=True):
     messages_per_task: float
     rejects_per_task: float
     substitutions_per_task: float
+    grants_per_task: float
     heartbeats: int
     jobs_ended: int
     complete: bool
@@ -118,6 +119,7 @@ def measure(
         messages_per_task=outcome.messages / ran,
         rejects_per_task=outcome.rejects / ran,
         substitutions_per_task=outcome.substitutions / ran,
+        grants_per_task=outcome.grants / ran,
         heartbeats=outcome.heartbeats,
         jobs_ended=int((outcome.job_end >= 0).sum()),
         complete=outcome.complete,

@@ -77,12 +77,22 @@ class Settings(msgspec.Struct, frozen=True):
     """A job is short when its mean task lasts less than this."""
     short_percent: float = 2.0
     """Per cent of the nodes that only short jobs may use (Hawk, Eagle, Pigeon)."""
+    reserve_percent: float = 0.0
+    """Per cent of every cluster's nodes that only short jobs may use under ``hanse``; 0 = no reserve."""
     pigeon_group: int = 100
     """Nodes per group of Pigeon, about."""
     heartbeat_us: int = 5 * SECOND
-    """How often a warden tells every broker what changed (Megha)."""
+    """How often a warden tells every broker what changed (Megha, ``hanse``)."""
     gossip_us: int = SECOND
     """How often brokers tell each other their free counts (``shared``)."""
+    node_gpus: int = 8
+    """GPUs of a node, for the schedulers of GPU jobs; so are the next three."""
+    node_cpus: int = 0
+    """CPUs of a node; 0 = not counted."""
+    node_memory_gib: int = 0
+    """Memory of a node in GiB; 0 = not counted."""
+    node_list: str = ""
+    """A list of machines, for the placement of pods."""
     faults: str = ""
     """A file of faults to inject, for the policies that support them; empty = none."""
 
@@ -98,8 +108,10 @@ class Settings(msgspec.Struct, frozen=True):
             return f"unknown order {self.order!r}; known: {', '.join(ORDERS)}"
         if self.delay_us < 0 or self.heartbeat_us <= 0 or self.gossip_us <= 0:
             return "the delay must not be negative, heartbeat and gossip intervals must be positive"
-        if not 0 <= self.short_percent <= 50 or self.pigeon_group < 1:
-            return "short per cent must lie in 0..50 and a Pigeon group must hold a node"
+        if not 0 <= self.short_percent <= 50 or not 0 <= self.reserve_percent <= 50:
+            return "short and reserve per cent must lie in 0..50"
+        if self.pigeon_group < 1 or min(self.node_gpus, self.node_cpus, self.node_memory_gib) < 0:
+            return "a Pigeon group must hold a node, and a node cannot have less than nothing"
         return ""
 
 
@@ -127,6 +139,10 @@ class Outcome(msgspec.Struct, frozen=True, eq=False):
     runs."""
     complete: bool = True
     """False when the run was stopped early."""
+    grants: int = 0
+    """Offers of freed room by wardens to brokers that wait for it (``hanse``)."""
+    releases: int = 0
+    """Grants that were given back unused."""
 
 
 class ReplayError(ValueError):

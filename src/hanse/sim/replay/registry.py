@@ -13,6 +13,10 @@ from hanse.sim.literature.megha import megha, megha_repaired
 from hanse.sim.literature.pigeon import pigeon
 from hanse.sim.literature.shared import shared
 from hanse.sim.literature.sparrow import sparrow
+from hanse.sim.replay.batch import batch_names
+from hanse.sim.replay.faults import read_faults
+from hanse.sim.replay.league import objection
+from hanse.sim.replay.machines import hanse
 from hanse.sim.replay.records import ORDERS, Outcome, Progress, ReplayError, Settings, Workload
 
 Runner = Callable[[Workload, Settings, Progress | None], Outcome]
@@ -32,6 +36,8 @@ class Policy(msgspec.Struct, frozen=True):
     """No task starts before its job's arrival plus this many one-way delays."""
     faults: bool = False
     """Whether it understands ``Settings.faults``."""
+    objection: Callable[[Settings], str] | None = None
+    """Why it cannot be run with some settings, in one sentence; empty when it can."""
 
     def __call__(self, workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
         """Run it."""
@@ -42,7 +48,13 @@ class Policy(msgspec.Struct, frozen=True):
         return settings.order if self.orders else self.own_order
 
 
-_LITERATURE: Final = (
+def _hanse_objection(settings: Settings) -> str:
+    if settings.faults:
+        read_faults(settings)  # refuses by itself
+    return objection(settings)
+
+
+_KNOWN: Final = (
     Policy("sparrow", sparrow, "batch sampling, two probes a task, late binding", (), "fifo", 3),
     Policy("hawk", hawk, "long jobs central, short ones probed, idle nodes steal", (), "fifo", 3),
     Policy("eagle", eagle, "long jobs central, short ones avoid them; sticky probes", (), "least-work", 3),
@@ -54,8 +66,16 @@ _LITERATURE: Final = (
     Policy("independent", independent, "every broker its own nodes, no communication", ORDERS, "", 2),
     Policy("shared", shared, "every broker its own nodes, gossip of free counts", ORDERS, "", 2),
     Policy("central", central, "the oracle: one queue that knows everything at once", ORDERS, "", 3),
+    Policy(
+        "hanse",
+        hanse,
+        "the real brokers, wardens and runners: claims, demand, grants",
+        ORDERS,
+        faults=True,
+        objection=_hanse_objection,
+    ),
 )
-_POLICIES: dict[str, Policy] = {policy.name: policy for policy in _LITERATURE}
+_POLICIES: dict[str, Policy] = {policy.name: policy for policy in _KNOWN}
 
 
 def policies() -> dict[str, Policy]:
@@ -73,8 +93,17 @@ def chosen(names: list[str], settings: Settings) -> list[Policy]:
     """The policies of these names, if all exist and can be run with the settings."""
     known = policies()
     unknown = [name for name in names if name not in known]
+    whole = [name for name in unknown if name in batch_names()]
+    if whole:
+        raise ReplayError(
+            f"{', '.join(whole)} runs whole jobs, which cannot stand in one table or sweep with policies that"
+            " run single tasks: give such policies alone to hanse replay"
+        )
     if unknown or not names:
-        raise ReplayError(f"unknown policy {', '.join(unknown) or '(none given)'}; known: {', '.join(known)}")
+        raise ReplayError(
+            f"unknown policy {', '.join(unknown) or '(none given)'}; known: {', '.join(known)};"
+            f" for whole jobs: {', '.join(batch_names())}"
+        )
     if settings.faults:
         without = [name for name in names if not known[name].faults]
         if without:
@@ -84,7 +113,9 @@ def chosen(names: list[str], settings: Settings) -> list[Policy]:
                 " no recovery to measure; policies that support faults:"
                 f" {', '.join(able) or 'none in this installation'}"
             )
-    problem = settings.problem()
+    selected = [known[name] for name in names]
+    objections = [policy.objection(settings) for policy in selected if policy.objection is not None]
+    problem = settings.problem() or next((text for text in objections if text), "")
     if problem:
         raise ReplayError(problem)
-    return [known[name] for name in names]
+    return selected

@@ -3,12 +3,14 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from hanse.sim.replay.batch import BatchPolicy, BatchTrace
+from hanse.sim.replay.batch_measures import curves_batch, measure_batch
 from hanse.sim.replay.measures import Curves, Result, as_dict, curves, measure
 from hanse.sim.replay.records import Progress, Settings, Workload
 from hanse.sim.replay.registry import Policy
@@ -34,19 +36,37 @@ def run_once(policy: Policy, workload: Workload, settings: Settings, progress: P
     return Run(measure(workload, settings, outcome, named, seconds), curves(workload, settings, outcome))
 
 
+def run_batch(policy: BatchPolicy, trace: BatchTrace, settings: Settings) -> Run:
+    """Run a scheduler for whole jobs and measure it."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    outcome = policy.run(trace.chunk, settings)
+    seconds = time.perf_counter() - wall, time.process_time() - cpu
+    return Run(measure_batch(trace, settings, policy, outcome, seconds), curves_batch(outcome))
+
+
 def runs_of(
-    chosen: list[Policy],
-    workload: Workload,
+    chosen: Sequence[Policy | BatchPolicy],
+    workload: Workload | BatchTrace,
     settings: Settings,
     repeat: int,
-    watch: Callable[[Policy, int], Progress],
+    watch: Callable[[Policy | BatchPolicy, int], Progress],
 ) -> Iterator[Run]:
-    """Every policy with the seeds from ``settings.seed`` on; ends after a run that was stopped."""
+    """Every policy with the seeds from ``settings.seed`` on; ends after a run that was stopped.
+
+    Schedulers for whole jobs are not told to stop; they are asked between two runs.
+    """
     for policy in chosen:
         for seed in range(settings.seed, settings.seed + repeat):
-            run = run_once(
-                policy, workload, msgspec.structs.replace(settings, seed=seed), watch(policy, seed)
-            )
+            seeded, progress = msgspec.structs.replace(settings, seed=seed), watch(policy, seed)
+            if isinstance(policy, BatchPolicy):
+                assert isinstance(workload, BatchTrace)
+                run = run_batch(policy, workload, seeded)
+                yield run
+                if not progress(workload.tasks):
+                    return
+                continue
+            assert isinstance(workload, Workload)
+            run = run_once(policy, workload, seeded, progress)
             yield run
             if not run.result.complete:
                 return

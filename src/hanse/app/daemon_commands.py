@@ -1,0 +1,95 @@
+"""``hanse broker``, ``hanse warden`` and ``hanse runner``: one member of a league, until told to stop."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hanse.app.exit_codes import ExitCode
+from hanse.live.home import Home
+from hanse.live.journal.errors import JournalError
+from hanse.live.league import LeagueError
+from hanse.live.league_file import load
+from hanse.live.logs import set_up
+
+Made = Callable[[Path, Any, str], Any]
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """What all three take."""
+    for option in (
+        click.argument("name"),
+        click.option(
+            "--home", type=click.Path(path_type=Path, file_okay=False), required=True, envvar="HANSE_HOME",
+            help="The league's home on this machine (see 'hanse init' and 'hanse join').",
+        ),
+        click.option("--log-level", default="info", show_default=True,
+                     type=click.Choice(["debug", "info", "warning", "error"])),
+        click.option("--ready-fd", type=int, hidden=True, help="Where to say that the member is ready."),
+        click.option("--record-digests", is_flag=True,
+                     help="Keep a digest of all commands, to compare an offline replay with."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.command()
+@_options
+def broker(name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool) -> None:
+    """Run the broker NAME of the league in --home, in the foreground."""
+    from hanse.live.broker_daemon import BrokerDaemon  # noqa: PLC0415  NumPy and the door are slow to import
+
+    _serve(partial(BrokerDaemon, digests=record_digests), name, home, log_level, ready_fd)
+
+
+@click.command()
+@_options
+def warden(name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool) -> None:
+    """Run the warden of the cluster NAME, in the foreground. Its tasks outlive it."""
+    from hanse.live.warden_daemon import WardenDaemon  # noqa: PLC0415  as above
+
+    _serve(partial(WardenDaemon, digests=record_digests), name, home, log_level, ready_fd)
+
+
+@click.command()
+@_options
+def runner(name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool) -> None:
+    """Run the runner NAME on a machine that is not its warden's, in the foreground."""
+    from hanse.live.runner_daemon import RunnerDaemon  # noqa: PLC0415  as above
+
+    del record_digests  # a runner's truth is its backend: there is nothing to replay
+    _serve(RunnerDaemon, name, home, log_level, ready_fd)
+
+
+def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | None) -> None:
+    from hanse.live.daemon import tell_ready  # noqa: PLC0415  as above
+
+    place = Home(home)
+    if not place.league_file.is_file():
+        raise click.ClickException(
+            f"{place.league_file} is missing; make a league with 'hanse init' or 'hanse up'"
+        )
+    set_up(name, log_level)
+
+    async def serve() -> None:
+        daemon = make(home, load(place.league_file), name)
+        await daemon.run(lambda: tell_ready(ready_fd) if ready_fd is not None else None)
+
+    try:
+        asyncio.run(serve())
+    except LeagueError as error:
+        raise click.ClickException(str(error)) from None
+    except JournalError as error:
+        click.echo(f"hanse: {error}", err=True)
+        raise SystemExit(ExitCode.FILE) from None
+    except sqlite3.Error as error:
+        click.echo(
+            f"hanse: the read model of {name} cannot be written: {error}. If the disk is full, make room and "
+            f"start {name} again; if not, delete {place.member(name)}/reads.sqlite*: it is built anew.",
+            err=True,
+        )
+        raise SystemExit(ExitCode.FILE) from None

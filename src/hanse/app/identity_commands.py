@@ -1,0 +1,157 @@
+"""``hanse init``, ``hanse token`` and ``hanse join``: who belongs to a league."""
+
+import http.client
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from hanse.app.contexts import Context, save_context
+from hanse.app.league_making import PERSON, certify_one, found, with_ports
+from hanse.live.home import Home
+from hanse.live.identity.authority import Authority, AuthorityError
+from hanse.live.identity.credentials import Credentials, joining_context
+from hanse.live.identity.enrol import accept, new_key, request, trusted
+from hanse.live.identity.identity import Identity, Role
+from hanse.live.identity.refusal import Refusal
+from hanse.live.identity.tokens import TokenBook, TokenBookError
+from hanse.live.league import LeagueError
+from hanse.live.league_file import load
+from hanse.model.problem import Problem
+from hanse.model.quantities import parse_duration
+
+DOOR_SECONDS_MAX: Final = 30.0
+ANSWER_BYTES_MAX: Final = 8 << 20
+
+_home = click.option(
+    "--home", type=click.Path(path_type=Path, file_okay=False), required=True, envvar="HANSE_HOME",
+    help="The league's home on this machine.",
+)  # fmt: skip
+
+
+@click.command()
+@_home
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def init(home: Path, file: Path) -> None:
+    """Found a league from a league FILE: a private authority, and a certificate for yourself.
+
+    The members on other machines then join with tokens: see 'hanse token create' and 'hanse join'.
+    """
+    place = Home(home.absolute())
+    try:
+        league = with_ports(load(file))
+        authority = found(place, league)
+        certify_one(authority, place.person(PERSON), Identity(league.name, Role.ADMIN, PERSON))
+    except LeagueError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"The league '{league.name}' is founded in {place.path}")
+    click.echo(f"Its authority: {authority.fingerprint}")
+    click.echo(
+        "Next: a token for each member ('hanse token create warden NAME'), then 'hanse join' on its machine."
+    )
+
+
+@click.group()
+def token() -> None:
+    """Single-use tokens with which members and people join."""
+
+
+@token.command("create")
+@_home
+@click.argument("role", type=click.Choice([str(role) for role in Role]))
+@click.argument("name")
+@click.option("--for", "lifetime", default="24h", show_default=True, help="How long it may be used.")
+def token_create(home: Path, role: str, name: str, lifetime: str) -> None:
+    """Make a token for one certificate with this ROLE and NAME, and print it."""
+    place = Home(home.absolute())
+    span = parse_duration(lifetime, "--for")
+    if isinstance(span, Problem):
+        raise click.UsageError(f"--for: {span.rule}")
+    try:
+        authority = Authority.open(place.authority)
+        if Role(role).member and name not in load(place.league_file).members():
+            raise click.ClickException(
+                f"the league has no member called {name!r}; add it to {place.league_file} first"
+            )
+        click.echo(TokenBook(place.authority, authority.fingerprint).create(Role(role), name, span))
+    except (AuthorityError, TokenBookError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+@click.command()
+@_home
+@click.argument("door")
+@click.option(
+    "--token", "secret", envvar="HANSE_TOKEN", required=True, help="What 'hanse token create' printed."
+)
+def join(home: Path, door: str, secret: str) -> None:
+    """Join the league whose broker has its DOOR at host:port: fetch a certificate and the league file."""
+    place = Home(home.absolute())
+    host, colon, port = door.rpartition(":")
+    if not colon or not port.isdigit():
+        raise click.UsageError("DOOR is host:port, the door of a broker")
+    try:
+        authority = str(_asked(host, int(port), _blind(), "GET", "/v1/authority", None)["authority"])
+        distrust = trusted(authority, secret)
+        if distrust is not None:
+            raise click.ClickException(distrust.detail)
+        key = new_key()
+        wish = {"csr": request(key), "token": secret, "hosts": []}
+        answer = _asked(host, int(port), joining_context(authority), "POST", "/v1/join", wish)
+    except (OSError, http.client.HTTPException) as error:
+        raise click.ClickException(f"the broker at {door} could not be asked: {error}") from None
+    _settle(place, key, answer, authority)
+
+
+def _settle(home: Home, key: str, answer: dict[str, Any], authority: str) -> None:
+    """Keep what was given."""
+    spare = Credentials(home.path / "joining")
+    identity = accept(spare, key, answer["certificate"], authority)
+    if isinstance(identity, Refusal):
+        raise click.ClickException(identity.detail)
+    directory = home.member(identity.name) if identity.role.member else home.person(identity.name)
+    Credentials(directory).store(key, answer["certificate"], authority)
+    spare.path.unlink()
+    spare.authority_path.unlink()
+    spare.directory.rmdir()
+    home.league_file.write_text(answer["league"], encoding="utf-8")
+    league = load(home.league_file)
+    click.echo(f"You are {identity}.")
+    if identity.role.member:
+        click.echo(f"Start it: hanse {identity.role} {identity.name} --home {home.path}")
+        return
+    context = Context(
+        league=league.name,
+        home="",
+        credentials=str(directory),
+        brokers={entry.name: str(entry.door) for entry in league.brokers},
+        clusters={entry.name: str(entry.door) for entry in league.clusters},
+    )
+    save_context(league.name, context, make_current=True)
+    click.echo("Look around: hanse status")
+
+
+def _blind() -> ssl.SSLContext:
+    """For fetching what is then compared with the token's fingerprint: nothing secret is sent over it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _asked(
+    host: str, port: int, context: ssl.SSLContext, verb: str, path: str, body: object
+) -> dict[str, Any]:
+    door = http.client.HTTPSConnection(host, port, context=context, timeout=DOOR_SECONDS_MAX)
+    try:
+        door.request(verb, path, None if body is None else msgspec.json.encode(body))
+        answer = door.getresponse()
+        decoded: dict[str, Any] = msgspec.json.decode(answer.read(ANSWER_BYTES_MAX))
+    finally:
+        door.close()
+    if answer.status != 200:
+        raise click.ClickException(f"{decoded['error']['message']}. {decoded['error']['hint']}")
+    return decoded

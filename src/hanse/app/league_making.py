@@ -1,0 +1,118 @@
+"""Making a league on this machine: its file with ports that are free, its authority, its certificates."""
+
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.core.config import NodeConfig
+from hanse.live.home import Home
+from hanse.live.identity.authority import Authority, AuthorityError
+from hanse.live.identity.credentials import Credentials
+from hanse.live.identity.enrol import new_key, request
+from hanse.live.identity.identity import Identity, Role
+from hanse.live.identity.refusal import Refusal
+from hanse.live.league import Address, BrokerEntry, ClusterEntry, League, LeagueError
+from hanse.live.league_file import store
+
+CLUSTER_NAMES: Final = ("north", "south", "east", "west", "harbour", "island")
+"""What an embedded league calls its clusters; further ones are numbered."""
+PERSON: Final = "admin"
+
+
+def embedded(clusters: int, brokers: int, nodes: tuple[NodeConfig, ...]) -> League:
+    """The league that ``hanse up`` makes when no file is given: equal clusters on this machine."""
+    entries = []
+    for number in range(clusters):
+        name = CLUSTER_NAMES[number] if number < len(CLUSTER_NAMES) else f"cluster-{number + 1}"
+        entry = ClusterEntry(name, Address(), Address(), ())
+        own = []
+        for position, node in enumerate(nodes):
+            attributes = {**dict(node.attributes), "zone": "ab"[position % 2]}
+            own.append(NodeConfig(node.capacity, tuple(sorted(attributes.items())), entry.own_runner))
+        entries.append(msgspec.structs.replace(entry, nodes=tuple(own)))
+    return League(
+        "local",
+        tuple(BrokerEntry(f"broker-{number + 1}", Address(), Address()) for number in range(brokers)),
+        tuple(entries),
+    )
+
+
+def with_ports(league: League) -> League:
+    """The league with a free port for every address that has none."""
+    with ExitStack() as held:
+
+        def chosen(address: Address) -> Address:
+            if address.port:
+                return address
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            listener = held.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            try:
+                listener.bind((address.host, 0))
+            except OSError as error:
+                raise LeagueError(f"no port is free on {address.host}: {error}") from None
+            return Address(address.host, listener.getsockname()[1])
+
+        replace = msgspec.structs.replace
+        return replace(
+            league,
+            brokers=tuple(replace(b, address=chosen(b.address), door=chosen(b.door)) for b in league.brokers),
+            clusters=tuple(
+                replace(
+                    c,
+                    address=chosen(c.address),
+                    door=chosen(c.door),
+                    runners=tuple(
+                        replace(r, address=chosen(r.address), door=chosen(r.door)) for r in c.runners
+                    ),
+                )
+                for c in league.clusters
+            ),
+        )
+
+
+def found(home: Home, league: League) -> Authority:
+    """Write the league's file and found its authority. Nothing that exists is replaced."""
+    home.path.mkdir(mode=0o711, parents=True, exist_ok=True)
+    if home.league_file.exists():
+        raise LeagueError(f"there is a league in {home.path} already; nothing was changed")
+    try:
+        authority = Authority.create(home.authority, league.name)
+    except AuthorityError as error:
+        raise LeagueError(str(error)) from None
+    store(home.league_file, league)
+    return authority
+
+
+def certify(home: Home, league: League, authority: Authority) -> None:
+    """A certificate for every member that has none, and one for the person who started the league."""
+    roles = {
+        **{entry.name: Role.BROKER for entry in league.brokers},
+        **{entry.name: Role.WARDEN for entry in league.clusters},
+        **{runner.name: Role.RUNNER for entry in league.clusters for runner in entry.runners},
+    }
+    for name, role in roles.items():
+        certify_one(authority, home.member(name), Identity(league.name, role, name))
+    certify_one(authority, home.person(PERSON), Identity(league.name, Role.ADMIN, PERSON))
+
+
+def certify_one(authority: Authority, directory: Path, identity: Identity) -> None:
+    """A key and a certificate in a directory, unless there is one that has not yet expired."""
+    credentials = Credentials(directory)
+    if credentials.path.exists() and _lasts(credentials):
+        return
+    key = new_key()
+    certificate = authority.issue(identity, request(key), ["localhost", "127.0.0.1"])
+    if isinstance(certificate, Refusal):
+        raise LeagueError(f"no certificate for {identity}: {certificate.detail}")
+    credentials.store(key, certificate, authority.certificate)
+
+
+def _lasts(credentials: Credentials) -> bool:
+    """Whether the certificate is good for some time yet: whoever holds it renews it itself."""
+    from hanse.live.clock import wall_now  # noqa: PLC0415  as above
+    from hanse.live.identity.certificate import due_for_renewal  # noqa: PLC0415  with the clock, used here only
+
+    return not due_for_renewal(credentials.path, wall_now())

@@ -1,0 +1,308 @@
+"""``hanse logs``: what the tasks of a job have written, or write at this moment.
+
+What a task wrote to its standard output goes to standard output, and what it wrote to its standard error to
+standard error, unless one of them is asked for alone. Output is fetched from the cluster where the task ran.
+"""
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import BinaryIO, Final, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+
+from hanse.app.client import ENDED, Client
+from hanse.app.doors import Doors, refusal
+from hanse.app.exit_codes import ExitCode
+from hanse.app.league_options import TASK, context_option, league
+from hanse.app.told import CommandError, warn
+from hanse.app.transport import ANSWER_SECONDS_MAX, Reply, SilentError
+from hanse.live.reads.rows import TaskRow
+
+FOLLOWED_MAX: Final = 64
+"""Outputs that are followed at once; further tasks wait for their turn."""
+LOOK_SECONDS_MAX: Final = 1
+"""How often somebody who follows a job looks for tasks that have started since."""
+FIRST_LOOK_SECONDS: Final = 0.05
+TRIES_MAX: Final = 30
+"""How often an output is asked for that its cluster does not have yet, or whose connection was lost."""
+LINE_BYTES_MAX: Final = 64 << 10
+"""A line that is longer is passed on in parts."""
+RUNNER_HEADER: Final = "x-hanse-runner"
+"""With 307: the runner on whose machine the output is."""
+
+
+class Output(NamedTuple):
+    """Which output of which attempt is wanted."""
+
+    streams: tuple[str, ...] = ("stdout", "stderr")
+    attempt: int | None = None
+    """None: the latest."""
+
+
+@click.command("logs")
+@click.argument("job", type=TASK, metavar="JOB[.TASK]")
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on until the job has ended.")
+@click.option("--stdout", "only", flag_value="stdout", help="Only standard output.")
+@click.option("--stderr", "only", flag_value="stderr", help="Only standard error, on standard output.")
+@click.option(
+    "--attempt", type=click.IntRange(1), metavar="N", help="An earlier attempt; default: the latest."
+)
+@context_option
+def logs(job: str, following: bool, only: str | None, attempt: int | None) -> None:
+    """Print what a job, or one of its tasks, has written.
+
+    Of a job with several tasks every line is marked with the task's index. Ends with 102 if there is no such
+    job or nothing was written down.
+    """
+    wanted = Output((only,) if only else ("stdout", "stderr"), attempt)
+    job, _, index = job.partition(".")
+    chosen = int(index) if index else None
+    with league() as client:
+        if following:
+            follow(client.doors, job, chosen, wanted)
+            return
+        _print_all(client, job, chosen, wanted)
+
+
+def _print_all(client: Client, job: str, chosen: int | None, wanted: Output) -> None:
+    """Everything that was written so far, task by task."""
+    marked = chosen is None and client.job(job).row.total > 1
+    begun = found = 0
+    for row in _tasks(client, job, chosen):
+        if not row.attempt:
+            continue
+        begun += 1
+        for stream in wanted.streams:
+            sink = Sink(_target(stream, wanted), f"[{row.index}] " if marked else "")
+            if copy(client.doors, f"{job}.{row.index}", row, Ask(stream, wanted.attempt), sink):
+                found += 1
+    if not begun:
+        which = f"{job}.{chosen}" if chosen is not None else job
+        raise CommandError(
+            f"{which} has not started yet",
+            ExitCode.JOB_NOT_FOUND,
+            f"'hanse why {job}' says what it waits for",
+        )
+    if not found:
+        raise CommandError(
+            f"there is no output of {job}", ExitCode.JOB_NOT_FOUND, "output is kept for a limited time"
+        )
+
+
+def _tasks(client: Client, job: str, chosen: int | None) -> Iterator[TaskRow]:
+    """The tasks of a job by index, or the one that is wanted."""
+    after: str | None = "" if not chosen else str(chosen - 1)
+    while after is not None:
+        page = client.tasks(job, after=after, limit=1_000 if chosen is None else 1)
+        if chosen is not None:
+            rows = [row for row in page.tasks if row.index == chosen]
+            if not rows:
+                total = client.job(job).row.total
+                raise CommandError(
+                    f"{job} has no task {chosen}", ExitCode.JOB_NOT_FOUND, f"it has {total}, counted from 0"
+                )
+            yield from rows
+            return
+        yield from page.tasks
+        after = page.next
+
+
+class Ask(NamedTuple):
+    """One stream of one attempt."""
+
+    stream: str
+    attempt: int | None = None
+    following: bool = False
+
+
+class Sink:
+    """Where output goes: line by line with a mark before each, or as it comes if there is no mark."""
+
+    _lock: Final = threading.Lock()
+
+    def __init__(self, target: BinaryIO, mark: str) -> None:
+        self._target = target
+        self._mark = mark.encode()
+        self._rest = b""
+        self.received = 0
+        """Bytes that came so far: where to go on after an interruption."""
+
+    def write(self, piece: bytes) -> None:
+        """Pass output on. With a mark, an unfinished line waits for its end."""
+        self.received += len(piece)
+        if not self._mark:
+            self._put(piece)
+            return
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > LINE_BYTES_MAX:
+            lines.append(self._rest)
+            self._rest = b""
+        if lines:
+            self._put(b"".join(self._mark + line + b"\n" for line in lines))
+
+    def close(self) -> None:
+        """Pass on a last line that has no end."""
+        if self._rest:
+            self._put(self._mark + self._rest + b"\n")
+            self._rest = b""
+
+    def _put(self, data: bytes) -> None:
+        with Sink._lock:
+            self._target.write(data)
+            self._target.flush()
+
+
+def _target(stream: str, wanted: Output) -> BinaryIO:
+    plain = stream == "stdout" or len(wanted.streams) == 1
+    return sys.stdout.buffer if plain else sys.stderr.buffer
+
+
+def copy(doors: Doors, task: str, row: TaskRow, ask: Ask, sink: Sink) -> bool:
+    """Copy one stream of a task from where it ran; whether all of it was there. Goes on where ``sink`` is."""
+    latest = ask.attempt in (None, row.attempt)
+    clusters = [row.cluster] if row.cluster and latest else list(doors.context.clusters)
+    query = {
+        "attempt": str(ask.attempt or row.attempt),
+        "stream": ask.stream,
+        "offset": str(sink.received),
+        "follow": "1" if ask.following else "0",
+    }
+    seconds = None if ask.following else ANSWER_SECONDS_MAX
+    silent: dict[str, str] = {}
+    for cluster in clusters:
+        try:
+            for node in _machines(doors, cluster, row.node if latest else None):
+                target = f"/v1/logs/{quote(task)}?{urlencode({**query, **node})}"
+                reply, pieces = _opened(doors, cluster, target, seconds)
+                if reply.status == 404:
+                    continue
+                if reply.status != 200:
+                    raise refusal(reply)
+                for piece in pieces:
+                    sink.write(piece)
+                sink.close()
+                return True
+        except SilentError as error:
+            silent[cluster] = str(error)
+    for cluster, why in silent.items():
+        warn(f"{task}: the cluster {cluster} does not answer ({why}); its output cannot be shown now")
+    return False
+
+
+def _machines(doors: Doors, cluster: str, node: int | None) -> Iterator[dict[str, str]]:
+    """Which nodes to name when asking a cluster: the task's own, or one of each machine if it is unknown."""
+    if node is not None:
+        yield {"node": str(node)}
+        return
+    yield {}
+    told: dict[str, int] = {}
+    for one in Client(doors).cluster(cluster).nodes:
+        told.setdefault(one.runner, one.node)
+    if len(told) > 1:
+        yield from ({"node": str(number)} for number in told.values())
+
+
+def _opened(doors: Doors, cluster: str, target: str, seconds: float | None) -> tuple[Reply, Iterator[bytes]]:
+    """An output at a cluster's door, or at that of the runner to which the door points."""
+    reply, pieces = doors.cluster(cluster).stream(target, seconds)
+    runner = reply.headers.get(RUNNER_HEADER, "")
+    if reply.status != 307 or not runner:
+        return reply, pieces
+    there = urlsplit(reply.headers.get("location", ""))
+    return doors.runner(runner, there.netloc).stream(target, seconds)
+
+
+# --- following ---------------------------------------------------------------------------------------------
+
+
+def follow(doors: Doors, job: str, chosen: int | None, wanted: Output) -> None:
+    """Show the output of a job, or of one of its tasks, until it has ended."""
+    _Followed(doors, job, chosen, wanted).run()
+
+
+class _Followed:
+    """A job that is being followed: one thread for each output, and one that looks for new attempts."""
+
+    def __init__(self, doors: Doors, job: str, chosen: int | None, wanted: Output) -> None:
+        self._client = Client(doors)
+        self._doors = doors
+        self._job = job
+        self._chosen = chosen
+        self._wanted = wanted
+        self._outputs: dict[tuple[int, int, str], _OneOutput] = {}
+        """By task, attempt and stream."""
+        self._trouble: list[BaseException] = []
+        self._changed = threading.Event()
+        """Set when an output has ended: then there may be something new."""
+
+    def run(self) -> None:
+        """Until the job, or the wanted task, has ended and all its output is shown."""
+        marked = self._chosen is None and self._client.job(self._job).row.total > 1
+        pause = FIRST_LOOK_SECONDS
+        while True:
+            self._changed.clear()
+            over = self._over()  # asked first: what it says of the end holds for the tasks read after it
+            started = self._look(marked)
+            if self._trouble:
+                raise self._trouble[0]
+            if over and not any(output.open for output in self._outputs.values()):
+                return
+            pause = FIRST_LOOK_SECONDS if started else min(2 * pause, LOOK_SECONDS_MAX)
+            self._changed.wait(pause)
+
+    def _over(self) -> bool:
+        if self._chosen is None:
+            return self._client.job(self._job).row.state in ENDED
+        return all(row.state in ENDED for row in _tasks(self._client, self._job, self._chosen))
+
+    def _look(self, marked: bool) -> bool:
+        """Follow what has started since, as far as there is room; whether there was anything."""
+        started = False
+        running = sum(output.running for output in self._outputs.values())
+        for row in _tasks(self._client, self._job, self._chosen):
+            attempt = self._wanted.attempt or row.attempt
+            if not row.attempt >= attempt > 0 or row.state in ("blocked", "queued", "placed"):
+                continue
+            for stream in self._wanted.streams:
+                sink = Sink(_target(stream, self._wanted), f"[{row.index}] " if marked else "")
+                output = self._outputs.setdefault((row.index, attempt, stream), _OneOutput(sink))
+                if output.open and not output.running and running < FOLLOWED_MAX:
+                    started = True
+                    running += 1
+                    self._start(output, row, Ask(stream, self._wanted.attempt, following=True))
+        return started
+
+    def _start(self, output: "_OneOutput", row: TaskRow, ask: Ask) -> None:
+        output.running = True
+        output.tries += 1
+        threading.Thread(target=self._copy, args=(output, row, ask), daemon=True).start()
+
+    def _copy(self, output: "_OneOutput", row: TaskRow, ask: Ask) -> None:
+        """In a thread of its own, with connections of its own."""
+        doors = Doors(self._doors.name, self._doors.context)
+        try:
+            found = copy(doors, f"{self._job}.{row.index}", row, ask, output.sink)
+            output.done = found or row.state in ENDED
+        except BaseException as error:  # noqa: BLE001  nothing that fails in a thread may disappear
+            self._trouble.append(error)
+        finally:
+            doors.close()
+            output.running = False
+            self._changed.set()
+
+
+class _OneOutput:
+    """One stream of one attempt, and how far it is shown."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.running = False
+        self.done = False
+        self.tries = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether something of it may still be shown."""
+        return self.running or not (self.done or self.tries >= TRIES_MAX)

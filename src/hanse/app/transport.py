@@ -1,0 +1,190 @@
+"""One member's door as a client sees it: requests over TLS to somebody whose identity is known.
+
+Plain ``http.client``: a command line that runs once must start fast. A connection is kept for the next
+request; if the other side has closed it meanwhile, the request is made once more over a new one (every
+request of the interface may be repeated).
+"""
+
+import http.client
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from hanse.app.exit_codes import ExitCode
+from hanse.app.told import CommandError
+from hanse.live.identity.credentials import Credentials
+from hanse.live.identity.identity import Identity
+
+CONNECT_SECONDS_MAX: Final = 3.0
+"""For connecting and the handshake: whoever takes longer is treated as gone."""
+ANSWER_SECONDS_MAX: Final = 15.0
+"""For an answer that nobody has to wait for."""
+ANSWER_BYTES_MAX: Final = 256 << 20
+PIECE_BYTES_MAX: Final = 64 << 10
+"""The most of an output that is passed on at once."""
+
+
+class SilentError(Exception):
+    """A member did not answer. ``sent``: whether it may have got the request all the same."""
+
+    def __init__(self, reason: str, sent: bool) -> None:
+        super().__init__(reason)
+        self.sent = sent
+
+
+class Reply(NamedTuple):
+    """An answer, whatever it says."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By name, in small letters."""
+    body: bytes
+
+
+class Door:
+    """The door of one member; use it from one thread."""
+
+    def __init__(self, address: str, server: Identity, credentials: Path) -> None:
+        self.address = address
+        self.server = server
+        self._credentials = credentials
+        self._connection: http.client.HTTPSConnection | None = None
+        self._socket: socket.socket | None = None
+        """Of the connection; kept because ``http.client`` forgets it when the answer will end with it."""
+
+    def ask(
+        self, method: str, target: str, body: bytes | None = None, seconds: float = ANSWER_SECONDS_MAX
+    ) -> Reply:
+        """Make a request and read the whole answer. Raises ``SilentError`` if none comes."""
+        response = self._begin(method, target, body, seconds)
+        try:
+            data = response.read(ANSWER_BYTES_MAX + 1)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise SilentError(_reason(error), sent=True) from None
+        if len(data) > ANSWER_BYTES_MAX:
+            self.close()
+            raise SilentError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes", sent=True)
+        if response.will_close:
+            self.close()
+        return Reply(response.status, _headers(response), data)
+
+    def stream(self, target: str, seconds: float | None) -> "tuple[Reply, Iterator[bytes]]":
+        """Ask for an output. The answer's beginning and, if its status is 200, its pieces as they come.
+
+        ``seconds``: how long a piece may take; None: for ever, because a task may be silent.
+        """
+        response = self._begin("GET", target, None, ANSWER_SECONDS_MAX)
+        if response.status != 200:
+            data = response.read(PIECE_BYTES_MAX)
+            self.close()
+            return Reply(response.status, _headers(response), data), iter(())
+        assert self._socket is not None
+        self._socket.settimeout(seconds)
+        return Reply(response.status, _headers(response), b""), self._pieces(response)
+
+    def _pieces(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        try:
+            while piece := response.read1(PIECE_BYTES_MAX):
+                yield piece
+        except (OSError, http.client.HTTPException) as error:
+            raise SilentError(_reason(error), sent=True) from None
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = self._socket = None
+
+    def _begin(
+        self, method: str, target: str, body: bytes | None, seconds: float
+    ) -> http.client.HTTPResponse:
+        """Send a request and read the head of its answer."""
+        if self._connection is not None:
+            try:
+                return self._exchange(method, target, body, seconds)
+            except TimeoutError as error:
+                self.close()
+                raise SilentError(_reason(error), sent=True) from None
+            except (OSError, http.client.HTTPException):
+                self.close()  # it was closed while nobody used it
+        self._connect()
+        try:
+            return self._exchange(method, target, body, seconds)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise SilentError(_reason(error), sent=True) from None
+
+    def _exchange(
+        self, method: str, target: str, body: bytes | None, seconds: float
+    ) -> http.client.HTTPResponse:
+        connection = self._connection
+        assert connection is not None
+        assert self._socket is not None
+        self._socket.settimeout(seconds)
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        connection.request(method, target, body, headers)
+        return connection.getresponse()
+
+    def _connect(self) -> None:
+        host, port = host_and_port(self.address)
+        connection = http.client.HTTPSConnection(
+            host, port, timeout=CONNECT_SECONDS_MAX, context=self._context()
+        )
+        try:
+            connection.connect()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise SilentError(_reason(error), sent=False) from None
+        self._connection, self._socket = connection, connection.sock
+
+    def _context(self) -> ssl.SSLContext:
+        """Made anew for every connection, because the certificate may have been renewed."""
+        try:
+            return Credentials(self._credentials).client_context(self.server)
+        except (OSError, ValueError) as error:
+            hint = "run 'hanse up' again if the league is on this machine, or join it with 'hanse join'"
+            raise CommandError(
+                f"the certificate in {self._credentials} cannot be used: {_reason(error)}",
+                ExitCode.CONFIG,
+                hint,
+            ) from None
+
+
+def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The parts of ``host:port`` or ``[host]:port``."""
+    try:
+        parts = urlsplit(f"//{address}")
+        if parts.hostname and parts.port:
+            return parts.hostname, parts.port
+    except ValueError:  # a port that is no number
+        pass
+    raise CommandError(
+        f"'{address}' is no address; one looks like host:7402",
+        ExitCode.CONFIG,
+        "see 'hanse config view'",
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no answer, in a few words."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there"
+    if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError | BrokenPipeError):
+        return "it hung up"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"not who it should be: {error.verify_message if error.errno else error.args[0]}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

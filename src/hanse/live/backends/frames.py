@@ -1,0 +1,163 @@
+"""What the process backend and its launcher say to each other, as bytes.
+
+The layouts are those of the structures in ``supervisor.c``, in the machine's own byte order: both ends are on
+one machine. Every request is a multiple of 8 bytes long.
+"""
+
+import sys
+from collections.abc import Iterable
+from struct import Struct
+from typing import Any, Final
+
+import msgspec
+
+from hanse.model.ids import TaskId
+from hanse.model.messages import End, Outcome, Usage
+
+HELLO: Final = 1
+START: Final = 2
+STOP: Final = 3
+FORGET: Final = 4
+DROP: Final = 5
+WATCH: Final = 6
+
+FOUND_RUNNING: Final = 1
+FOUND_ENDED: Final = 2
+READY: Final = 3
+STARTED: Final = 4
+ENDED: Final = 5
+
+FRESH_DIRECTORY: Final = 1
+SANDBOXED: Final = 2
+NO_NEW_PRIVILEGES: Final = 4
+
+REQUEST_BYTES_MAX: Final = 4 << 20
+"""The longest request; a command that needs more could not be run by any kernel either."""
+EXTRA_BYTES_MAX: Final = 1 << 16
+"""What may follow a piece of news."""
+
+_REQUEST: Final = Struct("=IIqqq")
+_START: Final = Struct("=IIqqqqqqiiIIIIII")
+_NEWS: Final = Struct("=IIqqiIIIiIqqqqqq112s")
+NEWS_BYTES: Final = _NEWS.size
+GRACE_MAX: Final = 1 << 60
+
+_EXITED, _STOPPED, _LEASE_OVER, _NO_LEASE, _UNFIT, _LOST = range(1, 7)
+_OUTCOMES: Final = {
+    _STOPPED: Outcome.CANCELLED,
+    _LEASE_OVER: Outcome.LOST,
+    _NO_LEASE: Outcome.UNSTARTED,
+    _UNFIT: Outcome.FAILED,
+    _LOST: Outcome.LOST,
+}
+_NOTES: Final = {_LEASE_OVER: "the lease it ran under is over", _NO_LEASE: "no lease to start it under"}
+_OUT_OF_MEMORY, _STDOUT_CUT, _STDERR_CUT = 1, 2, 4
+_REMARKS: Final = (
+    (_OUT_OF_MEMORY, "out of memory"),
+    (_STDOUT_CUT, "stdout was cut"),
+    (_STDERR_CUT, "stderr was cut"),
+)
+
+
+class News(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the launcher says of one attempt."""
+
+    kind: int
+    task: TaskId
+    attempt: int
+    """With ``READY``: the checksum of the source that the launcher was built from."""
+    end: End | None = None
+    ran: bool = False
+    """Whether it ever started."""
+    output_bytes: int = 0
+    extra: bytes = b""
+
+
+def simple(kind: int, task: int = 0, attempt: int = 0, number: int = 0, texts: Iterable[bytes] = ()) -> bytes:
+    """A request without parameters of its own, or with texts behind it (``HELLO``)."""
+    behind = b"".join(text + b"\0" for text in texts)
+    behind += bytes(-len(behind) % 8)
+    return _REQUEST.pack(_REQUEST.size + len(behind), kind, task, attempt, number) + behind
+
+
+class StartFixed(msgspec.Struct, frozen=True):
+    """What is the same for many starts."""
+
+    output_max: int
+    data_max: int
+    """RLIMIT_DATA in bytes; 0: none."""
+    processes_max: int
+    """RLIMIT_NPROC; 0: none."""
+    uid: int
+    """-1: the launcher's."""
+    gid: int
+    gids: tuple[int, ...]
+    flags: int
+    meta: bytes
+    """Given back with ``FOUND_RUNNING``."""
+    groups: tuple[bytes, ...]
+    """Each: role and directory, settings, an empty text; all ended by NUL."""
+
+
+def start_request(
+    task: int, attempt: int, fixed: StartFixed, workdir: bytes, argv: tuple[bytes, ...], env: list[bytes]
+) -> bytes:
+    """The request to start an attempt. No text may contain NUL."""
+    gids = b"".join(gid.to_bytes(4, sys.byteorder) for gid in fixed.gids)
+    body = b"".join([gids, fixed.meta, workdir, b"\0", *fixed.groups, b"\0".join([*argv, *env]), b"\0"])
+    padding = -len(body) % 8
+    head = _START.pack(
+        _START.size + len(body) + padding,
+        START,
+        task,
+        attempt,
+        0,
+        fixed.output_max,
+        fixed.data_max,
+        fixed.processes_max,
+        fixed.uid,
+        fixed.gid,
+        fixed.flags,
+        len(fixed.gids),
+        len(fixed.meta),
+        len(fixed.groups),
+        len(argv),
+        len(env),
+    )
+    return head + body + bytes(padding)
+
+
+def read_news(data: bytes | bytearray) -> tuple[list[News], int]:
+    """All complete news at the front of ``data``, and how many bytes they took."""
+    found: list[News] = []
+    at = 0
+    while len(data) - at >= NEWS_BYTES:
+        values = _NEWS.unpack_from(data, at)
+        kind, extra = values[0], values[1]
+        if len(data) - at < NEWS_BYTES + extra:
+            break
+        at += NEWS_BYTES
+        task, attempt = TaskId(values[2]), values[3]
+        if kind in (ENDED, FOUND_ENDED):
+            end = _end(task, attempt, values)
+            found.append(News(kind, task, attempt, end, values[12] > 0, values[14] + values[15]))
+        else:
+            behind = bytes(data[at : at + extra]) if extra else b""
+            found.append(News(kind, task, attempt, extra=behind))
+        at += extra
+    return found, at
+
+
+def _end(task: TaskId, attempt: int, values: tuple[Any, ...]) -> End:
+    how, code, flags, cpu, memory, began, ended = values[7:14]
+    note = values[16].partition(b"\0")[0].decode("utf-8", "replace")
+    outcome = _OUTCOMES.get(how)
+    if outcome is None:
+        assert how == _EXITED, f"an attempt ended in a way unknown here: {how}"
+        outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
+    note = note or _NOTES.get(how, "")
+    if flags:
+        remarks = [remark for flag, remark in _REMARKS if flags & flag]
+        note = "; ".join([note, *remarks] if note else remarks)
+    usage = Usage(cpu, memory, ended - began) if began else None
+    return End(task, attempt, outcome, code, usage, note)

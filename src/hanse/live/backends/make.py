@@ -1,0 +1,28 @@
+"""Which backend a cluster's entry in the league file asks for."""
+
+from pathlib import Path
+from typing import Literal, cast
+
+from hanse.live.backends.interface import Backend
+from hanse.live.backends.null import NullBackend
+from hanse.live.backends.process import ProcessBackend
+from hanse.live.league import BackendKind, ClusterEntry
+
+TASKS = "tasks"
+"""Where a runner keeps its tasks, in its member's directory."""
+
+
+def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
+    """The backend of one runner of this cluster."""
+    wanted = entry.backend
+    if wanted.kind is BackendKind.NULL:
+        return NullBackend(entry.nodes)
+    return ProcessBackend(
+        directory / TASKS,
+        entry.name,
+        entry.nodes,
+        user=wanted.user or "nobody",
+        sandbox=cast("Literal['none', 'bwrap']", wanted.sandbox),
+        output_bytes_max=wanted.output,
+        driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", wanted.limits),
+    )

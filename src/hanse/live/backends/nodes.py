@@ -1,0 +1,37 @@
+"""This machine as nodes: its CPUs and memory cut into equal slices."""
+
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Final
+
+from hanse.core.config import NodeConfig
+from hanse.model.resources import Resources
+
+MEMORY_KEPT_PERCENT: Final = 10
+"""Share of the memory that no node gets: the system and the daemons need some."""
+_MEMINFO: Final = Path("/proc/meminfo")
+
+
+def default_nodes(
+    count: int = 1, *, cpu: int | None = None, memory: int | None = None, runner: str = ""
+) -> tuple[NodeConfig, ...]:
+    """``count`` equal nodes out of this machine, or out of so much of it.
+
+    ``cpu`` is in thousandths of a core (all that this process may use if it is not given), ``memory`` in
+    bytes (what is there less ``MEMORY_KEPT_PERCENT``).
+    """
+    assert count > 0, f"{count} nodes"
+    cpu = len(os.sched_getaffinity(0)) * 1_000 if cpu is None else cpu
+    memory = _memory_total() * (100 - MEMORY_KEPT_PERCENT) // 100 if memory is None else memory
+    attributes = (("arch", platform.machine()), ("host", platform.node()))
+    slice_ = Resources(cpu=cpu // count, memory=memory // count)
+    return (NodeConfig(slice_, attributes, runner),) * count
+
+
+def _memory_total() -> int:
+    """Bytes of memory that this machine has."""
+    found = re.search(r"^MemTotal:\s+(\d+) kB$", _MEMINFO.read_text(encoding="ascii"), flags=re.MULTILINE)
+    assert found is not None, "the kernel does not say how much memory there is"
+    return int(found[1]) * 1_024

@@ -1,0 +1,413 @@
+"""Tasks as real processes of this machine: the embedded backend.
+
+Everything that must survive a daemon is done by the compiled supervisors (``supervisor.c``); here is only the
+daemon's side: what was asked, what was heard, and how to find both together again when the daemon or the
+launcher was away. Nothing is awaited, no file is touched and no thread exists per task.
+
+What is where in the runner's directory is said in ``supervisor.c``. Records are not synced to the disk: they
+must survive the death of every process, and after a crash of the whole machine nothing runs, so that an
+attempt without a readable end is lost, which is what the league then does with it.
+"""
+
+import asyncio
+import fcntl
+import logging
+import mmap
+import os
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from struct import Struct
+from typing import Final, Literal
+
+import msgspec
+
+from hanse.core.config import NodeConfig
+from hanse.live.backends.commands import CommandEncoder, Meta, Refused, task_user
+from hanse.live.backends.frames import (
+    DROP,
+    ENDED,
+    FORGET,
+    FOUND_ENDED,
+    FOUND_RUNNING,
+    GRACE_MAX,
+    STARTED,
+    STOP,
+    WATCH,
+    News,
+    simple,
+)
+from hanse.live.backends.interface import Found, Living, Reports, Stream
+from hanse.live.backends.launcher_link import LauncherGoneError, LauncherLink
+from hanse.live.backends.limits import choose
+from hanse.live.backends.nodes import default_nodes
+from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
+from hanse.live.backends.sandbox import bubblewrap
+from hanse.live.supervisor import SupervisorMissingError, supervisor_program
+from hanse.model.commands import Launch
+from hanse.model.ids import TaskId, task_text
+from hanse.model.messages import End, Outcome
+
+OUTPUT_BYTES_MAX: Final = 64 << 20
+"""What is kept of each stream of an attempt; the rest is dropped, with a note at its end."""
+PIDS_MAX: Final = 1_024
+"""Processes and threads of an attempt."""
+KEPT_BYTES_MAX: Final = 1 << 30
+"""Output of forgotten attempts that is kept, oldest dropped first."""
+KEPT_COUNT_MAX: Final = 10_000
+"""Forgotten attempts whose output is kept."""
+RETRY_SECONDS: Final = (0.0, 0.05, 0.2, 1.0, 3.0)
+"""Waits before each try to find or start a launcher; when all have failed, what was never started is given
+up as lost, and the last wait is repeated for as long as something runs."""
+NOTE_LENGTH_MAX: Final = 200
+"""Characters of a note on an end; what is longer is cut."""
+_GUARD_BYTES: Final = 4_096
+_GUARD_AT: Final = 40
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_DEADLINE: Final = Struct("=q")
+
+log = logging.getLogger(__name__)
+
+
+class _Attempt:
+    """What the daemon knows of an attempt until it is forgotten."""
+
+    __slots__ = ("end", "output_bytes", "request", "started", "stop_at")
+
+    def __init__(self, request: bytes | None) -> None:
+        self.request = request
+        """The request to start it, until it is known to be on record."""
+        self.started = False
+        self.stop_at: int | None = None
+        self.end: End | None = None
+        self.output_bytes = 0
+
+
+class ProcessBackend:
+    """Runs the tasks of one runner; see ``interface.Backend``.
+
+    ``directory`` is the runner's own and survives it. ``user`` is who tasks run as if the daemon is root;
+    None: root too. ``sandbox`` puts bubblewrap around them. ``driver`` is how they are limited (``limits``);
+    ``warnings`` says what is not.
+    """
+
+    kept_bytes_max = KEPT_BYTES_MAX
+    kept_count_max = KEPT_COUNT_MAX
+
+    def __init__(
+        self,
+        directory: Path,
+        cluster: str,
+        nodes: tuple[NodeConfig, ...],
+        *,
+        user: str | int | None = "nobody",
+        sandbox: Literal["none", "bwrap"] = "none",
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
+        pids_max: int = PIDS_MAX,
+        driver: Literal["auto", "v2", "v1", "rlimit"] = "auto",
+    ) -> None:
+        supervisor_program()
+        directory = directory.absolute()
+        directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._directory = directory
+        self._nodes = nodes
+        self._limits = choose(driver, directory)
+        self.driver = self._limits.driver
+        self.sandbox = sandbox
+        self.warnings = self._limits.warnings
+        for warning in self.warnings:
+            log.warning("%s", warning)
+        wrapper = bubblewrap() if sandbox == "bwrap" else ()
+        self._encoder = CommandEncoder(
+            directory, cluster, task_user(user), self._limits, wrapper, output_bytes_max, pids_max
+        )
+        bases = tuple(base.path for base in self._limits.bases)
+        self._link = LauncherLink(directory, bases, self._heard, self._lost)
+        self._attempts: dict[Key, _Attempt] = {}
+        self._outputs = Outputs(directory / "output")
+        self._kept = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
+        self._reports: Reports | None = None
+        self._recovery: asyncio.Task[None] | None = None
+        self._lock = -1
+        self._guard: mmap.mmap | None = None
+        self._closed = False
+
+    @property
+    def launcher_pid(self) -> int:
+        """The process number of the launcher, for operators; 0 before ``reconcile``."""
+        return self._link.pid
+
+    async def capacity(self) -> tuple[NodeConfig, ...]:
+        """The nodes, as they were configured."""
+        return self._nodes
+
+    async def reconcile(self, reports: Reports) -> Found:
+        """Take over the directory; raises ``OSError`` if another daemon has it, or if it cannot be used."""
+        assert self._reports is None, "reconcile is called once"
+        self._lock = _lock(self._directory)
+        self._guard = _open_guard(self._directory / "guard")
+        found = await self._link.open()
+        self._limits.make()  # behind the greeting: a launcher that goes away removes them
+        self._reports = reports
+        running, ended = [], []
+        for news in found:
+            key = (news.task, news.attempt)
+            attempt = self._attempts[key] = _Attempt(None)
+            attempt.started = True
+            if news.kind == FOUND_RUNNING:
+                meta = msgspec.msgpack.decode(news.extra, type=Meta)
+                running.append(Living(news.task, news.attempt, meta.estate, meta.moves))
+            else:
+                assert news.end is not None, "an end without an end"
+                attempt.end, attempt.output_bytes = news.end, news.output_bytes
+                ended.append(news.end)
+        self._take_kept()
+        return Found(tuple(running), tuple(ended))
+
+    def start(self, launch: Launch) -> None:
+        """Ask the launcher to start an attempt; it writes the record before it makes a process."""
+        key = (launch.task, launch.attempt)
+        assert key not in self._attempts, f"told twice to start {task_text(key[0])} attempt {key[1]}"
+        request = self._encoder.encode(launch)
+        if isinstance(request, Refused):
+            self._attempts[key] = _Attempt(None)
+            self._end_soon(End(launch.task, launch.attempt, Outcome.FAILED, 126, note=request.note))
+            return
+        self._attempts[key] = _Attempt(request)
+        if not self._link.send(request):
+            note = "too many requests wait for the launcher"
+            self._end_soon(End(launch.task, launch.attempt, Outcome.LOST, note=note))
+        elif not self._link.is_open:
+            self._lost("it was away")
+
+    def stop(self, task: TaskId, attempt: int, grace: int) -> None:
+        """Have its supervisor send SIGTERM now and SIGKILL after ``grace`` microseconds."""
+        live = self._attempts.get((task, attempt))
+        if live is None or live.end is not None:
+            return
+        grace = min(max(grace, 0), GRACE_MAX)
+        at = _now() + grace
+        live.stop_at = at if live.stop_at is None else min(at, live.stop_at)
+        self._link.send(simple(STOP, task, attempt, grace))
+        if not self._link.is_open:
+            self._lost("it was away")
+
+    def guard(self, until: int) -> None:
+        """Move the time in the memory that all supervisors share."""
+        assert self._guard is not None, "guard before reconcile"
+        before = _DEADLINE.unpack_from(self._guard, _GUARD_AT)[0]
+        if until > before:
+            _DEADLINE.pack_into(self._guard, _GUARD_AT, until)
+        if before == 0:
+            self._link.send(simple(WATCH))  # supervisors that found no time there set no timer
+
+    def forget(self, task: TaskId, attempt: int) -> None:
+        """Drop the record and the working directory; the output stays for a while."""
+        key = (task, attempt)
+        over = self._attempts.get(key)
+        if over is None or over.end is None:
+            return
+        del self._attempts[key]
+        self._link.send(simple(FORGET, task, attempt))
+        for dropped in self._kept.add(key, over.output_bytes):
+            self._link.send(simple(DROP, *dropped))
+
+    async def output(
+        self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False
+    ) -> AsyncGenerator[bytes, None]:
+        """What the attempt wrote; see ``interface.Backend.output``."""
+        key = (task, attempt)
+        if key not in self._attempts and key not in self._kept:
+            raise FileNotFoundError(f"no output of {task_text(task)} attempt {attempt} is kept here")
+
+        def alive() -> bool:
+            live = self._attempts.get(key)
+            return live is not None and live.end is None and not self._closed
+
+        pieces = self._outputs.read(key, stream, offset, follow, alive)
+        try:
+            async for piece in pieces:
+                yield piece
+        finally:
+            await pieces.aclose()
+
+    async def close(self) -> None:
+        """Hang up. Supervisors go on, and the launcher for as long as there are any."""
+        self._closed = True
+        if self._recovery is not None:
+            self._recovery.cancel()
+            await asyncio.wait([self._recovery])
+        await self._link.close()
+        for key in self._attempts:
+            self._outputs.ended(key)
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # --- what is heard ------------------------------------------------------------------------------------
+
+    def _heard(self, batch: list[News]) -> None:
+        for news in batch:
+            if self._closed:
+                return
+            key = (news.task, news.attempt)
+            attempt = self._attempts.get(key)
+            if attempt is None:
+                if news.kind == ENDED:
+                    self._link.send(simple(FORGET, *key))  # forgotten here, and not yet there
+            elif news.kind == STARTED:
+                self._began(key, attempt)
+            elif news.kind == ENDED:
+                self._over(key, attempt, news)
+
+    def _began(self, key: Key, attempt: _Attempt) -> None:
+        attempt.request = None
+        if not attempt.started and attempt.end is None:
+            attempt.started = True
+            assert self._reports is not None, "news before reconcile"
+            self._reports.started(*key)
+
+    def _over(self, key: Key, attempt: _Attempt, news: News) -> None:
+        assert news.end is not None, "an end without an end"
+        if attempt.end is not None:
+            return  # heard twice: from the supervisor and from its record
+        if news.ran:
+            self._began(key, attempt)
+        attempt.output_bytes = news.output_bytes
+        self._exited(attempt, news.end)
+
+    def _exited(self, attempt: _Attempt, end: End) -> None:
+        attempt.request = None
+        attempt.end = end
+        self._outputs.ended((end.task, end.attempt))
+        assert self._reports is not None, "news before reconcile"
+        self._reports.exited(end)
+
+    def _end_soon(self, end: End) -> None:
+        """Report an end that nobody but us knows of, in a turn of its own."""
+
+        def report() -> None:
+            attempt = self._attempts.get((end.task, end.attempt))
+            if attempt is not None and attempt.end is None and not self._closed:
+                self._exited(attempt, end)
+
+        asyncio.get_running_loop().call_soon(report)
+
+    # --- a launcher that was away -------------------------------------------------------------------------
+
+    def _lost(self, why: str) -> None:
+        if self._closed or self._recovery is not None:
+            return
+        log.warning("the launcher of %s is gone (%s): starting another", self._directory, why)
+        self._recovery = asyncio.get_running_loop().create_task(self._recover())
+        self._recovery.add_done_callback(self._recovered)
+
+    def _recovered(self, task: asyncio.Task[None]) -> None:
+        self._recovery = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            context = {"message": "recovering a launcher failed", "exception": error, "task": task}
+            task.get_loop().call_exception_handler(context)
+
+    async def _recover(self) -> None:
+        tries = 0
+        while True:
+            await asyncio.sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
+            tries += 1
+            try:
+                found = await self._link.open()
+                self._limits.make()
+            except (OSError, LauncherGoneError, SupervisorMissingError) as error:
+                log.error("the launcher of %s cannot be started: %s", self._directory, error)  # noqa: TRY400  the sentence says it all
+                await self._link.close()
+                if tries >= len(RETRY_SECONDS) and not self._give_up(str(error)):
+                    return
+                continue
+            self._compare(found)
+            return
+
+    def _give_up(self, why: str) -> bool:
+        """End what was never started; True if something may still run, so that more tries are due."""
+        may_run = False
+        for (task, number), attempt in self._attempts.items():
+            if attempt.end is not None:
+                continue
+            if attempt.started or (self._directory / "records" / f"{task}.{number}").exists():
+                may_run = True
+            else:
+                self._end_soon(End(task, number, Outcome.LOST, note=f"no launcher: {why}"[:NOTE_LENGTH_MAX]))
+        return may_run
+
+    def _compare(self, found: list[News]) -> None:
+        """Bring what was asked and what is on record together again.
+
+        1. A launcher dies with requests unread. 2. Those attempts have no record: they never ran, and are
+        asked for again. 3. Those with a record run or have ended. Nobody else writes records meanwhile.
+        """
+        there = {(news.task, news.attempt): news for news in found}
+        for key, attempt in list(self._attempts.items()):
+            news = there.pop(key, None)
+            if attempt.end is not None:
+                continue
+            if news is not None and news.kind == FOUND_ENDED:
+                self._over(key, attempt, news)
+            elif news is not None:
+                self._began(key, attempt)
+            elif attempt.request is not None:
+                self._link.send(attempt.request)
+            else:
+                self._exited(attempt, End(*key, Outcome.LOST, note="its record has vanished"))
+            if attempt.end is None and attempt.stop_at is not None:
+                self._link.send(simple(STOP, *key, max(0, attempt.stop_at - _now())))
+        for key, news in there.items():
+            # Forgotten by us, but the request was lost; or never asked for.
+            self._link.send(simple(FORGET if news.kind == FOUND_ENDED else STOP, *key))
+        self._link.send(simple(WATCH))  # one that was sent may not have been read
+        self._take_kept()
+
+    def _take_kept(self) -> None:
+        """Count the outputs on the disk that are not counted yet: wishes to drop some may have been lost."""
+
+        def counted(key: Key) -> bool:
+            return key in self._attempts or key in self._kept
+
+        for key in self._kept.load(self._directory / "output", counted):
+            self._link.send(simple(DROP, *key))
+
+
+def _now() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
+
+
+def _lock(directory: Path) -> int:
+    """One daemon a directory: held until it is closed or dead."""
+    file = os.open(directory / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise OSError(f"another daemon already serves the tasks in {directory}") from None
+    return file
+
+
+def _open_guard(path: Path) -> mmap.mmap:
+    """The watchdog's shared memory. What an earlier boot of the machine left there means nothing now."""
+    boot = _BOOT_ID.read_bytes().strip()[:_GUARD_AT]
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(file, _GUARD_BYTES)
+        memory = mmap.mmap(file, _GUARD_BYTES)
+    finally:
+        os.close(file)
+    if memory[: len(boot)] != boot:
+        _DEADLINE.pack_into(memory, _GUARD_AT, 0)
+        memory[: len(boot)] = boot
+    return memory
+
+
+__all__ = ["ProcessBackend", "default_nodes"]

@@ -1,0 +1,117 @@
+"""A broker's process: its machine behind the shell, its read model, its wire and its door."""
+
+import logging
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from hanse.core.broker import Broker
+from hanse.live.daemon import Daemon, peer_of
+from hanse.live.door.broker_door import BrokerDoor
+from hanse.live.door.enrolment import Enrolment
+from hanse.live.door.server import Door
+from hanse.live.feed import Feed
+from hanse.live.home import Home
+from hanse.live.identity.identity import Identity, Role
+from hanse.live.league import League
+from hanse.live.logs import fields
+from hanse.live.reads.reads import Reads
+from hanse.live.recovery import recover
+from hanse.live.requests import Requests
+from hanse.live.shell import JournalledShell
+from hanse.live.wire.peers import Peer
+from hanse.model.commands import Accepted, Command, JobSettled, Record, Rejected, Send, TaskSettled
+from hanse.model.events import Booted, Received
+from hanse.model.messages import Envelope
+from hanse.policy.orders import ORDERS
+from hanse.policy.placers import PLACERS
+from hanse.policy.ranks import RANKS
+from hanse.policy.sizers import SIZERS
+
+READS: Final = "reads.sqlite"
+SEED_BITS: Final = 62
+log = logging.getLogger(__name__)
+
+
+class BrokerDaemon(Daemon):
+    """One broker."""
+
+    def __init__(self, home: Path, league: League, name: str, digests: bool = False) -> None:
+        entry = league.broker(name)
+        super().__init__(home, league, Identity(league.name, Role.BROKER, name), entry.address, entry.door)
+        self._digests = self.directory / "commands.digest" if digests else None
+        self.machine = make_broker(league, name)
+        self.shell: JournalledShell | None = None
+        self.feed: Feed | None = None
+
+    def peers(self) -> Mapping[str, Peer]:
+        """All other brokers and every warden."""
+        league = self.league
+        brokers = {
+            entry.name: peer_of(league, Role.BROKER, entry.name, entry.address)
+            for entry in league.brokers
+            if entry.name != self.identity.name
+        }
+        wardens = {
+            entry.name: peer_of(league, Role.WARDEN, entry.name, entry.address) for entry in league.clusters
+        }
+        return {**brokers, **wardens}
+
+    async def start(self) -> None:
+        """Come back from disk, open the door, then begin to take part."""
+        self.feed = feed = Feed(Reads(self.directory / READS, self.identity.name), self.fail)
+        recovered = recover(self.directory, self.machine, feed.replay)
+        feed.catch_up()
+        log.info("recovered", extra=fields(replayed=recovered.replayed, cut=recovered.cut))
+        clock = recovered.clock
+        self.shell = shell = JournalledShell(
+            self.machine, clock, self._perform, recovered.journal, self.fail, feed.told, self._digests
+        )
+        shell.snapshot_allowed = lambda: feed.applied
+        epoch = self.machine.epoch + 1
+        self._requests = Requests(epoch)
+        self.receivers[self.identity.name] = self._receive
+        await self.wire.listen(self.address.host, self.address.port)
+        shell.take(Booted(clock.now(), epoch, secrets.randbits(SEED_BITS)))
+        enrolment = Enrolment(Home(self.home), self.credentials, self.count)
+        door = BrokerDoor(self, self.machine, shell, feed, self._requests, enrolment)
+        self.door = Door(door.application(), self.credentials)
+        await self.door.listen(self.door_address)
+
+    async def close(self) -> None:
+        """Let go: the door first, the journal last."""
+        await super().close()
+        if self.shell is not None:
+            self.shell.close()
+        if self.feed is not None:
+            self.feed.close()
+
+    def _receive(self, envelope: Envelope) -> None:
+        shell = self.shell
+        assert shell is not None
+        if shell.full:
+            self.count("dropped_disk_behind")
+            return
+        shell.take(Received(shell.clock.now(), envelope))
+
+    def _perform(self, command: Command) -> None:
+        kind = type(command)
+        if kind is Send:
+            self.send(command.envelope)  # type: ignore[union-attr]  # the type is the test
+        elif kind is Accepted or kind is Rejected:
+            self._requests.answer(command)  # type: ignore[arg-type]  # the type is the test
+        else:
+            assert kind in (Record, TaskSettled, JobSettled), f"a broker does not ask for {command}"
+
+
+def make_broker(league: League, name: str) -> Broker:
+    """A broker's machine with the policies that the league file names."""
+    policy = league.policy
+    return Broker(
+        league.broker_config(name),
+        ORDERS[policy.order](),
+        PLACERS[policy.placer](),
+        RANKS[policy.rank](),
+        SIZERS[policy.sizer](),
+    )

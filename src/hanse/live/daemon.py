@@ -1,0 +1,171 @@
+"""What every member's process has: its certificate, its wire, its door, and an orderly end.
+
+A daemon stops on SIGTERM or SIGINT, and at once when its journal can no longer be trusted: then nothing more
+is promised, and what is on disk is complete.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Final
+
+from hanse.live import notary_desk
+from hanse.live.clock import wall_now
+from hanse.live.door.server import Door
+from hanse.live.identity.credentials import Credentials
+from hanse.live.identity.identity import Identity, Role
+from hanse.live.league import Address, League
+from hanse.live.logs import fields
+from hanse.live.wire.peers import Peer
+from hanse.live.wire.transport import Transport
+from hanse.model.messages import Envelope
+
+RENEWAL_PAUSE_SECONDS: Final = 60.0
+"""How long to wait after a failed renewal."""
+RENEWAL_LOOK_SECONDS_MAX: Final = 86_400.0
+"""A wall clock may be set: look again after this long at the latest."""
+log = logging.getLogger(__name__)
+
+Receive = Callable[[Envelope], None]
+
+
+class Daemon:
+    """One member of the league."""
+
+    def __init__(
+        self, home: Path, league: League, identity: Identity, address: Address, door: Address
+    ) -> None:
+        self.home = home
+        self.league = league
+        self.identity = identity
+        self.directory = home / identity.name
+        self.credentials = Credentials(self.directory)
+        self.address = address
+        self.door_address = door
+        self.counters: dict[str, int] = {}
+        """How often something worth counting happened; beside those of the wire."""
+        self.receivers: dict[str, Receive] = {}
+        """Machines of this process by name."""
+        own = Peer(identity, address.host, address.port)
+        self.wire = Transport(identity, self.credentials, {identity.name: own, **self.peers()}, self._deliver)
+        self.door: Door | None = None
+        self._stopping = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._chores: list[asyncio.Task[None]] = []
+
+    def peers(self) -> Mapping[str, Peer]:
+        """Whom this member talks to."""
+        raise NotImplementedError
+
+    async def start(self) -> None:
+        """Come back from disk and begin to take part."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        for chore in self._chores:
+            chore.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)
+        if self.door is not None:
+            await self.door.close()
+        await self.wire.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Something that cannot be mended while running: stop, and say why."""
+        if self._failure is None:
+            self._failure = error
+            log.critical("stopping: %s", error, exc_info=error)
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """End in good order."""
+        self._stopping.set()
+
+    async def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Take part until told to stop. ``ready`` is called when the member can be reached."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        loop.set_exception_handler(self._loop_failed)
+        try:
+            await self.start()
+            self.chore(self._renew())
+            log.info("ready", extra=fields(address=str(self.address), door=str(self.door_address)))
+            ready()
+            await self._stopping.wait()
+        finally:
+            await self.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def chore(self, work: Coroutine[None, None, None]) -> None:
+        """Do something beside the machines; its failure ends the daemon."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._chore_done)
+        self._chores.append(task)
+
+    def count(self, what: str) -> None:
+        """Count an occurrence."""
+        self.counters[what] = self.counters.get(what, 0) + 1
+
+    def send(self, envelope: Envelope) -> None:
+        """Pass a message on, within this process or over the wire."""
+        receive = self.receivers.get(envelope.target)
+        if receive is not None:
+            receive(envelope)
+        else:
+            self.wire.send(envelope)
+
+    def _deliver(self, envelopes: list[Envelope]) -> None:
+        for envelope in envelopes:
+            self.receivers[envelope.target](envelope)
+
+    def _chore_done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            error = task.exception()
+            assert error is not None
+            self.fail(error)
+
+    def _loop_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """A callback raised. If it was our own machine, its state is no longer to be trusted: stop."""
+        error = context.get("exception")
+        if isinstance(error, AssertionError | LookupError | TypeError | AttributeError | ArithmeticError):
+            self.fail(error)
+        else:
+            loop.default_exception_handler(context)
+
+    async def _renew(self) -> None:
+        """Renew the certificate in good time; a failure is told and tried again."""
+        while True:
+            await asyncio.sleep(self._until_renewal())
+            try:
+                await notary_desk.ask("own", self.home, {"directory": str(self.directory)})
+                await self.wire.reload()
+                if self.door is not None:
+                    self.door.reload()
+                self.count("renewed")
+                log.info("the certificate was renewed")
+            except OSError as error:
+                self.count("renewal_failed")
+                log.warning("the certificate could not be renewed yet: %s", error)
+                await asyncio.sleep(RENEWAL_PAUSE_SECONDS)
+
+    def _until_renewal(self) -> float:
+        """Seconds until two thirds of the certificate's life are over."""
+        certificate = self.credentials.certificate()
+        due = certificate.not_before + (certificate.not_after - certificate.not_before) * 2 // 3
+        return min(max(due - wall_now(), 0) / 1_000_000, RENEWAL_LOOK_SECONDS_MAX)
+
+
+def peer_of(league: League, role: Role, name: str, address: Address) -> Peer:
+    """A member as the wire's book has it."""
+    return Peer(Identity(league.name, role, name), address.host, address.port)
+
+
+def tell_ready(descriptor: int) -> None:
+    """Tell whoever started this process, through the file descriptor that it gave, that we can be reached."""
+    os.write(descriptor, b"ready\n")
+    os.close(descriptor)

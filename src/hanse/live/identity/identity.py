@@ -1,0 +1,89 @@
+"""What a certificate says about its holder: the league, a role, a name.
+
+It is written as one URI in the certificate's subject alternative names,
+``spiffe://<league>/<role>/<name>``. Roles come from here and nowhere else: nothing that a message says about
+its sender is believed.
+"""
+
+import re
+import ssl
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+NAME_CHARACTERS_MAX: Final = 63
+"""Characters of a league's or a holder's name."""
+NAME_RULE: Final = f"1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' or '.', and not '.' or '..'"
+_SCHEME: Final = "spiffe://"
+_NAME: Final = re.compile(rf"(?!\.\.?$)[A-Za-z0-9_.-]{{1,{NAME_CHARACTERS_MAX}}}", re.ASCII)
+_URI_CHARACTERS_MAX: Final = len(_SCHEME) + 3 * (NAME_CHARACTERS_MAX + 1)
+
+
+class Role(StrEnum):
+    """What a holder may do. The first three are members of the league; the others are people."""
+
+    BROKER = "broker"
+    WARDEN = "warden"
+    RUNNER = "runner"
+    VIEWER = "viewer"
+    SUBMITTER = "submitter"
+    OPERATOR = "operator"
+    APPROVER = "approver"
+    ADMIN = "admin"
+
+    @property
+    def member(self) -> bool:
+        """Whether holders are daemons of the league, which talk over the wire."""
+        return self in MEMBERS
+
+
+MEMBERS: Final = (Role.BROKER, Role.WARDEN, Role.RUNNER)
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who somebody is."""
+
+    league: str
+    role: Role
+    name: str
+
+    @property
+    def uri(self) -> str:
+        """As a certificate carries it."""
+        return f"{_SCHEME}{self.league}/{self.role}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.name} of {self.league}"
+
+
+def name_problem(name: str) -> str | None:
+    """Why this cannot name a league or a holder, as a sentence; None if it can."""
+    return None if _NAME.fullmatch(name) else f"a name is {NAME_RULE}"
+
+
+def parse_identity(uri: str) -> Identity | None:
+    """The identity that ``Identity.uri`` wrote; None for anything else, however similar."""
+    if len(uri) > _URI_CHARACTERS_MAX or not uri.startswith(_SCHEME):
+        return None
+    parts = uri.removeprefix(_SCHEME).split("/")
+    if len(parts) != 3 or name_problem(parts[0]) or name_problem(parts[2]):
+        return None
+    try:
+        return Identity(parts[0], Role(parts[1]), parts[2])
+    except ValueError:
+        return None
+
+
+def identity_of(peer: ssl.SSLObject | ssl.SSLSocket) -> Identity | None:
+    """Who is at the other end of a finished handshake: from the one URI of its verified certificate.
+
+    None if it showed no certificate, if the certificate was not verified, or if it does not have exactly
+    one well-formed URI.
+    """
+    certificate = peer.getpeercert()
+    if not certificate:
+        return None
+    names = certificate.get("subjectAltName", ())
+    uris = [str(name[1]) for name in names if name[0] == "URI"]
+    return parse_identity(uris[0]) if len(uris) == 1 else None

@@ -1,0 +1,238 @@
+"""The journal: the records a daemon has taken, in order, durable; the only durability primitive there is.
+
+The shell appends each event and hands it to its machine at once; what the machine wants done waits until a
+commit has made the event durable. One commit writes all that was appended meanwhile as one block and syncs
+once, so that the cost of a sync is shared by as many records as arrive during one.
+"""
+
+import errno
+import os
+import threading
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from hanse.live.journal import layout
+from hanse.live.journal.disk import DISK, Disk, lock, write_file
+from hanse.live.journal.errors import JournalBehind, JournalError, JournalFull, RecordTooLarge
+from hanse.live.journal.layout import PENDING_BYTES_MAX, PREFIX_BYTES, RECORD_BYTES_MAX, SNAPSHOT_BYTES_MAX
+from hanse.live.journal.recovery import exists, found, recover
+from hanse.live.journal.retention import RETAIN_BYTES, Kept, plan
+from hanse.live.journal.segments import NO_ROOM, PAGE, SEGMENT_BYTES, NoRoom, Segments, first_room
+from hanse.live.journal.survey import Survey
+from hanse.live.journal.walk import segment_name, snapshot_name
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """What a journal held when it was opened."""
+
+    snapshot: bytes | None
+    """The newest snapshot's state; None: there is none, begin from nothing."""
+    snapshot_position: int
+    """Number of the last record which that state has seen; 0 without one."""
+    records: list[bytes]
+    """Those after it, in order."""
+    cut: int
+    """Bytes of a block that was not completely written, never acknowledged, and cut off. 0: none."""
+
+
+class Journal:
+    """A journal that is open for writing. Made by ``open``.
+
+    ``append`` belongs to one thread. ``commit``, ``snapshot`` and ``close`` block and belong on another; they
+    may overlap with ``append`` and with each other. After any error but ``JournalBehind``, and but a
+    ``JournalFull`` of ``snapshot``, the journal refuses everything: close it, and open it again.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        lock_fd: int,
+        survey: Survey,
+        disk: Disk,
+        *,
+        segment_bytes: int,
+        retain_bytes: int,
+    ) -> None:
+        self._directory = directory
+        self._lock_fd: int | None = lock_fd
+        self._disk = disk
+        self._retain_bytes = retain_bytes
+        self._journal = survey.identity.journal
+        self._segments = Segments(directory, disk, segment_bytes, survey)
+        self._snapshots = survey.snapshots
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._handover = threading.Lock()
+        """Held for moments: while the pending records change hands."""
+        self._writing = threading.Lock()
+        self._snapshotting = threading.Lock()
+        self._failure: JournalError | None = None
+        """Why everything is refused."""
+        self.position = survey.link.next - 1
+        """Number of the last appended record, counted from 1 over the journal's whole life; 0: none."""
+        self.durable = self.position
+        """Number of the last record on disk."""
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        create: bool = True,
+        segment_bytes: int = SEGMENT_BYTES,
+        retain_bytes: int = RETAIN_BYTES,
+        disk: Disk = DISK,
+    ) -> tuple[Self, Recovered]:
+        """Take the journal in ``directory`` for this process and read it; ``create`` it where there is none.
+
+        Raises ``JournalInUse`` while another process has it, ``CorruptJournal`` when anything retained is not
+        as it was written (nothing is changed then), ``JournalFull`` when there is no room for a new one.
+        """
+        if create:
+            _make_directory(directory, disk)
+        else:
+            exists(directory)
+        lock_fd = lock(directory)
+        try:
+            if create:
+                found(directory, disk, segment_bytes)
+            survey = recover(directory, disk)
+            journal = cls(
+                directory, lock_fd, survey, disk, segment_bytes=segment_bytes, retain_bytes=retain_bytes
+            )
+        except BaseException as error:
+            disk.close(lock_fd)
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                raise JournalFull(directory, first_room(segment_bytes) + 2 * PAGE) from error
+            raise
+        recovered = Recovered(survey.state, survey.position, survey.records, survey.cut)
+        survey.records = []
+        return journal, recovered
+
+    def append(self, record: bytes) -> int:
+        """Number a record and keep it for the next commit. Not durable yet."""
+        size = len(record) + PREFIX_BYTES
+        if size > RECORD_BYTES_MAX + PREFIX_BYTES:
+            raise RecordTooLarge(len(record), RECORD_BYTES_MAX)
+        with self._handover:
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            if self._pending_bytes + size > PENDING_BYTES_MAX:
+                raise JournalBehind(self._pending_bytes, PENDING_BYTES_MAX)
+            self._pending.append(record)
+            self._pending_bytes += size
+            self.position += 1
+            return self.position
+
+    def commit(self) -> int:
+        """Make everything appended so far durable, as one block; the number of the last durable record."""
+        with self._writing:
+            with self._handover:
+                self._refuse_after_failure()
+                records, self._pending, self._pending_bytes = self._pending, [], 0
+            if records:
+                try:
+                    self._segments.write(records)
+                except NoRoom as error:
+                    raise self._refusing(JournalFull(self._directory, error.needed)) from error
+                except OSError as error:
+                    raise self._refusing(self._broken(error)) from error
+                except BaseException:
+                    self._refusing(JournalError("a commit was interrupted: open the journal again"))
+                    raise
+                self.durable += len(records)
+            return self.durable
+
+    def snapshot(self, position: int, state: bytes) -> None:
+        """Keep the state after record ``position``, durably, and drop what is then too old to be retained.
+
+        With a full disk it raises ``JournalFull`` and the journal goes on without this snapshot.
+        """
+        assert len(state) <= SNAPSHOT_BYTES_MAX, "a state beyond what a snapshot may hold"
+        with self._snapshotting:
+            self._refuse_after_failure()
+            newest = max(self._snapshots, default=0)
+            assert newest <= position <= self.durable, "a snapshot ahead of the disk, or in reverse"
+            path = self._directory / snapshot_name(position)
+            try:
+                kept = self._plan(position)
+                head = layout.snapshot_head(self._journal, position, state, kept.floor)
+                write_file(self._disk, path, [head, state])
+                self._snapshots[position] = len(head) + len(state)
+                self._drop(kept)
+            except OSError as error:
+                if error.errno in NO_ROOM:
+                    path.with_name(path.name + ".tmp").unlink(missing_ok=True)
+                    raise JournalFull(self._directory, len(state) + PAGE) from error
+                raise self._refusing(self._broken(error)) from error
+
+    def close(self) -> None:
+        """Commit what was appended, say that all is in order, and let go of the directory. Twice is once.
+
+        After a failure only the last: what failed is not tried again.
+        """
+        with self._snapshotting:
+            try:
+                if self._lock_fd is not None and self._failure is None:
+                    self.commit()
+            finally:
+                with self._writing:
+                    self._let_go()
+
+    def _let_go(self) -> None:
+        if self._lock_fd is None:
+            return
+        lock_fd, self._lock_fd = self._lock_fd, None
+        try:
+            if self._failure is None:
+                self._failure = JournalError("the journal is closed")
+                self._segments.finish()
+            else:
+                self._segments.abandon()
+        except OSError as error:
+            raise self._broken(error) from error
+        finally:
+            self._disk.close(lock_fd)
+
+    def _plan(self, position: int) -> Kept:
+        segments = list(self._segments.segments)
+        sizes = [(self._directory / segment_name(each.first)).stat().st_size for each in segments]
+        return plan(segments, sizes, self._snapshots, position, self._retain_bytes)
+
+    def _drop(self, kept: Kept) -> None:
+        for position in kept.snapshots:
+            self._disk.unlink(self._directory / snapshot_name(position))
+            del self._snapshots[position]
+        for segment in self._segments.segments[: kept.segments]:
+            self._disk.unlink(self._directory / segment_name(segment.first))
+        del self._segments.segments[: kept.segments]
+        if kept.snapshots or kept.segments:
+            self._disk.sync_directory(self._directory)
+
+    def _refuse_after_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+
+    def _broken(self, error: OSError) -> JournalError:
+        name = errno.errorcode.get(error.errno or 0, "an error")
+        return JournalError(
+            f"the disk under {self._directory} failed ({name}: {os.strerror(error.errno or 0)}); what was "
+            "not acknowledged is in doubt: check the disk, then open the journal again"
+        )
+
+    def _refusing(self, failure: JournalError) -> JournalError:
+        """From now on everything is refused with this."""
+        with self._handover:
+            self._failure = failure
+        return failure
+
+
+def _make_directory(directory: Path, disk: Disk) -> None:
+    if directory.is_dir():
+        return
+    missing = [each for each in (directory, *directory.parents) if not each.is_dir()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        disk.sync_directory(each.parent)

@@ -1,0 +1,101 @@
+"""Reading a journal without opening it: of a dead one, or of a live one while its daemon writes.
+
+Nothing is locked or changed. Of a live journal the newest block may be seen a moment before it is durable;
+who must not run ahead of a crash asks the journal's owner for ``durable``.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from hanse.live.journal import layout
+from hanse.live.journal.disk import in_use
+from hanse.live.journal.errors import CorruptJournal, JournalError, NotRetained
+from hanse.live.journal.recovery import exists
+from hanse.live.journal.salvage import read_identity
+from hanse.live.journal.walk import IDENTITY_NAME, End, Link, Walk, listing, segment_name
+
+READ_TRIES_MAX = 3
+"""How often a reader looks again when the files change under its eyes."""
+
+
+class History(msgspec.Struct, frozen=True):
+    """All that a journal retains, from its beginning or from its oldest snapshot on."""
+
+    snapshot: bytes | None
+    """The oldest retained state; None: the records begin with the first of all."""
+    position: int
+    """Number of the last record which that state has seen; 0 without one."""
+    records: Iterator[tuple[int, bytes]]
+    """Number and record, read as they are asked for; one segment at a time is in memory."""
+
+
+def read(directory: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Every record after number ``after``, with its number; one segment at a time is in memory.
+
+    Raises ``NotRetained`` at once when the next record is no longer there, and ``CorruptJournal`` where
+    something is not as it was written. What of a live journal is just being written is not there yet.
+    """
+    exists(directory)
+    identity = read_identity(directory)
+    if identity is None:
+        raise CorruptJournal(directory / IDENTITY_NAME, 0, (1, 0), "the identity is missing or damaged")
+    firsts = [first for first, _ in listing(directory).segments]
+    begin = max((first for first in firsts if first <= after + 1), default=None)
+    if begin is None:
+        if not firsts:
+            raise CorruptJournal(directory, 0, (1, 0), "a journal without segments")
+        raise NotRetained(after, firsts[0])
+    chain = layout.genesis(identity.journal) if begin == 1 else None
+    allocated = identity.allocated if begin == 1 else 0
+    return _records(directory, Link(identity.journal, begin, chain, allocated), after)
+
+
+def history(directory: Path) -> History:
+    """The whole past: for rebuilding what is derived from the journal, and for replaying it elsewhere."""
+    exists(directory)
+    for _ in range(READ_TRIES_MAX):
+        files = listing(directory)
+        if files.segments and files.segments[0][0] == 1:
+            return History(None, 0, read(directory))
+        for position, path in files.snapshots:
+            try:
+                data = path.read_bytes()
+                found = layout.snapshot(data)
+                if found is None:
+                    raise CorruptJournal(path, 0, (1, 0), "a snapshot that is not as it was written")
+                return History(found[1], position, read(directory, position))
+            except (FileNotFoundError, NotRetained):
+                continue  # dropped while we looked, or a leftover of a drop: the next one is the oldest
+    raise JournalError(f"nothing in {directory} reaches back to a beginning: neither record 1 nor a snapshot")
+
+
+def _records(directory: Path, link: Link, after: int) -> Iterator[tuple[int, bytes]]:
+    while True:
+        first = link.next
+        path = directory / segment_name(first)
+        try:
+            walk = Walk(path.read_bytes(), link)
+        except FileNotFoundError:
+            if in_use(directory):
+                raise NotRetained(after, listing(directory).segments[0][0]) from None
+            raise CorruptJournal(path, 0, (first, first - 1), "a segment is missing") from None
+        for _ in range(READ_TRIES_MAX):
+            for block in walk:
+                number = block.head.first
+                if number + block.head.count - 1 > after:
+                    for record in block.records():
+                        if number > after:
+                            yield number, record
+                        number += 1
+            if walk.end is not End.DAMAGED or walk.behind or not in_use(directory):
+                break
+            # Caught its writer in the act, perhaps; what it has finished meanwhile is whole on the next look.
+            walk = Walk(path.read_bytes(), walk.link, walk.offset)
+        link = walk.link
+        if walk.end is End.SEALED:
+            continue
+        if walk.end is End.DAMAGED and (walk.behind or not in_use(directory)):
+            raise CorruptJournal(path, walk.offset, (first, link.next - 1), walk.what)
+        return

@@ -1,0 +1,80 @@
+"""Making a journal's directory ready for writing: a new one, or an old one after whatever happened."""
+
+import os
+from pathlib import Path
+
+from hanse.live.journal import layout
+from hanse.live.journal.disk import Disk, write_file
+from hanse.live.journal.errors import CorruptJournal, JournalError
+from hanse.live.journal.layout import Identity
+from hanse.live.journal.segments import first_room
+from hanse.live.journal.survey import Survey
+from hanse.live.journal.walk import IDENTITY_NAME, REPAIRING_NAME, listing, segment_name
+
+
+def found(directory: Path, disk: Disk, segment_bytes: int) -> None:
+    """Make a new journal where none is. The identity comes last: without it there is no journal yet, and what
+    an interrupted attempt left is empty and goes."""
+    files = listing(directory)
+    if (directory / IDENTITY_NAME).exists() or (directory / REPAIRING_NAME).exists():
+        return
+    for _, path in files.segments:
+        data = path.read_bytes()
+        if data.count(0) != len(data) or files.snapshots:
+            raise CorruptJournal(directory / IDENTITY_NAME, 0, (1, 0), "a journal without its identity")
+    if files.snapshots:
+        raise CorruptJournal(directory / IDENTITY_NAME, 0, (1, 0), "snapshots without a journal")
+    for path in [*(path for _, path in files.segments), *files.temporary]:
+        disk.unlink(path)
+    room = first_room(segment_bytes)
+    fd = disk.create(directory / segment_name(1))
+    try:
+        disk.allocate(fd, 0, room)
+        disk.sync_all(fd)
+    finally:
+        disk.close(fd)
+    disk.sync_directory(directory)
+    identity = layout.encode_identity(Identity(os.urandom(16), room))
+    write_file(disk, directory / IDENTITY_NAME, [identity])
+
+
+def exists(directory: Path) -> None:
+    """Refuse where there is no journal."""
+    files = listing(directory) if directory.is_dir() else None
+    if files is None or not (files.segments or files.snapshots or (directory / IDENTITY_NAME).exists()):
+        raise JournalError(f"there is no journal in {directory}")
+
+
+def recover(directory: Path, disk: Disk) -> Survey:
+    """Check everything, then leave the files as if the last acknowledged commit had been the last.
+
+    1. A torn tail is overwritten with zeros: the next block must find empty space, or its own tear could not
+       be told from damage.
+    2. The newest block is written once more. It may be complete only in memory: its writer was killed before
+       its sync, or its sync failed and the kernel then took it for clean. Before anybody acts on it, it is on
+       disk. The bytes are the same, so a crash in here does no harm.
+    3. Leftovers go.
+    """
+    survey = Survey(directory)
+    survey.run()
+    newest = directory / segment_name(survey.segments[-1].first)
+    if survey.cut:
+        _overwrite(disk, newest, bytes(survey.cut), survey.tail_offset)
+    if (last := survey.last_block) is not None:
+        with last.path.open("rb") as file:
+            file.seek(last.offset)
+            block = file.read(last.bytes)
+        _overwrite(disk, last.path, block, last.offset)
+    for path in survey.leftovers:
+        disk.unlink(path)
+    disk.sync_directory(directory)
+    return survey
+
+
+def _overwrite(disk: Disk, path: Path, data: bytes, offset: int) -> None:
+    fd = disk.open(path)
+    try:
+        disk.write(fd, data, offset)
+        disk.sync_all(fd)
+    finally:
+        disk.close(fd)

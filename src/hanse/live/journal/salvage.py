@@ -1,0 +1,209 @@
+"""What of a journal, however damaged, is still good: runs of linked blocks, and the best state to go on from.
+
+Only used when something is wrong; it reads everything.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from hanse.live.journal import layout
+from hanse.live.journal.layout import Header, Identity, Kind, SnapshotHead
+from hanse.live.journal.walk import (
+    IDENTITY_NAME,
+    Block,
+    End,
+    Link,
+    Listing,
+    Walk,
+    listing,
+    next_header,
+    segment_name,
+)
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Linked, intact blocks that stand together in one segment."""
+
+    path: Path
+    begin: int
+    end: int
+    """Byte offsets in the file."""
+    first: int
+    next: int
+    """Number of the first record, and one more than that of the last."""
+    before: bytes
+    after: bytes
+    """Chain values before and after."""
+    room: int
+    """Bytes that its blocks say the file has."""
+    following: int
+    """When ``sealed``: bytes that the next segment's file has."""
+    sealed: bool
+    whole: bool
+    """Whether the file holds nothing else, and can stay as it is."""
+
+
+class Salvage(msgspec.Struct, frozen=True):
+    """The best that can be kept."""
+
+    journal: bytes
+    base: int | None
+    """Position of the snapshot to begin with; 0: from the first record, without one; None: nothing."""
+    digest: bytes
+    """That snapshot's digest (empty without one)."""
+    pieces: list[Piece]
+    """The records to keep, in order."""
+    last: int
+    """Number of the last record that the kept state and records cover; 0: none."""
+    snapshots: list[tuple[int, Path]]
+    """Good snapshots that fit what is kept."""
+    oldest: int
+    """Number of the oldest record that was retained."""
+    known: int
+    """The highest record number of which any trace is left."""
+    open_ended: bool
+    """Whether the end is so damaged that there may have been records beyond ``known``."""
+
+
+def salvage(directory: Path) -> Salvage:
+    """Look at everything and choose the base and run that reach farthest; of equals the one that begins
+    earliest, because it keeps the most history."""
+    files = listing(directory)
+    journal = _journal(directory, files) or os.urandom(16)
+    identity = read_identity(directory)
+    search = _Search(
+        journal, identity.allocated if identity and [first for first, _ in files.segments[:1]] == [1] else 0
+    )
+    for _, path in files.segments:
+        search.segment(path)
+    runs = _joined(search.pieces)
+    snapshots = _good_snapshots(files, journal)
+    floors = [head.floor.segment for _, _, head in snapshots[-1:]]
+    oldest = min([*floors, *(first for first, _ in files.segments)], default=1)
+    known = max([search.known, *(position for position, _ in files.snapshots)])
+    open_ended = search.open_ended or not files.segments
+    bases: list[tuple[int, int, bytes, list[Piece]]] = [
+        (run[-1].next - 1, 0, b"", run)
+        for run in runs
+        if run[0].first == 1 and run[0].before == layout.genesis(journal)
+    ]
+    for position, _, head in snapshots:
+        fitting = [run for run in runs if run[0].first <= position + 1 <= run[-1].next]
+        run = max(fitting, key=lambda each: each[-1].next, default=[])
+        bases.append((run[-1].next - 1 if run else position, position, head.digest, run))
+    if not bases:
+        return Salvage(journal, None, b"", [], 0, [], oldest, known, open_ended)
+    last, base, digest, run = max(bases, key=lambda each: (each[0], -each[1]))
+    kept = [(position, path) for position, path, _ in snapshots if base <= position <= last]
+    return Salvage(journal, base, digest, run, last, kept, oldest, known, open_ended)
+
+
+def read_identity(directory: Path) -> Identity | None:
+    """The identity of a journal, or None when it is missing or damaged."""
+    try:
+        return layout.identity((directory / IDENTITY_NAME).read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def _journal(directory: Path, files: Listing) -> bytes | None:
+    """Which journal this is: by its identity, else by the first intact block, else by a snapshot."""
+    if (known := read_identity(directory)) is not None:
+        return known.journal
+    for _, path in files.segments:
+        data = path.read_bytes()
+        for offset in range(0, len(data), layout.SECTOR):
+            if (head := layout.header(data[offset : offset + layout.SECTOR])) is not None:
+                return head.journal
+    for _, path in files.snapshots:
+        if (found := layout.snapshot(path.read_bytes())) is not None:
+            return found[0].journal
+    return None
+
+
+def _good_snapshots(files: Listing, journal: bytes) -> list[tuple[int, Path, SnapshotHead]]:
+    good = []
+    for position, path in files.snapshots:
+        found = layout.snapshot(path.read_bytes())
+        if found is not None and found[0].position == position and found[0].journal == journal:
+            good.append((position, path, found[0]))
+    return good
+
+
+class _Search:
+    """Finds every piece of every segment, what numbers there were, and whether the end can be trusted."""
+
+    def __init__(self, journal: bytes, allocated: int) -> None:
+        self.journal = journal
+        self.pieces: list[Piece] = []
+        self.known = 0
+        self.open_ended = False
+        self._allocated = allocated
+        """Bytes that the file of the segment looked at next must have."""
+
+    def segment(self, path: Path) -> None:
+        """Look through one more segment."""
+        data = path.read_bytes()
+        at, walk = 0, None
+        while (found := next_header(data, at, self.journal, 0)) is not None:
+            begin, head = found
+            self.known = max(self.known, head.first + head.count - 1)
+            walk = Walk(data, Link(head.journal, head.first, head.previous, 0), begin)
+            last, room = None, 0
+            for block in walk:
+                last = block
+                room = room if block.head.kind is Kind.SEALED else max(room, block.head.allocated)
+            if last is None:
+                at = begin + head.bytes
+            else:
+                at = last.offset + last.head.bytes
+                self.known = max(self.known, last.head.first + last.head.count - 1)
+                self.pieces.append(_piece(path, begin, head, walk, last, room))
+        self._judge_end(data, at, walk)
+
+    def _judge_end(self, data: bytes, at: int, walk: Walk | None) -> None:
+        explained = walk is not None and walk.end is not End.DAMAGED
+        unreadable = not explained and data.count(0, at) != max(0, len(data) - at)
+        short = len(data) < max(
+            self._allocated, walk.link.allocated if walk and walk.end is not End.SEALED else 0
+        )
+        # A sealed segment promises another: the promise is broken unless one more call follows.
+        sealed = walk is not None and walk.end is End.SEALED
+        self.open_ended = unreadable or short or sealed
+        self._allocated = walk.link.allocated if walk is not None and sealed else 0
+
+
+def _piece(path: Path, begin: int, head: Header, walk: Walk, last: Block, room: int) -> Piece:
+    sealed = last.head.kind is Kind.SEALED
+    clean = walk.end in (End.SEALED, End.CLEAN)
+    return Piece(
+        path,
+        begin,
+        last.offset + last.head.bytes,
+        head.first,
+        last.head.first + last.head.count,
+        head.previous,
+        last.head.chain,
+        room,
+        last.head.allocated if sealed else 0,
+        sealed,
+        whole=begin == 0 and clean and path.name == segment_name(head.first),
+    )
+
+
+def _joined(pieces: list[Piece]) -> list[list[Piece]]:
+    """Pieces put together where one segment's sealed end meets the beginning of the next."""
+    runs: list[list[Piece]] = []
+    for piece in pieces:
+        if runs:
+            before = runs[-1][-1]
+            meets = before.sealed and piece.begin == 0 and before.next == piece.first
+            if meets and before.after == piece.before:
+                runs[-1].append(piece)
+                continue
+        runs.append([piece])
+    # A run that begins with nothing but the end of a segment begins with the next segment instead.
+    trimmed = [run[1:] if run[0].sealed and run[0].first == run[0].next else run for run in runs]
+    return [run for run in trimmed if run]

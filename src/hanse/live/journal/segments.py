@@ -1,0 +1,152 @@
+"""Writing blocks: into the newest segment, which grows, and into the next one when it is full.
+
+A segment's room is taken before it is needed, in steps that quadruple from 64 KiB to the segment's size. Room
+taken in advance makes ``fdatasync`` cheap (no new length to record) and shows a full disk before anything is
+half written; the steps keep the journal of an idle daemon at 64 KiB of disk. A step costs two more syncs,
+four times in 16 MiB. Each step is itself recorded in the chain, so that a file cut short is noticed.
+"""
+
+import errno
+from pathlib import Path
+
+from hanse.live.journal import layout
+from hanse.live.journal.disk import Disk
+from hanse.live.journal.layout import SECTOR, Kind
+from hanse.live.journal.survey import Segment, Survey
+from hanse.live.journal.walk import segment_name
+
+SEGMENT_BYTES = 16 << 20
+"""Size at which a segment is full. A block that is larger by itself gets a larger segment of its own."""
+SEGMENT_BYTES_FIRST = 64 << 10
+"""Room that a segment begins with."""
+GROWTH = 4
+"""By what factor a segment's room grows."""
+PAGE = 4096
+"""Room is asked for in multiples of this many bytes."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class NoRoom(Exception):  # noqa: N818  # it says what is the matter
+    """The disk has not that many bytes left. Nothing that was written is complete."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(needed)
+        self.needed = needed
+
+
+def first_room(segment_bytes: int) -> int:
+    """Bytes that a segment begins with: one step below its size at most, four sectors at least."""
+    return min(SEGMENT_BYTES_FIRST, max(4 * SECTOR, segment_bytes // GROWTH // SECTOR * SECTOR))
+
+
+class Segments:
+    """The writing end of a journal's segments. One thread at a time. Errors of the operating system come out
+    as they are, but for a full disk (``NoRoom``); after either nothing may be written any more."""
+
+    def __init__(self, directory: Path, disk: Disk, segment_bytes: int, found: Survey) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._segment_bytes = max(segment_bytes, 4 * SECTOR)
+        self._journal = found.identity.journal
+        self._next = found.link.next
+        assert found.link.chain is not None
+        self._chain = found.link.chain
+        self._offset = found.tail_offset
+        self._allocated = found.link.allocated
+        self._closed = found.last_block is not None and found.last_block.closed
+        self.segments = found.segments
+        """Those in use, oldest first; the last is written to. Others may copy it, and drop from its front."""
+        self._fd = disk.open(directory / segment_name(self.segments[-1].first))
+
+    def write(self, records: list[bytes]) -> None:
+        """One block with these records, durable."""
+        size = layout.extent(sum(map(len, records)) + layout.PREFIX_BYTES * len(records))
+        try:
+            self._make_room(size)
+            self._put(Kind.RECORDS, records, self._allocated)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise NoRoom(size) from error
+            raise
+
+    def finish(self) -> None:
+        """Say that the journal is closed in good order, if there is room for that; let go of the file."""
+        try:
+            if not self._closed and self._offset + 2 * SECTOR <= self._allocated:
+                self._put(Kind.CLOSED, [], self._allocated)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the file."""
+        self._disk.close(self._fd)
+
+    def _put(self, kind: Kind, records: list[bytes], allocated: int) -> None:
+        block, chain = layout.encode(
+            kind,
+            self._next,
+            records,
+            allocated=allocated,
+            journal=self._journal,
+            previous=self._chain,
+        )
+        assert self._offset + len(block) <= self._allocated, "a block must fit into the room that was taken"
+        self._disk.write(self._fd, block, self._offset)
+        self._disk.sync(self._fd)
+        self._offset += len(block)
+        self._next += len(records)
+        self._chain = chain
+        self._closed = kind is Kind.CLOSED
+
+    def _make_room(self, size: int) -> None:
+        """Room for a block of ``size`` and, behind it, for the one sector that says where it goes on."""
+        end = self._offset + size + SECTOR
+        if end <= self._allocated:
+            return
+        empty = self.segments[-1].first == self._next
+        if empty or end + SECTOR <= self._segment_bytes:
+            self._grow(end + SECTOR)
+        else:
+            self._roll(size + SECTOR)
+
+    def _grow(self, needed: int) -> None:
+        size = self._take(self._fd, self._allocated, needed)
+        self._disk.sync_all(self._fd)
+        self._put(Kind.GROWN, [], size)
+        self._allocated = size
+
+    def _roll(self, needed: int) -> None:
+        """Go on in a new segment: first it exists, then the old one says so, then it is used."""
+        path = self._directory / segment_name(self._next)
+        fd = self._disk.create(path)
+        try:
+            size = self._take(fd, 0, max(needed, first_room(self._segment_bytes)))
+            self._disk.sync_all(fd)
+            self._disk.sync_directory(self._directory)
+            self._put(Kind.SEALED, [], size)
+        except NoRoom:
+            self._disk.close(fd)
+            self._disk.unlink(path)
+            raise
+        except BaseException:
+            self._disk.close(fd)
+            raise
+        self._disk.close(self._fd)
+        self._fd, self._offset, self._allocated = fd, 0, size
+        self.segments.append(Segment(self._next, self._chain, size))
+
+    def _take(self, fd: int, before: int, needed: int) -> int:
+        """Room for ``needed`` bytes and as many more as the next step has, or only those when there are no
+        more; the file's new size. With ``before`` 0 the file is new and begins with what is needed."""
+        needed = -(-needed // PAGE) * PAGE
+        step = min(before * GROWTH, self._segment_bytes)
+        for size in sorted({max(needed, step), needed}, reverse=True):
+            try:
+                self._disk.allocate(fd, before, size)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                self._disk.truncate(fd, before)
+            else:
+                return size
+        raise NoRoom(needed - before)

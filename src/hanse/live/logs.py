@@ -1,0 +1,46 @@
+"""Structured logs: one JSON object a line, on standard error, for machines to collect and people to grep."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+FIELDS = "hanse_fields"
+"""The attribute of a log record that holds its structured fields."""
+
+
+class JsonLines(logging.Formatter):
+    """Time, level, logger, message, then the fields."""
+
+    def __init__(self, member: str) -> None:
+        super().__init__()
+        self._member = member
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, object] = {
+            "at": moment.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "member": self._member,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update(getattr(record, FIELDS, {}))
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def set_up(member: str, level: str = "info") -> None:
+    """Send every log of this process to standard error as JSON lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines(member))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+def fields(**values: object) -> dict[str, dict[str, object]]:
+    """For ``extra=``: structured fields of a log line."""
+    return {FIELDS: values}

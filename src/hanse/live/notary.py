@@ -1,0 +1,102 @@
+"""The notary: a short-lived process that makes keys and certificates; no daemon need load the library.
+
+``python -m hanse.live.notary enrol|renew|own HOME ...``. It reads one JSON document from standard input and
+writes one to standard output: the result, or ``{"code", "refused"}``.
+
+* ``enrol``: a newcomer's request and token (``csr``, ``token``, ``hosts``) become its first certificate.
+* ``renew``: the next certificate of whoever the daemon's door has recognised (``csr``, ``identity``).
+* ``own``: the next certificate of a member of this machine (``directory``), from the authority in its home
+  or, where there is none, from a broker's door.
+"""
+
+import http.client
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from hanse.live.home import Home
+from hanse.live.identity.authority import Authority, AuthorityError
+from hanse.live.identity.credentials import Credentials
+from hanse.live.identity.enrol import accept, enrol, new_key, renew, request
+from hanse.live.identity.identity import Identity, Role, parse_identity
+from hanse.live.identity.refusal import Refusal
+from hanse.live.identity.tokens import TokenBook
+from hanse.live.league_file import load
+
+ANSWER_BYTES_MAX: Final = 1 << 20
+DOOR_SECONDS_MAX: Final = 10.0
+
+
+def main() -> int:
+    """Do one thing and end; the status is 0 also for a refusal of a stranger's wish, which is an
+    answer."""
+    verb, home = sys.argv[1], Home(Path(sys.argv[2]))
+    given: dict[str, Any] = msgspec.json.decode(sys.stdin.buffer.read())
+    answer = {"enrol": _enrol, "renew": _renew, "own": _own}[verb](home, given)
+    if isinstance(answer, Refusal):
+        answer = {"code": str(answer.reason), "refused": answer.detail}
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+    return 0
+
+
+def _enrol(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
+    authority = Authority.open(home.authority)
+    book = TokenBook(home.authority, authority.fingerprint)
+    certificate = enrol(authority, book, given["csr"], given["token"], given.get("hosts", ()))
+    if isinstance(certificate, Refusal):
+        return certificate
+    league = home.league_file.read_text(encoding="utf-8")
+    return {"certificate": certificate, "authority": authority.certificate, "league": league}
+
+
+def _renew(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
+    identity = parse_identity(given["identity"])
+    assert identity is not None, "the door has recognised whoever asks"
+    certificate = renew(Authority.open(home.authority), identity, given["csr"])
+    return certificate if isinstance(certificate, Refusal) else {"certificate": certificate}
+
+
+def _own(home: Home, given: dict[str, Any]) -> dict[str, str]:
+    credentials = Credentials(Path(given["directory"]))
+    identity = credentials.certificate().identity
+    assert identity is not None, "a member's certificate says who it is"
+    key = new_key()
+    try:
+        certificate = renew(Authority.open(home.authority), identity, request(key))
+    except AuthorityError:
+        certificate = _ask_brokers(home, credentials, identity, request(key))
+    if isinstance(certificate, Refusal):
+        raise SystemExit(certificate.detail)
+    accepted = accept(credentials, key, certificate, credentials.authority(), identity)
+    if isinstance(accepted, Refusal):
+        raise SystemExit(accepted.detail)
+    return {"renewed": accepted.uri}
+
+
+def _ask_brokers(home: Home, credentials: Credentials, identity: Identity, csr: str) -> str | Refusal:
+    """Renew at the first broker that has the authority."""
+    league = load(home.league_file)
+    trouble = "no broker could be asked"
+    for broker in league.brokers:
+        context = credentials.client_context(Identity(identity.league, Role.BROKER, broker.name))
+        door = http.client.HTTPSConnection(
+            broker.door.host, broker.door.port, context=context, timeout=DOOR_SECONDS_MAX
+        )
+        try:
+            door.request("POST", "/v1/renew", msgspec.json.encode({"csr": csr}))
+            answer = door.getresponse()
+            body = msgspec.json.decode(answer.read(ANSWER_BYTES_MAX))
+            if answer.status == 200:
+                return str(body["certificate"])
+            trouble = f"{broker.name}: {body['error']['message']}"
+        except (OSError, http.client.HTTPException) as error:
+            trouble = f"{broker.name}: {error}"
+        finally:
+            door.close()
+    raise SystemExit(trouble)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

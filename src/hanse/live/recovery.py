@@ -1,0 +1,65 @@
+"""How a member comes back: the snapshot, then the journal, then a clock that goes on.
+
+What the machine asks for while it takes its past again is not performed: it was, or its links repeat it. It
+is *told* to whoever keeps a read model, which may have missed the end.
+"""
+
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from hanse.core.machine import Machine
+from hanse.live.clock import Clock
+from hanse.live.journal.journal import Journal
+from hanse.live.shell import Told
+from hanse.model.events import Event
+
+JOURNAL: Final = "journal"
+CLOCK: Final = "clock.json"
+decode_event: Final = msgspec.msgpack.Decoder(Event).decode
+
+
+class Recoverable(Machine, Protocol):
+    """A machine with a journal."""
+
+    @property
+    def epoch(self) -> int:
+        """How often it has been started."""
+        ...
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """What was found."""
+
+    journal: Journal
+    clock: Clock
+    replayed: int
+    cut: int
+    """Bytes of a torn tail: never acknowledged, now gone."""
+
+
+def recover(directory: Path, machine: Recoverable, told: Told | None = None) -> Recovered:
+    """Bring a machine to the state that its journal tells."""
+    directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+    journal, found = Journal.open(directory / JOURNAL)
+    if found.snapshot is not None:
+        machine.restore(found.snapshot)
+    last_at = 0
+    position = found.snapshot_position
+    for record in found.records:
+        position += 1
+        event = decode_event(record)
+        commands = machine.handle(event)
+        last_at = event.at
+        if told is not None:
+            told(position, event, commands)
+    assert position == journal.position, f"replayed up to {position}, the journal ends at {journal.position}"
+    machine.check()
+    clock = Clock.resume(directory / CLOCK, last_at, _last_write(directory / JOURNAL) if position else 0)
+    return Recovered(journal, clock, position - found.snapshot_position, found.cut)
+
+
+def _last_write(directory: Path) -> int:
+    """When the journal was last written, by the wall clock in microseconds."""
+    return max((path.stat().st_mtime_ns // 1_000 for path in directory.glob("*.seg")), default=0)

@@ -1,0 +1,47 @@
+"""A runner's own process, on a machine that is not its warden's."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from hanse.live.backends.make import make_backend
+from hanse.live.clock import Clock
+from hanse.live.daemon import Daemon, peer_of
+from hanse.live.door.cluster_door import RunnerDoor
+from hanse.live.door.server import Door
+from hanse.live.identity.identity import Identity, Role
+from hanse.live.league import League
+from hanse.live.recovery import CLOCK
+from hanse.live.runner_host import RunnerHost
+from hanse.live.wire.peers import Peer
+
+
+class RunnerDaemon(Daemon):
+    """One runner."""
+
+    def __init__(self, home: Path, league: League, name: str) -> None:
+        self.cluster, entry = league.cluster_of_runner(name)
+        super().__init__(home, league, Identity(league.name, Role.RUNNER, name), entry.address, entry.door)
+        self.host: RunnerHost | None = None
+
+    def peers(self) -> Mapping[str, Peer]:
+        """Its warden alone."""
+        return {self.cluster.name: peer_of(self.league, Role.WARDEN, self.cluster.name, self.cluster.address)}
+
+    async def start(self) -> None:
+        """Ask the backend what it holds, and open a session with the warden."""
+        name = self.identity.name
+        backend = make_backend(self.cluster, self.directory)
+        clock = Clock.resume(self.directory / CLOCK, 0, 0)
+        config = self.league.runner_config(self.cluster, name)
+        self.host = RunnerHost(config, backend, clock, self.directory, self.send)
+        self.receivers[name] = self.host.receive
+        await self.wire.listen(self.address.host, self.address.port)
+        await self.host.start()
+        self.door = Door(RunnerDoor(self, self.cluster, backend).application(), self.credentials)
+        await self.door.listen(self.door_address)
+
+    async def close(self) -> None:
+        """Let go; what runs goes on under its watchdog."""
+        await super().close()
+        if self.host is not None:
+            await self.host.close()

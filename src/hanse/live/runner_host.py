@@ -1,0 +1,100 @@
+"""A runner in its shell, with the backend that does the work.
+
+It lives inside its warden's daemon, or in a daemon of its own on another machine. It keeps no journal: its
+truth is the backend. Only the number of its starts is kept, because sessions must never repeat.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from hanse.core.config import RunnerConfig
+from hanse.core.runner import Runner
+from hanse.live.backends.interface import Backend
+from hanse.live.clock import Clock
+from hanse.live.shell import Shell
+from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, Send
+from hanse.model.events import BackendReported, Booted, Received, TaskExited, TaskStarted
+from hanse.model.ids import TaskId
+from hanse.model.messages import End, Envelope
+
+EPOCH_FILE: Final = "runner.epoch"
+log = logging.getLogger(__name__)
+
+
+class RunnerHost:
+    """Drives one runner; what it hears from the backend arrives through ``started`` and ``exited``."""
+
+    def __init__(
+        self,
+        config: RunnerConfig,
+        backend: Backend,
+        clock: Clock,
+        directory: Path,
+        send: Callable[[Envelope], None],
+    ) -> None:
+        self.backend = backend
+        self.runner = Runner(config)
+        self._clock = clock
+        self._directory = directory
+        self._send = send
+        self._shell = Shell(self.runner, clock, self._perform)
+
+    async def start(self) -> None:
+        """Learn what the backend holds, and open a session with the warden."""
+        epoch = _next_epoch(self._directory / EPOCH_FILE)
+        found = await self.backend.reconcile(self)
+        now = self._clock.now()
+        self._shell.take(Booted(now, epoch, 0))
+        running = tuple((live.task, live.attempt, live.estate, live.moves) for live in found.running)
+        self._shell.take(BackendReported(now, running, found.ended))
+
+    def receive(self, envelope: Envelope) -> None:
+        """A message from the warden."""
+        self._shell.take(Received(self._clock.now(), envelope))
+
+    def started(self, task: TaskId, attempt: int) -> None:
+        """The backend has started an attempt."""
+        self._shell.take(TaskStarted(self._clock.now(), task, attempt))
+
+    def exited(self, end: End) -> None:
+        """An attempt is over."""
+        self._shell.take(TaskExited(self._clock.now(), end))
+
+    def _perform(self, command: Command) -> None:
+        kind = type(command)
+        if kind is Send:
+            self._send(command.envelope)  # type: ignore[union-attr]  # the type is the test
+        elif isinstance(command, Launch):
+            self.backend.start(command)
+        elif isinstance(command, Kill):
+            self.backend.stop(command.task, command.attempt, command.grace)
+        elif isinstance(command, Guard):
+            self.backend.guard(self._clock.boottime(command.until))
+        elif isinstance(command, Forgotten):
+            self.backend.forget(command.task, command.attempt)
+        else:
+            raise AssertionError(f"a runner does not ask for {command}")
+
+    async def close(self) -> None:
+        """Let go of the backend; what runs goes on under its watchdog."""
+        self._shell.close()
+        await asyncio.shield(self.backend.close())
+
+
+def _next_epoch(path: Path) -> int:
+    """The number of this start, on disk before it is used."""
+    try:
+        epoch = int(path.read_text(encoding="ascii")) + 1
+    except FileNotFoundError:
+        epoch = 1
+    part = path.with_suffix(".part")
+    with part.open("w", encoding="ascii") as file:
+        file.write(str(epoch))
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    return epoch

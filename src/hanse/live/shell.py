@@ -1,0 +1,204 @@
+"""The live shell: stamp, journal, handle, perform, and nothing awaits in between.
+
+Events are taken on the event loop's thread one at a time. A journalled machine's commands wait until the
+journal has its event on disk: one other thread writes and syncs everything that was appended meanwhile as one
+group, so a busy member pays for few syncs and an idle one answers after a single one.
+"""
+
+import asyncio
+import zlib
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.core.machine import Machine
+from hanse.live.clock import Clock
+from hanse.live.journal.journal import Journal
+from hanse.model.commands import Command, WakeAt
+from hanse.model.events import Event, Tick
+
+UNSAFE_MAX: Final = 50_000
+"""Events whose write has not come back. Beyond half of it new requests are turned away; messages are dropped
+at the whole (their senders repeat them)."""
+SNAPSHOT_EVENTS: Final = 50_000
+"""Events between snapshots: what a restart must replay, about half a second."""
+CHECK_EVENTS: Final = 10_000
+"""Events between two checks of the machine's invariants."""
+
+Perform = Callable[[Command], None]
+Fail = Callable[[BaseException], None]
+Told = Callable[[int, Event, list[Command]], None]
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Shell:
+    """Runs a machine without a journal: a runner, whose truth is its backend."""
+
+    def __init__(self, machine: Machine, clock: Clock, perform: Perform) -> None:
+        self.machine = machine
+        self.clock = clock
+        self.loop = asyncio.get_running_loop()
+        self._perform = perform
+        self._wakes: list[int] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+        self.closed = False
+
+    def take(self, event: Event) -> None:
+        """An event has happened."""
+        if not self.closed:
+            self.perform(self.machine.handle(event))
+
+    def perform(self, commands: list[Command]) -> None:
+        """Do what the machine asked for, in order."""
+        for command in commands:
+            if type(command) is WakeAt:
+                self._wake_at(command.at)
+            else:
+                self._perform(command)
+
+    def close(self) -> None:
+        """Take nothing more."""
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wake_at(self, at: int) -> None:
+        if not self._wakes or at < self._wakes[0]:
+            heappush(self._wakes, at)
+            self._arm(at)
+        elif at not in self._wakes:
+            heappush(self._wakes, at)
+
+    def _arm(self, at: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay = max(at - self.clock.now(), 0) / 1_000_000
+        self._timer = self.loop.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self.clock.now()
+        due = False
+        while self._wakes and self._wakes[0] <= now:
+            heappop(self._wakes)
+            due = True
+        if due:
+            self.take(Tick(now))
+        if self._wakes and self._timer is None and not self.closed:
+            self._arm(self._wakes[0])
+
+
+class JournalledShell(Shell):
+    """Runs a broker or a warden: nothing is performed before the event that caused it is on disk."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        clock: Clock,
+        perform: Perform,
+        journal: Journal,
+        fail: Fail,
+        told: Told | None = None,
+        digests: Path | None = None,
+    ) -> None:
+        super().__init__(machine, clock, perform)
+        self.journal = journal
+        self._fail = fail
+        self._told = told
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._unsafe: deque[tuple[int, Event, list[Command]]] = deque()
+        self._committing = False
+        self._snapshot_due = journal.position + SNAPSHOT_EVENTS
+        self._check_due = journal.position + CHECK_EVENTS
+        self.snapshot_allowed: Callable[[], int] = lambda: journal.durable
+        """Up to which position the past is no longer needed: the read model's, at a broker."""
+        self._pending_snapshot: tuple[int, bytes] | None = None
+        self._digests = digests.open("ab") if digests is not None else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether the disk is so far behind that new requests should be turned away."""
+        return len(self._unsafe) * 2 > UNSAFE_MAX
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more may be taken until the disk has caught up."""
+        return len(self._unsafe) >= UNSAFE_MAX
+
+    def take(self, event: Event) -> None:
+        """Journal an event and hand it over; what comes of it is performed when it is safe."""
+        if self.closed:
+            return
+        position = self.journal.append(_encode(event))
+        self._unsafe.append((position, event, self.machine.handle(event)))
+        if not self._committing:
+            self._committing = True
+            # After the other events of this turn of the loop, so that they share the write.
+            self.loop.call_soon(self._commit)
+
+    def _commit(self) -> None:
+        if self.closed:
+            return
+        future = self._pool.submit(self.journal.commit)
+        future.add_done_callback(self._from_thread)
+
+    def _from_thread(self, future: "Future[int]") -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._committed, future)
+        except RuntimeError:  # the loop is closed: the daemon has ended
+            return
+
+    def _committed(self, future: "Future[int]") -> None:
+        if self.closed:
+            return
+        error = future.exception()
+        if error is not None:
+            self.close()
+            self._fail(error)
+            return
+        durable = future.result()
+        unsafe = self._unsafe
+        while unsafe and unsafe[0][0] <= durable:
+            position, event, commands = unsafe.popleft()
+            if self._digests is not None:
+                self._digests.write(b"%d %08x\n" % (position, zlib.crc32(_encode(commands))))
+            self.perform(commands)
+            if self._told is not None:
+                self._told(position, event, commands)
+        self._committing = bool(unsafe)
+        if unsafe:
+            self._commit()
+        self._keep_house()
+
+    def _keep_house(self) -> None:
+        position = self.journal.position
+        if position >= self._check_due:
+            self._check_due = position + CHECK_EVENTS
+            self.machine.check()
+        if position >= self._snapshot_due and self._pending_snapshot is None:
+            self._snapshot_due = position + SNAPSHOT_EVENTS
+            self._pending_snapshot = (position, self.machine.dump())
+        if self._pending_snapshot is not None:
+            at, state = self._pending_snapshot
+            if at <= self.journal.durable and at <= self.snapshot_allowed():
+                self._pending_snapshot = None
+                self._pool.submit(self.journal.snapshot, at, state).add_done_callback(self._snapshot_taken)
+
+    def _snapshot_taken(self, future: "Future[None]") -> None:
+        error = future.exception()
+        if error is not None and not self.closed:
+            self.loop.call_soon_threadsafe(self._fail, error)
+
+    def close(self) -> None:
+        """Take nothing more; what is on disk is complete, what is not was never acted on."""
+        super().close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._digests is not None:
+            self._digests.close()
+        self.journal.close()

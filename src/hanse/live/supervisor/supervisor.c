@@ -1,0 +1,1711 @@
+/* The launcher of a runner, and the supervisor of each of its attempts: tasks as real processes that outlive
+ * every daemon.
+ *
+ * C99, no Python.h, no library but libc: a supervisor costs a fork of this small process, not the start of an
+ * interpreter. One process per runner is the *launcher*: it is detached, listens on a socket in the runner's
+ * directory (its working directory), and forks a *supervisor* for every attempt it is told to start. A
+ * supervisor owns all of one attempt: control groups, limits, output, the lease watchdog, the clean-up, the
+ * record of its end. Neither needs the daemon; a supervisor does not need the launcher either.
+ *
+ *   records/TASK.ATTEMPT    one file per attempt, written before it runs, locked (flock) by its supervisor
+ *                           as proof of life: a lock cannot be mistaken as a process number can. The end is
+ *                           written into the same file, over bytes reserved at its making (so a full disk
+ *                           cannot lose it), in one write within one page, with a checksum. Nothing is
+ *                           synced: records must survive the death of processes, not of the machine, after
+ *                           which nothing runs and whatever has no valid end is lost.
+ *   output/TASK.ATTEMPT.*   what it wrote to stdout and stderr (the latter made with its first byte)
+ *   work/TASK.ATTEMPT       its working directory
+ *   guard                   shared memory: the time at which everything ends unless it is moved
+ *   launcher, news          the launcher's socket, and the pipe by which supervisors tell it of starts and
+ *                           ends. The record always says it first: who opens the pipe and then reads the
+ *                           records misses nothing.
+ *
+ * When a supervisor is killed, the kernel kills its task (PR_SET_PDEATHSIG) and hands what is left to the
+ * launcher (PR_SET_CHILD_SUBREAPER), which kills it and writes the end: lost. When a launcher is killed, the
+ * daemon starts another, which finds the supervisors by their records and watches them by process file
+ * descriptors.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef HANSE_SOURCE_CRC
+#define HANSE_SOURCE_CRC 0u
+#endif
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+enum {
+    RECORD_MAGIC = 0x48616e73,
+    FRAME_BYTES_MAX = 8 << 20,     /* a request; the daemon keeps to less */
+    REQUESTS_AT_ONCE = 16,         /* between looks at what ended */
+    EVENTS_BYTES_MAX = 64 << 20,   /* waiting for a daemon that does not read; then it must connect anew */
+    ATTEMPTS_MAX = 8192,           /* alive at once; more are refused */
+    GROUPS_MAX = 4,
+    SUPPLEMENTARY_MAX = 256,
+    PATH_BYTES = 4096,
+    PIPE_BYTES = 1 << 20,          /* asked for the news pipe */
+    COPY_BYTES = 1 << 16,
+    LOCK_SECONDS_MAX = 10,         /* for another launcher to go */
+    LINGER_MS = 10000,             /* for the daemon that started this launcher to connect */
+    BURIAL_MS_MAX = 5000,          /* for killed processes to be gone */
+    RMDIR_TRIES_MAX = 200,         /* a millisecond apart: the kernel lets go of a group a little later */
+    BIRTH_MS_MAX = 1000,           /* for a supervisor's first instruction */
+    GUARD_BYTES = 4096,
+    GUARD_AT = 40,                 /* behind the name of the boot */
+    EXIT_LOCKED = 75,
+};
+
+/* Requests of the daemon, and what it is told. */
+enum { HELLO = 1, START = 2, STOP = 3, FORGET = 4, DROP = 5, WATCH = 6 };
+enum { LOOK = -1 }; /* instead of a grace: only look at the guard */
+enum { FOUND_RUNNING = 1, FOUND_ENDED = 2, READY = 3, STARTED = 4, ENDED = 5 };
+/* How an attempt ended, and what else is to be said of it. */
+enum { NOT_ENDED = 0, EXITED = 1, STOPPED = 2, LEASE_OVER = 3, NO_LEASE = 4, UNFIT = 5, LOST = 6 };
+enum { OUT_OF_MEMORY = 1, STDOUT_CUT = 2, STDERR_CUT = 4 };
+/* Flags of a start. */
+enum { FRESH_DIRECTORY = 1, SANDBOXED = 2, NO_NEW_PRIVILEGES = 4 };
+
+struct end {
+    uint32_t sum;
+    uint32_t kind;
+    int32_t code; /* exit code, or minus the signal */
+    uint32_t flags;
+    int64_t cpu;    /* microseconds */
+    int64_t memory; /* bytes at most at once */
+    int64_t began;  /* CLOCK_BOOTTIME, microseconds; 0: it never ran */
+    int64_t ended;
+    int64_t bytes_out;
+    int64_t bytes_err;
+    char note[112];
+};
+
+struct record {
+    uint32_t magic;
+    uint32_t meta;   /* bytes of the daemon's own, behind this */
+    uint32_t groups; /* bytes of the paths of its control groups, behind those */
+    int32_t supervisor;
+    int64_t task;
+    int64_t attempt;
+    struct end end;
+};
+
+struct news {
+    uint32_t kind;
+    uint32_t extra; /* bytes that follow */
+    int64_t task;
+    int64_t attempt;
+    int32_t supervisor;
+    uint32_t spare;
+    struct end end;
+};
+
+struct request {
+    uint32_t size; /* of the whole frame */
+    uint32_t kind;
+    int64_t task;
+    int64_t attempt;
+    int64_t grace; /* STOP: microseconds. HELLO: the checksum of the source that the daemon has, or 0 */
+};
+
+struct start {
+    struct request head;
+    int64_t output_max; /* bytes a stream */
+    int64_t data_max;   /* RLIMIT_DATA, bytes; 0: as it is */
+    int64_t processes_max; /* RLIMIT_NPROC; 0: as it is */
+    int32_t uid;        /* -1: as the launcher */
+    int32_t gid;
+    uint32_t flags;
+    uint32_t gids, meta, groups, argc, envc;
+    /* then gids as uint32, meta, and texts: working directory, groups, argv, env. A group is its role and
+     * directory, then `file=value` for each setting, then an empty text. */
+};
+
+/* A control group of one attempt. Roles: c, m, p = cpu, memory, pids of version 1; u = version 2. */
+struct group {
+    char role;
+    char path[PATH_BYTES];
+    int join;
+};
+
+struct stream {
+    int pipe;
+    int file;
+    int64_t written;
+    bool cut;
+    char path[64];
+};
+
+struct attempt {
+    const struct start *start;
+    const uint32_t *gids;
+    const char *meta;
+    const char *workdir;
+    char **argv;
+    char **env;
+    char key[48];
+    int record;
+    struct group group[GROUPS_MAX];
+    int groups;
+    struct stream stream[2];
+    struct end end;
+    pid_t child;
+    bool child_over;
+    int status;
+    bool stopping;
+    int64_t stop_at;
+    bool untold; /* that it started */
+    int timer;
+};
+
+/* An attempt as the launcher knows it. */
+struct life {
+    int64_t task;
+    int64_t attempt;
+    pid_t pid;
+    int watch; /* process file descriptor of one that another launcher forked; -1: our child */
+    bool ended;
+    bool remover; /* a child that removes a directory, no supervisor */
+};
+
+static int listener = -1, door = -1, news_in = -1, news_out = -1, signals = -1, loop = -1, lock_file = -1;
+static volatile int64_t *guard;
+static struct life lives[ATTEMPTS_MAX];
+static int life_count;
+static char *inbox;
+static size_t inbox_used;
+static char *outbox;
+static size_t outbox_used, outbox_size;
+static bool outbox_armed;
+static bool greeted; /* the daemon was told what there is; before that, news would be about things unknown */
+static char base[GROUPS_MAX][PATH_BYTES]; /* directories to remove with the launcher */
+static int base_count;
+
+/* What went wrong in the child before its program ran: it shares our memory until then. */
+static volatile int trouble_step, trouble_errno;
+enum { NO_TROUBLE, TROUBLE_GROUP, TROUBLE_SETUP, TROUBLE_USER, TROUBLE_WORKDIR, TROUBLE_PROGRAM };
+
+/* --- small things ----------------------------------------------------------------------------------------- */
+
+static int64_t now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static void doze_ms(int milliseconds) {
+    poll(NULL, 0, milliseconds);
+}
+
+static void say(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+}
+
+static uint32_t checksum(const struct end *end) { /* FNV-1a over all but the sum itself */
+    const unsigned char *byte = (const unsigned char *)end;
+    uint32_t sum = 2166136261u;
+    for (size_t i = sizeof end->sum; i < sizeof *end; i++) {
+        sum = (sum ^ byte[i]) * 16777619u;
+    }
+    return sum;
+}
+
+static bool is_end(const struct end *end) {
+    return end->kind != NOT_ENDED && end->sum == checksum(end);
+}
+
+static void key_of(char *key, size_t size, int64_t task, int64_t attempt) {
+    snprintf(key, size, "%lld.%lld", (long long)task, (long long)attempt);
+}
+
+static int pidfd_open_(pid_t pid) {
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+static ssize_t read_file(const char *directory, const char *name, char *text, size_t size) {
+    char path[PATH_BYTES + 64];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) {
+        return -1;
+    }
+    ssize_t got = read(file, text, size - 1);
+    close(file);
+    text[got > 0 ? got : 0] = 0;
+    return got;
+}
+
+static int write_file(const char *directory, const char *name, size_t name_length, const char *text) {
+    char path[PATH_BYTES + 128];
+    snprintf(path, sizeof path, "%s/%.*s", directory, (int)name_length, name);
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    if (file < 0) {
+        return -1;
+    }
+    ssize_t done = write(file, text, strlen(text));
+    int error = errno;
+    close(file);
+    errno = error;
+    return done < 0 ? -1 : 0;
+}
+
+/* The number behind a word of a file of lines `word number`; -1 if it is not there. */
+static int64_t number_after(const char *text, const char *word) {
+    size_t length = strlen(word);
+    for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        if (strncmp(line, word, length) == 0 && line[length] == ' ') {
+            return strtoll(line + length, NULL, 10);
+        }
+    }
+    return -1;
+}
+
+/* --- processes of an attempt ------------------------------------------------------------------------------ */
+
+enum { LISTED_MAX = 4096 };
+static pid_t listed[LISTED_MAX];
+
+static int list_group(const char *path) {
+    char text[COPY_BYTES];
+    if (read_file(path, "cgroup.procs", text, sizeof text) <= 0) {
+        return 0;
+    }
+    int count = 0;
+    for (char *at = text, *next; count < LISTED_MAX; at = next) {
+        long pid = strtol(at, &next, 10);
+        if (next == at) {
+            break;
+        }
+        if (pid > 0) {
+            listed[count++] = (pid_t)pid;
+        }
+    }
+    return count;
+}
+
+static pid_t parent_of(const char *pid) {
+    char directory[300], text[1024];
+    snprintf(directory, sizeof directory, "/proc/%s", pid);
+    if (read_file(directory, "stat", text, sizeof text) <= 0) {
+        return -1;
+    }
+    const char *behind = strrchr(text, ')'); /* a program's name may hold anything */
+    int parent = -1;
+    return behind && sscanf(behind + 1, " %*c %d", &parent) == 1 ? parent : -1;
+}
+
+/* Everything below `root`, or its own children only. Children have larger numbers than their parents until
+ * numbers wrap around, so one walk finds nearly all; callers repeat until nothing is left. */
+static int list_descendants(pid_t root, bool all) {
+    DIR *proc = opendir("/proc");
+    if (!proc) {
+        return 0;
+    }
+    int count = 0;
+    for (struct dirent *entry; count < LISTED_MAX && (entry = readdir(proc));) {
+        if (entry->d_name[0] < '0' || entry->d_name[0] > '9') {
+            continue;
+        }
+        pid_t parent = parent_of(entry->d_name);
+        bool below = parent == root;
+        for (int i = 0; all && !below && i < count; i++) {
+            below = parent == listed[i];
+        }
+        if (below) {
+            listed[count++] = (pid_t)atoi(entry->d_name);
+        }
+    }
+    closedir(proc);
+    return count;
+}
+
+static const struct group *census(const struct group *group, int groups) {
+    const struct group *best = NULL; /* pids: it can also stop forks */
+    for (int i = 0; i < groups; i++) {
+        if (!best || group[i].role == 'p' || group[i].role == 'u') {
+            best = &group[i];
+        }
+    }
+    return best;
+}
+
+static void stop_forks(const struct group *count) {
+    if (count && (count->role == 'p' || count->role == 'u')) {
+        write_file(count->path, "pids.max", 8, "0");
+    }
+    if (count && count->role == 'u') {
+        write_file(count->path, "cgroup.kill", 11, "1");
+    }
+}
+
+static void reap(struct attempt *a) {
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        if (pid == a->child) {
+            a->child_over = true;
+            a->status = status;
+        }
+    }
+}
+
+/* Kill all that is left of an attempt and wait until it is gone. All of it is below us: we are the subreaper
+ * of whatever loses its parent, so having no child means that nothing is left. */
+static void kill_all(struct attempt *a) {
+    const struct group *group = census(a->group, a->groups);
+    for (bool forks_stopped = false;; forks_stopped = true) {
+        reap(a);
+        int status;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        if (pid < 0 && errno == ECHILD) {
+            return;
+        }
+        if (!forks_stopped) {
+            stop_forks(group);
+        }
+        int count = group ? list_group(group->path) : 0;
+        if (count == 0) {
+            count = list_descendants(getpid(), true);
+        }
+        for (int i = 0; i < count; i++) {
+            kill(listed[i], SIGKILL);
+        }
+        pid = pid > 0 ? pid : waitpid(-1, &status, 0);
+        if (pid > 0 && pid == a->child) {
+            a->child_over = true;
+            a->status = status;
+        }
+    }
+}
+
+/* The same for an attempt whose supervisor is dead: its processes are not below us, or were left to us. */
+static bool kill_group(const struct group *group) {
+    int64_t until = now_us() + BURIAL_MS_MAX * (int64_t)1000;
+    stop_forks(group);
+    for (int count; (count = list_group(group->path)) > 0;) {
+        for (int i = 0; i < count; i++) {
+            kill(listed[i], SIGKILL);
+        }
+        struct pollfd gone = {.fd = pidfd_open_(listed[0]), .events = POLLIN};
+        int64_t left = (until - now_us()) / 1000;
+        if (gone.fd < 0) {
+            doze_ms(1);
+        } else {
+            poll(&gone, 1, left > 0 ? (int)left : 0);
+            close(gone.fd);
+        }
+        if (left <= 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void remove_groups(const struct group *group, int groups) {
+    for (int i = 0; i < groups; i++) {
+        for (int tries = 0; rmdir(group[i].path) && errno == EBUSY && tries < RMDIR_TRIES_MAX; tries++) {
+            doze_ms(1);
+        }
+    }
+}
+
+/* --- the end of an attempt -------------------------------------------------------------------------------- */
+
+static void note(struct end *end, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(end->note, sizeof end->note, format, arguments);
+    va_end(arguments);
+}
+
+static void measure(struct attempt *a) {
+    struct rusage used;
+    char text[4096];
+    getrusage(RUSAGE_CHILDREN, &used);
+    int64_t cpu = ((int64_t)used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000
+        + used.ru_utime.tv_usec + used.ru_stime.tv_usec;
+    int64_t memory = (int64_t)used.ru_maxrss * 1024, killed = 0;
+    for (int i = 0; i < a->groups; i++) {
+        const struct group *group = &a->group[i];
+        int64_t found = -1;
+        if (group->role == 'm' && read_file(group->path, "memory.oom_control", text, sizeof text) > 0) {
+            killed = number_after(text, "oom_kill");
+        } else if (group->role == 'u' && read_file(group->path, "memory.events", text, sizeof text) > 0) {
+            killed = number_after(text, "oom_kill");
+        }
+        const char *peak = group->role == 'm' ? "memory.max_usage_in_bytes" : "memory.peak";
+        if ((group->role == 'm' || group->role == 'u')
+            && read_file(group->path, peak, text, sizeof text) > 0) {
+            memory = strtoll(text, NULL, 10);
+        }
+        if (group->role == 'c' && read_file(group->path, "cpuacct.usage", text, sizeof text) > 0) {
+            found = strtoll(text, NULL, 10) / 1000; /* only where cpu and cpuacct are mounted together */
+        } else if (group->role == 'u' && read_file(group->path, "cpu.stat", text, sizeof text) > 0) {
+            found = number_after(text, "usage_usec");
+        }
+        cpu = found > cpu ? found : cpu;
+    }
+    a->end.cpu = cpu;
+    a->end.memory = memory;
+    if (killed > 0) {
+        a->end.flags |= OUT_OF_MEMORY;
+    }
+}
+
+static void write_end(int record, struct end *end) {
+    end->sum = checksum(end);
+    if (pwrite(record, end, sizeof *end, offsetof(struct record, end)) != (ssize_t)sizeof *end) {
+        say("cannot write an end: %s", strerror(errno)); /* whoever finds the record calls it lost */
+    }
+}
+
+/* Tell the launcher, if there is one. False: its pipe is full, try again. */
+static bool tell(uint32_t kind, const struct attempt *a) {
+    struct news news = {.kind = kind, .task = a->start->head.task, .attempt = a->start->head.attempt,
+                        .supervisor = getpid(), .end = a->end};
+    while (write(news_out, &news, sizeof news) < 0) {
+        if (errno == EAGAIN) {
+            return false;
+        }
+        if (errno != EINTR) {
+            break; /* no launcher: the next one reads the record */
+        }
+    }
+    return true;
+}
+
+static void over(struct attempt *a) {
+    a->end.ended = now_us();
+    write_end(a->record, &a->end);
+    while (!tell(ENDED, a)) {
+        struct pollfd room = {.fd = news_out, .events = POLLOUT};
+        poll(&room, 1, -1);
+    }
+    _exit(0);
+}
+
+/* --- output ----------------------------------------------------------------------------------------------- */
+
+static void open_output(struct stream *stream) {
+    if (stream->file < 0) {
+        stream->file = open(stream->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    }
+}
+
+static void keep(struct stream *stream, const char *bytes, int64_t count, int64_t max) {
+    open_output(stream);
+    int64_t wanted = stream->cut ? 0 : count < max - stream->written ? count : max - stream->written;
+    int64_t kept = 0;
+    while (kept < wanted) {
+        ssize_t done = pwrite(stream->file, bytes + kept, (size_t)(wanted - kept), stream->written);
+        if (done < 0 && errno == EINTR) {
+            continue;
+        }
+        if (done <= 0) {
+            break; /* no room: what is dropped is noted, and the task goes on */
+        }
+        kept += done;
+        stream->written += done;
+    }
+    if (kept < count && !stream->cut) {
+        char text[128];
+        int length = wanted < count
+            ? snprintf(text, sizeof text,
+                       "\n[hanse: the output limit of %lld bytes is reached; what followed was dropped]\n",
+                       (long long)max)
+            : snprintf(text, sizeof text, "\n[hanse: the disk is full; what followed was dropped]\n");
+        stream->cut = true;
+        ssize_t done = pwrite(stream->file, text, (size_t)length, stream->written);
+        stream->written += done > 0 ? done : 0;
+    }
+}
+
+/* Take what is there, at most one buffer of it. False: nothing there now, or ever again. */
+static bool pump(struct attempt *a, struct stream *stream) {
+    static char buffer[COPY_BYTES];
+    if (stream->pipe < 0) {
+        return false;
+    }
+    ssize_t got = read(stream->pipe, buffer, sizeof buffer);
+    if (got > 0) {
+        keep(stream, buffer, got, a->start->output_max);
+        return true;
+    }
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+        close(stream->pipe);
+        stream->pipe = -1;
+    }
+    return false;
+}
+
+/* --- the start of a task ---------------------------------------------------------------------------------- */
+
+static void fail(struct attempt *a, uint32_t kind, int code, const char *what, const char *which) {
+    int error = errno;
+    a->end.kind = kind;
+    a->end.code = code;
+    note(&a->end, "%s%.60s: %s", what, which, strerror(error));
+    kill_all(a);
+    remove_groups(a->group, a->groups);
+    over(a);
+}
+
+static const char *next_text(const char **at, const char *end) {
+    const char *text = *at;
+    const char *zero = text < end ? memchr(text, 0, (size_t)(end - text)) : NULL;
+    *at = zero ? zero + 1 : end;
+    return zero ? text : NULL;
+}
+
+static char **texts(const char **at, const char *end, uint32_t count) {
+    char **list = calloc((size_t)count + 1, sizeof *list);
+    for (uint32_t i = 0; list && i < count; i++) {
+        list[i] = (char *)next_text(at, end);
+        if (!list[i]) {
+            return NULL;
+        }
+    }
+    return list;
+}
+
+/* Make the groups of an attempt and set their limits. */
+static void make_groups(struct attempt *a, const char **at, const char *end) {
+    for (uint32_t i = 0; i < a->start->groups; i++) {
+        const char *head = next_text(at, end);
+        struct group *group = &a->group[a->groups];
+        group->role = head[0];
+        snprintf(group->path, sizeof group->path, "%s/%s", head + 1, a->key);
+        if (mkdir(group->path, 0755) && errno != EEXIST) {
+            fail(a, LOST, 0, "cannot make the control group ", group->path);
+        }
+        a->groups++;
+        for (const char *line; (line = next_text(at, end)) && *line;) {
+            const char *equals = strchr(line, '=');
+            bool optional = line[0] == '?'; /* a file that not every kernel has */
+            line += optional;
+            if (!equals
+                || (write_file(group->path, line, (size_t)(equals - line), equals + 1) && !optional)) {
+                fail(a, LOST, 0, "cannot set the limit ", line);
+            }
+        }
+        /* Version 1: moving one's only thread takes no global lock, moving a process does. */
+        const char *name = group->role == 'u' ? "cgroup.procs" : "tasks";
+        char path[PATH_BYTES + 16];
+        snprintf(path, sizeof path, "%s/%s", group->path, name);
+        group->join = open(path, O_WRONLY | O_CLOEXEC);
+        if (group->join < 0) {
+            fail(a, LOST, 0, "cannot enter the control group ", group->path);
+        }
+    }
+}
+
+static int limit(int which, int64_t value) {
+    struct rlimit limits;
+    if (getrlimit(which, &limits)) {
+        return -1;
+    }
+    if (limits.rlim_max == RLIM_INFINITY || (rlim_t)value < limits.rlim_max) {
+        limits.rlim_max = (rlim_t)value;
+    }
+    limits.rlim_cur = limits.rlim_max;
+    return setrlimit(which, &limits);
+}
+
+static void trouble(int step) {
+    trouble_errno = errno;
+    trouble_step = step;
+    _exit(127);
+}
+
+/* In the child, which shares our memory and on whom we wait: from here to its program. Raw system calls for
+ * the user: the C library's would look for other threads. */
+static void become(const struct attempt *a, pid_t supervisor, int null, int out, int err) {
+    const struct start *start = a->start;
+    sigset_t none;
+    setsid();
+    for (int i = 0; i < a->groups; i++) {
+        if (write(a->group[i].join, "0", 1) < 0) {
+            trouble(TROUBLE_GROUP);
+        }
+    }
+    signal(SIGPIPE, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0 || limit(RLIMIT_CORE, 0)
+        || (start->data_max && limit(RLIMIT_DATA, start->data_max))
+        || (start->processes_max && limit(RLIMIT_NPROC, start->processes_max))) {
+        trouble(TROUBLE_SETUP);
+    }
+    umask(022);
+    if (start->flags & FRESH_DIRECTORY && chdir(a->workdir)) { /* we may enter where the user may not */
+        trouble(TROUBLE_SETUP);
+    }
+    if (start->uid >= 0
+        && (syscall(SYS_setgroups, (size_t)start->gids, a->gids)
+            || syscall(SYS_setresgid, start->gid, start->gid, start->gid)
+            || syscall(SYS_setresuid, start->uid, start->uid, start->uid))) {
+        trouble(TROUBLE_USER);
+    }
+    if (start->flags & NO_NEW_PRIVILEGES && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) {
+        trouble(TROUBLE_USER);
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* behind the change of user, which clears it */
+    if (getppid() != supervisor) {
+        _exit(127); /* it died before the line above */
+    }
+    if (!(start->flags & FRESH_DIRECTORY) && chdir(a->workdir)) {
+        trouble(TROUBLE_WORKDIR);
+    }
+    execvp(a->argv[0], a->argv);
+    trouble(TROUBLE_PROGRAM);
+}
+
+static void explain(struct attempt *a) {
+    errno = trouble_errno;
+    switch (trouble_step) {
+    case TROUBLE_PROGRAM:
+        fail(a, UNFIT, errno == ENOENT ? 127 : 126, "cannot run ", a->argv[0]);
+        break;
+    case TROUBLE_WORKDIR:
+        fail(a, UNFIT, 126, "cannot enter the working directory ", a->workdir);
+        break;
+    case TROUBLE_USER:
+        fail(a, LOST, 0, "cannot become the task's user", "");
+        break;
+    case TROUBLE_GROUP:
+        fail(a, LOST, 0, "cannot enter the task's control group", "");
+        break;
+    default:
+        fail(a, LOST, 0, "cannot set the task up", "");
+    }
+}
+
+static void run_program(struct attempt *a) {
+    int out[2], err[2];
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0 || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
+        fail(a, LOST, 0, "cannot make pipes", "");
+    }
+    pid_t self = getpid();
+    environ = a->env; /* execvp looks for the program along the task's own PATH */
+    int64_t began = now_us();
+    a->child = vfork();
+    if (a->child == 0) {
+        become(a, self, null, out[1], err[1]);
+    }
+    if (a->child < 0) {
+        fail(a, LOST, 0, "cannot make a process", "");
+    }
+    close(null);
+    close(out[1]);
+    close(err[1]);
+    a->stream[0].pipe = out[0];
+    a->stream[1].pipe = err[0];
+    for (int i = 0; i < 2; i++) {
+        fcntl(a->stream[i].pipe, F_SETFL, O_NONBLOCK);
+    }
+    for (int i = 0; i < a->groups; i++) {
+        close(a->group[i].join);
+    }
+    if (trouble_step != NO_TROUBLE) {
+        explain(a);
+    }
+    a->end.began = began;
+    a->untold = !tell(STARTED, a);
+}
+
+/* --- the life of a task ----------------------------------------------------------------------------------- */
+
+static void arm(const struct attempt *a) {
+    int64_t at = *guard;
+    if (a->stopping && (at == 0 || a->stop_at < at)) {
+        at = a->stop_at;
+    }
+    struct itimerspec when = {.it_value = {at / 1000000, at % 1000000 * 1000}};
+    if (a->stopping && at <= 0) {
+        when.it_value.tv_nsec = 1; /* zero would disarm */
+    }
+    timerfd_settime(a->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* Ask the task to end. In a sandbox its first process is the sandbox's own, which would take all others with
+ * it: there everybody else is asked. */
+static void ask_to_end(const struct attempt *a) {
+    if (a->child_over) {
+        return;
+    }
+    if (!(a->start->flags & SANDBOXED)) {
+        kill(-a->child, SIGTERM);
+        kill(-a->child, SIGCONT); /* one that was halted must hear it too */
+        return;
+    }
+    const struct group *group = census(a->group, a->groups);
+    int count = group ? list_group(group->path) : list_descendants(getpid(), true);
+    for (int i = 0; i < count; i++) {
+        if (listed[i] != a->child) {
+            kill(listed[i], SIGTERM);
+        }
+    }
+}
+
+static void hear(struct attempt *a) {
+    struct signalfd_siginfo heard[8];
+    ssize_t got = read(signals, heard, sizeof heard);
+    for (ssize_t i = 0; i < got / (ssize_t)sizeof heard[0]; i++) {
+        if (heard[i].ssi_signo == SIGCHLD) {
+            reap(a);
+        } else if (heard[i].ssi_signo == (uint32_t)SIGRTMIN && (int64_t)heard[i].ssi_ptr != LOOK) {
+            int64_t at = now_us() + (int64_t)heard[i].ssi_ptr;
+            a->stop_at = a->stopping && a->stop_at < at ? a->stop_at : at;
+            if (!a->stopping) {
+                a->stopping = true;
+                ask_to_end(a);
+            }
+        } else if (heard[i].ssi_signo == SIGTERM) {
+            a->end.kind = LOST;
+            note(&a->end, "its supervisor was told to end");
+        }
+    }
+}
+
+/* Whether the task is over by itself. One that was asked to end has as long as it was given to save its work
+ * in all its processes, though its first one may be a shell that is gone at once. */
+static bool finished(const struct attempt *a) {
+    return a->child_over && !(a->stopping && kill(-a->child, 0) == 0);
+}
+
+static void watch(struct attempt *a) {
+    arm(a);
+    while (a->end.kind == NOT_ENDED && !finished(a)) {
+        struct pollfd poll_for[5] = {
+            {.fd = signals, .events = POLLIN},
+            {.fd = a->timer, .events = POLLIN},
+            {.fd = a->stream[0].pipe, .events = POLLIN},
+            {.fd = a->stream[1].pipe, .events = POLLIN},
+            {.fd = a->untold ? news_out : -1, .events = POLLOUT},
+        };
+        if (poll(poll_for, 5, -1) < 0) {
+            continue;
+        }
+        for (int i = 0; i < 2; i++) {
+            if (poll_for[2 + i].revents) {
+                pump(a, &a->stream[i]);
+            }
+        }
+        if (poll_for[0].revents) {
+            hear(a);
+            arm(a);
+        }
+        if (poll_for[1].revents) {
+            uint64_t expiries;
+            ssize_t got = read(a->timer, &expiries, sizeof expiries);
+            (void)got;
+            int64_t now = now_us();
+            if (*guard != 0 && now >= *guard) {
+                a->end.kind = LEASE_OVER;
+            } else if (a->stopping && now >= a->stop_at) {
+                a->end.kind = STOPPED;
+            }
+            arm(a);
+        }
+        if (poll_for[4].revents) {
+            a->untold = !tell(STARTED, a);
+        }
+    }
+}
+
+static void conclude(struct attempt *a) {
+    kill_all(a);
+    for (int i = 0; i < 2; i++) {
+        while (pump(a, &a->stream[i])) {
+        }
+        a->end.flags |= a->stream[i].cut ? (i ? STDERR_CUT : STDOUT_CUT) : 0;
+    }
+    a->end.bytes_out = a->stream[0].written;
+    a->end.bytes_err = a->stream[1].written;
+    a->end.code = WIFSIGNALED(a->status) ? -WTERMSIG(a->status) : WEXITSTATUS(a->status);
+    if (a->end.kind == NOT_ENDED) {
+        a->end.kind = a->stopping ? STOPPED : EXITED;
+    }
+    measure(a);
+    remove_groups(a->group, a->groups);
+    if (a->untold) {
+        tell(STARTED, a);
+    }
+    over(a);
+}
+
+static void supervise(struct attempt *a, const char *at, const char *end) {
+    int32_t self = getpid();
+    if (pwrite(a->record, &self, sizeof self, offsetof(struct record, supervisor)) < 0) {
+        fail(a, LOST, 0, "cannot write the record", "");
+    }
+    close(listener);
+    close(door);
+    close(news_in);
+    close(loop);
+    close(lock_file);
+    setpgid(0, 0);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (*guard != 0 && now_us() >= *guard) {
+        a->end.kind = NO_LEASE;
+        over(a);
+    }
+    a->workdir = next_text(&at, end);
+    make_groups(a, &at, end);
+    a->argv = texts(&at, end, a->start->argc);
+    a->env = texts(&at, end, a->start->envc);
+    errno = EINVAL;
+    if (!a->argv || !a->env || a->start->argc == 0) {
+        fail(a, LOST, 0, "not a request of this version", "");
+    }
+    for (int i = 0; i < 2; i++) {
+        struct stream *stream = &a->stream[i];
+        stream->file = stream->pipe = -1;
+        snprintf(stream->path, sizeof stream->path, "output/%s.%s", a->key, i ? "stderr" : "stdout");
+    }
+    open_output(&a->stream[0]);
+    if (a->stream[0].file < 0) {
+        fail(a, LOST, 0, "cannot write ", a->stream[0].path);
+    }
+    char work[64];
+    snprintf(work, sizeof work, "work/%s", a->key);
+    if (a->start->flags & FRESH_DIRECTORY) {
+        if (mkdir(work, 0700)
+            || (a->start->uid >= 0 && chown(work, (uid_t)a->start->uid, (gid_t)a->start->gid))) {
+            fail(a, LOST, 0, "cannot make the working directory ", work);
+        }
+        a->workdir = work;
+    }
+    a->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (a->timer < 0) {
+        fail(a, LOST, 0, "cannot make a timer", "");
+    }
+    run_program(a);
+    watch(a);
+    conclude(a);
+}
+
+/* --- the launcher: what the daemon is told ---------------------------------------------------------------- */
+
+static void hang_up(void) {
+    if (door >= 0) {
+        close(door);
+    }
+    door = -1;
+    inbox_used = outbox_used = 0;
+    outbox_armed = greeted = false;
+}
+
+static void flush(void) {
+    size_t sent = 0;
+    while (door >= 0 && sent < outbox_used) {
+        ssize_t done = send(door, outbox + sent, outbox_used - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (done < 0 && errno == EAGAIN) {
+            break;
+        }
+        if (done < 0 && errno != EINTR) {
+            hang_up();
+            return;
+        }
+        sent += done > 0 ? (size_t)done : 0;
+    }
+    memmove(outbox, outbox + sent, outbox_used - sent);
+    outbox_used -= sent;
+    bool wanted = outbox_used > 0;
+    if (door >= 0 && wanted != outbox_armed) {
+        struct epoll_event event = {.events = EPOLLIN | (wanted ? EPOLLOUT : 0), .data.fd = door};
+        epoll_ctl(loop, EPOLL_CTL_MOD, door, &event);
+        outbox_armed = wanted;
+    }
+}
+
+static void report(const struct news *news, const char *extra) {
+    size_t size = sizeof *news + news->extra;
+    if (door < 0 || !greeted) {
+        return; /* it is on record */
+    }
+    if (outbox_used + size > outbox_size) {
+        size_t larger = outbox_size ? outbox_size * 2 : COPY_BYTES;
+        char *moved = larger <= EVENTS_BYTES_MAX ? realloc(outbox, larger) : NULL;
+        if (!moved) {
+            say("the daemon does not read: it must connect again");
+            hang_up();
+            return;
+        }
+        outbox = moved;
+        outbox_size = larger;
+    }
+    memcpy(outbox + outbox_used, news, sizeof *news);
+    if (news->extra) {
+        memcpy(outbox + outbox_used + sizeof *news, extra, news->extra);
+    }
+    outbox_used += size;
+}
+
+static void report_end(int64_t task, int64_t attempt, const struct end *end) {
+    struct news news = {.kind = ENDED, .task = task, .attempt = attempt, .end = *end};
+    report(&news, NULL);
+}
+
+/* --- the launcher: who lives ------------------------------------------------------------------------------ */
+
+static struct life *find(int64_t task, int64_t attempt) {
+    for (int i = 0; i < life_count; i++) {
+        if (lives[i].task == task && lives[i].attempt == attempt && !lives[i].remover) {
+            return &lives[i];
+        }
+    }
+    return NULL;
+}
+
+static struct life *find_pid(pid_t pid) {
+    for (int i = 0; i < life_count; i++) {
+        if (lives[i].pid == pid) {
+            return &lives[i];
+        }
+    }
+    return NULL;
+}
+
+static struct life *add_life(int64_t task, int64_t attempt, pid_t pid, int watch) {
+    if (life_count == ATTEMPTS_MAX) {
+        return NULL;
+    }
+    struct life *life = &lives[life_count++];
+    *life = (struct life){.task = task, .attempt = attempt, .pid = pid, .watch = watch};
+    return life;
+}
+
+static void remove_life(struct life *life) {
+    if (life->watch >= 0) {
+        close(life->watch);
+    }
+    *life = lives[--life_count];
+}
+
+/* What the dead supervisors left to us: every child that we did not fork for a purpose. */
+static void sweep_orphans(void) {
+    for (int passes = 0; passes < LISTED_MAX; passes++) {
+        int count = list_descendants(getpid(), false), killed = 0;
+        for (int i = 0; i < count; i++) {
+            if (!find_pid(listed[i])) {
+                kill(listed[i], SIGKILL);
+                waitpid(listed[i], NULL, 0);
+                killed++;
+            }
+        }
+        if (killed == 0) {
+            return;
+        }
+    }
+}
+
+static int open_record(int64_t task, int64_t attempt, struct record *record) {
+    char key[48], path[64];
+    key_of(key, sizeof key, task, attempt);
+    snprintf(path, sizeof path, "records/%s", key);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file >= 0 && (pread(file, record, sizeof *record, 0) != (ssize_t)sizeof *record
+                      || record->magic != RECORD_MAGIC)) {
+        memset(record, 0, sizeof *record); /* its launcher died in the middle of writing it */
+    }
+    return file;
+}
+
+/* End an attempt whose supervisor is dead: nothing of it may run any more when this is over. */
+static void bury(int file, struct record *record, int64_t task, int64_t attempt) {
+    static struct group group[GROUPS_MAX];
+    static char paths[GROUPS_MAX * PATH_BYTES];
+    char key[48];
+    int groups = 0;
+    bool gone = true;
+    key_of(key, sizeof key, task, attempt);
+    sweep_orphans();
+    if (record->groups > 0 && record->groups <= sizeof paths
+        && pread(file, paths, record->groups, (off_t)(sizeof *record + record->meta)) == record->groups) {
+        const char *at = paths, *end = paths + record->groups;
+        for (const char *path; groups < GROUPS_MAX && (path = next_text(&at, end)); groups++) {
+            group[groups].role = path[0];
+            snprintf(group[groups].path, PATH_BYTES, "%s/%s", path + 1, key);
+        }
+        const struct group *all = census(group, groups);
+        gone = !all || kill_group(all);
+        remove_groups(group, groups);
+    }
+    memset(&record->end, 0, sizeof record->end);
+    record->end.kind = LOST;
+    record->end.ended = now_us();
+    note(&record->end, !gone ? "its supervisor died, and some of it cannot be killed"
+         : record->supervisor ? "its supervisor died" : "its launcher died before it started");
+    write_end(file, &record->end);
+}
+
+/* A supervisor is gone. Its end is on record, or it was killed. */
+static void supervisor_gone(struct life *life) {
+    struct record record = {0};
+    int64_t task = life->task, attempt = life->attempt;
+    bool told = life->ended || life->remover;
+    remove_life(life);
+    if (told) {
+        return;
+    }
+    int file = open_record(task, attempt, &record);
+    if (file < 0) {
+        return; /* forgotten meanwhile */
+    }
+    if (!is_end(&record.end)) {
+        bury(file, &record, task, attempt);
+    }
+    close(file);
+    report_end(task, attempt, &record.end);
+}
+
+/* Watch a supervisor that an earlier launcher forked. False: it is gone. */
+static bool adopt(int64_t task, int64_t attempt, pid_t pid, int record) {
+    int watch = pidfd_open_(pid);
+    if (watch < 0) {
+        return false;
+    }
+    if (record >= 0 && flock(record, LOCK_EX | LOCK_NB) == 0) {
+        close(watch); /* the number may be somebody else's by now: only the lock is proof */
+        return false;
+    }
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = watch};
+    if (!add_life(task, attempt, pid, watch)) {
+        say("more than %d attempts: %lld.%lld is not watched", ATTEMPTS_MAX, (long long)task,
+            (long long)attempt);
+        close(watch);
+        return true;
+    }
+    epoll_ctl(loop, EPOLL_CTL_ADD, watch, &event);
+    return true;
+}
+
+static void take_news(void) {
+    static struct news heard[COPY_BYTES / sizeof(struct news)];
+    for (;;) {
+        ssize_t got = read(news_in, heard, sizeof heard);
+        if (got <= 0) {
+            return;
+        }
+        for (size_t i = 0; i < (size_t)got / sizeof heard[0]; i++) {
+            struct news *news = &heard[i];
+            struct life *life = find(news->task, news->attempt);
+            if (!life && news->kind == STARTED) {
+                adopt(news->task, news->attempt, news->supervisor, -1);
+            } else if (life && news->kind == ENDED) {
+                life->ended = true;
+            }
+            report(news, NULL);
+        }
+    }
+}
+
+static void take_signals(void) {
+    struct signalfd_siginfo heard[16];
+    ssize_t got;
+    while ((got = read(signals, heard, sizeof heard)) > 0) {
+        for (size_t i = 0; i < (size_t)got / sizeof heard[0]; i++) {
+            if (heard[i].ssi_signo == SIGTERM) {
+                exit(0); /* supervisors need no launcher */
+            }
+        }
+    }
+    for (pid_t pid; (pid = waitpid(-1, NULL, WNOHANG)) > 0;) {
+        take_news(); /* what it said before it went */
+        struct life *life = find_pid(pid);
+        if (life) {
+            supervisor_gone(life);
+        }
+    }
+}
+
+/* --- the launcher: what there is -------------------------------------------------------------------------- */
+
+static void find_one(int64_t task, int64_t attempt) {
+    struct record record = {0};
+    int file = open_record(task, attempt, &record);
+    if (file < 0) {
+        return;
+    }
+    for (int waited = 0; !is_end(&record.end) && !find(task, attempt); waited++) {
+        if (flock(file, LOCK_EX | LOCK_NB) == 0) {
+            if (pread(file, &record, sizeof record, 0) < (ssize_t)sizeof record || !is_end(&record.end)) {
+                bury(file, &record, task, attempt); /* read again: it may have ended before it let go */
+            }
+            break;
+        }
+        if (record.supervisor > 0 && adopt(task, attempt, record.supervisor, file)) {
+            break;
+        }
+        if (waited == BIRTH_MS_MAX) {
+            break; /* its first news will say who it is */
+        }
+        doze_ms(1);
+        if (pread(file, &record, sizeof record, 0) < 0) {
+            break;
+        }
+    }
+    struct news news = {.kind = FOUND_ENDED, .task = task, .attempt = attempt, .end = record.end};
+    static char meta[COPY_BYTES];
+    if (!is_end(&record.end)) {
+        news.kind = FOUND_RUNNING;
+        ssize_t got = record.meta <= sizeof meta ? pread(file, meta, record.meta, sizeof record) : 0;
+        news.extra = got > 0 ? (uint32_t)got : 0;
+    }
+    close(file);
+    report(&news, meta);
+}
+
+static bool parse_key(const char *name, int64_t *task, int64_t *attempt) {
+    char *rest;
+    *task = strtoll(name, &rest, 10);
+    if (rest == name || *rest != '.') {
+        return false;
+    }
+    const char *second = rest + 1;
+    *attempt = strtoll(second, &rest, 10);
+    return rest != second && *rest == 0;
+}
+
+static void forget(int64_t task, int64_t attempt);
+
+static void greet(const struct request *request, const char *end) {
+    if (request->grace != 0 && request->grace != (int64_t)HANSE_SOURCE_CRC) {
+        say("the daemon has another version: this launcher goes");
+        exit(0);
+    }
+    const char *at = (const char *)(request + 1);
+    greeted = true;
+    base_count = 0;
+    for (const char *path; base_count < GROUPS_MAX && (path = next_text(&at, end)) && *path; base_count++) {
+        snprintf(base[base_count], PATH_BYTES, "%s", path);
+    }
+    const char *places[2] = {"records", "work"};
+    for (int i = 0; i < 2; i++) {
+        DIR *place = opendir(places[i]);
+        for (struct dirent *entry; place && (entry = readdir(place));) {
+            int64_t task, attempt;
+            char path[300];
+            if (!parse_key(entry->d_name, &task, &attempt)) {
+                continue;
+            }
+            snprintf(path, sizeof path, "records/%s", entry->d_name);
+            if (i == 0) {
+                find_one(task, attempt);
+            } else if (access(path, F_OK) && !find(task, attempt)) {
+                forget(task, attempt); /* its launcher died in the middle of forgetting it */
+            }
+        }
+        if (place) {
+            closedir(place);
+        }
+    }
+    struct news ready = {.kind = READY, .task = getpid(), .attempt = (int64_t)HANSE_SOURCE_CRC};
+    report(&ready, NULL);
+}
+
+/* --- the launcher: what it is told ------------------------------------------------------------------------ */
+
+static void refuse(const struct request *request, const char *why, int error) {
+    struct end end = {.kind = LOST, .ended = now_us()};
+    note(&end, "%s%s%s", why, error ? ": " : "", error ? strerror(error) : "");
+    end.sum = checksum(&end);
+    report_end(request->task, request->attempt, &end);
+}
+
+static int make_record(const struct attempt *a, const char *at, const char *end) {
+    static char text[GROUPS_MAX * PATH_BYTES];
+    struct record record = {.magic = RECORD_MAGIC, .meta = a->start->meta, .task = a->start->head.task,
+                            .attempt = a->start->head.attempt};
+    next_text(&at, end); /* the working directory */
+    for (uint32_t i = 0; i < a->start->groups; i++) {
+        const char *path = next_text(&at, end);
+        size_t length = path ? strlen(path) + 1 : 0;
+        if (!path || length > PATH_BYTES - 64) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        memcpy(text + record.groups, path, length);
+        record.groups += (uint32_t)length;
+        for (const char *line; (line = next_text(&at, end)) && *line;) {
+        }
+    }
+    char path[64];
+    snprintf(path, sizeof path, "records/%s", a->key);
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file < 0) {
+        return -1;
+    }
+    struct iovec parts[3] = {
+        {&record, sizeof record}, {(void *)(uintptr_t)a->meta, record.meta}, {text, record.groups}};
+    errno = ENOSPC; /* what a short write means */
+    flock(file, LOCK_EX); /* shared with the supervisor by the fork: never free while it lives */
+    if (writev(file, parts, 3) != (ssize_t)(sizeof record + record.meta + record.groups)) {
+        int error = errno;
+        unlink(path);
+        close(file);
+        errno = error;
+        return -1;
+    }
+    return file;
+}
+
+static void begin(const struct start *start) {
+    static struct attempt a;
+    const char *end = (const char *)start + start->head.size;
+    const char *at = (const char *)(start + 1);
+    if (start->head.size < sizeof *start || start->gids > SUPPLEMENTARY_MAX || start->groups > GROUPS_MAX
+        || start->meta > COPY_BYTES
+        || (size_t)start->gids * 4 + start->meta > start->head.size - sizeof *start) {
+        refuse(&start->head, "not a request of this version", 0);
+        return;
+    }
+    if (life_count == ATTEMPTS_MAX) {
+        refuse(&start->head, "too many attempts run already", 0);
+        return;
+    }
+    memset(&a, 0, sizeof a);
+    a.start = start;
+    a.gids = (const uint32_t *)at;
+    a.meta = at + (size_t)start->gids * 4;
+    at = a.meta + start->meta;
+    key_of(a.key, sizeof a.key, start->head.task, start->head.attempt);
+    a.record = make_record(&a, at, end);
+    if (a.record < 0) {
+        if (errno != EEXIST) { /* else told twice: it runs or has ended */
+            refuse(&start->head, "cannot write its record", errno);
+        }
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        supervise(&a, at, end);
+    }
+    int error = errno;
+    if (pid < 0) {
+        char path[64];
+        snprintf(path, sizeof path, "records/%s", a.key);
+        unlink(path);
+        refuse(&start->head, "cannot make a process", error);
+    } else {
+        add_life(start->head.task, start->head.attempt, pid, -1);
+    }
+    close(a.record);
+}
+
+static void signal_life(const struct life *life, int64_t number) {
+    union sigval grace = {.sival_ptr = (void *)(intptr_t)number};
+    if (life->watch < 0) {
+        sigqueue(life->pid, SIGRTMIN, grace); /* our child: its number is ours until we reap it */
+        return;
+    }
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    info.si_signo = SIGRTMIN;
+    info.si_code = SI_QUEUE;
+    info.si_pid = getpid();
+    info.si_uid = getuid();
+    info.si_value = grace;
+    syscall(SYS_pidfd_send_signal, life->watch, SIGRTMIN, &info, 0);
+}
+
+static void stop(const struct request *request) {
+    const struct life *life = find(request->task, request->attempt);
+    if (life && request->grace >= 0) {
+        signal_life(life, request->grace);
+    }
+}
+
+/* The guard was set for the first time: who started before has no timer yet. */
+static void look_all(void) {
+    for (int i = 0; i < life_count; i++) {
+        if (!lives[i].remover) {
+            signal_life(&lives[i], LOOK);
+        }
+    }
+}
+
+/* --- removing directories --------------------------------------------------------------------------------- */
+
+static DIR *open_below(int parent, const char *name) {
+    int file = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (file < 0 && errno == EACCES && geteuid() != 0 && fchmodat(parent, name, 0700, 0) == 0) {
+        file = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    }
+    return file < 0 ? NULL : fdopendir(file);
+}
+
+/* Remove everything in a directory without following a link and without recursion, however deep it is:
+ * directories inside directories are first moved up into `top`. */
+static void empty_directory(DIR *top) {
+    static unsigned long moved;
+    for (bool progress = true; progress;) {
+        progress = false;
+        rewinddir(top);
+        for (struct dirent *entry; (entry = readdir(top));) {
+            const char *name = entry->d_name;
+            if (!strcmp(name, ".") || !strcmp(name, "..")) {
+                continue;
+            }
+            if (!unlinkat(dirfd(top), name, 0) || !unlinkat(dirfd(top), name, AT_REMOVEDIR)) {
+                progress = true;
+                continue;
+            }
+            DIR *inner = open_below(dirfd(top), name);
+            for (struct dirent *deep; inner && (deep = readdir(inner));) {
+                char away[40];
+                if (!strcmp(deep->d_name, ".") || !strcmp(deep->d_name, "..")) {
+                    continue;
+                }
+                snprintf(away, sizeof away, ".hanse-removing-%lu", moved++);
+                if (!unlinkat(dirfd(inner), deep->d_name, 0)
+                    || !unlinkat(dirfd(inner), deep->d_name, AT_REMOVEDIR)
+                    || !renameat(dirfd(inner), deep->d_name, dirfd(top), away)) {
+                    progress = true;
+                }
+            }
+            if (inner) {
+                closedir(inner);
+            }
+            if (!unlinkat(dirfd(top), name, AT_REMOVEDIR)) {
+                progress = true;
+            }
+        }
+    }
+}
+
+/* Drop the record of an ended attempt. Its directory goes first: what is left half-way is found again by its
+ * record. A directory with something in it is removed by a child, because that may take long. */
+static void forget(int64_t task, int64_t attempt) {
+    char key[48], work[64], record[64];
+    struct life *life = find(task, attempt);
+    if (life && !life->ended) {
+        return;
+    }
+    key_of(key, sizeof key, task, attempt);
+    snprintf(work, sizeof work, "work/%s", key);
+    snprintf(record, sizeof record, "records/%s", key);
+    if (rmdir(work) == 0 || errno == ENOENT) {
+        unlink(record);
+        return;
+    }
+    pid_t pid = life_count < ATTEMPTS_MAX ? fork() : -1;
+    if (pid == 0) {
+        DIR *top = open_below(AT_FDCWD, work);
+        if (top) {
+            empty_directory(top);
+            closedir(top);
+        }
+        if (rmdir(work)) {
+            say("cannot remove %s: %s", work, strerror(errno));
+        }
+        unlink(record);
+        _exit(0);
+    }
+    if (pid > 0) {
+        add_life(task, attempt, pid, -1)->remover = true;
+    }
+}
+
+static void drop_output(int64_t task, int64_t attempt) {
+    char key[48], path[64];
+    key_of(key, sizeof key, task, attempt);
+    snprintf(path, sizeof path, "output/%s.stdout", key);
+    unlink(path);
+    snprintf(path, sizeof path, "output/%s.stderr", key);
+    unlink(path);
+}
+
+/* --- the launcher itself ---------------------------------------------------------------------------------- */
+
+static void obey(const struct request *request) {
+    switch (request->kind) {
+    case HELLO:
+        greet(request, (const char *)request + request->size);
+        break;
+    case START:
+        begin((const struct start *)request);
+        break;
+    case STOP:
+        stop(request);
+        break;
+    case FORGET:
+        forget(request->task, request->attempt);
+        break;
+    case DROP:
+        drop_output(request->task, request->attempt);
+        break;
+    case WATCH:
+        look_all();
+        break;
+    default:
+        say("an unknown request: %u", request->kind);
+        hang_up();
+    }
+}
+
+/* Obey some of the requests that are in the inbox. True: there are more. */
+static bool obey_some(void) {
+    size_t at = 0;
+    for (int done = 0; done < REQUESTS_AT_ONCE && inbox_used - at >= sizeof(struct request); done++) {
+        const struct request *request = (const struct request *)(inbox + at);
+        if (request->size < sizeof *request || request->size > FRAME_BYTES_MAX || request->size % 8) {
+            say("a request of %u bytes", request->size);
+            hang_up();
+            return false;
+        }
+        if (inbox_used - at < request->size) {
+            break;
+        }
+        at += request->size;
+        obey(request);
+        if (inbox_used == 0) {
+            return false; /* hung up */
+        }
+    }
+    memmove(inbox, inbox + at, inbox_used - at);
+    inbox_used -= at;
+    return inbox_used >= sizeof(struct request) && inbox_used >= ((const struct request *)inbox)->size;
+}
+
+/* Read what the daemon sent. What a daemon asked before it died is still done, in order. False: there is
+ * nothing now. */
+static bool take_requests(void) {
+    if (door < 0) {
+        return false;
+    }
+    ssize_t got = recv(door, inbox + inbox_used, FRAME_BYTES_MAX + COPY_BYTES - inbox_used, MSG_DONTWAIT);
+    if (got > 0) {
+        inbox_used += (size_t)got;
+        return true;
+    }
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+        while (obey_some()) {
+        }
+        hang_up();
+    }
+    return false;
+}
+
+/* A daemon connects. What an earlier one asked is done first: the new one is then told what there is. */
+static void answer_door(void) {
+    int caller = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (caller < 0) {
+        return;
+    }
+    while (take_requests()) {
+        while (obey_some()) {
+        }
+    }
+    hang_up();
+    door = caller;
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = door};
+    epoll_ctl(loop, EPOLL_CTL_ADD, door, &event);
+}
+
+static void serve(void) {
+    bool more = false, called = false;
+    while (door >= 0 || life_count > 0 || !called) {
+        struct epoll_event events[64];
+        flush();
+        int count = epoll_wait(loop, events, 64, more ? 0 : called ? -1 : LINGER_MS);
+        if (count == 0 && !more) {
+            called = true; /* nobody came: stay only while something runs */
+        }
+        for (int i = 0; i < count; i++) {
+            int file = events[i].data.fd;
+            if (file == listener) {
+                answer_door();
+                called = true;
+            } else if (file == door) {
+                if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+                    take_requests();
+                }
+            } else if (file == news_in) {
+                take_news();
+            } else if (file == signals) {
+                take_signals();
+            } else {
+                take_news();
+                for (int k = 0; k < life_count; k++) {
+                    if (lives[k].watch == file) {
+                        supervisor_gone(&lives[k]);
+                        break;
+                    }
+                }
+            }
+        }
+        more = obey_some();
+    }
+}
+
+static void watch_file(int file) {
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = file};
+    epoll_ctl(loop, EPOLL_CTL_ADD, file, &event);
+}
+
+/* One launcher a directory: the lock belongs to this process alone, no child inherits it. */
+static bool lock_directory(void) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    lock_file = open("launcher.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    for (int tries = 0; lock_file >= 0 && tries < LOCK_SECONDS_MAX * 100; tries++) {
+        if (fcntl(lock_file, F_SETLK, &whole) == 0) {
+            return true;
+        }
+        if (errno != EAGAIN && errno != EACCES) {
+            return false;
+        }
+        doze_ms(10);
+    }
+    return false;
+}
+
+static bool open_all(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "launcher"};
+    sigset_t mask;
+    int file = open("guard", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0 || ftruncate(file, GUARD_BYTES)) {
+        return false;
+    }
+    char *page = mmap(NULL, GUARD_BYTES, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (page == MAP_FAILED) {
+        return false;
+    }
+    guard = (volatile int64_t *)(page + GUARD_AT);
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGCHLD);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGRTMIN);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    inbox = malloc(FRAME_BYTES_MAX + COPY_BYTES);
+    signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    loop = epoll_create1(EPOLL_CLOEXEC);
+    if (mkfifo("news", 0600) && errno != EEXIST) {
+        return false;
+    }
+    news_in = open("news", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    news_out = open("news", O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    unlink("launcher");
+    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (!inbox || signals < 0 || loop < 0 || news_in < 0 || news_out < 0 || listener < 0
+        || bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 4)) {
+        return false;
+    }
+    fcntl(news_in, F_SETPIPE_SZ, PIPE_BYTES); /* less is only slower */
+    watch_file(listener);
+    watch_file(news_in);
+    watch_file(signals);
+    return true;
+}
+
+static bool set_up(void) {
+    if ((mkdir("records", 0700) && errno != EEXIST) || (mkdir("output", 0700) && errno != EEXIST)
+        || (mkdir("work", 0711) && errno != EEXIST) || chmod("work", 0711)) {
+        say("cannot make directories: %s", strerror(errno));
+        return false;
+    }
+    if (!lock_directory()) {
+        say("another launcher serves this directory: %s", strerror(errno));
+        return false;
+    }
+    if (!open_all()) {
+        say("cannot set up: %s", strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+/* Detach, and return in the new process; the caller's one ends when the new one listens or has failed. */
+static void detach(int *ready) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC)) {
+        say("cannot make a pipe: %s", strerror(errno));
+        exit(1);
+    }
+    pid_t pid = fork();
+    if (pid != 0) {
+        char byte;
+        close(ends[1]);
+        exit(pid > 0 && read(ends[0], &byte, 1) == 1 ? 0 : 1);
+    }
+    close(ends[0]);
+    *ready = ends[1];
+    setsid();
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int log = open("launcher.log", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+    if (null < 0 || log < 0) {
+        say("cannot write launcher.log: %s", strerror(errno));
+        exit(1);
+    }
+    dup2(null, 0);
+    dup2(null, 1);
+    dup2(log, 2);
+}
+
+int main(int argc, char **argv) {
+    int ready;
+    if (argc != 2) {
+        say("usage: %s DIRECTORY\nstarted by Hanse's process backend; not for people", argv[0]);
+        return 2;
+    }
+    syscall(SYS_close_range, 3u, ~0u, 0u); /* nothing of the daemon's reaches a task */
+    for (int number = 1; number < 32; number++) {
+        signal(number, SIG_DFL); /* an interpreter ignores some, and tasks would inherit that */
+    }
+    umask(077);
+    if (chdir(argv[1])) {
+        say("%s: %s", argv[1], strerror(errno));
+        return 1;
+    }
+    detach(&ready);
+    if (!set_up() || write(ready, "", 1) != 1) {
+        return 1;
+    }
+    close(ready);
+    serve();
+    unlink("launcher");
+    for (int i = 0; i < base_count; i++) {
+        rmdir(base[i]);
+    }
+    return 0;
+}

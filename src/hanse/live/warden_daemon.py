@@ -1,0 +1,97 @@
+"""A warden's process: its machine behind the shell, the runner of the nodes on this machine, its door."""
+
+import logging
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from hanse.core.warden import Warden
+from hanse.live.backends.interface import Backend
+from hanse.live.backends.make import make_backend
+from hanse.live.daemon import Daemon, peer_of
+from hanse.live.door.cluster_door import ClusterDoor
+from hanse.live.door.server import Door
+from hanse.live.identity.identity import Identity, Role
+from hanse.live.league import League
+from hanse.live.logs import fields
+from hanse.live.recovery import recover
+from hanse.live.runner_host import RunnerHost
+from hanse.live.shell import JournalledShell
+from hanse.live.wire.peers import Peer
+from hanse.model.commands import Command, Record, Send
+from hanse.model.events import Booted, Received
+from hanse.model.messages import Envelope
+
+SEED_BITS: Final = 62
+log = logging.getLogger(__name__)
+
+
+class WardenDaemon(Daemon):
+    """One cluster's authority and its own runner."""
+
+    def __init__(self, home: Path, league: League, name: str, digests: bool = False) -> None:
+        self.entry = league.cluster(name)
+        identity = Identity(league.name, Role.WARDEN, name)
+        super().__init__(home, league, identity, self.entry.address, self.entry.door)
+        self._digests = self.directory / "commands.digest" if digests else None
+        self.machine = Warden(league.warden_config(name))
+        self.shell: JournalledShell | None = None
+        self.host: RunnerHost | None = None
+
+    def peers(self) -> Mapping[str, Peer]:
+        """Every broker, and the runners on other machines."""
+        league = self.league
+        brokers = {
+            entry.name: peer_of(league, Role.BROKER, entry.name, entry.address) for entry in league.brokers
+        }
+        runners = {
+            entry.name: peer_of(league, Role.RUNNER, entry.name, entry.address)
+            for entry in self.entry.runners
+        }
+        return {**brokers, **runners}
+
+    async def start(self) -> None:
+        """Come back from disk, ask the backend what it holds, open the door, then take part."""
+        recovered = recover(self.directory, self.machine)
+        log.info("recovered", extra=fields(replayed=recovered.replayed, cut=recovered.cut))
+        clock = recovered.clock
+        self.shell = shell = JournalledShell(
+            self.machine, clock, self._perform, recovered.journal, self.fail, digests=self._digests
+        )
+        self.receivers[self.identity.name] = self._receive
+        await self.wire.listen(self.address.host, self.address.port)
+        shell.take(Booted(clock.now(), self.machine.epoch + 1, secrets.randbits(SEED_BITS)))
+        runner = self.entry.own_runner
+        backend: Backend | None = None
+        if any(node.runner == runner for node in self.entry.nodes):
+            backend = make_backend(self.entry, self.directory)
+            config = self.league.runner_config(self.entry, runner)
+            self.host = RunnerHost(config, backend, clock, self.directory, self.send)
+            self.receivers[runner] = self.host.receive
+            await self.host.start()
+        door = ClusterDoor(self, self.entry, self.machine, shell, backend)
+        self.door = Door(door.application(), self.credentials)
+        await self.door.listen(self.door_address)
+
+    async def close(self) -> None:
+        """Let go: the door first, the journal last. What runs goes on."""
+        await super().close()
+        if self.host is not None:
+            await self.host.close()
+        if self.shell is not None:
+            self.shell.close()
+
+    def _receive(self, envelope: Envelope) -> None:
+        shell = self.shell
+        assert shell is not None
+        if shell.full:
+            self.count("dropped_disk_behind")
+            return
+        shell.take(Received(shell.clock.now(), envelope))
+
+    def _perform(self, command: Command) -> None:
+        if type(command) is Send:
+            self.send(command.envelope)
+        else:
+            assert type(command) is Record, f"a warden does not ask for {command}"

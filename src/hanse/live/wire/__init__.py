@@ -1,0 +1,1 @@
+"""How members talk: frames of envelopes over mutual TLS, checked before any machine sees them."""

@@ -1,0 +1,95 @@
+"""Every bound of the wire in one record, and what all its connections share."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from hanse.live.identity.credentials import Credentials
+from hanse.live.wire.frames import FRAME_BYTES_MAX
+from hanse.live.wire.peers import Book
+
+REFUSALS_KEPT: Final = 100
+"""Refusals told in words; all are counted."""
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """How much of everything, and how long. Times in seconds."""
+
+    frame_bytes: int = FRAME_BYTES_MAX
+    frame_seconds: float = 30.0
+    """From the first byte of a frame to its last; then its sender is cut off."""
+    handshake_seconds: float = 5.0
+    handshakes: int = 128
+    """Newcomers that have not shown who they are; more are turned away."""
+    handshakes_per_host: int = 32
+    """The same, from one address: one host must not keep all others out."""
+    connections: int = 1_024
+    """Connections that others have opened, newcomers included."""
+    connections_per_peer: int = 4
+    """The same, of one identity; its oldest is closed for a new one, for it may be dead."""
+    outbox_envelopes: int = 16_384
+    """Envelopes that wait for one peer; further ones are dropped. Twice a link's window."""
+    outbox_seconds: float = 30.0
+    """A peer that cannot be reached for this long has its outbox emptied: links repeat."""
+    write_bytes: int = 1 << 20
+    """Written and not yet taken by the network; beyond it envelopes wait in the outbox."""
+    write_seconds: float = 30.0
+    """A peer that takes nothing for this long is dialled anew."""
+    dial_seconds: float = 10.0
+    redial_first: float = 0.05
+    """The first pause before a peer is dialled again; it doubles up to ``redial_most``."""
+    redial_most: float = 5.0
+    close_seconds: float = 2.0
+    """How long the last words of a connection may take."""
+
+
+class Office:
+    """What the connections of one member share."""
+
+    def __init__(
+        self,
+        book: Book,
+        credentials: Credentials,
+        bounds: Bounds,
+        counters: Counter[str],
+        random: Random,
+        clock: Callable[[], int],
+    ) -> None:
+        self.book = book
+        self.credentials = credentials
+        self.bounds = bounds
+        self.counters = counters
+        self.random = random
+        self.clock = clock
+        """The wall clock in microseconds since 1970: certificates end by it."""
+        self.refusals: deque[str] = deque(maxlen=REFUSALS_KEPT)
+        """The latest refusals in words, for whoever asks why a count rises."""
+        self._errands: dict[asyncio.Task[None], None] = {}
+
+    def refuse(self, reason: str, who: object = "", detail: str = "") -> None:
+        """Count a refusal, and note it in words."""
+        self.counters[f"refused_{reason}"] += 1
+        self.refusals.append(f"{reason}: {who or 'somebody'}{': ' if detail else ''}{detail}")
+
+    def errand(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside; what goes wrong with it is told to the loop's exception handler."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._errands[task] = None
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        del self._errands[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            context = {"message": "an errand of the wire failed", "exception": error, "task": task}
+            task.get_loop().call_exception_handler(context)
+
+    async def finish(self) -> None:
+        """End all errands."""
+        errands = list(self._errands)
+        for task in errands:
+            task.cancel()
+        await asyncio.gather(*errands, return_exceptions=True)

@@ -1,0 +1,114 @@
+"""The faults file of a replay: what breaks, when, and for how long.
+
+One fault a line; ``#`` begins a comment. Times count from the first arrival; units are ms, s, m and h.
+Brokers and clusters are numbered from 1::
+
+    lose broker 2 at 1000s               # for good: its heir takes its jobs over
+    lose broker 2 at 1000s for 300s      # and comes back with its journal
+    lose cluster 3 at 20m for 10m        # all its nodes with what runs there, its runner and its warden
+    partition cluster 3 at 1h for 60s    # nothing passes between it and the rest
+    partition broker 1 cluster 1 cluster 2 at 1h for 60s     # these three still hear each other
+
+What the league cannot survive is refused: it promises to get over the loss of any one process, so brokers
+that are lost for good need ``ADOPTION_SECONDS`` between them, one must be left, and none may be lost for
+good when a cluster is (an heir needs the word of every warden).
+"""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.model.ids import SECOND
+from hanse.sim.replay.records import ReplayError, Settings
+
+FAULTS_MAX: Final = 1_000
+"""Faults of one run."""
+ADOPTION_SECONDS: Final = 120
+"""What an heir is given to take an estate over before another broker may be lost for good."""
+
+_UNITS: Final = {"ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND}
+_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_LINE: Final = re.compile(
+    r"(?P<what>lose|partition)(?P<whom>(?: (?:broker|cluster) \d+)+) at (?P<at>\S+)(?: for (?P<length>\S+))?"
+)
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that breaks. Numbers from 0, times in microseconds after the first arrival."""
+
+    partition: bool
+    brokers: tuple[int, ...]
+    clusters: tuple[int, ...]
+    at: int
+    length: int | None
+    """None: for good."""
+
+
+def read_faults(settings: Settings) -> tuple[Fault, ...]:
+    """The faults in the file that the settings name, in the order of their times."""
+    try:
+        text = Path(settings.faults).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReplayError(f"the faults file cannot be read: {error}") from error
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = " ".join(line.partition("#")[0].split())
+        if words:
+            found.append(_fault(words, f"{Path(settings.faults).name}, line {number}", settings))
+    if len(found) > FAULTS_MAX:
+        raise ReplayError(f"a faults file has at most {FAULTS_MAX} faults, not {len(found)}")
+    faults = tuple(sorted(found, key=lambda fault: fault.at))
+    _check_survival(faults, settings)
+    return faults
+
+
+def _fault(words: str, where: str, settings: Settings) -> Fault:
+    match = _LINE.fullmatch(words)
+    if match is None:
+        raise ReplayError(
+            f"{where}: {words!r} is no fault; write for example 'lose broker 2 at 100s for 60s' or"
+            " 'partition cluster 3 at 100s for 60s'"
+        )
+    brokers: list[int] = []
+    clusters: list[int] = []
+    parts = match["whom"].split()
+    for kind, text in zip(parts[::2], parts[1::2], strict=True):
+        known, most = (brokers, settings.brokers) if kind == "broker" else (clusters, settings.clusters)
+        if not 1 <= int(text) <= most:
+            raise ReplayError(f"{where}: there is no {kind} {text}, only 1 to {most}")
+        known.append(int(text) - 1)
+    partition = match["what"] == "partition"
+    length = _time(match["length"], where) if match["length"] else None
+    if partition and length is None:
+        raise ReplayError(f"{where}: a partition needs its length, for example 'for 60s'")
+    return Fault(partition, tuple(brokers), tuple(clusters), _time(match["at"], where), length)
+
+
+def _time(text: str, where: str) -> int:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ReplayError(f"{where}: {text!r} is no time; write 500ms, 60s, 10m or 2h")
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+def _check_survival(faults: tuple[Fault, ...], settings: Settings) -> None:
+    """Refuse losses after which some job could never end."""
+    gone = [fault for fault in faults if not fault.partition and fault.length is None]
+    broker_times = [fault.at for fault in gone for _ in dict.fromkeys(fault.brokers)]
+    lost_brokers = dict.fromkeys(broker for fault in gone for broker in fault.brokers)
+    lost_clusters = dict.fromkeys(cluster for fault in gone for cluster in fault.clusters)
+    if len(lost_brokers) >= settings.brokers or len(lost_clusters) >= settings.clusters:
+        raise ReplayError("one broker and one cluster must be left: give the others a length ('for 60s')")
+    if lost_brokers and lost_clusters:
+        raise ReplayError(
+            "a broker and a cluster cannot both be lost for good: an heir needs the word of every warden"
+        )
+    for former, later in pairwise(broker_times):
+        if later - former < ADOPTION_SECONDS * SECOND:
+            raise ReplayError(
+                f"brokers that are lost for good must be lost at least {ADOPTION_SECONDS} s apart, so that an"
+                " heir can take over before it is lost itself"
+            )

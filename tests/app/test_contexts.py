@@ -1,0 +1,154 @@
+"""Contexts: which league a command speaks to."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from hanse.app import contexts
+from hanse.app.cli import run
+from hanse.app.contexts import Context, current, remove_context, save_context, use_context
+from hanse.app.exit_codes import ExitCode
+from hanse.app.told import CommandError
+
+NEAR = Context("near", "somewhere", "keys", {"b1": "host:1", "b2": "host:2"}, {"north": "host:3"})
+FAR = Context("far")
+
+
+def test_nothing_saved_is_no_league() -> None:
+    with pytest.raises(CommandError, match="no league is running here") as told:
+        current()
+    assert told.value.status is ExitCode.UNAVAILABLE
+    assert "hanse up" in told.value.hint
+
+
+def test_what_is_saved_is_found_again(own_config: Path) -> None:
+    save_context("a", NEAR)
+    save_context("b", FAR)
+    assert current() == ("a", NEAR)  # the first one is chosen without being asked for
+    assert current("b") == ("b", FAR)
+    save_context("b", FAR, make_current=True)
+    assert current() == ("b", FAR)
+    assert json.loads(own_config.read_text())["contexts"]["a"]["brokers"] == {"b1": "host:1", "b2": "host:2"}
+    assert own_config.stat().st_mode & 0o777 == 0o600
+
+
+def test_another_of_the_same_name_replaces() -> None:
+    save_context("a", NEAR)
+    save_context("a", FAR)
+    assert current() == ("a", FAR)
+
+
+def test_removing_the_current_one_chooses_no_other() -> None:
+    save_context("a", NEAR)
+    save_context("b", FAR)
+    remove_context("nobody")
+    remove_context("a")
+    with pytest.raises(CommandError, match="no context is chosen") as told:
+        current()
+    assert "b" in told.value.hint
+    assert current("b") == ("b", FAR)
+
+
+def test_a_name_that_is_not_there() -> None:
+    save_context("a", NEAR)
+    for act in (lambda: current("c"), lambda: use_context("c")):
+        with pytest.raises(CommandError, match="no context 'c'") as told:
+            act()
+        assert told.value.status is ExitCode.CONFIG
+        assert told.value.hint == "there are: a"
+    assert current() == ("a", NEAR)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"contexts": 3}', '{"contexts": {"a": {}}}', "\xff"])
+def test_a_broken_file_is_named(own_config: Path, text: str) -> None:
+    own_config.parent.mkdir()
+    own_config.write_text(text, encoding="latin-1")
+    with pytest.raises(CommandError, match="cannot be read") as told:
+        contexts.load()
+    assert told.value.status is ExitCode.CONFIG
+    assert str(own_config) in told.value.message
+
+
+def test_writers_at_once_lose_nothing() -> None:
+    names = [f"c{number}" for number in range(16)]
+    threads = [threading.Thread(target=save_context, args=(name, NEAR)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(contexts.load().contexts) == sorted(names)
+
+
+def test_where_the_file_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("HANSE_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert contexts.config_path() == tmp_path / "hanse" / "config.json"
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert contexts.config_path() == tmp_path / "me" / ".config" / "hanse" / "config.json"
+
+
+# --- the command -------------------------------------------------------------------------------------------
+
+
+def test_config_shows_and_chooses(capsys: pytest.CaptureFixture[str]) -> None:
+    save_context("a", NEAR)
+    save_context("b", FAR)
+    assert run(["config", "contexts"]) == ExitCode.OK
+    assert "* a  league near in somewhere" in capsys.readouterr().out
+    assert run(["config", "use", "b"]) == ExitCode.OK
+    assert current()[0] == "b"
+    capsys.readouterr()
+    assert run(["config", "contexts", "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == {"current": "b", "contexts": ["a", "b"]}
+    assert run(["config", "use", "c"]) == ExitCode.CONFIG
+    assert "there are: a, b" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["option", "environment", "after"])
+def test_the_context_of_one_command(
+    how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_context("a", NEAR)
+    save_context("b", FAR)
+    if how == "environment":
+        monkeypatch.setenv("HANSE_CONTEXT", "b")
+        assert run(["config", "view"]) == ExitCode.OK
+        assert "league       far" in capsys.readouterr().out
+    elif how == "option":
+        assert run(["--context", "b", "config", "view"]) == ExitCode.OK
+        assert "league       far" in capsys.readouterr().out
+    else:  # also behind the command: the league 'far' has no brokers
+        assert run(["jobs", "--context", "b"]) == ExitCode.UNAVAILABLE
+        assert "'far'" in capsys.readouterr().err
+    assert current()[0] == "a"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
+    status = run(["completion", shell])
+    said = capfd.readouterr()
+    assert status == ExitCode.OK, said.err
+    assert "_HANSE_COMPLETE" in said.out
+
+
+def test_completion_offers_commands_contexts_and_clusters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_context("a", NEAR)
+    monkeypatch.setenv("_HANSE_COMPLETE", "zsh_complete")
+    for words, number, wanted in (
+        ("hanse su", "1", "submit"),
+        ("hanse config use ", "3", "a"),
+        ("hanse drain n", "2", "north"),
+        ("hanse wait 1", "2", ""),  # nobody answers: nothing is offered, and nothing breaks
+    ):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", number)
+        assert run([]) in (0, 1)
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        assert said.out.split("\n")[1:2] in ([wanted], [""])
+        assert wanted in said.out

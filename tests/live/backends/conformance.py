@@ -1,0 +1,384 @@
+"""What every backend must do, whatever runs its tasks.
+
+A backend's tests subclass ``BackendConformance`` and say how to make one and how to write the payloads it
+needs; pytest then runs all of the tests below over it. Facts that a backend cannot offer are said by its
+flags, so that each one left out is written down somewhere.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import pytest
+
+from hanse.core.config import NodeConfig
+from hanse.live.backends.interface import Backend, Found, Living, Stream
+from hanse.model.messages import Outcome
+from hanse.model.resources import Resources
+from tests.live.backends.desk import (
+    ESTATE,
+    HOUR,
+    SECOND,
+    WAIT_SECONDS_MAX,
+    Desk,
+    at_desk,
+    launch,
+    now,
+    read,
+    task,
+    with_desk,
+)
+
+NODES = (NodeConfig(Resources(cpu=4_000, memory=1 << 30), (("zone", "a"),)),) * 2
+
+
+class BackendConformance(ABC):
+    """The suite. ``place`` is a fixture of the subclass: a directory that is the runner's own."""
+
+    outlives_daemons = True
+    """Whether attempts go on, and ends are kept, without the process that started them."""
+    keeps_output = True
+    """Whether what tasks print can be read."""
+    refuses_payloads = True
+    """Whether there are payloads that it cannot run."""
+    kill_code = -9
+    """The code of a task that was ended by force."""
+    many = 40
+    """Attempts at once that any machine for tests can stand."""
+
+    @abstractmethod
+    def make(self, place: Path, nodes: tuple[NodeConfig, ...] = NODES) -> Backend:
+        """A backend on this directory."""
+
+    @abstractmethod
+    def exits(self, code: int) -> bytes:
+        """A task that ends at once with this code."""
+
+    @abstractmethod
+    def lasts(self, seconds: float) -> bytes:
+        """A task that succeeds after so long, and ends when it is asked to."""
+
+    @abstractmethod
+    def stubborn(self) -> bytes:
+        """A task that lasts for an hour and does not end when it is asked to."""
+
+    @abstractmethod
+    def prints(self, text: str) -> bytes:
+        """A task that prints this and succeeds."""
+
+    async def is_set(self, desk: Desk, index: int = 0) -> None:
+        """Wait until a stubborn task is one; a backend with programs waits until it has said ``set``."""
+        await desk.start_of(index)
+
+    # --- starts and ends ----------------------------------------------------------------------------------
+
+    def test_it_has_the_nodes_it_was_given(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            assert await desk.backend.capacity() == NODES
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_a_new_directory_holds_nothing(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            assert desk.found == Found((), ())
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_a_task_starts_and_then_succeeds(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            end = await desk.run(launch(self.exits(0)))
+            assert (end.outcome, end.code, end.note) == (Outcome.SUCCEEDED, 0, "")
+            assert end.usage is not None
+            assert 0 <= end.usage.ran < WAIT_SECONDS_MAX * SECOND
+            assert desk.order == [("started", task(0), 1), ("exited", task(0), 1)]
+
+        with_desk(lambda: self.make(place), story)
+
+    @pytest.mark.parametrize("code", [1, 77, 255])
+    def test_an_exit_code_is_a_failure(self, place: Path, code: int) -> None:
+        async def story(desk: Desk) -> None:
+            end = await desk.run(launch(self.exits(code)))
+            assert (end.outcome, end.code) == (Outcome.FAILED, code)
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_how_long_it_ran_is_measured(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            end = await desk.run(launch(self.lasts(0.3)))
+            assert end.outcome is Outcome.SUCCEEDED
+            assert end.usage is not None
+            assert end.usage.ran >= 300_000
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_many_at_once_start_and_end_once_each(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            for index in range(self.many):
+                desk.start(launch(self.exits(index % 3), index))
+            for index in range(self.many):
+                end = await desk.end_of(index)
+                assert end.code == index % 3
+            assert len(desk.order) == 2 * self.many
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_attempts_of_one_task_are_apart(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.start(launch(self.stubborn(), attempt=1))
+            end = await desk.run(launch(self.exits(4), attempt=2))
+            assert (end.attempt, end.code) == (2, 4)
+            assert (task(0), 1) not in desk.ends
+            desk.stop(grace=0, attempt=1)
+            assert (await desk.end_of(attempt=1)).outcome is Outcome.CANCELLED
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_what_cannot_be_run_ends_with_a_reason(self, place: Path) -> None:
+        if not self.refuses_payloads:
+            pytest.skip("it runs any payload")
+
+        async def story(desk: Desk) -> None:
+            end = await desk.run(launch(b"\xc1 not a payload"))
+            assert end.outcome is Outcome.FAILED
+            assert end.note != ""
+
+        with_desk(lambda: self.make(place), story)
+
+    # --- stops --------------------------------------------------------------------------------------------
+
+    def test_a_stop_ends_a_task_as_cancelled(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.start(launch(self.lasts(3_600)))
+            await desk.start_of()
+            desk.stop(grace=HOUR)
+            assert (await desk.end_of()).outcome is Outcome.CANCELLED
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_a_stop_before_the_start_was_heard(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.start(launch(self.lasts(3_600)))
+            desk.stop(grace=0)
+            assert (await desk.end_of()).outcome is Outcome.CANCELLED
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_a_stubborn_task_is_ended_after_its_grace_and_not_before(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.start(launch(self.stubborn()))
+            await self.is_set(desk)
+            asked = now()
+            desk.stop(grace=SECOND // 2)
+            end = await desk.end_of()
+            assert (end.outcome, end.code) == (Outcome.CANCELLED, self.kill_code)
+            assert now() - asked >= SECOND // 2
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_a_second_stop_shortens_the_grace(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.start(launch(self.stubborn()))
+            await self.is_set(desk)
+            desk.stop(grace=HOUR)
+            desk.stop(grace=SECOND // 10)
+            assert (await desk.end_of()).outcome is Outcome.CANCELLED
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_a_second_stop_does_not_lengthen_the_grace(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.start(launch(self.stubborn()))
+            await self.is_set(desk)
+            desk.stop(grace=SECOND // 10)
+            desk.stop(grace=HOUR)
+            assert (await desk.end_of()).outcome is Outcome.CANCELLED
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_stops_of_what_is_not_there_are_ignored(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.stop(5)
+            assert (await desk.run(launch(self.exits(0)))).outcome is Outcome.SUCCEEDED
+            desk.stop(0)
+            desk.stop(0, attempt=9)
+            await desk.run(launch(self.exits(0), 1))
+            assert len(desk.order) == 4
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_forgetting_what_is_not_there_or_not_over_is_ignored(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.forget(3)
+            desk.start(launch(self.lasts(3_600)))
+            await desk.start_of()
+            desk.forget(0)
+            desk.stop(0, grace=0)
+            assert (await desk.end_of()).outcome is Outcome.CANCELLED
+            desk.forget(0)
+            desk.forget(0)
+
+        with_desk(lambda: self.make(place), story)
+
+    # --- the watchdog -------------------------------------------------------------------------------------
+
+    def test_the_watchdog_ends_what_runs(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            until = now() + SECOND // 2
+            desk.guard(until)
+            desk.start(launch(self.stubborn(), 0))
+            desk.start(launch(self.lasts(3_600), 1))
+            ends = [await desk.end_of(0), await desk.end_of(1)]
+            assert [end.outcome for end in ends] == [Outcome.LOST, Outcome.LOST]
+            assert all("lease" in end.note for end in ends)
+            assert now() >= until
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_the_watchdog_waits_when_it_is_told_to(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.guard(now() + SECOND)
+            desk.start(launch(self.lasts(1.5)))
+            await desk.start_of()
+            desk.guard(now() + HOUR)
+            assert (await desk.end_of()).outcome is Outcome.SUCCEEDED
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_the_watchdog_is_not_told_an_earlier_time(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.guard(now() + HOUR)
+            desk.guard(now() - SECOND)
+            assert (await desk.run(launch(self.exits(0)))).outcome is Outcome.SUCCEEDED
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_the_first_guard_holds_for_what_runs_already(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.start(launch(self.stubborn()))
+            await self.is_set(desk)
+            desk.guard(now() + SECOND // 10)
+            assert (await desk.end_of()).outcome is Outcome.LOST
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_nothing_starts_without_a_lease(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.guard(now() - SECOND)
+            end = await desk.run(launch(self.exits(0)))
+            assert end.outcome is Outcome.UNSTARTED
+            assert desk.order == [("exited", task(0), 1)]
+            desk.guard(now() + HOUR)
+            assert (await desk.run(launch(self.exits(0), 1))).outcome is Outcome.SUCCEEDED
+
+        with_desk(lambda: self.make(place), story)
+
+    # --- output -------------------------------------------------------------------------------------------
+
+    def test_output_of_an_unknown_attempt_is_an_error(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            with pytest.raises(FileNotFoundError):
+                await read(desk.backend, 8)
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_output_can_be_read_after_the_end(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            await desk.run(launch(self.prints("herring and salt\n")))
+            expected = b"herring and salt\n" if self.keeps_output else b""
+            assert await read(desk.backend) == expected
+            assert await read(desk.backend, offset=8) == expected[8:]
+            assert await read(desk.backend, offset=1_000) == b""
+            assert await read(desk.backend, stream=Stream.STDERR) == b""
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_following_an_output_ends_with_its_attempt(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.start(launch(self.lasts(0.3)))
+            pieces = desk.backend.output(task(0), 1, Stream.STDOUT, follow=True)
+            assert b"".join([piece async for piece in pieces]) == b""
+            assert (await desk.end_of()).outcome is Outcome.SUCCEEDED
+
+        with_desk(lambda: self.make(place), story)
+
+    # --- restarts -----------------------------------------------------------------------------------------
+
+    def test_a_restart_finds_what_lives_and_what_ended(self, place: Path) -> None:
+        async def before(desk: Desk) -> None:
+            desk.start(launch(self.stubborn(), 0, moves=False))
+            desk.start(launch(self.stubborn(), 1))
+            await desk.run(launch(self.exits(3), 2))
+            await desk.run(launch(self.exits(0), 3))
+            desk.forget(3)
+            await desk.start_of(0)
+            await desk.start_of(1)
+
+        async def after(desk: Desk) -> None:
+            if not self.outlives_daemons:
+                assert desk.found == Found((), ())
+                return
+            living = {Living(task(0), 1, ESTATE, False), Living(task(1), 1, ESTATE, True)}
+            assert set(desk.found.running) == living
+            assert [(end.task, end.code) for end in desk.found.ended] == [(task(2), 3)]
+            desk.stop(0, grace=0)
+            desk.stop(1, grace=0)
+            for index in (0, 1):
+                assert (await desk.end_of(index)).outcome is Outcome.CANCELLED
+                desk.forget(index)
+            assert desk.starts == set()
+            desk.forget(2)
+
+        async def at_last(desk: Desk) -> None:
+            assert desk.found == Found((), ())
+
+        for story in (before, after, at_last):
+            with_desk(lambda: self.make(place), story)
+
+    def test_an_end_while_nobody_was_there_is_found(self, place: Path) -> None:
+        async def before(desk: Desk) -> None:
+            desk.start(launch(self.lasts(0.2)))
+            await desk.start_of()
+
+        async def after(desk: Desk) -> None:
+            if not self.outlives_daemons:
+                assert desk.found == Found((), ())
+                return
+            if desk.found.running:  # a slow machine: it is over a little later
+                assert (await desk.end_of()).outcome is Outcome.SUCCEEDED
+            else:
+                assert [end.outcome for end in desk.found.ended] == [Outcome.SUCCEEDED]
+            desk.forget()
+
+        for story in (before, after):
+            with_desk(lambda: self.make(place), story)
+
+    def test_an_end_is_kept_until_it_is_forgotten(self, place: Path) -> None:
+        async def before(desk: Desk) -> None:
+            await desk.run(launch(self.exits(6)))
+
+        async def again(desk: Desk) -> None:
+            codes = [end.code for end in desk.found.ended]
+            assert codes == ([6] if self.outlives_daemons else [])
+
+        for story in (before, again, again):
+            with_desk(lambda: self.make(place), story)
+
+    def test_closing_is_possible_before_anything_else(self, place: Path) -> None:
+        async def whole() -> None:
+            backend = self.make(place)
+            assert await backend.capacity() == NODES
+            await backend.close()
+
+        asyncio.run(whole())
+
+    def test_a_closed_backend_reports_nothing_more(self, place: Path) -> None:
+        async def whole() -> None:
+            async with at_desk(self.make(place)) as desk:
+                desk.start(launch(self.lasts(3_600)))
+                await desk.start_of()
+                desk.stop(grace=0)
+            heard = len(desk.order)
+            await asyncio.sleep(0)
+            assert len(desk.order) == heard
+
+        asyncio.run(whole())

@@ -1,0 +1,57 @@
+"""The process backend passes the common suite, with every way of limiting that this machine has."""
+
+from pathlib import Path
+
+import pytest
+
+from hanse.core.config import NodeConfig
+from hanse.live.backends.process import ProcessBackend
+from tests.live.backends.conformance import NODES, BackendConformance
+from tests.live.backends.desk import Desk, read_until
+from tests.live.backends.places import STUBBORN, shell
+
+
+class TestProcessConformance(BackendConformance):
+    def make(self, place: Path, nodes: tuple[NodeConfig, ...] = NODES) -> ProcessBackend:
+        return ProcessBackend(place, "north", nodes)
+
+    def exits(self, code: int) -> bytes:
+        return shell(f"exit {code}")
+
+    def lasts(self, seconds: float) -> bytes:
+        return shell(f"exec sleep {seconds}")
+
+    def stubborn(self) -> bytes:
+        return STUBBORN
+
+    def prints(self, text: str) -> bytes:
+        return shell('printf %s "$TEXT"', TEXT=text)
+
+    async def is_set(self, desk: Desk, index: int = 0) -> None:
+        await read_until(desk.backend, b"set", index)
+
+
+class TestProcessConformanceWithRlimits(TestProcessConformance):
+    """Where no control group can be written."""
+
+    def make(self, place: Path, nodes: tuple[NodeConfig, ...] = NODES) -> ProcessBackend:
+        backend = ProcessBackend(place, "north", nodes, driver="rlimit")
+        assert backend.driver == "rlimit"
+        return backend
+
+
+class TestProcessConformanceAsTheDaemonsUser(TestProcessConformance):
+    """Tasks that are whoever the daemon is."""
+
+    def make(self, place: Path, nodes: tuple[NodeConfig, ...] = NODES) -> ProcessBackend:
+        return ProcessBackend(place, "north", nodes, user=None)
+
+
+@pytest.mark.parametrize("driver", ["v1", "v2"])
+def test_a_driver_that_is_asked_for_by_name_works_or_says_why_not(place: Path, driver: str) -> None:
+    try:
+        backend = ProcessBackend(place, "north", NODES, driver=driver)  # type: ignore[arg-type]
+    except OSError as error:
+        assert str(error) != ""
+    else:
+        assert backend.driver == driver

@@ -1,0 +1,73 @@
+"""A league's authority and certificates for tests, made in a temporary directory."""
+
+import ssl
+from pathlib import Path
+
+from hanse.live.identity.authority import Authority
+from hanse.live.identity.credentials import Credentials
+from hanse.live.identity.enrol import accept, new_key, request
+from hanse.live.identity.identity import Identity, Role
+from hanse.model.ids import SECOND
+
+DAY = 24 * 3_600 * SECOND
+
+
+class Clock:
+    """A wall clock that tests set."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class PaperLeague:
+    """An authority, and credentials of whoever a test needs."""
+
+    def __init__(self, directory: Path, name: str = "local") -> None:
+        self.directory = directory
+        self.name = name
+        self.authority = Authority.create(directory / "authority", name)
+
+    def identity(self, role: Role, name: str) -> Identity:
+        return Identity(self.name, role, name)
+
+    def credentials(
+        self, role: Role, name: str, *, lifetime: int | None = None, authority: Authority | None = None
+    ) -> Credentials:
+        """Fresh credentials in a directory of their own, in place of older ones of that name."""
+        credentials = Credentials(self.directory / f"{role}-{name}")
+        self.renew(credentials, role, name, lifetime=lifetime, authority=authority)
+        return credentials
+
+    def renew(
+        self,
+        credentials: Credentials,
+        role: Role,
+        name: str,
+        *,
+        lifetime: int | None = None,
+        authority: Authority | None = None,
+    ) -> None:
+        key = new_key()
+        identity = self.identity(role, name)
+        issued = (authority or self.authority).issue(identity, request(key), ("127.0.0.1",), lifetime)
+        assert isinstance(issued, str), issued
+        assert accept(credentials, key, issued, self.authority.certificate, identity) == identity
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """A handshake in memory; raises what either side raises. The server's end, then the client's."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for _ in range(3):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return ends[1], ends[0]
