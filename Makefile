@@ -14,13 +14,15 @@ LEARN := $(VENV)/.ready-learn
 # The system's pip installs into the environment, so that Python's ensurepip (a package of its own on Debian) is not needed.
 PIP := $(PYTHON) -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint types layers unit chaos chaos-long bench lock format install clean
+.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live validate lock format install clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo        start a real league on this machine that places, runs and explains work"
 	@echo "make test        every check: lint, types, layers, unit tests, $(SEEDS) seeds of chaos"
 	@echo "make bench       measure this machine; writes results/bench.json"
+	@echo "make validate    published figures beside ours; writes docs/validation.md and docs/validation-rigid-gpu.md"
+	@echo "make bench-live  measure a real league on this machine; writes results/bench-live.json"
 	@echo "make chaos-long  $(LONG_SEEDS) seeds of chaos"
 	@echo "make lint | types | layers | unit | chaos   the parts of 'make test'"
 	@echo "make format      lay the code out"
@@ -72,6 +74,15 @@ chaos-long: install
 bench: install
 	@mkdir -p results
 	$(BIN)/python bench/all.py --json results/bench.json
+
+# Needs the public traces: ../shared/traces, or wherever HANSE_TRACES says.
+validate: install
+	$(BIN)/python -m hanse.sim.replay.validate --out docs/validation.md
+	$(BIN)/python -m hanse.sim.rigid.validate
+
+bench-live: install
+	@mkdir -p results
+	$(BIN)/python bench/live.py --json results/bench-live.json
 
 format: install
 	$(BIN)/ruff check --fix .

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import journal
 import kernels
+import reads
 import rounds
 import simulator
 
@@ -16,6 +18,8 @@ BENCHES: dict[str, Callable[[], dict[str, Any]]] = {
     "kernels": kernels.run,
     "rounds": rounds.run,
     "simulator": simulator.run,
+    "journal": journal.run,
+    "reads": reads.run,
 }
 
 

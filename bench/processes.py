@@ -1,16 +1,16 @@
 """What it costs to run a task as a real process, with every limit on; and how much the null backend takes.
 
-``python bench/processes.py --json FILE`` writes what it prints. In turns of ``BLOCK`` starts of ``/bin/true``,
-so that a busy machine is equally busy for all:
+``python bench/processes.py --json FILE`` writes what it prints. In turns of ``BLOCK`` starts of
+``/bin/true``, so that a busy machine is equally busy for all:
 
 ``fork``: the plain loop, one after the other: fork, exec, wait.
 ``spawn``: the same loop with ``posix_spawn``, which copies no page tables; the least that Python can do.
 ``one``: through the process backend, one task at a time: from ``start`` to its end being heard.
 ``many``: through the process backend, ``MANY`` tasks at a time.
 
-``milliseconds`` is wall time a start, ``cpu_milliseconds`` the CPU time of everybody concerned (the daemon, its
-launcher, the supervisors, the tasks), both as medians of the turns. ``bar`` is twice the plain loop. ``null``
-is attempts a second of CPU time, from ``start`` by way of both reports to ``forget``.
+``milliseconds`` is wall time a start (median of the turns), ``cpu_milliseconds`` the CPU time of everybody
+concerned (the daemon, its launcher, the supervisors, the tasks; mean of the turns). ``bar`` is what ``ratio``
+may be. ``null`` is attempts a second of CPU time, from ``start`` by way of both reports to ``forget``.
 """
 
 import argparse
@@ -123,11 +123,12 @@ async def measure_processes() -> dict[str, Any]:
         await backend.reconcile(stile)
         backend.guard(time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000 + HOUR)
         launcher = backend.launcher_pid
-        walls: dict[str, list[float]] = {"fork": [], "spawn": [], "one": [], "many": []}
-        cpus: dict[str, list[float]] = {name: [] for name in walls}
+        names = ("fork", "spawn", "one", "many")
+        walls: dict[str, list[float]] = {name: [] for name in names}
+        cpus: dict[str, list[float]] = {name: [] for name in names}
         loops: dict[str, Callable[[], None]] = {"fork": fork_loop, "spawn": spawn_loop}
         for _ in range(STARTS // BLOCK):
-            for name in walls:
+            for name in names:
                 wall, cpu = time.perf_counter(), cpu_here() + cpu_of(launcher)
                 if name in loops:
                     loops[name]()

@@ -195,3 +195,25 @@ def task(index: int = 0, state: str = "succeeded", **changed: Any) -> dict[str, 
 def not_found(_: Asked) -> Answer:
     """Whatever is asked for is not here."""
     return Answer(404, {"error": {"code": "not_found", "message": "there is no such job here", "hint": ""}})
+
+
+AMOUNTS = {"cpu": 8_000, "memory": 16 << 30, "gpu": 2, "custom": {"fpga": 1}}
+
+
+def cluster_answer(asked: Asked) -> Answer:
+    """As the door of a cluster with two nodes; the ninth does not exist."""
+    nodes = [
+        {"node": 0, "attributes": {"zone": "a"}, "up": True, "draining": True},
+        {"node": 1, "attributes": {}, "up": False, "draining": False},
+    ]
+    body = asked.body or {}
+    if asked.path == "/v1/drain" and 9 in body["nodes"]:
+        return Answer(422, {"error": {"code": "bad_request", "message": "no", "hint": ""}})
+    told = {
+        "cluster": "north",
+        "nodes": nodes,
+        "running": 3,
+        "backend": "process",
+        "warnings": ["no cgroups"],
+    }
+    return Answer(200, told if asked.path == "/v1/cluster" else {"cluster": "north", **body})

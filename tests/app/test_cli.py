@@ -40,8 +40,15 @@ def test_help_lists_commands_and_imports_none() -> None:
     done = python(code)
     assert done.returncode == ExitCode.OK
     assert "imported: []" in done.stdout
-    assert "  chaos  " in done.stdout
-    assert "  demo  " in done.stdout
+    lines = [line.split()[0] for line in done.stdout.split("\n") if line.startswith("  ") and line.split()]
+    for name in ("chaos", "demo", "submit", "up", "config"):
+        assert lines.count(name) == 1, name
+
+
+def test_sections_name_commands_and_none_twice() -> None:
+    named = [name for _, names in cli.SECTIONS for name in names]
+    assert len(set(named)) == len(named)
+    assert set(named) <= set(COMMANDS)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

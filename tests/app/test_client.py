@@ -13,6 +13,7 @@ from hanse.app.client import Client, JobFilter
 from hanse.app.doors import Doors
 from hanse.app.exit_codes import ExitCode
 from hanse.app.told import CommandError
+from hanse.live.identity.authority import Authority
 from hanse.live.identity.identity import Role
 from tests.app.canned import HANG_UP, Answer, Asked, CannedLeague, not_found, row
 
@@ -157,6 +158,31 @@ def test_credentials_that_are_gone(canned: CannedLeague) -> None:
     with pytest.raises(CommandError, match="cannot be used") as told:
         client_of(canned).league()
     assert told.value.status is ExitCode.CONFIG
+
+
+def test_a_certificate_that_has_expired_is_the_reason(canned: CannedLeague) -> None:
+    door = canned.broker("broker-1", league_answer)
+    long_ago = lambda: 1_000_000_000_000_000  # noqa: E731  the year 2001
+    canned.authority = Authority.open(canned.folder / "authority", long_ago)
+    canned.credentials(Role.ADMIN, "admin")
+    with pytest.raises(CommandError, match="has expired") as told:
+        client_of(canned).league()
+    assert told.value.status is ExitCode.UNAVAILABLE
+    assert "hanse join" in told.value.hint
+    assert door.asked == []
+
+
+def test_a_busy_broker_does_not_hide_the_others(canned: CannedLeague) -> None:
+    canned.broker("broker-1", busy)
+    both = listing(row("2-1", owner="broker-2"))
+    canned.broker(
+        "broker-2", lambda asked: league_answer(asked) if asked.path == "/v1/league" else both(asked)
+    )
+    client = client_of(canned)
+    assert [one.id for one in client.jobs(JobFilter(), 5).rows] == ["2-1"]
+    answers, silent = client.every_league()
+    assert (list(answers), silent) == (["broker-2"], {"broker-1": "behind with its work"})
+    client.doors.close()
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:", "host:port", "", ":7402"])

@@ -3,84 +3,23 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from hanse.app import waiting
 from hanse.app.cli import run
 from hanse.app.contexts import Context, save_context
 from hanse.app.exit_codes import ExitCode
-from hanse.live.reads.rows import GroupDetail, JobDetail, JobRow
-from hanse.model.check import job_from_data
-from hanse.model.job import JobSpec
-from tests.app.canned import Answer, Asked, CannedLeague, not_found, row, task
+from tests.app.canned import AMOUNTS, Answer, CannedLeague, cluster_answer, not_found, row, task
+from tests.app.canned_broker import broker
 
 Captured = pytest.CaptureFixture[str]
-
-
-def detail(found: dict[str, Any], form: dict[str, Any]) -> bytes:
-    """A job's detail as a door writes it."""
-    spec = job_from_data(form)
-    assert isinstance(spec, JobSpec), spec
-    groups = tuple(
-        GroupDetail(
-            name=group.name, count=group.count, ask=group.ask, ask_max=None, where="", needs=(), duration=None,
-            command=("make", "all things"), states={found["state"]: group.count},
-        )
-        for group in spec.groups
-    )  # fmt: skip
-    return msgspec.json.encode(JobDetail(row=msgspec.convert(found, JobRow), spec=spec, groups=groups))
-
-
-class Broker:
-    """Answers like a broker with one job."""
-
-    def __init__(self, found: dict[str, Any], tasks: list[dict[str, Any]], form: dict[str, Any]) -> None:
-        self.row, self.tasks, self.form = found, tasks, form
-        self.submitted: list[dict[str, Any]] = []
-        self.results: list[dict[str, Any]] | None = None
-
-    def __call__(self, asked: Asked) -> Answer:
-        job = f"/v1/jobs/{self.row['id']}"
-        if asked.method == "POST" and asked.path == "/v1/jobs":
-            self.submitted += asked.body["jobs"]
-            given = self.results or [{"job": f"1-{9 + at}"} for at, _ in enumerate(asked.body["jobs"])]
-            return Answer(200, {"results": given})
-        if asked.path == "/v1/jobs":
-            return Answer(200, {"jobs": [self.row], "next": None})
-        if asked.path == f"{job}/tasks":
-            after, limit = int(asked.query.get("after", -1)), int(asked.query["limit"])
-            left = [one for one in self.tasks if one["index"] > after]
-            page = left[:limit]
-            return Answer(200, {"tasks": page, "next": str(page[-1]["index"]) if len(left) > limit else None})
-        if asked.path == f"{job}/why":
-            said = {"at": 2_000_000, "broker": "broker-1", "group": "main", "answered": "placed", "tasks": 3,
-                    "reason": "claimed room in view", "considered": [["north", 3, "room"]]}  # fmt: skip
-            return Answer(200, {"sentences": ["It [runs] in north."], "decisions": [said]})
-        if asked.path == f"{job}/wait":
-            return Answer(200, self.row)
-        if asked.path == f"{job}/cancel":
-            return Answer(200, {"job": self.row["id"]})
-        if asked.path == job:
-            return Answer(200, detail(self.row, self.form))
-        return not_found(asked)
-
-
-def broker(canned: CannedLeague, state: str = "succeeded", **changed: Any) -> Broker:
-    """A league of one broker with the job 1-7."""
-    count = changed.pop("total", 1)
-    tasks = changed.pop("tasks", [task(index, state) for index in range(count)])
-    found = row("1-7", state, total=count, **changed)
-    made = Broker(found, tasks, {"name": "build", "count": count, "command": ["make", "all things"]})
-    canned.broker("broker-1", made)
-    return made
-
 
 # --- nobody there ------------------------------------------------------------------------------------------
 
 COMMANDS = [
     ["status"], ["clusters"], ["nodes"], ["jobs"], ["show", "1-7"], ["why", "1-7"], ["logs", "1-7"],
-    ["wait", "--now", "1-7"], ["cancel", "1-7"], ["retry", "1-7"], ["submit", "--", "ls"], ["logs", "-f", "1-7.0"],
+    ["wait", "--now", "1-7"], ["cancel", "1-7"], ["retry", "1-7"], ["submit", "--", "ls"],
+    ["logs", "-f", "1-7.0"],
 ]  # fmt: skip
 
 
@@ -308,8 +247,6 @@ def test_why(canned: CannedLeague, capsys: Captured) -> None:
 
 # --- the league --------------------------------------------------------------------------------------------
 
-AMOUNTS = {"cpu": 8_000, "memory": 16 << 30, "gpu": 2, "custom": {"fpga": 1}}
-
 
 def league_of(*brokers: str, reachable: bool = True) -> Any:
     answer = {
@@ -323,24 +260,6 @@ def league_of(*brokers: str, reachable: bool = True) -> Any:
         "nodes": [{"cluster": "north", "node": 0, "capacity": AMOUNTS, "free": AMOUNTS, "attributes": {}}]
     }
     return lambda asked: Answer(200, answer if asked.path == "/v1/league" else nodes)
-
-
-def cluster_answer(asked: Asked) -> Answer:
-    nodes = [
-        {"node": 0, "capacity": AMOUNTS, "free": AMOUNTS, "attributes": {"zone": "a"}, "up": True, "draining": True},
-        {"node": 1, "capacity": AMOUNTS, "free": AMOUNTS, "attributes": {}, "up": False, "draining": False},
-    ]  # fmt: skip
-    body = asked.body or {}
-    if asked.path == "/v1/drain" and 9 in body["nodes"]:
-        return Answer(422, {"error": {"code": "bad_request", "message": "no", "hint": ""}})
-    told = {
-        "cluster": "north",
-        "nodes": nodes,
-        "running": 3,
-        "backend": "process",
-        "warnings": ["no cgroups"],
-    }
-    return Answer(200, told if asked.path == "/v1/cluster" else {"cluster": "north", **body})
 
 
 def test_status(canned: CannedLeague, capsys: Captured) -> None:
@@ -468,98 +387,52 @@ def test_a_plan_without_a_league(tmp_path: Any) -> None:
     assert run(["plan", str(file)]) == ExitCode.UNTOLD
 
 
-# --- output ------------------------------------------------------------------------------------------------
+# --- somebody watches --------------------------------------------------------------------------------------
 
 
-def outputs(known: dict[tuple[str, str], bytes]) -> Any:
-    def reply(asked: Asked) -> Answer:
-        name = asked.path.rpartition("/")[2]
-        found = known.get((name, asked.query["stream"]))
-        return not_found(asked) if found is None else Answer(200, found[int(asked.query["offset"]) :])
+def test_a_list_that_is_watched(
+    canned: CannedLeague, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    made = broker(canned, "running")
+    drawn = 0
 
-    return reply
+    def pause(_: float) -> None:
+        nonlocal drawn
+        drawn += 1
+        if drawn == 1:
+            canned.doors["broker-1"].reply = lambda _: Answer(503, {"error": {"message": "away"}})
+        elif drawn == 2:
+            made.row = row("1-7")
+            canned.doors["broker-1"].reply = made
+        else:
+            raise KeyboardInterrupt
 
-
-def test_logs_go_where_the_task_wrote_them(canned: CannedLeague, capfdbinary: Any) -> None:
-    broker(canned, total=2)
-    known = {(f"1-7.{index}", stream): f"{stream} {index}\nlast".encode() for index in (0, 1)
-             for stream in ("stdout", "stderr")}  # fmt: skip
-    door = canned.cluster("north", outputs(known))
-    assert run(["logs", "1-7"]) == ExitCode.OK
-    said = capfdbinary.readouterr()
-    assert said.out == b"[0] stdout 0\n[0] last\n[1] stdout 1\n[1] last\n"
-    assert said.err == b"[0] stderr 0\n[0] last\n[1] stderr 1\n[1] last\n"
-    assert door.asked[0].query == {
-        "attempt": "1",
-        "stream": "stdout",
-        "offset": "0",
-        "follow": "0",
-        "node": "0",
-    }
-    assert run(["logs", "1-7.1", "--stderr"]) == ExitCode.OK
-    said = capfdbinary.readouterr()
-    assert (said.out, said.err) == (b"stderr 1\nlast", b"")
-    assert run(["logs", "-f", "--stdout", "1-7"]) == ExitCode.OK
-    followed = capfdbinary.readouterr().out
-    assert sorted(followed.split(b"\n")) == [b"", b"[0] last", b"[0] stdout 0", b"[1] last", b"[1] stdout 1"]
+    monkeypatch.setattr("hanse.app.job_commands.time.sleep", pause)
+    assert run(["jobs", "--watch"]) == ExitCode.INTERRUPTED
+    assert "succeeded" in capsys.readouterr().out
 
 
-def test_logs_that_are_not_there(canned: CannedLeague, capsys: Captured) -> None:
-    made = broker(canned)
-    canned.cluster("north", not_found)
-    assert run(["logs", "1-7"]) == ExitCode.JOB_NOT_FOUND
-    assert "there is no output of 1-7" in capsys.readouterr().err
-    assert run(["logs", "1-7.5"]) == ExitCode.JOB_NOT_FOUND
-    assert "has no task 5" in capsys.readouterr().err
-    made.tasks = [task(0, "queued", attempt=0, cluster="", node=None)]
-    assert run(["logs", "1-7"]) == ExitCode.JOB_NOT_FOUND
-    assert "has not started yet" in capsys.readouterr().err
+def test_progress_is_shown_to_a_watcher(
+    canned: CannedLeague, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    made = broker(canned, "running")
+    turns = [made.row, row("1-7")]
+    canned.doors["broker-1"].reply = lambda _: Answer(200, turns.pop(0))
+    monkeypatch.setattr(waiting, "on_terminal", lambda: True)
+    assert run(["wait", "1-7"]) == ExitCode.OK
+    assert "build succeeded" in capsys.readouterr().out
+    asked = canned.doors["broker-1"].asked
+    assert [one.query["timeout"] for one in asked] == [str(waiting.WATCHED_SECONDS)] * 2
 
 
-def test_an_earlier_attempt_is_looked_for_everywhere(canned: CannedLeague, capfdbinary: Any) -> None:
-    broker(canned, tasks=[task(0, attempt=3)])
-    canned.cluster("north", not_found)
-    south = canned.cluster("south", outputs({("1-7.0", "stdout"): b"before\n"}))
-    assert run(["logs", "--attempt", "1", "--stdout", "1-7"]) == ExitCode.OK
-    assert capfdbinary.readouterr().out == b"before\n"
-    assert south.asked[-1].query["attempt"] == "1"
+def test_who_stops_waiting_is_told_that_the_job_goes_on(
+    canned: CannedLeague, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    broker(canned, "running")
 
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
 
-def test_following_waits_for_the_start_and_sees_every_attempt(canned: CannedLeague, capfdbinary: Any) -> None:
-    made = broker(canned, "queued", tasks=[task(0, "queued", attempt=0, cluster="", node=None)])
-    plain = made.__call__
-    looks = 0
-
-    def reply(asked: Asked) -> Answer:
-        nonlocal looks
-        if asked.path.endswith("/tasks"):
-            looks += 1
-            if looks == 3:
-                made.tasks = [task(0, "running", attempt=1, outcome="", code=None)]
-            if looks == 5:
-                made.tasks, made.row = [task(0, attempt=2)], row("1-7")
-        return plain(asked)
-
-    canned.doors["broker-1"].reply = reply
-    door = canned.cluster("north", lambda asked: Answer(200, f"attempt {asked.query['attempt']}\n".encode()))
-    assert run(["logs", "-f", "--stdout", "1-7"]) == ExitCode.OK
-    assert capfdbinary.readouterr().out == b"attempt 1\nattempt 2\n"
-    assert all(asked.query["follow"] == "1" for asked in door.asked)
-
-
-def test_an_output_that_breaks_off_goes_on_where_it_was(canned: CannedLeague, capfdbinary: Any) -> None:
-    made = broker(canned, "running", tasks=[task(0, "running", outcome="", code=None)])
-    whole = b"one\ntwo\nthree\n"
-    turns = 0
-
-    def reply(asked: Asked) -> Answer:
-        nonlocal turns
-        turns += 1
-        if turns == 1:  # promises more than it sends
-            return Answer(200, whole[:6], (("X-Cut", "1"),))
-        made.row, made.tasks = row("1-7"), [task(0)]
-        return Answer(200, whole[int(asked.query["offset"]) :])
-
-    canned.cluster("north", reply)
-    assert run(["logs", "-f", "--stdout", "1-7"]) == ExitCode.OK
-    assert capfdbinary.readouterr().out == whole
+    monkeypatch.setattr(waiting, "_wait_for_one", interrupt)
+    assert run(["wait", "1-7"]) == ExitCode.INTERRUPTED
+    assert "1-7 goes on" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from hanse.core.ledger import ORDERED, Lease, Ledger, Run
+from hanse.core.ledger import MANY_NODES, ORDERED, Lease, Ledger, Run
 from hanse.model.ids import TaskId
 from hanse.model.job import Affinity
 from hanse.model.messages import Brief, Shape
@@ -173,3 +173,39 @@ def test_a_restored_ledger_has_no_unserved_change_of_company() -> None:
     run = Run(TaskId(1), 1, 0, SHAPES[1].ask, amount, Brief(SHAPES[1], "b1#1"), ORDERED, 0)
     ledger.restore({run.task: run}, {}, [0], [])
     assert not ledger.social
+
+
+def test_many_together_are_as_one_after_the_other() -> None:
+    at = [2, 2, 0, 2, 2, 2, 1]
+    brief = Brief(SHAPES[0], "b1#1")
+    one, many = Ledger("c1", NODES, reserve=0), Ledger("c1", NODES, reserve=0)
+    amount = SHAPES[0].ask.vector(one.dimensions) or ()
+    for ledger in (one, many):
+        runs = [
+            Run(TaskId(n), 1, place, SHAPES[0].ask, amount, brief, ORDERED, 0) for n, place in enumerate(at)
+        ]
+        for place in at:
+            ledger.room.debit(place, amount)
+        ledger.begin(runs)
+        if ledger is many:
+            ledger.note_all(at)
+            ledger.runs.clear()
+            assert ledger.give_back(runs) == [2, 0, 2, 1]
+        else:
+            for place in at:
+                ledger.note(place)
+            for run in runs:
+                ledger.finish(run)
+    assert one.version == many.version == 1 + 2 * len(at)
+    assert list(one.changed.items()) == list(many.changed.items())
+    assert one.room.free.tolist() == many.room.free.tolist() == many.room.capacity.tolist()
+
+
+def test_many_nodes_are_offered_as_each_of_them_is() -> None:
+    ledger = Ledger("c1", NODES * (MANY_NODES // 2), reserve=0)
+    for at in range(0, ledger.nodes, 3):
+        ledger.set_up(at, True)
+    ledger.hold([0, 9])
+    ledger.take(6, (500, 0, 0))
+    assert ledger.offered_all(range(ledger.nodes)) == [ledger.offered(at) for at in range(ledger.nodes)]
+    assert ledger.offered(6) != ledger.capacity[6]

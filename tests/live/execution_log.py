@@ -12,12 +12,13 @@ from typing import NamedTuple
 ALIVE_TIMES = 3
 
 
-def command(log: Path, pause: str) -> str:
-    """A shell command that tells its life to the log; ``pause`` seconds between its words."""
+def command(log: Path, pause: str, times: str = str(ALIVE_TIMES)) -> str:
+    """A shell command that tells its life to the log; ``pause`` seconds between its words. ``times``: how
+    often it says that it is alive, a number or arithmetic of the shell."""
     who = "$HANSE_JOB.$HANSE_TASK $HANSE_ATTEMPT $HANSE_CLUSTER/$HANSE_NODE"
     say = f'say() {{ echo "{who} $(date +%s%N) $1" >> {log}; }}'
-    alive = f"sleep {pause}; say alive; " * ALIVE_TIMES
-    return f"{say}; say begin; {alive}say end"
+    alive = f"n=$(({times})); while [ $n -gt 0 ]; do sleep {pause}; say alive; n=$((n - 1)); done"
+    return f"{say}; say begin; {alive}; say end"
 
 
 class Life(NamedTuple):

@@ -1,5 +1,5 @@
-"""Hosts of their own for the members of a league: network namespaces on one switch, whose links can be cut one
-way, delayed and narrowed.
+"""Hosts of their own for the members of a league: network namespaces on one switch, whose links can be cut
+one way, delayed and narrowed.
 
 Each host is a namespace with an Ethernet device whose other end is a file that the switch, a thread of this
 process, holds. So everything that hosts say to each other passes through a few lines of Python, no kernel
@@ -77,7 +77,8 @@ class Network:
         """Frames that arrived."""
         self.lost: Counter[Pair] = Counter()
         """Frames that did not: cut off, or too many."""
-        self._suffix = secrets.token_hex(4)
+        self.name = f"hanse-test-{secrets.token_hex(4)}"
+        """The beginning of every namespace's name."""
         self._cuts: dict[Pair, bool] = {}
         self._ways: dict[Pair, Way] = {}
         self._free_at: dict[Pair, float] = {}
@@ -127,7 +128,7 @@ class Network:
         return ((number, host) for number, host in enumerate(self.hosts, 1))
 
     def _name(self, host: str) -> str:
-        return f"hanse-test-{self._suffix}-{host}"
+        return f"{self.name}-{host}"
 
     def _enter(self, host: str) -> None:
         descriptor = os.open(_DIRECTORY / self._name(host), os.O_RDONLY | os.O_CLOEXEC)

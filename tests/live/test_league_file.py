@@ -15,7 +15,7 @@ league: harbour
 timings: {beat: 2s, suspect_after: 6s}
 policy: {order: fifo, placer: spread}
 brokers:
-  - {name: b1, address: "127.0.0.1:7401", door: "[::1]:7402"}
+  - {name: b1, address: "10.0.0.1:7401", door: "[::1]:7402"}
   - {name: b2}
 clusters:
   - name: north

@@ -199,3 +199,13 @@ def test_machines_are_checked_every_so_often() -> None:
     bench = Bench(Durability(check_every=10))
     bench.world.run(100 * MILLION)
     assert bench.machine.checks == 10
+
+
+def test_snapshots_keep_the_journal_short_however_seldom_machines_are_checked() -> None:
+    bench = Bench(Durability(snapshot_every=7, check_every=50))
+    lengths = []
+    for second in range(1, 201):
+        bench.world.run(second * MILLION)
+        lengths.append(len(bench.process.journal))
+    assert (min(lengths), max(lengths)) == (0, 6)
+    assert bench.machine.checks == 4

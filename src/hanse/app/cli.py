@@ -80,6 +80,15 @@ COMMANDS: Final[dict[str, Entry]] = {
 }
 """Every command by its name, in the order of the list."""
 
+SECTIONS: Final = (
+    ("Work", ("submit", "plan", "jobs", "show", "why", "logs", "wait", "cancel", "retry")),
+    ("The league", ("tour", "up", "down", "status", "clusters", "nodes", "drain", "undrain")),
+    ("Members", ("init", "token", "join", "broker", "warden", "runner", "journal")),
+    ("This program", ("config", "completion")),
+)
+"""Under which heads the list shows them; all others simulate, measure or train."""
+OTHERS: Final = "Simulation and training"
+
 
 class LazyGroup(click.Group):
     """A group that imports a command only when it is used."""
@@ -124,9 +133,15 @@ class LazyGroup(click.Group):
         return [CompletionItem(name, help=COMMANDS[name].help) for name in names]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name].help) for name in self.list_commands(ctx)])
+        """List the commands by sections, without importing any."""
+        there = self.list_commands(ctx)
+        named = [name for _, names in SECTIONS for name in names]
+        rest = (OTHERS, tuple(name for name in there if name not in named))
+        for title, names in (*SECTIONS, rest):
+            rows = [(name, COMMANDS[name].help) for name in names if name in there]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 @click.group(

@@ -78,12 +78,19 @@ class Client:
         silent: dict[str, str] = {}
         for name in self.doors.order():
             try:
-                answers[name] = decoded(self.doors.broker(name).ask("GET", "/v1/league"), LeagueAnswer)
+                answers[name] = decoded(self._heard(name, "/v1/league"), LeagueAnswer)
             except SilentError as error:
                 silent[name] = str(error)
         if not answers:
             raise self.doors.unreachable(silent)
         return answers, silent
+
+    def _heard(self, broker: str, target: str) -> Reply:
+        """One broker's answer, where each is asked; one that is busy counts as silent."""
+        reply = self.doors.broker(broker).ask("GET", target)
+        if reply.status in BUSY:
+            raise SilentError(refusal(reply).message, sent=True)
+        return reply
 
     def nodes(self, cluster: str = "") -> NodesAnswer:
         """Nodes as a broker believes them to be."""
@@ -144,7 +151,7 @@ class Client:
             size = PAGE_ROWS if limit is None else min(PAGE_ROWS, limit - len(rows))
             query = {"state": state, "tenant": wanted.tenant, "name": wanted.name, "after": after}
             query["limit"] = str(size)
-            answer = decoded(self.doors.broker(broker).ask("GET", _target("/v1/jobs", query)), JobsAnswer)
+            answer = decoded(self._heard(broker, _target("/v1/jobs", query)), JobsAnswer)
             rows += answer.jobs
             after = answer.next
         return rows, after is not None

@@ -6,13 +6,13 @@ standard error, unless one of them is asked for alone. Output is fetched from th
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
-from hanse.app.client import ENDED, Client
+from hanse.app.client import ENDED, PAGE_ROWS, Client
 from hanse.app.doors import Doors, refusal
 from hanse.app.exit_codes import ExitCode
 from hanse.app.league_options import TASK, context_option, league
@@ -239,12 +239,13 @@ class _Followed:
 
     def run(self) -> None:
         """Until the job, or the wanted task, has ended and all its output is shown."""
-        marked = self._chosen is None and self._client.job(self._job).row.total > 1
+        total = self._client.job(self._job).row.total
+        marked = self._chosen is None and total > 1
         pause = FIRST_LOOK_SECONDS
         while True:
             self._changed.clear()
             over = self._over()  # asked first: what it says of the end holds for the tasks read after it
-            started = self._look(marked)
+            started = self._look(marked, self._rows(over or total <= PAGE_ROWS))
             if self._trouble:
                 raise self._trouble[0]
             if over and not any(output.open for output in self._outputs.values()):
@@ -257,11 +258,17 @@ class _Followed:
             return self._client.job(self._job).row.state in ENDED
         return all(row.state in ENDED for row in _tasks(self._client, self._job, self._chosen))
 
-    def _look(self, marked: bool) -> bool:
+    def _rows(self, everything: bool) -> Iterable[TaskRow]:
+        """The tasks to look at: of a large job only those that run, and the rest when it is over."""
+        if everything or self._chosen is not None:
+            return _tasks(self._client, self._job, self._chosen)
+        return self._client.tasks(self._job, state="running").tasks
+
+    def _look(self, marked: bool, rows: Iterable[TaskRow]) -> bool:
         """Follow what has started since, as far as there is room; whether there was anything."""
         started = False
         running = sum(output.running for output in self._outputs.values())
-        for row in _tasks(self._client, self._job, self._chosen):
+        for row in rows:
             attempt = self._wanted.attempt or row.attempt
             if not row.attempt >= attempt > 0 or row.state in ("blocked", "queued", "placed"):
                 continue

@@ -87,9 +87,14 @@ class Door:
         return Reply(response.status, _headers(response), b""), self._pieces(response)
 
     def _pieces(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        promised = response.length  # None: the end is marked, and http.client misses it by itself
+        received = 0
         try:
             while piece := response.read1(PIECE_BYTES_MAX):
+                received += len(piece)
                 yield piece
+            if promised is not None and received < promised:
+                raise SilentError("it hung up", sent=True)
         except (OSError, http.client.HTTPException) as error:
             raise SilentError(_reason(error), sent=True) from None
         finally:

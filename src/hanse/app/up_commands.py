@@ -29,6 +29,8 @@ STOP_SECONDS_MAX: Final = 15.0
 CLUSTERS_MAX: Final = 50
 BROKERS_MAX: Final = 20
 
+FRUGAL: Final = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+"""Environment that keeps a daemon small: it has few threads, and its arrays are short."""
 PIDS: Final = "pids.json"
 ROOT_HOME: Final = Path("/var/lib/hanse/local")
 """Root's league: its tasks run as somebody else, who could not enter root's own directory."""
@@ -209,7 +211,7 @@ def start_member(
             stderr=log,
             pass_fds=(writer,),
             start_new_session=True,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, **FRUGAL},
         )
     os.close(writer)
     return reader, process

@@ -137,7 +137,7 @@ class Acceptance:
         mask = self.ledger.near(lot.brief.shape, fit.static) if fit.dynamic else None
         base = lot.job << INDEX_BITS
         tasks = [TaskId(base | index) for index in lot.tasks]
-        busy = any([task in self.ledger.runs for task in tasks])
+        busy = any(task in self.ledger.runs for task in tasks)
         apart = mask is not None and (
             not all(has_bit(mask, node) for node in nodes)
             or (lot.brief.shape.alone_in_cluster and len(lot.tasks) > 1)

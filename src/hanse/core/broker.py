@@ -10,21 +10,18 @@ membership (``core.gossip``); they share a ``Desk``.
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from hanse.core.admission import Admission
-from hanse.core.careers import Asked, Careers, Ended
+from hanse.core.broker_state import BrokerState, decode_state, encode_state
+from hanse.core.careers import Careers
 from hanse.core.config import BrokerConfig
 from hanse.core.desk import Desk
-from hanse.core.estates import Estates, EstatesState
-from hanse.core.gossip import Heard
-from hanse.core.jobs import CLAIMED, PLACED, RUNNING, JobRecord
-from hanse.core.lines import Line
-from hanse.core.link import NEVER, Link
-from hanse.core.placing import Expected, Placing, Registered
+from hanse.core.estates import Estates
+from hanse.core.jobs import CLAIMED, PLACED, RUNNING
+from hanse.core.link import NEVER
+from hanse.core.placing import Placing
 from hanse.core.roster import lease_span
 from hanse.core.view import ClusterView, Sight
-from hanse.core.wards import Ward, Wards
+from hanse.core.wards import Wards
 from hanse.model.commands import Command, WakeAt
 from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted, Tick
 from hanse.model.ids import JobId, TaskId, index_of, job_of, job_text
@@ -38,7 +35,6 @@ from hanse.model.messages import (
     Estate,
     Gossip,
     News,
-    Offer,
     Offers,
     Progress,
     Refusal,
@@ -51,45 +47,6 @@ from hanse.model.messages import (
 )
 from hanse.model.resources import Vector
 from hanse.policy.interface import ClusterRank, Placer, QueueOrder, Sizer
-
-
-class BrokerState(msgspec.Struct):
-    """All of a broker's state, as it is dumped."""
-
-    epoch: int
-    seed: int
-    steps: int
-    armed: int
-    due: int
-    post_due: int
-    serial: int
-    beat_at: int
-    beat: int
-    heard: dict[str, Heard]
-    jobs: dict[int, JobRecord]
-    lines: dict[int, Line]
-    free_lines: list[int]
-    sights: list[Sight]
-    registered: list[Registered]
-    best: dict[int, tuple[int, ...]]
-    offers: list[tuple[int, Offer, int]]
-    expected: list[Expected]
-    hold_at: dict[int, tuple[int, int]]
-    ended: dict[int, Ended]
-    clients: dict[str, int]
-    watchers: dict[int, list[str]]
-    unknown: dict[int, Asked]
-    round: int
-    deadlines: list[tuple[int, int]]
-    tasks: int
-    estates: EstatesState
-    wards: dict[str, Ward]
-    bids: int
-    links: dict[str, Link]
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(BrokerState).decode
 
 
 class Broker:
@@ -123,7 +80,8 @@ class Broker:
     def handle(self, event: Event) -> list[Command]:
         """Take one event; return what the shell must do, in order."""
         desk = self._desk
-        desk.out = out = []
+        out: list[Command] = []
+        desk.out = out
         desk.now = now = event.at
         desk.steps += 1
         if type(event) is Received:
@@ -355,7 +313,7 @@ class Broker:
         for line in desk.lines.lines.values():
             if line.count:
                 self._placing.place_all()
-                self._placing.remind()
+                self._placing.demands.remind()
                 break
 
     def _arm(self, now: int) -> None:
@@ -458,11 +416,11 @@ class Broker:
             lines=desk.lines.lines,
             free_lines=desk.lines.free,
             sights=[view.sight for view in desk.views],
-            registered=placing.registered,
-            best=placing.best,
+            registered=placing.demands.registered,
+            best=placing.demands.best,
             offers=placing.offers,
             expected=placing.expected,
-            hold_at=placing.hold_at,
+            hold_at=placing.demands.hold_at,
             ended=careers.ended,  # type: ignore[arg-type]
             clients=careers.clients,  # type: ignore[arg-type]
             watchers=careers.watchers,  # type: ignore[arg-type]
@@ -475,11 +433,11 @@ class Broker:
             bids=self._wards.bids,
             links=desk.post.links,
         )
-        return _encode(state)
+        return encode_state(state)
 
     def restore(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
-        saved = _decode(state)
+        saved = decode_state(state)
         desk, placing, careers = self._desk, self._placing, self._careers
         self._epoch, self._admission.serial, self._beat_at = saved.epoch, saved.serial, saved.beat_at
         desk.seed, desk.steps = saved.seed, saved.steps
@@ -488,7 +446,8 @@ class Broker:
         desk.lines.restore(saved.lines, saved.free_lines, desk.jobs)
         for view, sight in zip(desk.views, saved.sights, strict=True):
             view.restore(sight)
-        placing.restore(saved.registered, saved.best, saved.offers, saved.expected, saved.hold_at)
+        placing.restore(saved.offers, saved.expected)
+        placing.demands.restore(saved.registered, saved.best, saved.hold_at)
         careers.ended, careers.clients = saved.ended, saved.clients  # type: ignore[assignment]
         careers.watchers, careers.unknown = saved.watchers, saved.unknown  # type: ignore[assignment]
         careers.round = saved.round

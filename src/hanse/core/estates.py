@@ -186,7 +186,8 @@ class Estates:
             if not (owned.publishing or owned.admitting or owned.settling):
                 continue
             safe = self._safe(owned)
-            self._publish(owned, safe)
+            if owned.publishing and 0 <= owned.publishing[0][0] <= safe:
+                self._publish(owned, safe)
             while owned.admitting and owned.admitting[0][0] <= safe:
                 _, job = owned.admitting.pop(0)
                 record = self.desk.jobs.get(job)
@@ -225,8 +226,7 @@ class Estates:
                 out.append(TaskSettled(TaskId(subject), attempt, OUTCOMES[state]))
             else:
                 self._make_known(subject, attempt, state)
-        if count:
-            del owned.publishing[:count]
+        del owned.publishing[:count]
 
     def _make_known(self, subject: int, attempt: int, state: int) -> None:
         if attempt < 0:
@@ -295,7 +295,7 @@ class Estates:
 
     def _soon(self) -> None:
         due = self.desk.now + self.desk.timings.delta_linger
-        if due < self.state.progress_at:
+        if due < self.state.progress_at:  # noqa: PLR1730  hot: min() costs more
             self.state.progress_at = due
 
     def tick(self) -> None:

@@ -8,6 +8,7 @@ more than is needed.
 """
 
 from collections.abc import Callable
+from operator import lt
 from typing import Final
 
 import msgspec
@@ -62,19 +63,25 @@ class Grants:
         ledger = self.ledger
         if not self.wants.order or not ledger.is_open(node):
             return
-        fits = ledger.room.fits
+        free = ledger.room.free_of(node)
         for want in self.wants.order:
             if want.count <= 0 or want.broker in self.silent:
                 continue
             if want.shape.gang:
                 self._serve_gang(now, want)
+                free = ledger.room.free_of(node)
                 continue
             fit = ledger.fit(want.shape)
-            if fit.ask is None or not fits(node, fit.ask) or not self._admits(want, fit, node):
+            if fit.ask is None or any(map(lt, free, fit.ask)) or not self._admits(want, fit, node):
                 continue
-            while want.count > 0 and fits(node, fit.ask) and self._grant(now, want, fit, [node]):
-                if fit.dynamic:
-                    break  # what it may stand next to is settled when it is bound
+            while (
+                want.count > 0
+                and ledger.room.fits(node, fit.ask)
+                and self._grant(now, want, fit, [node])
+                and not fit.dynamic  # what it may stand next to is settled when it is bound
+            ):
+                pass
+            free = ledger.room.free_of(node)
 
     def _admits(self, want: Want, fit: Fit, node: int) -> bool:
         mask = fit.whole if self._holds_for(want) else fit.mask
@@ -86,10 +93,10 @@ class Grants:
         return self.hold is not None and self.hold.broker == want.broker and self.hold.line == want.line
 
     def serve_wants(self, now: int, wants: list[Want], start: int) -> None:
-        """Demand was registered: serve it, best first, from what is free; then see to holds and
+        """A broker's demand was registered: serve it, best first, from what is free; then see to holds and
         preemption."""
-        for want in wants:
-            if want.broker not in self.silent:
+        if wants and wants[0].broker not in self.silent:
+            for want in wants:
                 self._serve(now, want, start)
         self.review(now)
 
@@ -101,46 +108,47 @@ class Grants:
                 self._serve(now, want, start)
 
     def _serve(self, now: int, want: Want, start: int) -> None:
+        fit = self.ledger.fit(want.shape)
+        if self._futile(want, fit):
+            return
         if want.shape.gang:
             self._serve_gang(now, want)
             return
         count = min(want.count, GRANTS_MAX, LEASES_MAX - len(self.ledger.leases))
-        if count <= 0:
-            return
-        for node in self._find(want, count, start % max(1, self.ledger.nodes)):
-            self.ledger.note(node)
-            self._lease(now, want, [node])
+        if count > 0:
+            for node in self._find(want, fit, count, start % max(1, self.ledger.nodes)):
+                self.ledger.note(node)
+                self._lease(now, want, [node])
 
     def _serve_gang(self, now: int, want: Want) -> None:
-        if want.count <= 0:
+        fit = self.ledger.fit(want.shape)
+        if want.count <= 0 or self._futile(want, fit):
             return
         size = want.shape.gang
-        nodes = self._find(want, size, 0)
+        nodes = self._find(want, fit, size, 0)
         if len(nodes) < size:
-            ask = self.ledger.fit(want.shape).ask
             for node in nodes:
-                self.ledger.room.credit(node, ask or ())
+                self.ledger.room.credit(node, fit.ask or ())
             return
         for node in nodes:
             self.ledger.note(node)
         self._mark("warden.granted_gang")
         self._lease(now, want, nodes)
 
-    def _find(self, want: Want, count: int, start: int) -> list[int]:
+    def _futile(self, want: Want, fit: Fit) -> bool:
+        """Whether there is surely no room for a want."""
+        if fit.ask is None:
+            return True
+        ledger = self.ledger
+        return fit.full_at >= 0 and ledger.gains.futile(fit, ledger.room) and not self._holds_for(want)
+
+    def _find(self, want: Want, fit: Fit, count: int, start: int) -> list[int]:
         """Nodes with room for up to ``count`` of a want, debited."""
         ledger = self.ledger
-        fit = ledger.fit(want.shape)
-        if fit.ask is None:
-            return []
-        if self._holds_for(want):
-            mask = fit.whole
-        elif fit.full_at >= 0 and ledger.gains.futile(fit, ledger.room):
-            return []
-        else:
-            mask = fit.mask
+        mask = fit.whole if self._holds_for(want) else fit.mask
         if fit.dynamic:
             mask = ledger.near(want.shape, mask)
-        nodes = pick(ledger.room, fit.ask, mask, start, count, FIRST, fit.alone, None)
+        nodes = pick(ledger.room, fit.ask or (), mask, start, count, FIRST, fit.alone, None)
         if len(nodes) < count and mask is fit.mask and not fit.alone:
             fit.full_at = ledger.gains.mark
         return nodes

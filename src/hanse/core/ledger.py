@@ -117,6 +117,7 @@ class Ledger:
         """Nodes kept back -> version, for the demand line that ``core.wants`` serves first."""
         self._open = empty_mask(self.nodes)
         self._serial = 0
+        self._masks: dict[bool, tuple[MaskWords, MaskWords]] = {}
         self._fits: dict[Shape, Fit] = {}
         self._labels: dict[str, dict[int, int]] = {}
         """Label -> node -> how many attempts there carry it."""
@@ -135,11 +136,25 @@ class Ledger:
                 self._fits.clear()
             found = self._fits[shape] = self._compile(shape)
         if found.serial != self._serial:
-            found.serial, found.full_at = self._serial, NO_MARK
-            allowed = self._open if found.latency else self._open & self.unreserved
-            found.whole = found.static & allowed
-            found.mask = found.whole & ~mask_of(self.held, self.nodes) if self.held else found.whole
+            found.serial = self._serial
+            whole, unheld = self._allowed(found.latency)
+            found.whole = found.static & whole
+            found.mask = found.static & unheld if self.held else found.whole
         return found
+
+    def _allowed(self, latency: bool) -> tuple[MaskWords, MaskWords]:
+        """The nodes open to latency work, or to any; all of them, and without the held ones."""
+        known = self._masks.get(latency)
+        if known is None:
+            whole = self._open if latency else self._open & self.unreserved
+            known = self._masks[latency] = (whole, whole & ~mask_of(self.held, self.nodes))
+        return known
+
+    def _reshape(self) -> None:
+        """Nodes have been opened, closed or held. Those that are open now and were not have been noted as
+        gains, so what found no room before need not look elsewhere."""
+        self._serial += 1
+        self._masks.clear()
 
     def _compile(self, shape: Shape) -> Fit:
         ask = shape.ask.vector(self.dimensions)
@@ -227,9 +242,10 @@ class Ledger:
             after = at + 1
             while after < count and runs[after].node == node and runs[after].amount is amount:
                 after += 1
-            self.room.credit(node, amount if after == at + 1 else tuple([part * (after - at) for part in amount]))
+            same = after - at
+            self.room.credit(node, amount if same == 1 else tuple([part * same for part in amount]))
             self.gains.add(node)
-            self.version += after - at
+            self.version += same
             self.changed.pop(node, None)
             self.changed[node] = self.version
             nodes.append(node)
@@ -281,19 +297,21 @@ class Ledger:
 
     def _reopen(self, node: int) -> None:
         self._open = self.up & ~self.draining
-        self._serial += 1
+        self.gains.add(node)
+        self._reshape()
         self.note(node)
 
     def hold(self, nodes: list[int]) -> None:
         """Keep exactly these nodes back."""
         for node in [n for n in self.held if n not in nodes]:
             del self.held[node]
+            self.gains.add(node)
             self.note(node)
         for node in nodes:
             if node not in self.held:
                 self.held[node] = 1
                 self.note(node)
-        self._serial += 1
+        self._reshape()
 
     def is_open(self, node: int) -> bool:
         """Whether new work may go to a node."""
@@ -349,7 +367,7 @@ class Ledger:
         self.social = False  # as at the end of every step
         self.up, self.draining = mask_of(up, self.nodes), mask_of(draining, self.nodes)
         self._open = self.up & ~self.draining
-        self._serial += 1
+        self._reshape()
 
     def check(self) -> None:
         """Free room plus all that is held is the capacity, node by node."""

@@ -11,20 +11,18 @@ from typing import Final
 
 import msgspec
 
+from hanse.core.demands import Demands
 from hanse.core.desk import Desk
 from hanse.core.jobs import CLAIMED, PLACED, WAITING, JobRecord, brief_of, shape_of
 from hanse.core.lines import Line
 from hanse.core.view import STANDING_FULL, ClusterView
-from hanse.core.wants import LINES_MAX
 from hanse.model.decision import Answered
 from hanse.model.ids import JobId
-from hanse.model.messages import Brief, Claim, Demand, DemandLine, Key, Lot, Offer
+from hanse.model.messages import Brief, Key, Lot, Offer
 from hanse.model.resources import Resources
 from hanse.policy.interface import ClusterFacts
 from hanse.policy.mix import mix
 
-CLAIM_TASKS_MAX: Final = 100
-"""Placements in one claim."""
 LOT_TASKS_MAX: Final = 100
 """Tasks in one lot."""
 STANDING_LEAST: Final = 200
@@ -46,29 +44,15 @@ class Expected(msgspec.Struct, gc=False):
     attempts: tuple[int, ...]
 
 
-class Registered(msgspec.Struct, gc=False):
-    """What one warden was last told of the demand."""
-
-    lines: tuple[DemandLine, ...] = ()
-    stale: bool = False
-    """A grant was given back, so the warden's count is too low: say it again with the next beat, not at
-    once."""
-
-
 class Placing:
     """The placing side of a broker."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self.registered: list[Registered] = [Registered() for _ in desk.views]
-        self.best: dict[int, tuple[int, ...]] = {}
-        """Line -> the key last registered with everybody; a better one is worth a message, a worse one is
-        not."""
+        self.demands = Demands(desk)
         self.offers: list[tuple[int, Offer, int]] = []
         """Cluster, offer, and when it must be used: grants awaiting the end of the conflict window."""
         self.expected: list[Expected] = []
-        self.hold_at: dict[int, tuple[int, int]] = {}
-        """Line -> cluster that is asked to keep room back for it, and until when."""
         self._briefs: dict[tuple[JobId, int], Brief] = {}
         self.lots: dict[int, list[Lot]] = {}
         """Claims of this step, by cluster."""
@@ -118,7 +102,7 @@ class Placing:
             self.desk.lines.leave(number)
             if number not in self.desk.lines.lines:
                 self.touched[number] = None
-                self.hold_at.pop(number, None)
+                self.demands.hold_at.pop(number, None)
                 for view in self.desk.views:  # the number may soon mean another shape
                     view.sight.exhausted.pop(number, None)
 
@@ -211,9 +195,7 @@ class Placing:
         if shape.affinity:
             return []
         views = [
-            view
-            for view in views
-            if number not in view.sight.exhausted and view.fit(shape).ask is not None
+            view for view in views if number not in view.sight.exhausted and view.fit(shape).ask is not None
         ]
         if len(views) < 2:
             return views
@@ -320,19 +302,9 @@ class Placing:
         window = self.desk.timings.conflict_window
         for offer in offers:
             self.offers.append((cluster, offer, self.desk.now + window))
-            self._lower(cluster, offer.line)
+            self.demands.granted(cluster, offer.line)
         if not window:
             self.bind_offers()
-
-    def _lower(self, cluster: int, line: int) -> None:
-        """A grant lowers the warden's count, so what it was told is one less now."""
-        told = self.registered[cluster]
-        told.lines = tuple(
-            [
-                msgspec.structs.replace(entry, count=entry.count - 1) if entry.line == line else entry
-                for entry in told.lines
-            ]
-        )
 
     def bind_offers(self) -> None:
         """Use the grants at hand: of several for one line, those with the largest score times prior first."""
@@ -343,7 +315,7 @@ class Placing:
             if not self._bind(self.desk.views[cluster], offer):
                 self.desk.mark("broker.released_grant")
                 self.releases.setdefault(cluster, []).append(offer.lease)
-                self.registered[cluster].stale = True
+                self.demands.registered[cluster].stale = True
             self.touched.setdefault(offer.line, None)
 
     def _bind(self, view: ClusterView, offer: Offer) -> bool:
@@ -370,142 +342,17 @@ class Placing:
 
     def flush(self, force: bool = False) -> None:
         """Send claims, releases, and demand where it is worth a message."""
-        changed = force or self._demand_improved()
+        changed = force or self.demands.improved(self.touched)
         self.touched.clear()
-        if not (changed or self.lots or self.releases):
-            return
-        heads = self._heads()
-        for view in self.desk.views:
-            lots = self.lots.pop(view.index, None)
-            releases = self.releases.pop(view.index, None)
-            if lots or releases:
-                self._send_claims(view, heads, lots or [], tuple(releases or ()))
-            elif changed:
-                self._send_demand(view, heads, force)
+        if changed or self.lots or self.releases:
+            self.demands.send(self.lots, self.releases, changed, force)
+            self.lots.clear()
+            self.releases.clear()
 
-    def _demand_improved(self) -> bool:
-        """Whether a line has appeared, emptied or got a better head since it was last registered."""
-        desk = self.desk
-        improved = False
-        for number in self.touched:
-            line = desk.lines.lines.get(number)
-            head = desk.lines.head(number, desk.jobs) if line is not None and line.count else None
-            told = self.best.get(number)
-            if head is None:
-                if told is not None:
-                    del self.best[number]
-                    improved = True
-            elif told is None or head[0] < told:
-                self.best[number] = head[0]
-                improved = True
-            elif head[0] != told:
-                self.best[number] = head[0]
-        return improved
-
-    def _heads(self) -> list[tuple[Key, int, Line]]:
-        """What waits: the key of each line's best task, and the line, best first."""
-        desk = self.desk
-        heads = []
-        for number, line in desk.lines.lines.items():
-            if line.count:
-                head = desk.lines.head(number, desk.jobs)
-                if head is not None:
-                    heads.append((head[0], number, line))
-        if len(heads) > 1:
-            heads.sort(key=itemgetter(0, 1))
-        return heads
-
-    def demand_for(self, view: ClusterView, heads: list[tuple[Key, int, Line]]) -> tuple[DemandLine, ...]:
-        """The demand lines for one warden, best first."""
-        found = [
-            DemandLine(number, line.shape, key, line.count, self._may_hold(view, line))
-            for key, number, line in heads
-            if line.shape.may_use(view.name)
-        ]
-        return tuple(found[:LINES_MAX])
-
-    def _may_hold(self, view: ClusterView, line: Line) -> bool:
-        """Ask one warden at a time to keep room back for a line that is hard to fit, or to preempt for it."""
-        if not line.shape.gang and line.shape.priority <= 0 and not self._large(view, line):
-            return False
-        now = self.desk.now
-        chosen = self.hold_at.get(line.number)
-        if chosen is None or now >= chosen[1]:
-            candidates = [v for v in self.desk.views if v.sight.snapshot is not None and not v.sight.given_up]
-            needed = max(1, line.shape.gang)
-            able = [v.index for v in candidates if v.slots(line.shape) >= needed]
-            if not able:
-                return False
-            turn = 0 if chosen is None else able.index(chosen[0]) + 1 if chosen[0] in able else 0
-            chosen = (able[turn % len(able)], now + self.desk.timings.hold_patience)
-            self.hold_at[line.number] = chosen
-        return chosen[0] == view.index
-
-    def _large(self, view: ClusterView, line: Line) -> bool:
-        """Whether smaller tasks of this broker could keep one of this shape from ever fitting."""
-        ask = line.shape.ask.cpu
-        if 2 * ask > view.median_cpu:
-            for other in self.desk.lines.lines.values():
-                if other.shape.ask.cpu < ask:
-                    return True
-        return False
-
-    def _send_demand(self, view: ClusterView, heads: list[tuple[Key, int, Line]], force: bool) -> None:
-        told = self.registered[view.index]
-        lines = self.demand_for(view, heads)
-        if force or lines != told.lines:
-            told.lines, told.stale = lines, False
-            self.desk.post.send(self.desk.out, self.desk.now, view.name, Demand(lines))
-
-    def _send_claims(
-        self, view: ClusterView, heads: list[tuple[Key, int, Line]], lots: list[Lot],
-        releases: tuple[int, ...],
-    ) -> None:  # fmt: skip
-        told = self.registered[view.index]
-        demand: tuple[DemandLine, ...] | None = self.demand_for(view, heads)
-        if demand == told.lines or (
-            demand and told.stale
-        ):  # stale: with the next beat, or it would come back at once
-            demand = None
-        else:
-            told.lines = demand or ()
-        batches: list[list[Lot]] = [[]]
-        size = 0
-        for lot in lots:
-            if size and size + len(lot.tasks) > CLAIM_TASKS_MAX:
-                batches.append([])
-                size = 0
-            batches[-1].append(lot)
-            size += len(lot.tasks)
-        for batch in batches:
-            last = batch is batches[-1]
-            number = view.propose(batch)
-            estates = dict.fromkeys(lot.brief.estate for lot in batch)
-            rounds = tuple((estate, view.sight.rounds.get(estate, 0)) for estate in estates)
-            claim = Claim(
-                number,
-                rounds,
-                view.sight.echo,
-                tuple(batch),
-                releases if last else (),
-                demand if last else None,
-            )
-            self.desk.post.send(self.desk.out, self.desk.now, view.name, claim)
-
-    def restore(
-        self, registered: list[Registered], best: dict[int, tuple[int, ...]], offers: list[tuple[int, Offer,
-        int]], expected: list[Expected], hold_at: dict[int, tuple[int, int]],
-    ) -> None:  # fmt: skip
+    def restore(self, offers: list[tuple[int, Offer, int]], expected: list[Expected]) -> None:
         """Take a dumped state."""
-        self.registered, self.best, self.offers = registered, best, offers
-        self.expected, self.hold_at = expected, hold_at
+        self.offers, self.expected = offers, expected
         self._briefs.clear()
-
-    def remind(self) -> None:
-        """With every beat: repeat the demand where the warden's idea of it is out of date."""
-        heads = self._heads()
-        for view in self.desk.views:
-            self._send_demand(view, heads, self.registered[view.index].stale)
 
     def judge(self, view: ClusterView, good: bool) -> None:
         """A cluster kept or broke its word: its standing follows the outcome."""

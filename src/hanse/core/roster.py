@@ -87,7 +87,7 @@ class Roster:
         record.leased_at = now
         if record.unsure:
             record.unsure = False
-        if beat.sent_at > record.echo:
+        if beat.sent_at > record.echo:  # noqa: PLR1730  hot: max() costs more
             record.echo = beat.sent_at
         if oldest:
             self._schedule()

@@ -12,7 +12,16 @@ import msgspec
 from hanse.core.config import RunnerConfig
 from hanse.core.link import NEVER, Link, Post
 from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, WakeAt
-from hanse.model.events import BackendReported, Booted, Event, Received, TaskExited, TaskStarted, Tick
+from hanse.model.events import (
+    BackendReported,
+    Booted,
+    Event,
+    Received,
+    TaskExited,
+    TasksMoved,
+    TaskStarted,
+    Tick,
+)
 from hanse.model.ids import TaskId
 from hanse.model.job import Unreachable
 from hanse.model.messages import (
@@ -92,7 +101,9 @@ class Runner:
 
     def _told(self, now: int, event: Event) -> None:
         """What the backend or the shell has to say."""
-        if isinstance(event, TaskExited):
+        if isinstance(event, TasksMoved):
+            self._report(now, event.started, event.ended)
+        elif isinstance(event, TaskExited):
             self._over(now, event.end)
         elif isinstance(event, TaskStarted):
             self._began(now, event.task, event.attempt)
@@ -180,17 +191,28 @@ class Runner:
                     self._out.append(Kill(task, attempt, 0))
 
     def _began(self, now: int, task: TaskId, attempt: int) -> None:
-        live = self._running.get((task, attempt))
-        if live is not None and not live.started:
-            live.started = True
-            self._post.send(self._out, now, self.config.warden, Report(((task, attempt),), ()))
+        self._report(now, ((task, attempt),), ())
 
     def _over(self, now: int, end: End) -> None:
-        key = (end.task, end.attempt)
-        self._running.pop(key, None)
-        if key not in self._ended:
-            self._ended[key] = end
-            self._post.send(self._out, now, self.config.warden, Report((), (end,)))
+        self._report(now, (), (end,))
+
+    def _report(self, now: int, started: tuple[tuple[TaskId, int], ...], ended: tuple[End, ...]) -> None:
+        """Tell the warden what is new of this, in one message."""
+        began = []
+        for key in started:
+            live = self._running.get(key)
+            if live is not None and not live.started:
+                live.started = True
+                began.append(key)
+        over = []
+        for end in ended:
+            key = (end.task, end.attempt)
+            self._running.pop(key, None)
+            if key not in self._ended:
+                self._ended[key] = end
+                over.append(end)
+        if began or over:
+            self._post.send(self._out, now, self.config.warden, Report(tuple(began), tuple(over)))
 
     def _beat(self, now: int) -> None:
         self._beat_at = now + self.config.timings.runner_beat
@@ -210,7 +232,7 @@ class Runner:
         if now >= self._post.due:
             self._post.tick(self._out, now)
         due = self._post.due
-        if self._beat_at < due:
+        if self._beat_at < due:  # noqa: PLR1730  hot: min() costs more
             due = self._beat_at
         if now >= self._armed or due < self._armed:
             self._armed = due

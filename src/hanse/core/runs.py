@@ -88,7 +88,7 @@ class Runs:
         if started is None:
             started = self.started[owner] = []
         started.append((run.task, run.attempt, run.node))
-        if now + self.linger < self.news_at:
+        if now + self.linger < self.news_at:  # noqa: PLR1730  hot: min() costs more
             self.news_at = now + self.linger
 
     def _over(self, runner: str, ends: tuple[End, ...]) -> None:

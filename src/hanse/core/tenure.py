@@ -52,15 +52,16 @@ class Tenure:
         """
         found = []
         for name, record in self.estates.items():
-            if record.owner == broker:
-                if record.lapsed:
-                    if record.proposed_at < 0:
-                        record.proposed_at = now
-                    elif now - record.proposed_at >= self.lease:
-                        self._mark("warden.round_never_began")
-                        record.round += 1
-                        record.proposed_at = now
-                found.append((name, record.round))
+            if record.owner != broker:
+                continue
+            if record.lapsed:
+                if record.proposed_at < 0:
+                    record.proposed_at = now
+                elif now - record.proposed_at >= self.lease:
+                    self._mark("warden.round_never_began")
+                    record.round += 1
+                    record.proposed_at = now
+            found.append((name, record.round))
         return tuple(found)
 
     def lapsed(self) -> tuple[EstateId, ...]:

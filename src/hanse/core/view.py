@@ -110,11 +110,16 @@ class ClusterView:
         if sight.snapshot is not None and (news.epoch, news.version) < (sight.snapshot.epoch, sight.version):
             return
         known = sight.snapshot
-        sight.snapshot, sight.version, sight.free = news, news.version, list(news.free)
+        sight.snapshot, sight.version = news, news.version
         sight.exhausted.clear()
         if known is None or _layout(known) != _layout(news):
+            sight.free = list(news.free)
             self._lay_out(news)
-        self._refresh()
+            self._refresh()
+        elif tuple(sight.free) != news.free:
+            for node, free in enumerate(news.free):
+                if free != sight.free[node]:
+                    self._confirm(node, free)
 
     def _lay_out(self, news: Snapshot) -> None:
         self.dimensions = news.dimensions
@@ -148,20 +153,23 @@ class ClusterView:
             return True
         sight.version = news.version
         better = False
-        known, set_free = sight.free, self.usable.set_free
         for node, free in zip(news.nodes, news.free, strict=True):
-            if any(map(gt, free, known[node])):
+            if self._confirm(node, free):
                 better = True
-                self.gains.add(node)
-            known[node] = free
-            pending = self.pending.get(node)
-            if pending is None:
-                set_free(node, free)
-            else:
-                set_free(node, tuple(map(sub, free, pending)))
         if better:
             sight.exhausted.clear()
         return True
+
+    def _confirm(self, node: int, free: Vector) -> bool:
+        """A node has this much on offer; whether that is more than it had, of anything."""
+        known = self.sight.free
+        better = any(map(gt, free, known[node]))
+        if better:
+            self.gains.add(node)
+        known[node] = free
+        pending = self.pending.get(node)
+        self.usable.set_free(node, free if pending is None else tuple(map(sub, free, pending)))
+        return better
 
     # --- own claims ----------------------------------------------------------------------------------------
 

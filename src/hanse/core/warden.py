@@ -10,17 +10,15 @@ One class takes the events; the ledger (``core.ledger``), the grants (``core.gra
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from hanse.core.acceptance import Acceptance
 from hanse.core.config import WardenConfig
-from hanse.core.grants import Grants, Hold
-from hanse.core.ledger import Lease, Ledger, Run
-from hanse.core.link import NEVER, Link, Post
-from hanse.core.roster import Roster, RunnerRecord
+from hanse.core.grants import Grants
+from hanse.core.ledger import Ledger
+from hanse.core.link import NEVER, Post
+from hanse.core.roster import Roster
 from hanse.core.runs import Runs
-from hanse.core.tenure import Tenure, TenureRecord
-from hanse.core.wants import Want
+from hanse.core.tenure import Tenure
+from hanse.core.warden_state import WardenState, decode_state, encode_state
 from hanse.model.commands import Command, WakeAt
 from hanse.model.events import Booted, DrainRequested, Event, Received
 from hanse.model.ids import TaskId
@@ -36,7 +34,6 @@ from hanse.model.messages import (
     Delta,
     Demand,
     DemandLine,
-    End,
     Estate,
     Hello,
     News,
@@ -52,46 +49,8 @@ from hanse.model.messages import (
     Sync,
 )
 from hanse.model.resources import Vector
-from hanse.policy.columns import has_bit
-from hanse.policy.columns import mask_indices
+from hanse.policy.columns import has_bit, mask_indices
 from hanse.policy.mix import mix
-
-
-class WardenState(msgspec.Struct):
-    """All of a warden's state, as it is dumped."""
-
-    epoch: int
-    seed: int
-    steps: int
-    armed: int
-    due: int
-    seen: int
-    post_due: int
-    beat_at: int
-    delta_at: int
-    news_at: int
-    version: int
-    next_lease: int
-    runs: dict[int, Run]
-    leases: dict[int, Lease]
-    changed: dict[int, int]
-    up: list[int]
-    draining: list[int]
-    hold: Hold | None
-    preempt_at: int
-    wants: list[Want]
-    silent: dict[str, bool]
-    told: dict[str, int]
-    heard: dict[str, int]
-    started: dict[str, list[tuple[TaskId, int, int]]]
-    unsettled: dict[tuple[TaskId, int], tuple[str, End]]
-    runners: dict[str, RunnerRecord]
-    estates: dict[str, TenureRecord]
-    links: dict[str, Link]
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(WardenState).decode
 
 
 class Warden:
@@ -133,7 +92,8 @@ class Warden:
 
     def handle(self, event: Event) -> list[Command]:
         """Take one event; return what the shell must do, in order."""
-        self._out = out = []
+        out: list[Command] = []
+        self._out = out
         self._steps += 1
         now = event.at
         if type(event) is Booted:
@@ -223,7 +183,7 @@ class Warden:
 
     def _listen(self, now: int, broker: str) -> None:
         self._heard[broker] = now
-        if self._grants.silent.pop(broker, None):
+        if self._grants.silent.pop(broker, False):
             mine = [want for want in self._grants.wants.order if want.broker == broker]
             self._grants.serve_wants(now, mine, mix(self._seed, self._steps))
 
@@ -310,14 +270,14 @@ class Warden:
 
     def _beat(self, now: int) -> None:
         self._beat_at = now + self._timings.beat
+        ledger, before = self._ledger, now - self._timings.suspect_after
         for broker in self.config.brokers:
-            if now - self._heard[broker] > self._timings.suspect_after and broker not in self._grants.silent:
+            if self._heard[broker] < before and broker not in self._grants.silent:
                 self._mark("warden.broker_silent")
                 self._grants.silent[broker] = True
                 self._grants.review(now)
             rounds = self._tenure.rounds(broker, now)
-            beat = Beat(self._ledger.cluster, self._epoch, now, self._ledger.version, rounds)
-            self._post.soft(self._out, broker, beat)
+            self._post.soft(self._out, broker, Beat(ledger.cluster, self._epoch, now, ledger.version, rounds))
 
     def _tell_changes(self) -> None:
         """Tell every broker what has changed since it was last told; most were told at the same time."""
@@ -503,11 +463,11 @@ class Warden:
             estates=self._tenure.estates,
             links=self._post.links,
         )
-        return _encode(state)
+        return encode_state(state)
 
     def restore(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
-        saved = _decode(state)
+        saved = decode_state(state)
         ledger = self._ledger
         self._epoch, self._seed, self._steps = saved.epoch, saved.seed, saved.steps
         self._beat_at, self._delta_at, self._runs.news_at = saved.beat_at, saved.delta_at, saved.news_at

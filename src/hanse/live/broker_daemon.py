@@ -14,10 +14,11 @@ from hanse.live.door.server import Door
 from hanse.live.feed import Feed
 from hanse.live.home import Home
 from hanse.live.identity.identity import Identity, Role
+from hanse.live.journal.reading import history
 from hanse.live.league import League
 from hanse.live.logs import fields
 from hanse.live.reads.reads import Reads
-from hanse.live.recovery import recover
+from hanse.live.recovery import JOURNAL, decode_event, recover
 from hanse.live.requests import Requests
 from hanse.live.shell import JournalledShell
 from hanse.live.wire.peers import Peer
@@ -61,7 +62,7 @@ class BrokerDaemon(Daemon):
     async def start(self) -> None:
         """Come back from disk, open the door, then begin to take part."""
         self.feed = feed = Feed(Reads(self.directory / READS, self.identity.name), self.fail)
-        recovered = recover(self.directory, self.machine, feed.replay)
+        recovered = recover(self.directory, self.machine, feed.replay, self._mend_reads)
         feed.catch_up()
         log.info("recovered", extra=fields(replayed=recovered.replayed, cut=recovered.cut))
         clock = recovered.clock
@@ -78,6 +79,24 @@ class BrokerDaemon(Daemon):
         door = BrokerDoor(self, self.machine, shell, feed, self._requests, enrolment)
         self.door = Door(door.application(), self.credentials)
         await self.door.listen(self.door_address)
+
+    def _mend_reads(self, first: int, last: int) -> None:
+        """Build the read model anew, from the oldest history that is kept, if the replay between these
+        positions would not complete it: its file was lost, or knows of a future that the journal does not."""
+        feed = self.feed
+        assert feed is not None
+        if first <= feed.applied <= last:
+            return
+        past = history(self.directory / JOURNAL)
+        machine = make_broker(self.league, self.identity.name)
+        log.warning("building the read model anew", extra=fields(applied=feed.applied, after=past.position))
+        clusters = tuple(entry.name for entry in self.league.clusters)
+        feed.begin(past.snapshot if past.snapshot is not None else machine.dump(), past.position, clusters)
+        if past.snapshot is not None:
+            machine.restore(past.snapshot)
+        for position, record in past.records:
+            event = decode_event(record)
+            feed.replay(position, event, machine.handle(event))
 
     async def close(self) -> None:
         """Let go: the door first, the journal last."""

@@ -1,8 +1,9 @@
 """Feeds the read model: what is safe on the journal goes to SQLite, in groups, on a thread of its own."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from hanse.live.clock import wall_now
@@ -69,6 +70,11 @@ class Feed:
             if len(self._backlog) >= BATCH_MAX:
                 self.catch_up()
 
+    def begin(self, state: bytes, position: int, clusters: tuple[str, ...]) -> None:
+        """Begin anew from a machine's state after ``position``."""
+        self.reads.begin(state, position, clusters)
+        self.applied = position
+
     def catch_up(self) -> None:
         """Write what ``replay`` has collected."""
         batch, self._backlog = self._backlog, []
@@ -122,16 +128,20 @@ class Feed:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def ended(self, job: JobId, seconds: float) -> None:
-        """Wait until something final has happened to a job, or the time is over."""
+    @contextmanager
+    def watching(self, job: JobId) -> Iterator[asyncio.Future[None]]:
+        """A future that is done when something final has happened to a job. Watch first, then ask how the job
+        is: what happens in between is not missed."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.setdefault(job, []).append(waiter)
-        await asyncio.wait([waiter], timeout=seconds)
-        waiters = self._waiters.get(job)
-        if waiters is not None and waiter in waiters:
-            waiters.remove(waiter)
-            if not waiters:
-                del self._waiters[job]
+        try:
+            yield waiter
+        finally:
+            waiters = self._waiters.get(job, [])
+            if waiter in waiters:
+                waiters.remove(waiter)
+                if not waiters:
+                    del self._waiters[job]
 
     async def ask(self, question: Callable[[], T]) -> T:
         """Ask the read model, away from the loop's thread."""

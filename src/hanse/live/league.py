@@ -9,11 +9,16 @@ from typing import Final, TypeVar
 import msgspec
 
 from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, Timings, WardenConfig
-from hanse.model.ids import MILLISECOND
+from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.problem import label
 
 LIVE_TIMINGS: Final = Timings(
-    delta_linger=5 * MILLISECOND, started_linger=50 * MILLISECOND, ack_delay=100 * MILLISECOND
+    delta_linger=5 * MILLISECOND,
+    started_linger=50 * MILLISECOND,
+    ack_delay=100 * MILLISECOND,
+    beat=2 * SECOND,
+    runner_beat=2 * SECOND,
+    suspect_after=6 * SECOND,
 )
 """The protocol's times on a real network: people wait for answers, so little is held back."""
 

@@ -4,11 +4,11 @@
     timings: {beat: 1s}            # see core.config.Timings; all members must have the same
     policy: {order: fewest-remaining, placer: best-fit, rank: best-standing, sizer: least}
     brokers:
-      - {name: broker-1, address: "127.0.0.1:7401", door: "127.0.0.1:7402"}
+      - {name: broker-1, address: "10.0.0.1:7401", door: "10.0.0.1:7402"}
     clusters:
       - name: north
-        address: "127.0.0.1:7411"
-        door: "127.0.0.1:7412"     # logs, nodes and drains are asked for here
+        address: "10.0.0.1:7411"
+        door: "10.0.0.1:7412"     # logs, nodes and drains are asked for here
         backend: {kind: process, sandbox: none}    # or just `process` or `"null"`
         reserve: 0                 # nodes that only latency work may use, from the last backwards
         runners:                   # only for nodes on other machines than the warden's
@@ -304,7 +304,7 @@ def _listens(fields: Fields, key: str) -> Address:
 
 
 def _address(value: object, field: str) -> Address | Problem:
-    wrong = Problem(field, f'this is "host:port", such as "127.0.0.1:7401", not {given(value)}')
+    wrong = Problem(field, f'this is "host:port", such as "10.0.0.1:7401", not {given(value)}')
     if not isinstance(value, str):
         return wrong
     host, colon, port = value.rpartition(":")

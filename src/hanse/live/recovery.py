@@ -4,6 +4,7 @@ What the machine asks for while it takes its past again is not performed: it was
 is *told* to whoever keeps a read model, which may have missed the end.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -17,6 +18,7 @@ from hanse.model.events import Event
 
 JOURNAL: Final = "journal"
 CLOCK: Final = "clock.json"
+FoundAt = Callable[[int, int], None]
 decode_event: Final = msgspec.msgpack.Decoder(Event).decode
 
 
@@ -39,10 +41,17 @@ class Recovered(msgspec.Struct, frozen=True):
     """Bytes of a torn tail: never acknowledged, now gone."""
 
 
-def recover(directory: Path, machine: Recoverable, told: Told | None = None) -> Recovered:
-    """Bring a machine to the state that its journal tells."""
+def recover(
+    directory: Path, machine: Recoverable, told: Told | None = None, found_at: FoundAt | None = None
+) -> Recovered:
+    """Bring a machine to the state that its journal tells.
+
+    ``found_at`` hears, before anything is replayed, between which positions that will be.
+    """
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     journal, found = Journal.open(directory / JOURNAL)
+    if found_at is not None:
+        found_at(found.snapshot_position, journal.position)
     if found.snapshot is not None:
         machine.restore(found.snapshot)
     last_at = 0

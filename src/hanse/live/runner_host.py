@@ -17,7 +17,7 @@ from hanse.live.backends.interface import Backend
 from hanse.live.clock import Clock
 from hanse.live.shell import Shell
 from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, Send
-from hanse.model.events import BackendReported, Booted, Received, TaskExited, TaskStarted
+from hanse.model.events import BackendReported, Booted, Received, TasksMoved
 from hanse.model.ids import TaskId
 from hanse.model.messages import End, Envelope
 
@@ -42,6 +42,9 @@ class RunnerHost:
         self._directory = directory
         self._send = send
         self._shell = Shell(self.runner, clock, self._perform)
+        self._loop = asyncio.get_running_loop()
+        self._started: list[tuple[TaskId, int]] = []
+        self._ended: list[End] = []
 
     async def start(self) -> None:
         """Learn what the backend holds, and open a session with the warden."""
@@ -58,11 +61,24 @@ class RunnerHost:
 
     def started(self, task: TaskId, attempt: int) -> None:
         """The backend has started an attempt."""
-        self._shell.take(TaskStarted(self._clock.now(), task, attempt))
+        self._soon()
+        self._started.append((task, attempt))
 
     def exited(self, end: End) -> None:
         """An attempt is over."""
-        self._shell.take(TaskExited(self._clock.now(), end))
+        self._soon()
+        self._ended.append(end)
+
+    def _soon(self) -> None:
+        """What the backend tells in one turn of the loop is one event."""
+        if not self._started and not self._ended:
+            self._loop.call_soon(self._moved)
+
+    def _moved(self) -> None:
+        started, ended = tuple(self._started), tuple(self._ended)
+        self._started.clear()
+        self._ended.clear()
+        self._shell.take(TasksMoved(self._clock.now(), started, ended))
 
     def _perform(self, command: Command) -> None:
         kind = type(command)

@@ -27,6 +27,8 @@ UNSAFE_MAX: Final = 50_000
 at the whole (their senders repeat them)."""
 SNAPSHOT_EVENTS: Final = 50_000
 """Events between snapshots: what a restart must replay, about half a second."""
+LAZY_SECONDS: Final = 0.05
+"""How long an event may wait for others to share its write, if nothing is to be performed because of it."""
 CHECK_EVENTS: Final = 10_000
 """Events between two checks of the machine's invariants."""
 
@@ -114,6 +116,9 @@ class JournalledShell(Shell):
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._unsafe: deque[tuple[int, Event, list[Command]]] = deque()
         self._committing = False
+        self._commit_timer: asyncio.TimerHandle | None = None
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """Who waits for a position to be on disk, in order."""
         self._snapshot_due = journal.position + SNAPSHOT_EVENTS
         self._check_due = journal.position + CHECK_EVENTS
         self.snapshot_allowed: Callable[[], int] = lambda: journal.durable
@@ -136,15 +141,40 @@ class JournalledShell(Shell):
         if self.closed:
             return
         position = self.journal.append(_encode(event))
-        self._unsafe.append((position, event, self.machine.handle(event)))
-        if not self._committing:
-            self._committing = True
+        commands = self.machine.handle(event)
+        self._unsafe.append((position, event, commands))
+        if self._committing:
+            return
+        if all(type(command) is WakeAt for command in commands):
+            # Nobody is told anything because of this event: if a crash loses it, it never came.
+            self._commit_within(LAZY_SECONDS)
+        else:
             # After the other events of this turn of the loop, so that they share the write.
-            self.loop.call_soon(self._commit)
+            self._commit_within(0.0)
+
+    async def safe(self) -> None:
+        """Wait until all that was taken so far is on disk."""
+        if self.journal.durable < self.journal.position:
+            waiter: asyncio.Future[None] = self.loop.create_future()
+            self._waiters.append((self.journal.position, waiter))
+            if not self._committing:
+                self._commit_within(0.0)
+            await waiter
+
+    def _commit_within(self, seconds: float) -> None:
+        """Write at the latest in so many seconds."""
+        at = self.loop.time() + seconds
+        if self._commit_timer is not None:
+            if self._commit_timer.when() <= at:
+                return
+            self._commit_timer.cancel()
+        self._commit_timer = self.loop.call_at(at, self._commit)
 
     def _commit(self) -> None:
+        self._commit_timer = None
         if self.closed:
             return
+        self._committing = True
         future = self._pool.submit(self.journal.commit)
         future.add_done_callback(self._from_thread)
 
@@ -171,7 +201,11 @@ class JournalledShell(Shell):
             self.perform(commands)
             if self._told is not None:
                 self._told(position, event, commands)
-        self._committing = bool(unsafe)
+        while self._waiters and self._waiters[0][0] <= durable:
+            waiter = self._waiters.popleft()[1]
+            if not waiter.done():
+                waiter.set_result(None)
+        self._committing = False
         if unsafe:
             self._commit()
         self._keep_house()
@@ -198,6 +232,8 @@ class JournalledShell(Shell):
     def close(self) -> None:
         """Take nothing more; what is on disk is complete, what is not was never acted on."""
         super().close()
+        if self._commit_timer is not None:
+            self._commit_timer.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self._digests is not None:
             self._digests.close()

@@ -87,6 +87,14 @@ class TaskExited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ta
     end: End
 
 
+class TasksMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="tasks_moved"):
+    """Several starts and ends at once, as a busy backend tells them: they are reported in one message."""
+
+    at: Instant
+    started: tuple[tuple[TaskId, int], ...]
+    ended: tuple[End, ...]
+
+
 Event = (
     Booted
     | Tick
@@ -97,4 +105,5 @@ Event = (
     | BackendReported
     | TaskStarted
     | TaskExited
+    | TasksMoved
 )

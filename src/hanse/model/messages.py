@@ -3,11 +3,7 @@
 Every message travels in an ``Envelope``. Bodies are either *sequenced* (delivered once and in order by
 ``core.link``, however often the network loses, doubles or reorders them) or *soft* (lost without harm,
 because a later one repeats or replaces them). Tasks travel in lots: one record per group of equal tasks,
-with columns.
-
-A record is made from what was there before and never changes, so records cannot form a circle. That is why
-they, the commands and the events are kept out of the garbage collector's sight (``gc=False``): there are
-many, and counting references frees them all.
+with columns. Records cannot form a circle, so the garbage collector need not see them (``gc=False``).
 """
 
 from enum import StrEnum
@@ -44,9 +40,8 @@ class Shape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=T
 
     @property
     def alone(self) -> int:
-        """How many of these one node may hold: 1 if they keep apart from their own label, else 0 (no
-        limit)."""
-        return int(any([wish.apart and wish.label in self.labels for wish in self.affinity]))
+        """How many of these one node may hold: 1 if they keep apart from their own label, else 0: any."""
+        return int(any(wish.apart and wish.label in self.labels for wish in self.affinity))
 
     @property
     def alone_in_cluster(self) -> bool:
@@ -336,8 +331,7 @@ class Watch(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="watch")
 
 
 class Watched(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="watched"):
-    """A job that was asked about has ended; -1: nobody here knows it (an answer to that round of asking
-    only)."""
+    """A job that was asked about has ended; -1: unknown here, in answer to that round of asking only."""
 
     round: int
     job: JobId
@@ -500,8 +494,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     target: str
     session: int
     seq: int
-    """Number of a sequenced message; for a soft one minus the number of the last sequenced one sent before
-    it."""
+    """Number of a sequenced message; for a soft one minus that of the last sequenced one before it."""
     ack: int
     """The highest sequence number received in order from ``target`` in this session."""
     body: Body

@@ -155,7 +155,7 @@ def _check_groups(problems: Problems, spec: JobSpec) -> None:
         problems.add("gang", f"a gang starts as one and so has exactly one group, not {count}")
     if sum(max(0, group.count) for group in groups) > TASKS_PER_JOB_MAX:
         problems.add("groups", f"a job has at most {TASKS_PER_JOB_MAX} tasks in all its groups; split it")
-    if len(groups) > 1 or any([group.needs for group in groups]):
+    if len(groups) > 1 or any(group.needs for group in groups):
         _check_graph(problems, spec, groups)
 
 

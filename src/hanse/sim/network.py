@@ -4,6 +4,8 @@ A link joins two processes in one direction and has its own moods. Delays come f
 from a formula for every message: it is faster, and the same on every machine's mathematics library.
 """
 
+# ruff: noqa: PLR1730  on the way of every message: a call of max() costs more than all it compares
+
 from functools import lru_cache
 from heapq import heapify, heappush
 from math import log
@@ -116,9 +118,12 @@ class Network:
     @staticmethod
     def _in_turn(link: Link, at: int) -> int:
         """When a message that could arrive at a time arrives, on a link that is clogged or keeps order."""
-        at = max(at, link.clogged_until)
+        if at < link.clogged_until:
+            at = link.clogged_until
         if link.in_order:
-            at = link.latest = max(at, link.latest)
+            if at < link.latest:
+                return link.latest
+            link.latest = at
         return at
 
     def cut(self, links: list[Link]) -> None:

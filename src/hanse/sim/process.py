@@ -224,7 +224,7 @@ class Process:
         self.wakes[at] = None
         world = self.world
         true = -((self._offset - at) * MILLION // self._rate) if self._drift else at - self._offset
-        heappush(world.heap, (true if true > world.now else world.now, world.number(), self.tick, at))
+        heappush(world.heap, (max(world.now, true), world.number(), self.tick, at))
 
     # --- its clock ------------------------------------------------------------------------------------------
 

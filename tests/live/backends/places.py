@@ -1,5 +1,6 @@
 """Directories for real tasks, and what may not be left of them: no process, no control group."""
 
+import errno
 import os
 import select
 import shutil
@@ -49,8 +50,10 @@ def wait_gone(pid: int) -> None:
     """Wait for the end of a process that need not be ours."""
     try:
         watch = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
+    except OSError as error:
+        if error.errno in (errno.ESRCH, errno.EINVAL):  # older kernels say the latter while it goes
+            return
+        raise
     try:
         poll = select.poll()
         poll.register(watch, select.POLLIN)

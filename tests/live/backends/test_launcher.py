@@ -48,7 +48,7 @@ class Caller:
     def __init__(self, place: Path, bases: tuple[Path, ...] = ()) -> None:
         self.news: asyncio.Queue[News] = asyncio.Queue()
         self.lost = asyncio.Event()
-        self.link = LauncherLink(place, bases, self._heard, lambda why: self.lost.set())
+        self.link = LauncherLink(place, bases, self._heard, lambda _why: self.lost.set())
 
     def _heard(self, batch: list[News]) -> None:
         for news in batch:
@@ -93,7 +93,7 @@ def order(*argv: str, index: int = 0, groups: tuple[bytes, ...] = ()) -> bytes:
     return start_request(task(index), 1, fixed, b"", words, [b"PATH=/usr/bin:/bin"])
 
 
-TREE = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 3600; sleep 3600' &); echo set; sleep 3600; sleep 3600"
+TREE = "trap '' TERM; (setsid sh -c 'sleep 3600; sleep 3600' &); sleep 3600; sleep 3600"
 
 
 @V2_ONLY
@@ -199,7 +199,7 @@ def test_news_wait_until_a_caller_was_greeted(place: Path) -> None:
     """One that connects and says nothing yet must not hear of attempts that it was not told of."""
 
     async def story(caller: Caller, found: list[News]) -> None:
-        caller.link.send(order("sh", "-c", "read x < go; exit 3"))
+        caller.link.send(order("sh", "-c", "while ! [ -p go ]; do sleep 0.01; done; read x < go; exit 3"))
         await caller.next(STARTED)
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:

@@ -25,7 +25,7 @@ class TestNullConformance(BackendConformance):
     def place(self, tmp_path: Path) -> Path:
         return tmp_path
 
-    def make(self, place: Path, nodes: tuple[NodeConfig, ...] = NODES) -> NullBackend:
+    def make(self, place: Path, nodes: tuple[NodeConfig, ...] = NODES) -> NullBackend:  # noqa: ARG002  it needs none
         return NullBackend(nodes)
 
     def exits(self, code: int) -> bytes:
@@ -37,7 +37,7 @@ class TestNullConformance(BackendConformance):
     def stubborn(self) -> bytes:
         return null_payload(NullTask(HOUR, stubborn=True))
 
-    def prints(self, text: str) -> bytes:
+    def prints(self, text: str) -> bytes:  # noqa: ARG002  nothing is printed
         return null_payload(NullTask())
 
 

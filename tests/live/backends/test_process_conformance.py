@@ -47,11 +47,9 @@ class TestProcessConformanceAsTheDaemonsUser(TestProcessConformance):
         return ProcessBackend(place, "north", nodes, user=None)
 
 
-@pytest.mark.parametrize("driver", ["v1", "v2"])
-def test_a_driver_that_is_asked_for_by_name_works_or_says_why_not(place: Path, driver: str) -> None:
-    try:
-        backend = ProcessBackend(place, "north", NODES, driver=driver)  # type: ignore[arg-type]
-    except OSError as error:
-        assert str(error) != ""
-    else:
-        assert backend.driver == driver
+def test_a_driver_is_the_one_that_was_asked_for_by_name_or_none(place: Path) -> None:
+    best = ProcessBackend(place, "north", NODES).driver
+    assert ProcessBackend(place, "north", NODES, driver=best).driver == best
+    if best == "v1":  # version 2 was tried first, and cannot be used here
+        with pytest.raises(OSError, match="version 2"):
+            ProcessBackend(place, "north", NODES, driver="v2")

@@ -78,9 +78,11 @@ def test_an_output_is_followed_as_it_grows(place: Path) -> None:
     with_desk(lambda: ProcessBackend(place, "north", NODES), story)
 
 
-def test_following_is_bounded_and_ends_when_the_backend_closes(place: Path) -> None:
+def test_following_is_bounded_and_ends_with_the_attempt(place: Path) -> None:
     async def follow(desk: Desk) -> bytes:
-        return b"".join([piece async for piece in desk.backend.output(task(0), 1, Stream.STDOUT, follow=True)])
+        return b"".join(
+            [piece async for piece in desk.backend.output(task(0), 1, Stream.STDOUT, follow=True)]
+        )
 
     async def story(desk: Desk) -> None:
         desk.start(launch(shell("echo set; exec sleep 3600")))

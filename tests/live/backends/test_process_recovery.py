@@ -11,7 +11,18 @@ import pytest
 from hanse.live.backends.interface import Living
 from hanse.live.backends.process import ProcessBackend
 from hanse.model.messages import Outcome
-from tests.live.backends.desk import ESTATE, HOUR, SECOND, Desk, launch, now, read, read_until, task, with_desk
+from tests.live.backends.desk import (
+    ESTATE,
+    HOUR,
+    SECOND,
+    Desk,
+    launch,
+    now,
+    read,
+    read_until,
+    task,
+    with_desk,
+)
 from tests.live.backends.doomed_daemon import doomed
 from tests.live.backends.places import NODES, STUBBORN, alive, run, shell, wait_gone
 from tests.live.backends.test_process_tasks import DAEMONISE
@@ -172,12 +183,30 @@ def test_daemon_launcher_and_supervisor_die_and_the_task_too(place: Path) -> Non
         wait_gone(supervisor)
 
     async def story(desk: Desk) -> None:
-        assert [(end.outcome, end.note) for end in desk.found.ended] == [(Outcome.LOST, "its supervisor died")]
+        assert [(end.outcome, end.note) for end in desk.found.ended] == [
+            (Outcome.LOST, "its supervisor died")
+        ]
         said = await read(desk.backend)
         pids.extend(int(word) for word in said.split()[1:2])
         assert not any(alive(pid) for pid in pids)
 
     with_desk(lambda: plain(place), story)
+
+
+def test_without_groups_a_task_still_dies_with_all_that_watch_it(place: Path) -> None:
+    with doomed(place, "rlimit") as daemon:
+        daemon.start(run("sleep", "3600"))
+        supervisor = supervisor_of(place)
+        (child,) = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+        for pid in (daemon.launcher, supervisor):
+            os.kill(pid, signal.SIGKILL)
+        daemon.kill()
+    wait_gone(int(child))
+
+    async def story(desk: Desk) -> None:
+        assert [end.outcome for end in desk.found.ended] == [Outcome.LOST]
+
+    with_desk(lambda: ProcessBackend(place, "north", NODES, driver="rlimit"), story)
 
 
 def test_a_record_that_was_cut_short_is_a_lost_attempt(place: Path) -> None:

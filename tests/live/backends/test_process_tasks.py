@@ -3,12 +3,14 @@
 import os
 import pwd
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hanse.live.backends.interface import Stream
+from hanse.live.backends.limits import choose
 from hanse.live.backends.process import ProcessBackend
 from hanse.model.ids import job_of, job_text
 from hanse.model.messages import Outcome
@@ -137,7 +139,9 @@ def test_it_ignores_no_signal_that_the_daemon_ignores(place: Path) -> None:
 def test_it_is_not_root(place: Path) -> None:
     async def story(desk: Desk) -> None:
         await desk.run(launch(run("grep", "-E", "^(Uid|Gid|Groups|CapEff|NoNewPrivs):", "/proc/self/status")))
-        facts = {line.split()[0]: line.split()[1:] for line in (await read(desk.backend)).decode().splitlines()}
+        facts = {
+            line.split()[0]: line.split()[1:] for line in (await read(desk.backend)).decode().splitlines()
+        }
         nobody = pwd.getpwnam("nobody")
         assert facts["Uid:"] == [str(nobody.pw_uid)] * 4
         assert facts["Gid:"] == [str(nobody.pw_gid)] * 4
@@ -151,7 +155,9 @@ def test_it_is_not_root(place: Path) -> None:
 @ROOT_ONLY
 def test_it_cannot_touch_the_records(place: Path) -> None:
     async def story(desk: Desk) -> None:
-        script = 'cd "$PLACE" && ls records; cat guard; echo x >> launcher.log; ls output; kill -9 "$PPID"; true'
+        script = (
+            'cd "$PLACE" && ls records; cat guard; echo x >> launcher.log; ls output; kill -9 "$PPID"; true'
+        )
         end = await desk.run(launch(shell(script, PLACE=str(place))))
         assert end.outcome is Outcome.SUCCEEDED
         assert await read(desk.backend) == b""
@@ -325,6 +331,31 @@ def test_usage_counts_children(place: Path) -> None:
         assert 100_000 < end.usage.memory < 64 << 20
 
     with_desk(plain(place), story)
+
+
+@pytest.mark.skipif(choose("auto", Path("/hanse-test")).driver == "rlimit", reason="no control groups here")
+def test_usage_counts_children_that_nobody_waited_for(place: Path) -> None:
+    """Whoever ignores SIGCHLD has children that leave no trace but in the count of their group."""
+    script = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+if os.fork() == 0:
+    while time.process_time() < 0.5:
+        pass
+    os._exit(0)
+try:
+    os.wait()
+except ChildProcessError:
+    pass  # it is gone, and was not waited for
+"""
+
+    async def story(desk: Desk) -> None:
+        end = await desk.run(launch(run(sys.executable, "-S", "-c", script)))
+        assert end.outcome is Outcome.SUCCEEDED
+        assert end.usage is not None
+        assert end.usage.cpu > 500_000
+
+    with_desk(lambda: ProcessBackend(place, "north", NODES, user=None), story)
 
 
 def test_a_second_daemon_is_refused(place: Path) -> None:

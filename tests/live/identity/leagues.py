@@ -1,7 +1,12 @@
 """A league's authority and certificates for tests, made in a temporary directory."""
 
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from hanse.live.identity.authority import Authority
 from hanse.live.identity.credentials import Credentials
@@ -55,6 +60,37 @@ class PaperLeague:
         issued = (authority or self.authority).issue(identity, request(key), ("127.0.0.1",), lifetime)
         assert isinstance(issued, str), issued
         assert accept(credentials, key, issued, self.authority.certificate, identity) == identity
+
+
+def odd_credentials(league: PaperLeague, directory: Path, uris: tuple[str, ...]) -> Credentials:
+    """Genuine, of our authority, but with none or several identities: it never issues such."""
+    pem = new_key()
+    key = serialization.load_pem_private_key(pem.encode("ascii"), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    signer = serialization.load_pem_private_key(
+        (league.directory / "authority" / "ca.key").read_bytes(), None
+    )
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    authority = x509.load_pem_x509_certificate(league.authority.certificate.encode("ascii"))
+    names = [x509.DNSName("host.example"), *(x509.UniformResourceIdentifier(uri) for uri in uris)]
+    moment = datetime.now(tz=UTC)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "odd")]))
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(moment - timedelta(minutes=5))
+        .not_valid_after(moment + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(issuer, critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    credentials = Credentials(directory)
+    issued = made.public_bytes(serialization.Encoding.PEM).decode("ascii")
+    credentials.store(pem, issued, league.authority.certificate)
+    return credentials
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:

@@ -10,6 +10,7 @@ import pytest
 from hanse.live.journal import CorruptJournal, Journal, UnknownFormat, layout, read
 from hanse.live.journal.layout import SECTOR
 from hanse.live.journal.repair import verify
+from hanse.live.journal.walk import Link, PatientWalk
 
 from .damage import committed_bytes, files, flipped, judged, lay_out, outcome, records, small
 
@@ -224,3 +225,84 @@ def test_damage_of_many_kinds_is_noticed(tmp_path: Path) -> None:
             (tmp_path / "whole" / name).write_bytes(data)
             assert isinstance(judged(tmp_path / "whole"), CorruptJournal), (name, begin, length, kind)
             (tmp_path / "whole" / name).write_bytes(whole[name])
+
+
+def test_a_sector_that_is_neither_whole_nor_missing_is_damage(tmp_path: Path) -> None:
+    """Half a sector of zeros beside missing ones: no tear looks so, even in the last block."""
+    small(tmp_path, count=3, group=3, closed=False)
+    path = tmp_path / f"{1:020d}.seg"
+    data = path.read_bytes()
+    assert committed_bytes(data) == 2 * SECTOR
+    path.write_bytes(data[:SECTOR] + bytes(len(data) - SECTOR))
+    assert not isinstance(judged(tmp_path), CorruptJournal)
+    path.write_bytes(data[: SECTOR - 30] + bytes(len(data) - SECTOR + 30))
+    assert isinstance(judged(tmp_path), CorruptJournal)
+
+
+def test_a_tear_before_what_a_snapshot_has_seen_is_damage(tmp_path: Path) -> None:
+    small(tmp_path, count=6, closed=False)
+    journal, _ = Journal.open(tmp_path, segment_bytes=4096)
+    journal.snapshot(6, b"state")
+    journal._segments._closed = True
+    journal.close()
+    path = tmp_path / f"{1:020d}.seg"
+    data = path.read_bytes()
+    end = committed_bytes(data)
+    path.write_bytes(data[: end - SECTOR] + bytes(len(data) - end + SECTOR))
+    found = judged(tmp_path)
+    assert isinstance(found, CorruptJournal)
+    assert "a snapshot has seen 6" in found.what
+    assert found.last_good == 3
+
+
+def first_blocks(path: Path) -> tuple[list[bytes], Link]:
+    """The blocks of a segment as raw bytes, and what its first block continues."""
+    data = path.read_bytes()
+    blocks, offset = [], 0
+    while (head := layout.header(data[offset : offset + SECTOR])) is not None:
+        blocks.append(data[offset : offset + head.bytes])
+        link = Link(head.journal, 1, layout.genesis(head.journal), 0)
+        offset += head.bytes
+    return blocks, link
+
+
+def test_a_look_that_was_overtaken_by_the_writer_is_no_damage(tmp_path: Path) -> None:
+    """1. A reader copies the place of block 2, still empty. 2. It is held up; the writer commits 2 and 3.
+    3. The reader copies the place of block 3. The next look finds all of them."""
+    small(tmp_path, count=6, group=1, closed=False)
+    path = tmp_path / f"{1:020d}.seg"
+    blocks, link = first_blocks(path)
+    whole = path.read_bytes()
+    path.write_bytes(blocks[0] + bytes(len(blocks[1])) + whole[len(blocks[0]) + len(blocks[1]) :])
+
+    def writer() -> bool:
+        path.write_bytes(whole)
+        return True
+
+    looks = PatientWalk(path, link, writer)
+    assert sum(1 for _ in looks) == len(blocks)
+    assert not looks.damaged
+
+
+def test_a_writer_at_work_does_not_excuse_damage_before_intact_blocks(tmp_path: Path) -> None:
+    small(tmp_path, count=6, group=1, closed=False)
+    path = tmp_path / f"{1:020d}.seg"
+    blocks, link = first_blocks(path)
+    with flipped(path, (len(blocks[0]) + 200) * 8):
+        looks = PatientWalk(path, link, lambda: True)
+        assert sum(1 for _ in looks) == 1
+        assert looks.damaged
+
+
+def test_half_a_block_at_the_end_is_the_writers_or_damage(tmp_path: Path) -> None:
+    """A look may see any part of what is just being written; a dead journal may not end so."""
+    small(tmp_path, count=6, group=1, closed=False)
+    path = tmp_path / f"{1:020d}.seg"
+    blocks, link = first_blocks(path)
+    end = sum(map(len, blocks))
+    data = path.read_bytes()
+    path.write_bytes(data[: end - 300] + bytes(len(data) - end + 300))
+    for alive in (True, False):
+        looks = PatientWalk(path, link, lambda alive=alive: alive)  # type: ignore[misc]  # bound now, not later
+        assert sum(1 for _ in looks) == len(blocks) - 1
+        assert looks.damaged != alive

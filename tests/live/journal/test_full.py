@@ -28,7 +28,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip(f"a disk of our own cannot be mounted here: {mounted.stderr.strip()}")
     yield place
-    subprocess.run(["umount", str(place)], check=True)
+    # Lazily: a failed test may have left a journal open, and the mount must not outlive it.
+    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def fill(journal: Journal, record: bytes) -> tuple[int, JournalFull]:

@@ -174,6 +174,16 @@ def test_a_lost_newest_snapshot_is_made_up_for_too(tmp_path: Path) -> None:
     check_usable(tmp_path, made, report)
 
 
+def test_a_lost_oldest_snapshot_is_noticed_and_made_up_for(tmp_path: Path) -> None:
+    made = with_snapshots(tmp_path, retain_bytes=0)
+    (tmp_path / f"{12:020d}.snap").unlink()
+    with pytest.raises(CorruptJournal, match="a snapshot is missing"):
+        Journal.open(tmp_path)
+    report = repair(tmp_path)
+    assert (report.last, report.lost, report.snapshot) == (40, None, 24)
+    check_usable(tmp_path, made, report)
+
+
 def test_only_a_snapshot_left_is_enough_to_go_on(tmp_path: Path) -> None:
     made = with_snapshots(tmp_path)
     for path in tmp_path.glob("*.seg"):

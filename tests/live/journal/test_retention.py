@@ -1,12 +1,13 @@
 """What stays when snapshots make the past superfluous."""
 
+import random
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse.live.journal import Journal, NotRetained, history, read
+from hanse.live.journal import History, Journal, NotRetained, history, read
 from hanse.live.journal.retention import plan
 from hanse.live.journal.survey import Segment
 from hanse.live.journal.walk import listing
@@ -92,6 +93,12 @@ def test_retention_goes_on_after_a_restart(tmp_path: Path) -> None:
     assert [position for position, _ in listing(tmp_path).snapshots] == [302, 303]
 
 
+def history_after_opening(directory: Path) -> History:
+    journal, _ = Journal.open(directory)
+    journal.close()
+    return history(directory)
+
+
 def test_an_interrupted_drop_is_finished_by_the_next_opening(tmp_path: Path) -> None:
     made = long_journal(tmp_path / "whole", 1 << 30)
     whole = files(tmp_path / "whole")
@@ -108,6 +115,12 @@ def test_an_interrupted_drop_is_finished_by_the_next_opening(tmp_path: Path) -> 
         except PowerCut:
             pass
         disk.fuse = None
+        for seed in range(12):
+            lay_out(tmp_path / "lost", disk.image(random.Random(seed)))
+            past = history_after_opening(tmp_path / "lost")
+            assert past.position in (0, *range(30, 301, 30))
+            assert past.snapshot in (None, state(past.position))
+            assert [record for _, record in past.records] == made[past.position :]
         journal.close()
         journal, recovered = Journal.open(tmp_path / "cut")
         assert (recovered.snapshot, recovered.snapshot_position) == (state(300), 300)

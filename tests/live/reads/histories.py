@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from hanse.core.broker import Broker, BrokerState
+from hanse.core.broker import Broker
+from hanse.core.broker_state import decode_state
 from hanse.core.config import BrokerConfig
 from hanse.core.jobs import JobRecord
 from hanse.core.machine import Machine
@@ -75,7 +76,7 @@ class Told(Wired):
 
 def disagreements(reads: Reads, machine: Machine) -> list[str]:
     """Where the read models say something else than the broker holds."""
-    state = msgspec.msgpack.decode(machine.dump(), type=BrokerState)
+    state = decode_state(machine.dump())
     unknown = {subject for owned in state.estates.owned.values() for _, subject, _, _ in owned.publishing}
     found = []
     for record in state.jobs.values():

@@ -25,9 +25,11 @@ from hanse.model.messages import (
     Lot,
     News,
     Outcome,
+    Register,
     Replica,
     Replicate,
     Shape,
+    Taken,
     Usage,
 )
 from hanse.model.payload import Command, payload_of
@@ -253,6 +255,24 @@ def test_copies_are_bounded(reads: Reads, script: Script) -> None:
     reads.apply(script.steps, EPOCH)
     kept = [f"2-{serial}" for serial in range(13, 3, -1)]
     assert [row.id for row in reads.jobs()] == [*kept, job_text(mine)]
+
+
+def test_a_job_that_was_taken_away_goes_with_its_placements(tmp_path: Path, script: Script) -> None:
+    first = Reads(tmp_path / "few.sqlite", "b1", kept_jobs_max=1)
+    script.sent += 1
+    register = Send(Envelope("b1", "c1", 0, script.sent, 0, Register("b1#1", 1, "b2")))
+    script.add(Received(0, Envelope("c1", "b1", 0, 0, 0, News((), ()))), register)
+    numbers = [script.submit(serial) for serial in range(2)]
+    for number in numbers:
+        script.claim(number, 0)
+    script.add(Received(0, Envelope("b2", "b1", 0, 1, 0, Taken("b1#1", tuple(numbers)))))
+    first.apply(script.steps, EPOCH)
+    assert [(row.id, row.owner, row.state) for row in first.jobs()] == [("1-1", "b2", "placed")]
+    assert len(schema.content(first.path)["lots"]) == 1
+    first.close()
+    again = Reads(tmp_path / "few.sqlite", "b1", kept_jobs_max=1)
+    assert [row.state for row in again.tasks(numbers[1])] == ["placed"]
+    again.close()
 
 
 # --- the rest ----------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from hanse.live.wire.peers import Peer
 from hanse.live.wire.transport import Transport
 from hanse.model.ids import TaskId
 from hanse.model.messages import Body, Cancel, Envelope
-from tests.live.identity.leagues import PaperLeague
+from tests.live.identity.leagues import Clock, PaperLeague
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0
@@ -203,3 +203,22 @@ def play(story: Coroutine[Any, Any, None]) -> None:
         assert not complaints, complaints
 
     asyncio.run(watched())
+
+
+async def fortress(league: PaperLeague, bounds: Bounds = QUICK, clock: Clock | None = None) -> Member:
+    """A warden c1 that knows the broker b1."""
+    warden = member(league, Role.WARDEN, "c1")
+    book = {"b1": Peer(league.identity(Role.BROKER, "b1"), HOST, 1)}
+    await warden.start(book, bounds, clock=clock)
+    return warden
+
+
+async def still_serves(league: PaperLeague, warden: Member, before: dict[str, int]) -> None:
+    """After an attack: nothing was delivered, exactly this was refused, and honest mail gets through."""
+    assert warden.post.frames == []
+    assert warden.counters.refused() == before
+    friend = await Caller.dial(warden, league.credentials(Role.BROKER, "b1"))
+    friend.say(frame(envelope(7)))
+    assert await warden.post.reach(1) == [envelope(7)]
+    await friend.hang_up()
+    await warden.stop()

@@ -219,7 +219,7 @@ class Harness:
     def limits(self, machine: Machine) -> Limits:
         if isinstance(machine, Broker):
             limits = broker_limits(machine.config)
-            limits.tasks = lambda job: _tasks_of(machine, job)
+            limits.tasks = lambda job: tasks_of(machine, job)
             for name in machine.config.clusters:
                 snapshot = machine.sight_of(name).snapshot
                 if snapshot is not None:
@@ -267,7 +267,7 @@ class Harness:
             machine.handle(Received(now, envelope))
 
 
-def _tasks_of(machine: Broker, job: JobId) -> int | None:
+def tasks_of(machine: Broker, job: JobId) -> int | None:
     """How many tasks a job has that a broker owns or keeps for a peer."""
     record = machine._desk.jobs.get(job)
     if record is not None:
@@ -363,10 +363,8 @@ def _copy(plain: Any) -> Any:
     return deepcopy(plain)
 
 
-def as_frame(plain: Any) -> bytes:
-    """An envelope of plain data as a frame, if it is one."""
-    envelopes = decode(msgspec.msgpack.encode([plain]))
-    assert not isinstance(envelopes, str)
-    made, _ = take_frame(deque(envelopes))
+def as_frame_of(envelope: Envelope) -> bytes:
+    """An envelope as a frame."""
+    made, _ = take_frame(deque((envelope,)))
     assert made is not None
     return bytes(made)

@@ -121,9 +121,7 @@ def test_the_reserve_is_for_short_jobs_alone() -> None:
 def test_a_seed_decides_everything() -> None:
     workload = made([(job * 0.3, [1 + task % 3 for task in range(7)]) for job in range(40)])
     settings = Settings(nodes=24, clusters=3, brokers=2)
-    first, again, other = (
-        ran(workload, msgspec.structs.replace(settings, seed=seed)) for seed in (3, 3, 4)
-    )
+    first, again, other = (ran(workload, msgspec.structs.replace(settings, seed=seed)) for seed in (3, 3, 4))
     for field in ("start", "node", "job_end"):
         assert np.array_equal(getattr(first, field), getattr(again, field))
     assert (first.messages, first.heartbeats) == (again.messages, again.heartbeats)
@@ -182,8 +180,6 @@ def test_with_queueing_the_mean_delay_is_near_the_oracle() -> None:
     workload = made(jobs)
     settings = Settings(nodes=240, clusters=6, brokers=3)
     assert workload.load(settings.nodes) > 0.9
-    ours, oracle = (
-        float(delays_of(workload, run(workload, settings))[0].mean()) for run in (hanse, central)
-    )
+    ours, oracle = (float(delays_of(workload, run(workload, settings))[0].mean()) for run in (hanse, central))
     assert oracle > 0.1
     assert ours <= 1.2 * oracle

@@ -38,7 +38,7 @@ EXTRA_BYTES_MAX: Final = 1 << 16
 
 _REQUEST: Final = Struct("=IIqqq")
 _START: Final = Struct("=IIqqqqqqiiIIIIII")
-_NEWS: Final = Struct("=IIqqiIIIiIqqqqqq112s")
+_NEWS: Final = Struct("=IIqqiIIIiIqqqqqq176s")
 NEWS_BYTES: Final = _NEWS.size
 GRACE_MAX: Final = 1 << 60
 

@@ -31,7 +31,7 @@ DAEMON_GROUP: Final = "hanse-daemon"
 _UNLIMITED: Final = (
     "CPU time is not limited, memory only for each process by itself, processes only for all tasks together"
 )
-_ROLES: Final = {"cpu": "c", "memory": "m", "pids": "p"}
+_ROLES: Final = {"cpu": "c", "cpuacct": "a", "memory": "m", "pids": "p"}
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Base(msgspec.Struct, frozen=True):
     """A directory in which the groups of attempts are made."""
 
     role: str
-    """``c``, ``m``, ``p``: cpu, memory, pids of version 1; ``u``: version 2."""
+    """``c``, ``a``, ``m``, ``p``: cpu, cpuacct, memory, pids of version 1; ``u``: version 2."""
     path: Path
 
 
@@ -100,6 +100,8 @@ def settings(role: str, size: Resources, pids_max: int) -> list[str]:
         return limit if memory else []
     if role == "p":
         return [f"pids.max={pids_max}"]
+    if role == "a":
+        return []  # it measures only
     assert role == "u", f"no group has the role {role!r}"
     lines = [f"cpu.max={quota} {PERIOD}"] if size.cpu else ["cpu.weight=1"]
     if memory:
@@ -146,18 +148,19 @@ def group_name(directory: Path) -> str:
 
 def find_v1(mounts: tuple[Mount, ...], own: dict[str, str], name: str) -> Limits:
     """Version 1: a directory in each hierarchy that there is. Without all of them it says what is missing."""
-    bases, missing = [], []
-    for controller in CONTROLLERS:
+    bases: list[Base] = []
+    missing: list[str] = []
+    for controller, role in _ROLES.items():
         mount = next((each for each in mounts if controller in each.controllers), None)
         here = None if mount is None else group_directory(mount, own.get(controller, "/"))
         if here is None or not os.access(here, os.W_OK):
             missing.append(controller)
-        else:
-            bases.append(Base(_ROLES[controller], here / name))
+        elif all(here / name != base.path for base in bases):  # cpu and cpuacct are often one hierarchy
+            bases.append(Base(role, here / name))
     if not bases:
         raise OSError("no hierarchy of version 1 can be written")
-    warnings = (f"not limited here, for want of a control group: {', '.join(missing)}",) if missing else ()
-    return Limits("v1", tuple(bases), warnings)
+    lack = f"not limited or measured here, for want of a control group: {', '.join(missing)}"
+    return Limits("v1", tuple(bases), (lack,) if missing else ())
 
 
 def find_v2(mounts: tuple[Mount, ...], own: dict[str, str], name: str) -> Limits:

@@ -42,7 +42,7 @@ from hanse.live.backends.launcher_link import LauncherGoneError, LauncherLink
 from hanse.live.backends.limits import choose
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
-from hanse.live.backends.sandbox import bubblewrap
+from hanse.live.backends.sandbox import bubblewrap, check_reach
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.commands import Launch
 from hanse.model.ids import TaskId, task_text
@@ -59,6 +59,9 @@ KEPT_COUNT_MAX: Final = 10_000
 RETRY_SECONDS: Final = (0.0, 0.05, 0.2, 1.0, 3.0)
 """Waits before each try to find or start a launcher; when all have failed, what was never started is given
 up as lost, and the last wait is repeated for as long as something runs."""
+LOCK_TRIES_MAX: Final = 20
+LOCK_SECONDS: Final = 0.05
+"""How often to ask for a directory that another daemon seems to have, and the wait between."""
 NOTE_LENGTH_MAX: Final = 200
 """Characters of a note on an end; what is longer is cut."""
 _GUARD_BYTES: Final = 4_096
@@ -117,9 +120,12 @@ class ProcessBackend:
         self.warnings = self._limits.warnings
         for warning in self.warnings:
             log.warning("%s", warning)
+        who = task_user(user)
         wrapper = bubblewrap() if sandbox == "bwrap" else ()
+        if wrapper and who.uid > 0:
+            check_reach(directory, who.uid, who.gids)
         self._encoder = CommandEncoder(
-            directory, cluster, task_user(user), self._limits, wrapper, output_bytes_max, pids_max
+            directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max
         )
         bases = tuple(base.path for base in self._limits.bases)
         self._link = LauncherLink(directory, bases, self._heard, self._lost)
@@ -144,7 +150,7 @@ class ProcessBackend:
     async def reconcile(self, reports: Reports) -> Found:
         """Take over the directory; raises ``OSError`` if another daemon has it, or if it cannot be used."""
         assert self._reports is None, "reconcile is called once"
-        self._lock = _lock(self._directory)
+        self._lock = await _lock(self._directory)
         self._guard = _open_guard(self._directory / "guard")
         found = await self._link.open()
         self._limits.make()  # behind the greeting: a launcher that goes away removes them
@@ -384,15 +390,27 @@ def _now() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
 
 
-def _lock(directory: Path) -> int:
-    """One daemon a directory: held until it is closed or dead."""
+async def _lock(directory: Path) -> int:
+    """One daemon a directory: held until it is closed or dead.
+
+    A daemon that was killed while it started a launcher is outlived by that child, which holds the lock for a
+    moment more: hence a few tries.
+    """
     file = os.open(directory / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    kept = False
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        raise OSError(f"another daemon already serves the tasks in {directory}") from None
-    return file
+        for _ in range(LOCK_TRIES_MAX):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                await asyncio.sleep(LOCK_SECONDS)
+            else:
+                kept = True
+                return file
+    finally:
+        if not kept:
+            os.close(file)
+    raise OSError(f"another daemon already serves the tasks in {directory}")
 
 
 def _open_guard(path: Path) -> mmap.mmap:

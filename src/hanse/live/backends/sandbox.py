@@ -7,6 +7,7 @@ with; the limits are still those of ``limits``. A task's own ``workdir`` must ex
 
 import os
 import shutil
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ _SETTINGS: Final = (
 
 
 class SandboxMissingError(RuntimeError):
-    """Bubblewrap was asked for and is not installed."""
+    """Bubblewrap was asked for and is not installed, or could not do its work here."""
 
 
 def bubblewrap() -> tuple[bytes, ...]:
@@ -46,6 +47,19 @@ def bubblewrap() -> tuple[bytes, ...]:
         words += ["--ro-bind-try", setting, setting]
     words += ["--proc", "/proc", "--dev", "/dev", "--size", str(TMP_BYTES_MAX), "--tmpfs", "/tmp"]  # noqa: S108  the sandbox's own
     return tuple(os.fsencode(word) for word in words)
+
+
+def check_reach(directory: Path, uid: int, gids: tuple[int, ...]) -> None:
+    """Raise ``SandboxMissingError`` if bubblewrap, which runs as the task's user, could not get to the tasks'
+    directories."""
+    for place in (directory, *directory.parents):
+        facts = place.stat()
+        shift = 6 if facts.st_uid == uid else 3 if facts.st_gid in gids else 0
+        if not facts.st_mode >> shift & stat.S_IXOTH:
+            raise SandboxMissingError(
+                f"the sandbox cannot be used: the user of the tasks (number {uid}) may not enter {place}; "
+                "put the tasks elsewhere, open that directory (chmod o+x), or choose 'none'"
+            )
 
 
 def wrap(

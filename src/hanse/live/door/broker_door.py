@@ -221,11 +221,12 @@ class BrokerDoor:
         job = self._named(request)
         deadline = asyncio.get_running_loop().time() + number_of(request, "timeout", 30, 0, WAIT_SECONDS_MAX)
         while True:
-            detail = self._owned(request, job, await self._detail(job))
-            left = deadline - asyncio.get_running_loop().time()
-            if detail.row.state in ENDED or left <= 0:
-                return json_answer(detail.row)
-            await self._feed.ended(job, left)
+            with self._feed.watching(job) as ended:
+                detail = self._owned(request, job, await self._detail(job))
+                left = deadline - asyncio.get_running_loop().time()
+                if detail.row.state in ENDED or left <= 0:
+                    return json_answer(detail.row)
+                await asyncio.wait([ended], timeout=left)
 
     async def _plan(self, request: Request, _: Identity) -> Response:
         spec = job_from_data(await body_of(request))

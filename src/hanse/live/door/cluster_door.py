@@ -182,6 +182,7 @@ class ClusterDoor(RunnerDoor):
             rule = f'the body is {{"nodes": [...], "drain": true}} with node numbers from 0 to {most - 1}'
             raise RefusedError(422, "bad_request", rule)
         self._shell.take(DrainRequested(self._shell.clock.now(), tuple(dict.fromkeys(nodes)), drain))
+        await self._shell.safe()
         return json_answer({"cluster": self.entry.name, "nodes": nodes or list(range(most)), "drain": drain})
 
 

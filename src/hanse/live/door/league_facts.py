@@ -10,7 +10,7 @@ from hanse.live.reads.rows import Totals
 from hanse.model.ids import SECOND
 from hanse.model.resources import BASE_DIMENSIONS, Dimensions, Resources, Vector
 
-SILENT_AFTER = 5 * SECOND
+SILENT_AFTER = 7 * SECOND
 """A cluster that has not beaten for so long is shown as out of reach."""
 
 

@@ -5,6 +5,7 @@ who must not run ahead of a crash asks the journal's owner for ``durable``.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ from hanse.live.journal.disk import in_use
 from hanse.live.journal.errors import CorruptJournal, JournalError, NotRetained
 from hanse.live.journal.recovery import exists
 from hanse.live.journal.salvage import read_identity
-from hanse.live.journal.walk import IDENTITY_NAME, End, Link, Walk, listing, segment_name
+from hanse.live.journal.walk import IDENTITY_NAME, End, Link, PatientWalk, listing, segment_name
 
 READ_TRIES_MAX = 3
 """How often a reader looks again when the files change under its eyes."""
@@ -75,27 +76,21 @@ def _records(directory: Path, link: Link, after: int) -> Iterator[tuple[int, byt
     while True:
         first = link.next
         path = directory / segment_name(first)
+        looks = PatientWalk(path, link, partial(in_use, directory))
         try:
-            walk = Walk(path.read_bytes(), link)
-        except FileNotFoundError:
-            if in_use(directory):
-                raise NotRetained(after, listing(directory).segments[0][0]) from None
-            raise CorruptJournal(path, 0, (first, first - 1), "a segment is missing") from None
-        for _ in range(READ_TRIES_MAX):
-            for block in walk:
+            for block in looks:
                 number = block.head.first
                 if number + block.head.count - 1 > after:
                     for record in block.records():
                         if number > after:
                             yield number, record
                         number += 1
-            if walk.end is not End.DAMAGED or walk.behind or not in_use(directory):
-                break
-            # Caught its writer in the act, perhaps; what it has finished meanwhile is whole on the next look.
-            walk = Walk(path.read_bytes(), walk.link, walk.offset)
-        link = walk.link
-        if walk.end is End.SEALED:
-            continue
-        if walk.end is End.DAMAGED and (walk.behind or not in_use(directory)):
+        except FileNotFoundError:
+            if in_use(directory):
+                raise NotRetained(after, listing(directory).segments[0][0]) from None
+            raise CorruptJournal(path, 0, (first, first - 1), "a segment is missing") from None
+        walk, link = looks.walk, looks.walk.link
+        if looks.damaged:
             raise CorruptJournal(path, walk.offset, (first, link.next - 1), walk.what)
-        return
+        if walk.end is not End.SEALED:
+            return

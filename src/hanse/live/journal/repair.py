@@ -23,7 +23,7 @@ from hanse.live.journal.segments import SEGMENT_BYTES, first_room
 from hanse.live.journal.survey import Survey
 from hanse.live.journal.walk import IDENTITY_NAME, REPAIRING_NAME, listing, segment_name, snapshot_name
 
-VERIFY_TRIES_MAX = 3
+VERIFY_TRIES_MAX = 10
 """How often a check begins anew when a live journal drops files under its eyes."""
 _READY = "ready"
 

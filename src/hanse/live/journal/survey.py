@@ -1,10 +1,12 @@
 """Reading a whole journal and checking all of it: what opening and verifying have in common."""
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from hanse.live.journal import layout
+from hanse.live.journal.disk import in_use
 from hanse.live.journal.errors import CorruptJournal
 from hanse.live.journal.layout import Floor, Identity
 from hanse.live.journal.salvage import read_identity, salvage
@@ -14,6 +16,7 @@ from hanse.live.journal.walk import (
     End,
     Link,
     Listing,
+    PatientWalk,
     Walk,
     listing,
     segment_name,
@@ -140,7 +143,7 @@ class Survey:
         self.link = Link(self.identity.journal, self.floor.segment, self.floor.chain, self.floor.allocated)
         while True:
             path = self.directory / segment_name(self.link.next)
-            if self.link.next not in there:
+            if self.link.next not in there and not (self.live and path.exists()):
                 raise self._corrupt(path, 0, "a segment is missing")
             assert self.link.chain is not None
             self.segments.append(Segment(self.link.next, self.link.chain, self.link.allocated))
@@ -150,18 +153,20 @@ class Survey:
         self._look_behind(walk, [path for first, path in files.segments if first > self.segments[-1].first])
 
     def _along(self, path: Path) -> Walk:
-        walk = Walk(path.read_bytes(), self.link)
+        # Whoever opens a journal holds its lock: nobody else writes, and one look is enough.
+        looks = PatientWalk(path, self.link, partial(in_use, self.directory) if self.live else lambda: False)
         seen = self.position
-        for block in walk:
+        for block in looks:
             self.blocks += 1
             head = block.head
             closed = head.kind is layout.Kind.CLOSED
             self.last_block = LastBlock(path, block.offset, head.bytes, closed)
             if head.first + head.count - 1 > seen:
                 self.records += block.records()[max(0, seen + 1 - head.first) :]
-            self.link = walk.link
+            self.link = looks.walk.link
+        walk = looks.walk
         self.link, self.tail_offset = walk.link, walk.offset
-        if walk.end is End.DAMAGED and (walk.behind or not self.live):
+        if looks.damaged:
             raise self._corrupt(path, walk.offset, walk.what)
         return walk
 

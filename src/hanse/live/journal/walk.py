@@ -6,7 +6,7 @@ last block. Everything else is damage.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 
@@ -181,6 +181,38 @@ class Walk:
 
     def _header_behind(self, offset: int) -> bool:
         return next_header(self.data, offset, self.link.journal, self.link.next) is not None
+
+
+class PatientWalk:
+    """A walk along a segment that somebody may be writing to. Iterate to the end; then ``walk`` is the last
+    look, and ``damaged`` says whether what ended it is damage.
+
+    A look at a file takes time: it may miss a block and see the next one, or see half of a block. So damage
+    counts only if the file is nobody's, before the look and after it, or if a second look finds it at a place
+    that intact blocks stood behind in the first. Every look but the last gets farther than the one before.
+    """
+
+    def __init__(self, path: Path, link: Link, in_use: Callable[[], bool]) -> None:
+        self._path = path
+        self._in_use = in_use
+        self.walk = Walk(b"", link)
+        self.damaged = False
+
+    def __iter__(self) -> Iterator[Block]:
+        seen = surely_written = -1
+        quiet = False  # not known; who finds no damage need not ask
+        while True:
+            self.walk = Walk(self._path.read_bytes(), self.walk.link, self.walk.offset)
+            yield from self.walk
+            if self.walk.end is not End.DAMAGED:
+                return
+            self.damaged = self.walk.offset == surely_written or (quiet and not self._in_use())
+            if self.damaged or (self.walk.offset == seen and not self.walk.behind):
+                return
+            seen = self.walk.offset
+            if self.walk.behind:
+                surely_written = seen
+            quiet = not self._in_use()
 
 
 def next_header(data: bytes, offset: int, journal: bytes, number: int) -> tuple[int, Header] | None:

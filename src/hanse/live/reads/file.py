@@ -180,7 +180,12 @@ def _prune(base: sqlite3.Connection, projector: Projector, kept_jobs_max: int) -
             (memory.durations - DURATIONS_KEYS_MAX,),
         )
         memory.durations = DURATIONS_KEYS_MAX
-    gone = []
+    _prune_jobs(base, projector, kept_jobs_max)
+
+
+def _prune_jobs(base: sqlite3.Connection, projector: Projector, kept_jobs_max: int) -> None:
+    memory = projector.memory
+    gone: list[tuple[int]] = []
     if memory.ended > kept_jobs_max:
         gone = base.execute(
             "SELECT job FROM jobs WHERE ended_serial IS NOT NULL ORDER BY ended_serial LIMIT ?",
@@ -188,12 +193,14 @@ def _prune(base: sqlite3.Connection, projector: Projector, kept_jobs_max: int) -
         ).fetchall()
         memory.ended = kept_jobs_max
     if len(projector.live) > kept_jobs_max:
-        gone += _prune_copies(projector, kept_jobs_max)
-    for table in ("jobs", "specs", "decisions", *_OF_JOB) if gone else ():
+        copies = _prune_copies(projector, kept_jobs_max)
+        base.executemany("DELETE FROM lots WHERE job = ?", copies)  # an ended job has none
+        gone += copies
+    for table in ("jobs", "specs", "decisions", "tasks") if gone else ():
         base.executemany(f"DELETE FROM {table} WHERE job = ?", gone)  # noqa: S608 - our own names
 
 
-def _prune_copies(projector: Projector, kept_jobs_max: int) -> list[tuple[JobId]]:
+def _prune_copies(projector: Projector, kept_jobs_max: int) -> list[tuple[int]]:
     """Peers' jobs of which nothing may ever be heard again are bounded too: the first ones kept go first."""
     copies = [job.id for job in projector.live.values() if job.owner != projector.broker]
     gone = copies[: max(0, len(copies) - kept_jobs_max)]
@@ -234,7 +241,7 @@ def load(base: sqlite3.Connection, broker: str) -> tuple[Projector, int]:
         " ORDER BY ended_serial DESC LIMIT ?",
         (SUCCEEDED, broker, SUCCEEDED_MAX),
     ).fetchall()
-    projector.succeeded = {JobId(number): None for (number,) in reversed(latest)}
+    projector.succeeded.update((JobId(number), None) for (number,) in reversed(latest))
     _load_tasks(base, projector.live)
     return projector, applied
 

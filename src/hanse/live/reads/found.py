@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from hanse.core import jobs as core_jobs
-from hanse.core.broker import BrokerState
+from hanse.core.broker_state import decode_state
 from hanse.core.jobs import JobRecord
 from hanse.core.link import Link
 from hanse.core.wards import Ward
@@ -19,7 +19,7 @@ from hanse.live.reads.memory import Bid, Memory, Pending, WardNote
 from hanse.live.reads.projector import Projector
 from hanse.live.reads.rows import BLOCKED, CANCELLED, FAILED, PLACED, QUEUED, RUNNING, SUCCEEDED
 from hanse.live.reads.times import Times
-from hanse.model.ids import JobId, broker_number, job_id, task_id
+from hanse.model.ids import broker_number, job_id, task_id
 from hanse.model.messages import EstateId
 
 STATES: Final = {
@@ -40,7 +40,7 @@ def from_state(broker: str, state: bytes, position: int, clusters: tuple[str, ..
 
     ``clusters`` are those of its configuration, in that order.
     """
-    saved = msgspec.msgpack.decode(state, type=BrokerState)
+    saved = decode_state(state)
     memory = Memory()
     for peer, link in saved.links.items():
         memory.links[peer] = Link(peer, link.session, received=link.received, ahead=link.ahead)
@@ -105,9 +105,3 @@ def _keep(projector: Projector, estate: EstateId, ward: Ward) -> None:
         cancelled = replica.cancelled or replica.job in ward.cancelled
         copy = msgspec.structs.replace(replica, done=done, cancelled=cancelled)
         projector.heirs.keep(ward.owner, estate, copy, ward.since[replica.job])
-
-
-def own_jobs(state: bytes) -> dict[JobId, JobRecord]:
-    """The admitted jobs in a broker's dumped state: what a projection can be compared with."""
-    saved = msgspec.msgpack.decode(state, type=BrokerState)
-    return {record.id: record for record in saved.jobs.values() if record.admitted}

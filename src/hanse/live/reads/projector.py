@@ -11,6 +11,7 @@ that is a promise. Two things cannot be seen before they are made known, and a t
 running until then: that the rest of a failed gang is given up, and that a task was lost once too often.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -79,7 +80,7 @@ class Projector:
         self.sheet = Sheet()
         self.now = 0
         """The moment of the event at hand."""
-        self.succeeded: dict[JobId, None] = {}
+        self.succeeded: OrderedDict[JobId, None] = OrderedDict()
         """Jobs of this broker's that have succeeded, as everybody may know; the latest ``SUCCEEDED_MAX``."""
         self._waiters: dict[JobId, dict[JobId, None]] = {}
         """Job -> jobs that wait for it."""
@@ -487,7 +488,7 @@ class Projector:
         if command.outcome is Outcome.SUCCEEDED:
             self.succeeded[job.id] = None
             if len(self.succeeded) > SUCCEEDED_MAX:
-                del self.succeeded[next(iter(self.succeeded))]
+                self.succeeded.popitem(last=False)
             self._met(job.id)
 
     def over(self, job: LiveJob, state: int) -> None:

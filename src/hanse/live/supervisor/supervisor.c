@@ -109,7 +109,7 @@ struct end {
     int64_t ended;
     int64_t bytes_out;
     int64_t bytes_err;
-    char note[112];
+    char note[176];
 };
 
 struct record {
@@ -153,7 +153,7 @@ struct start {
      * directory, then `file=value` for each setting, then an empty text. */
 };
 
-/* A control group of one attempt. Roles: c, m, p = cpu, memory, pids of version 1; u = version 2. */
+/* A control group of one attempt. Roles: c, a, m, p = cpu, cpuacct, memory, pids of version 1; u = version 2. */
 struct group {
     char role;
     char path[PATH_BYTES];
@@ -413,6 +413,19 @@ static void kill_all(struct attempt *a) {
     }
 }
 
+/* Wait for the end of a killed process, which may be stuck in the kernel. False: it is later than `until`. */
+static bool await_end(pid_t pid, int64_t until) {
+    struct pollfd gone = {.fd = pidfd_open_(pid), .events = POLLIN};
+    int64_t left = (until - now_us()) / 1000;
+    if (gone.fd < 0) {
+        doze_ms(1); /* it is going */
+    } else {
+        poll(&gone, 1, left > 0 ? (int)left : 0);
+        close(gone.fd);
+    }
+    return left > 0;
+}
+
 /* The same for an attempt whose supervisor is dead: its processes are not below us, or were left to us. */
 static bool kill_group(const struct group *group) {
     int64_t until = now_us() + BURIAL_MS_MAX * (int64_t)1000;
@@ -421,15 +434,7 @@ static bool kill_group(const struct group *group) {
         for (int i = 0; i < count; i++) {
             kill(listed[i], SIGKILL);
         }
-        struct pollfd gone = {.fd = pidfd_open_(listed[0]), .events = POLLIN};
-        int64_t left = (until - now_us()) / 1000;
-        if (gone.fd < 0) {
-            doze_ms(1);
-        } else {
-            poll(&gone, 1, left > 0 ? (int)left : 0);
-            close(gone.fd);
-        }
-        if (left <= 0) {
+        if (!await_end(listed[0], until)) {
             return false;
         }
     }
@@ -473,8 +478,10 @@ static void measure(struct attempt *a) {
             && read_file(group->path, peak, text, sizeof text) > 0) {
             memory = strtoll(text, NULL, 10);
         }
-        if (group->role == 'c' && read_file(group->path, "cpuacct.usage", text, sizeof text) > 0) {
-            found = strtoll(text, NULL, 10) / 1000; /* only where cpu and cpuacct are mounted together */
+        /* Children that nobody waited for are counted here only; in c, if cpu and cpuacct are one hierarchy. */
+        if ((group->role == 'c' || group->role == 'a')
+            && read_file(group->path, "cpuacct.usage", text, sizeof text) > 0) {
+            found = strtoll(text, NULL, 10) / 1000;
         } else if (group->role == 'u' && read_file(group->path, "cpu.stat", text, sizeof text) > 0) {
             found = number_after(text, "usage_usec");
         }
@@ -579,7 +586,7 @@ static void fail(struct attempt *a, uint32_t kind, int code, const char *what, c
     int error = errno;
     a->end.kind = kind;
     a->end.code = code;
-    note(&a->end, "%s%.60s: %s", what, which, strerror(error));
+    note(&a->end, "%s%.90s: %s", what, which, strerror(error));
     kill_all(a);
     remove_groups(a->group, a->groups);
     over(a);
@@ -1021,17 +1028,17 @@ static void remove_life(struct life *life) {
 
 /* What the dead supervisors left to us: every child that we did not fork for a purpose. */
 static void sweep_orphans(void) {
-    for (int passes = 0; passes < LISTED_MAX; passes++) {
-        int count = list_descendants(getpid(), false), killed = 0;
+    int64_t until = now_us() + BURIAL_MS_MAX * (int64_t)1000;
+    for (bool more = true; more && now_us() < until;) {
+        int count = list_descendants(getpid(), false);
+        more = false;
         for (int i = 0; i < count; i++) {
             if (!find_pid(listed[i])) {
                 kill(listed[i], SIGKILL);
-                waitpid(listed[i], NULL, 0);
-                killed++;
+                await_end(listed[i], until);
+                waitpid(listed[i], NULL, WNOHANG);
+                more = true; /* its children are ours now */
             }
-        }
-        if (killed == 0) {
-            return;
         }
     }
 }

@@ -365,8 +365,10 @@ def _runner_beat(body: m.RunnerBeat, limits: Limits, source: str) -> str | None:
 
 
 def _ack(_body: m.Ack, limits: Limits, source: str) -> str | None:
-    groups = (limits.brokers, limits.clusters, limits.runners)
-    return None if any(_known(source, group) for group in groups) else "somebody who is not known"
+    for group in (limits.brokers, limits.clusters, limits.runners):
+        if group is None or source in group:
+            return None
+    return "somebody who is not known"
 
 
 # --- what several of them have ----------------------------------------------------------------------------

@@ -31,8 +31,12 @@ ACCEPT_RETRY_SECONDS: Final = 1.0
 class Inlet(asyncio.Protocol):
     """One connection of a peer."""
 
-    def __init__(self, gate: "Gate") -> None:
+    def __init__(self, gate: "Gate", host: str = "") -> None:
         self.identity: Identity | None = None
+        self.host = host
+        """Where it comes from."""
+        self.shaken = False
+        """Whether the handshake is done."""
         self._gate = gate
         self._office = gate.office
         self._transport: asyncio.Transport | None = None
@@ -48,7 +52,7 @@ class Inlet(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake is done: see who it is."""
         self._transport = cast(asyncio.Transport, transport)
-        self._gate.open[self] = None
+        self._gate.arrived(self)
         peer = transport.get_extra_info("ssl_object")
         identity = identity_of(peer)
         reason = self._stranger(identity)
@@ -241,10 +245,12 @@ class Gate:
     async def _shake(self, connection: socket.socket, host: str) -> None:
         """See a newcomer through its handshake; from then on it is an inlet."""
         del self._accepted[connection]
-        try:
+        inlet = Inlet(self, host)
+        with suppress(OSError):  # whoever is gone again is noticed by the handshake
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: Inlet(self),
+                lambda: inlet,
                 connection,
                 ssl=self.context,
                 ssl_handshake_timeout=self.office.bounds.handshake_seconds,
@@ -253,9 +259,19 @@ class Gate:
         except OSError as error:  # what TLS refuses is one too
             self.office.refuse(_handshake_reason(error), host, str(error))
         finally:
-            self._shaking[host] -= 1
-            if not self._shaking[host]:
-                del self._shaking[host]
+            if not inlet.shaken:
+                self._shaken(host)
+
+    def arrived(self, inlet: Inlet) -> None:
+        """A handshake is done: the connection now counts as open."""
+        inlet.shaken = True
+        self._shaken(inlet.host)
+        self.open[inlet] = None
+
+    def _shaken(self, host: str) -> None:
+        self._shaking[host] -= 1
+        if self._shaking[host] <= 0:
+            del self._shaking[host]
 
     def admit(self, inlet: Inlet) -> None:
         """Somebody we know is connected; its oldest connection goes if it has too many."""

@@ -7,8 +7,8 @@ estate has an heir.
 
 Times of the protocol without faults are long, because nothing fails that a beat, a lease or a repeated
 message would be needed for. What decides where and when a task runs is as in a live league: claims and
-substitutes, demand, grants, binds and releases. A warden's news of changes waits for ``heartbeat_us``, as
-Megha's does; a live league tells after 50 ms.
+substitutes, demand, grants, binds and releases. A warden's news of changes waits for a second (or
+``heartbeat_us``, if that is less); a live league tells after 50 ms, which costs messages and changes little.
 """
 
 from itertools import pairwise
@@ -56,6 +56,8 @@ BEATS_BEFORE: Final = 2
 """Beats between the start of the machines and the first arrival: the second one opens every estate."""
 LEAD_MESSAGES: Final = 20
 """... and so many message delays, for slow networks with quick beats."""
+NEWS_LINGER_MAX: Final = 1 * SECOND
+"""How long a warden's news of changes waits in a run without faults, unless the heartbeat is quicker."""
 PERIODIC: Final = (Ack, Beat, BeatReply, Change, Gossip, RunnerBeat, RunnerLease)
 """Messages that come with time and not with tasks; all others are counted per task."""
 
@@ -125,7 +127,7 @@ def timings_of(settings: Settings, faults: bool, starts: bool) -> Timings:
         cluster_lease=100 * beat,
         runner_lease=100 * beat,
         grant_lease=beat // 10,
-        delta_linger=settings.heartbeat_us,
+        delta_linger=min(NEWS_LINGER_MAX, settings.heartbeat_us),
         suspect_after=100 * beat,
         start_deadline=beat if starts else 1 << 60,
     )

@@ -82,7 +82,7 @@ class Settings(msgspec.Struct, frozen=True):
     pigeon_group: int = 100
     """Nodes per group of Pigeon, about."""
     heartbeat_us: int = 5 * SECOND
-    """How often a warden tells every broker what changed (Megha, ``hanse``)."""
+    """How often a warden tells every broker what changed (Megha); beats of ``hanse`` with faults."""
     gossip_us: int = SECOND
     """How often brokers tell each other their free counts (``shared``)."""
     node_gpus: int = 8

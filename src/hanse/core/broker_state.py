@@ -1,0 +1,56 @@
+"""All of a broker's state as one record, which is what its dump holds."""
+
+from typing import Final
+
+import msgspec
+
+from hanse.core.careers import Asked, Ended
+from hanse.core.demands import Registered
+from hanse.core.estates import EstatesState
+from hanse.core.gossip import Heard
+from hanse.core.jobs import JobRecord
+from hanse.core.lines import Line
+from hanse.core.link import Link
+from hanse.core.placing import Expected
+from hanse.core.view import Sight
+from hanse.core.wards import Ward
+from hanse.model.messages import Offer
+
+
+class BrokerState(msgspec.Struct):
+    """All of a broker's state, as it is dumped."""
+
+    epoch: int
+    seed: int
+    steps: int
+    armed: int
+    due: int
+    post_due: int
+    serial: int
+    beat_at: int
+    beat: int
+    heard: dict[str, Heard]
+    jobs: dict[int, JobRecord]
+    lines: dict[int, Line]
+    free_lines: list[int]
+    sights: list[Sight]
+    registered: list[Registered]
+    best: dict[int, tuple[int, ...]]
+    offers: list[tuple[int, Offer, int]]
+    expected: list[Expected]
+    hold_at: dict[int, tuple[int, int]]
+    ended: dict[int, Ended]
+    clients: dict[str, int]
+    watchers: dict[int, list[str]]
+    unknown: dict[int, Asked]
+    round: int
+    deadlines: list[tuple[int, int]]
+    tasks: int
+    estates: EstatesState
+    wards: dict[str, Ward]
+    bids: int
+    links: dict[str, Link]
+
+
+encode_state: Final = msgspec.msgpack.Encoder().encode
+decode_state: Final = msgspec.msgpack.Decoder(BrokerState).decode

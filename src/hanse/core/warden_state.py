@@ -1,0 +1,51 @@
+"""All of a warden's state as one record, which is what its dump holds."""
+
+from typing import Final
+
+import msgspec
+
+from hanse.core.grants import Hold
+from hanse.core.ledger import Lease, Run
+from hanse.core.link import Link
+from hanse.core.roster import RunnerRecord
+from hanse.core.tenure import TenureRecord
+from hanse.core.wants import Want
+from hanse.model.ids import TaskId
+from hanse.model.messages import End
+
+
+class WardenState(msgspec.Struct):
+    """All of a warden's state, as it is dumped."""
+
+    epoch: int
+    seed: int
+    steps: int
+    armed: int
+    due: int
+    seen: int
+    post_due: int
+    beat_at: int
+    delta_at: int
+    news_at: int
+    version: int
+    next_lease: int
+    runs: dict[int, Run]
+    leases: dict[int, Lease]
+    changed: dict[int, int]
+    up: list[int]
+    draining: list[int]
+    hold: Hold | None
+    preempt_at: int
+    wants: list[Want]
+    silent: dict[str, bool]
+    told: dict[str, int]
+    heard: dict[str, int]
+    started: dict[str, list[tuple[TaskId, int, int]]]
+    unsettled: dict[tuple[TaskId, int], tuple[str, End]]
+    runners: dict[str, RunnerRecord]
+    estates: dict[str, TenureRecord]
+    links: dict[str, Link]
+
+
+encode_state: Final = msgspec.msgpack.Encoder().encode
+decode_state: Final = msgspec.msgpack.Decoder(WardenState).decode
