@@ -18,6 +18,9 @@ SECONDS_MAX = 120
 """For one command; generous, because test machines are busy."""
 
 
+LOG_SHOWN_MAX = 1_500
+
+
 class Shell:
     """Somebody at a terminal whose league lives in a directory of its own."""
 
@@ -34,8 +37,15 @@ class Shell:
 
     def ok(self, *words: str, stdin: str = "") -> str:
         done = self.run(*words, stdin=stdin)
-        assert done.returncode == ExitCode.OK, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+        assert done.returncode == ExitCode.OK, (
+            f"{words}: {done.returncode}\n{done.stdout}{done.stderr}{self.logs()}"
+        )
         return done.stdout
+
+    def logs(self) -> str:
+        """The last words of every member, for whoever reads a failure."""
+        files = sorted(self.home.glob("*/log.jsonl"))
+        return "".join(f"\n--- {file.parent.name}\n{file.read_text()[-LOG_SHOWN_MAX:]}" for file in files)
 
     def json(self, *words: str) -> Any:
         return json.loads(self.ok(*words, "--json"))

@@ -97,7 +97,7 @@ class ViewHistory(RuleBasedStateMachine):
                 assert sight.free == free
         else:
             taken = self.view.delta(news)
-            gap = news.epoch >= epoch and news.since > before
+            gap = news.epoch > epoch or (news.epoch == epoch and news.since > before)
             assert taken != gap
             if gap or news.epoch < epoch or news.version <= before:
                 assert (sight.version, sight.free) == (before, free)

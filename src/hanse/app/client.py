@@ -196,7 +196,7 @@ class Client:
         silent or nobody knows the job, the others are asked for what they hold of it.
         """
         question = _Question(method, f"/v1/jobs/{quote(job)}{tail}", query or {}, seconds)
-        tried = _Tried({}, {}, None)
+        tried = _Tried()
         for name in self.doors.order():
             reply = self._asked(name, question, tried)
             if reply is not None:
@@ -204,13 +204,13 @@ class Client:
             if name not in tried.silent:
                 break  # it has answered, and its answer was no answer: now everybody's own copies count
         for name in self.doors.order():
-            if name in tried.silent or name in tried.unknown:
+            if name in tried.silent or name in tried.unknown or name in tried.busy:
                 continue
             reply = self._asked(name, question.local(), tried)
             if reply is not None:
                 return reply
-        if tried.busy is not None:
-            raise refusal(tried.busy)
+        if tried.busy:
+            raise refusal(next(iter(tried.busy.values())))
         if len(tried.silent) == len(self.doors.context.brokers):
             raise self.doors.unreachable(tried.silent)
         if tried.silent:
@@ -236,7 +236,7 @@ class Client:
                 tried.unknown[owner] = True
                 return None
             if reply.status in BUSY:
-                tried.busy = reply
+                tried.busy[owner] = reply
                 return None
             if reply.status != 307:
                 self.doors.good(name)
@@ -352,12 +352,13 @@ class _Question(NamedTuple):
 class _Tried:
     """Whom a question was put to in vain."""
 
-    def __init__(self, silent: dict[str, str], unknown: dict[str, bool], busy: Reply | None) -> None:
-        self.silent = silent
+    def __init__(self) -> None:
+        self.silent: dict[str, str] = {}
         """Did not answer, and why."""
-        self.unknown = unknown
+        self.unknown: dict[str, bool] = {}
         """Do not know the job."""
-        self.busy = busy
+        self.busy: dict[str, Reply] = {}
+        """Cannot answer just now."""
 
 
 def _unsettled(result: SubmitResult | None) -> bool:

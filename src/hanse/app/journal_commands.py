@@ -13,7 +13,7 @@ from hanse.live.journal.errors import JournalError
 from hanse.live.journal.reading import history
 from hanse.live.journal.repair import repair, verify
 from hanse.live.league_file import load
-from hanse.live.recovery import JOURNAL, decode_event
+from hanse.live.recovery import JOURNAL, LOSSES, decode_event
 
 _home = click.option(
     "--home", type=click.Path(path_type=Path, file_okay=False), required=True, envvar="HANSE_HOME",
@@ -45,10 +45,19 @@ def verify_command(home: Path, member: str) -> None:
 )
 def repair_command(home: Path, member: str) -> None:
     """Keep the longest sound part of MEMBER's journal; the damaged original is set aside, not deleted."""
+    directory = _directory(home, member)
     try:
-        click.echo(str(repair(_directory(home, member))))
+        done = repair(directory)
     except JournalError as error:
         raise click.ClickException(str(error)) from None
+    click.echo(str(done))
+    if done.lost is not None or done.lost_open:
+        (directory.parent / LOSSES).write_text(str(done), encoding="utf-8")
+        click.echo(
+            f"\nRecords are lost, so {member} will not start under this name: its peers remember what it has "
+            "forgotten. Let them adopt its work, and bring it back under a new name at the end of the league "
+            "file."
+        )
 
 
 @journal.command("replay")

@@ -62,6 +62,10 @@ class Admission:
             or self.careers.tasks + spec.tasks > self.desk.config.tasks_max
         ):
             return "this broker is full: wait for jobs to end, or submit to another broker"
+        heir = self.estates.state.owned[self.estates.base].heir
+        if heir and self.desk.post.link(heir).crowded:
+            self.desk.mark("broker.heir_behind")
+            return f"this broker cannot reach its heir {heir}: wait a moment, or submit to another broker"
         for job in spec.after:
             mine = broker_number(job) == self.desk.config.number
             if (

@@ -350,6 +350,11 @@ class Broker:
         """All that this broker believes about a cluster; for reading only."""
         return self._desk.view_of[cluster].sight
 
+    def tasks_of(self, job: JobId) -> int | None:
+        """How many tasks a job has, if it is ours or kept for a peer."""
+        record = self._desk.jobs.get(job)
+        return len(record.state) if record is not None else self._wards.tasks_of(job)
+
     def alive(self, broker: str) -> bool:
         """Whether a peer is not suspected of being dead."""
         return self._desk.members.alive(broker)

@@ -227,7 +227,7 @@ class Careers:
         for task, attempt, _ in entries:
             record = jobs.get(task >> INDEX_BITS)  # type: ignore[call-overload]  # a job id is a number
             index = task & INDEX_MASK
-            if record is None or record.attempt[index] != attempt:
+            if record is None or index >= len(record.state) or record.attempt[index] != attempt:
                 continue
             if record.state[index] == CLAIMED or record.state[index] == PLACED:
                 record.state[index] = RUNNING

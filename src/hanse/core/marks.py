@@ -1,9 +1,11 @@
 """Names of the rare branches that the simulator must reach: coverage marks.
 
-A mark proves that a branch which exists for some fault was really taken under that fault. Two marks of the
+A mark proves that a branch which exists for some fault was really taken under that fault. Four marks of the
 code are not listed: ``warden.stopped_stray`` (a runner reports an attempt that its warden has given up) came
-up in only 3 of 1,000 seeds, too seldom to demand of every run, and ``broker.dependency_unknown`` (a job waits
-for one that no broker ever accepted) needs a client that the simulator does not have.
+up in only 3 of 1,000 seeds, too seldom to demand of every run; ``broker.dependency_unknown`` (a job waits
+for one that no broker ever accepted) needs a client that the simulator does not have; and
+``warden.news_held_back`` and ``broker.heir_behind`` need thousands of unacknowledged messages, which tests of
+their own make.
 """
 
 from typing import Final

@@ -29,6 +29,9 @@ STANDING_LEAST: Final = 200
 """Clusters below this are tried last."""
 EXPECTED_MAX: Final = 1_000_000
 """Lots whose start is awaited."""
+NO_ROOM_SEEN: Final = "no room in any cluster's view"
+TOLD_TO_WAIT: Final = f"{Answered.WAITING}:{NO_ROOM_SEEN}"
+"""What a group's record says when it was last told that."""
 
 Head = tuple[Key, JobRecord, int]
 """The best waiting group of a line: its key, its job, its position there."""
@@ -134,9 +137,13 @@ class Placing:
 
     def _place_from(self, number: int, head: Head, open_to: dict[str, list[ClusterView]]) -> None:
         """The same for a line whose best task is known. ``open_to``: estate -> clusters that would take a
-        claim, as far as has been looked up."""
+        claim, as far as has been looked up.
+
+        What depends on other jobs' places only the wardens can judge: it waits for grants.
+        """
         desk = self.desk
         line = desk.lines.lines[number]
+        shape = line.shape
         after: Head | None = head
         while after is not None:
             _, record, group = after
@@ -144,6 +151,15 @@ class Placing:
             if views is None:
                 views = [view for view in desk.views if self.can_claim(view, record.estate)]
                 open_to[record.estate] = views
+            if shape.affinity:
+                views = []
+            else:
+                views = [view for view in views if number not in view.sight.exhausted and view.allows(shape)]
+            told = record.told[group] == TOLD_TO_WAIT or not desk.config.decisions
+            if told and all(view.futile(shape) for view in views):  # most often
+                for view in views:
+                    view.sight.exhausted[number] = True
+                return
             if not self._place_group(line, record, group, views):
                 return
             after = desk.lines.head(number, desk.jobs)
@@ -167,7 +183,7 @@ class Placing:
         """Claim for as many waiting tasks of a group as there is room; True if that was all of them."""
         considered: list[tuple[str, int]] = []
         placed = 0
-        for view in self._ranked(line, record, views):
+        for view in self._ranked(record, views):
             if not record.waiting[group]:
                 break
             got = self._place_in(view, line, record, group)
@@ -180,23 +196,12 @@ class Placing:
             self.touched[line.number] = None
             self.desk.decide(record, group, Answered.PLACED, placed, "claimed room in view", considered)
         if left:
-            self.desk.decide(
-                record, group, Answered.WAITING, left, "no room in any cluster's view", considered
-            )
+            self.desk.decide(record, group, Answered.WAITING, left, NO_ROOM_SEEN, considered)
         return not left
 
-    def _ranked(self, line: Line, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
-        """Those of ``views`` in which to look, in order: in good standing first.
-
-        What depends on other jobs' places only the wardens can judge: it waits for grants.
-        """
+    def _ranked(self, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
+        """In which order to look there: in good standing first."""
         desk = self.desk
-        number, shape = line.number, line.shape
-        if shape.affinity:
-            return []
-        views = [
-            view for view in views if number not in view.sight.exhausted and view.fit(shape).ask is not None
-        ]
         if len(views) < 2:
             return views
         data = record.spec.data
@@ -224,11 +229,9 @@ class Placing:
     def _place_in(self, view: ClusterView, line: Line, record: JobRecord, group: int) -> int:
         """Claim room in one cluster; how many tasks got some."""
         shape = line.shape
-        fit = view.fit(shape)
-        ask = fit.ask
-        assert ask is not None
-        if fit.full_at >= 0 and view.gains.futile(fit, view.usable):
+        if view.futile(shape):
             return 0
+        fit = view.fit(shape)
         waiting = record.waiting[group]
         count = len(waiting)
         start = mix(self.desk.seed, self.desk.steps, view.index) % max(1, view.usable.nodes)

@@ -147,7 +147,8 @@ class ClusterView:
     def delta(self, news: Delta) -> bool:
         """Take final states; False if there is a gap, so that a snapshot is needed."""
         sight = self.sight
-        if sight.snapshot is None or news.since > sight.version or news.epoch < sight.snapshot.epoch:
+        if sight.snapshot is None or news.since > sight.version or news.epoch != sight.snapshot.epoch:
+            # Of an earlier life of the warden: old news. Of a later one: it may have other nodes now.
             return sight.snapshot is not None and news.epoch < sight.snapshot.epoch
         if news.version <= sight.version:
             return True
@@ -246,6 +247,15 @@ class ClusterView:
         if not shape.latency:
             mask &= self._unreserved
         return Suited(ask, mask, mask & self.own)
+
+    def allows(self, shape: Shape) -> bool:
+        """Whether the cluster has all kinds of resources that a shape asks for, and its job may use it."""
+        return self.fit(shape).ask is not None
+
+    def futile(self, shape: Shape) -> bool:
+        """Whether there is surely no room for a shape: none was found, and nothing that helps has come."""
+        fit = self.fit(shape)
+        return fit.full_at >= 0 and self.gains.futile(fit, self.usable)
 
     def takes(self, shape: Shape) -> bool:
         """Whether the empty cluster could hold a task of a shape."""

@@ -8,7 +8,7 @@ One class takes the events; the ledger (``core.ledger``), the grants (``core.gra
 # ruff: noqa: PLR1730  with every event: a call of min() costs more than all it compares
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from hanse.core.acceptance import Acceptance
 from hanse.core.config import WardenConfig
@@ -51,6 +51,9 @@ from hanse.model.messages import (
 from hanse.model.resources import Vector
 from hanse.policy.columns import has_bit, mask_indices
 from hanse.policy.mix import mix
+
+NEWS_MAX: Final = 2_000
+"""Ends in one message to their owner."""
 
 
 class Warden:
@@ -349,11 +352,16 @@ class Warden:
     def _tell(self, now: int) -> None:
         """News for the owners of what started or ended."""
         runs = self._runs
-        for broker, ended in runs.ended.items():
+        for broker in list(runs.ended):
+            if broker and self._post.link(broker).crowded:
+                self._mark("warden.news_held_back")  # it has been away for long; all of it when it is back
+                continue
+            ended = runs.ended.pop(broker)
             if broker:
                 started = tuple(runs.started.pop(broker, ()))
-                self._post.send(self._out, now, broker, News(started, tuple(ended)))
-        runs.ended.clear()
+                self._post.send(self._out, now, broker, News(started, tuple(ended[:NEWS_MAX])))
+                for at in range(NEWS_MAX, len(ended), NEWS_MAX):
+                    self._post.send(self._out, now, broker, News((), tuple(ended[at : at + NEWS_MAX])))
 
     def _arm(self, now: int) -> None:
         """Ask for a tick when something is next due, unless an earlier one will come anyway."""
@@ -459,6 +467,7 @@ class Warden:
             heard=self._heard,
             started=self._runs.started,
             unsettled=self._runs.unsettled,
+            ended=self._runs.ended,
             runners=self._roster.runners,
             estates=self._tenure.estates,
             links=self._post.links,
@@ -478,6 +487,7 @@ class Warden:
         self._grants.wants.order = saved.wants
         self._grants.silent, self._told, self._heard = saved.silent, saved.told, saved.heard
         self._runs.started, self._runs.unsettled = saved.started, saved.unsettled
+        self._runs.ended = saved.ended
         self._roster.restore(saved.runners)
         self._tenure.restore(saved.estates)
         self._post.restore(saved.links, saved.post_due)

@@ -42,6 +42,7 @@ class WardenState(msgspec.Struct):
     heard: dict[str, int]
     started: dict[str, list[tuple[TaskId, int, int]]]
     unsettled: dict[tuple[TaskId, int], tuple[str, End]]
+    ended: dict[str, list[End]]
     runners: dict[str, RunnerRecord]
     estates: dict[str, TenureRecord]
     links: dict[str, Link]

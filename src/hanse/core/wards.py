@@ -102,6 +102,14 @@ class Wards:
         """Whether a job is kept here for a peer."""
         return any(job in ward.jobs for ward in self.wards.values())
 
+    def tasks_of(self, job: JobId) -> int | None:
+        """How many tasks a job has that is kept here for a peer."""
+        for ward in self.wards.values():
+            replica = ward.jobs.get(job)
+            if replica is not None:
+                return replica.spec.tasks
+        return None
+
     def keep_ends(self, cluster: str, ends: tuple[End, ...]) -> Sequence[End]:
         """Ends of jobs that are being adopted are kept until the adoption is complete; returns the others."""
         adopting = [ward for ward in self.wards.values() if ward.adopting]

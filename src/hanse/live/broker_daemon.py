@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hanse.core.broker import Broker
+from hanse.live.clock import Clock
 from hanse.live.daemon import Daemon, peer_of
 from hanse.live.door.broker_door import BrokerDoor
 from hanse.live.door.enrolment import Enrolment
@@ -21,6 +22,7 @@ from hanse.live.reads.reads import Reads
 from hanse.live.recovery import JOURNAL, decode_event, recover
 from hanse.live.requests import Requests
 from hanse.live.shell import JournalledShell
+from hanse.live.wire.limits import Limits, broker_limits
 from hanse.live.wire.peers import Peer
 from hanse.model.commands import Accepted, Command, JobSettled, Record, Rejected, Send, TaskSettled
 from hanse.model.events import Booted, Received
@@ -59,6 +61,18 @@ class BrokerDaemon(Daemon):
         }
         return {**brokers, **wardens}
 
+    def make_limits(self) -> Limits:
+        """What its configuration says; what it knows of clusters and jobs is added when it has recovered."""
+        return broker_limits(self.league.broker_config(self.identity.name))
+
+    def _sharpen_limits(self, clock: Clock) -> None:
+        self.limits.clock = clock.now
+        self.limits.tasks = self.machine.tasks_of
+        for entry in self.league.clusters:
+            snapshot = self.machine.sight_of(entry.name).snapshot
+            if snapshot is not None:
+                self.limits.learn(snapshot)
+
     async def start(self) -> None:
         """Come back from disk, open the door, then begin to take part."""
         self.feed = feed = Feed(Reads(self.directory / READS, self.identity.name), self.fail)
@@ -66,6 +80,7 @@ class BrokerDaemon(Daemon):
         feed.catch_up()
         log.info("recovered", extra=fields(replayed=recovered.replayed, cut=recovered.cut))
         clock = recovered.clock
+        self._sharpen_limits(clock)
         self.shell = shell = JournalledShell(
             self.machine, clock, self._perform, recovered.journal, self.fail, feed.told, self._digests
         )

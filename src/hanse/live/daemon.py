@@ -19,6 +19,7 @@ from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.league import Address, League
 from hanse.live.logs import fields
+from hanse.live.wire.limits import Limits
 from hanse.live.wire.peers import Peer
 from hanse.live.wire.transport import Transport
 from hanse.model.messages import Envelope
@@ -50,7 +51,14 @@ class Daemon:
         self.receivers: dict[str, Receive] = {}
         """Machines of this process by name."""
         own = Peer(identity, address.host, address.port)
-        self.wire = Transport(identity, self.credentials, {identity.name: own, **self.peers()}, self._deliver)
+        self.limits = self.make_limits()
+        self.wire = Transport(
+            identity,
+            self.credentials,
+            {identity.name: own, **self.peers()},
+            self._deliver,
+            limits={identity.name: self.limits},
+        )
         self.door: Door | None = None
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
@@ -58,6 +66,10 @@ class Daemon:
 
     def peers(self) -> Mapping[str, Peer]:
         """Whom this member talks to."""
+        raise NotImplementedError
+
+    def make_limits(self) -> Limits:
+        """What this member's mail is judged by before its machine takes it."""
         raise NotImplementedError
 
     async def start(self) -> None:

@@ -12,12 +12,15 @@ import msgspec
 
 from hanse.core.machine import Machine
 from hanse.live.clock import Clock
+from hanse.live.journal.errors import JournalError
 from hanse.live.journal.journal import Journal
 from hanse.live.shell import Told
 from hanse.model.events import Event
 
 JOURNAL: Final = "journal"
 CLOCK: Final = "clock.json"
+LOSSES: Final = "records-were-lost"
+"""Left by a repair that could not keep everything."""
 FoundAt = Callable[[int, int], None]
 decode_event: Final = msgspec.msgpack.Decoder(Event).decode
 
@@ -29,6 +32,10 @@ class Recoverable(Machine, Protocol):
     def epoch(self) -> int:
         """How often it has been started."""
         ...
+
+
+class ForgetfulError(JournalError):
+    """A member must not come back as if it remembered everything."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -49,6 +56,13 @@ def recover(
     ``found_at`` hears, before anything is replayed, between which positions that will be.
     """
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+    if (directory / LOSSES).exists():
+        raise ForgetfulError(
+            f"the journal of {directory.name} was repaired and has lost records: it has forgotten promises "
+            f"that its peers remember. Let them adopt its work, and bring it back under a new name at the end "
+            f"of the league file. (Delete {directory / LOSSES} to start it all the same: work may be stuck or "
+            f"lost.)"
+        )
     journal, found = Journal.open(directory / JOURNAL)
     if found_at is not None:
         found_at(found.snapshot_position, journal.position)

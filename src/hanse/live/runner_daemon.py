@@ -12,6 +12,7 @@ from hanse.live.identity.identity import Identity, Role
 from hanse.live.league import League
 from hanse.live.recovery import CLOCK
 from hanse.live.runner_host import RunnerHost
+from hanse.live.wire.limits import Limits, runner_limits
 from hanse.live.wire.peers import Peer
 
 
@@ -27,11 +28,16 @@ class RunnerDaemon(Daemon):
         """Its warden alone."""
         return {self.cluster.name: peer_of(self.league, Role.WARDEN, self.cluster.name, self.cluster.address)}
 
+    def make_limits(self) -> Limits:
+        """What its configuration says."""
+        return runner_limits(self.league.runner_config(self.cluster, self.identity.name))
+
     async def start(self) -> None:
         """Ask the backend what it holds, and open a session with the warden."""
         name = self.identity.name
         backend = make_backend(self.cluster, self.directory)
         clock = Clock.resume(self.directory / CLOCK, 0, 0)
+        self.limits.clock = clock.now
         config = self.league.runner_config(self.cluster, name)
         self.host = RunnerHost(config, backend, clock, self.directory, self.send)
         self.receivers[name] = self.host.receive

@@ -18,6 +18,7 @@ from hanse.live.logs import fields
 from hanse.live.recovery import recover
 from hanse.live.runner_host import RunnerHost
 from hanse.live.shell import JournalledShell
+from hanse.live.wire.limits import Limits, warden_limits
 from hanse.live.wire.peers import Peer
 from hanse.model.commands import Command, Record, Send
 from hanse.model.events import Booted, Received
@@ -51,11 +52,16 @@ class WardenDaemon(Daemon):
         }
         return {**brokers, **runners}
 
+    def make_limits(self) -> Limits:
+        """What its configuration says."""
+        return warden_limits(self.league.warden_config(self.identity.name))
+
     async def start(self) -> None:
         """Come back from disk, ask the backend what it holds, open the door, then take part."""
         recovered = recover(self.directory, self.machine)
         log.info("recovered", extra=fields(replayed=recovered.replayed, cut=recovered.cut))
         clock = recovered.clock
+        self.limits.clock = clock.now
         self.shell = shell = JournalledShell(
             self.machine, clock, self._perform, recovered.journal, self.fail, digests=self._digests
         )

@@ -82,6 +82,8 @@ class Backend:
         """Ends that the runner has not yet been allowed to forget."""
         self.until: int | None = None
         """When the watchdog ends everything, on the runner's clock."""
+        self._look_at: int | None = None
+        """When the watchdog will look at the clock next, in true time."""
         self.notice_max = NOTICE_MAX
         self._fate = fate
         self._truth = truth
@@ -121,8 +123,10 @@ class Backend:
         """Set the watchdog to a later time."""
         if self.until is None or command.until > self.until:
             self.until = command.until
-            true = self.runner.clock.true(command.until)
-            self.world.at(max(true, self.world.now), self._watch, command.until)
+            at = max(self.runner.clock.true(command.until), self.world.now)
+            if self._look_at is None or at < self._look_at:  # else it looks before that anyway
+                self._look_at = at
+                self.world.at(at, self._watch, at)
 
     def forget(self, command: Forgotten) -> None:
         """Drop the record of an end."""
@@ -158,10 +162,20 @@ class Backend:
         if attempt.live and attempt.stop_at == self.world.now:
             self._end(attempt, Outcome.CANCELLED, -15, "is stopped")
 
-    def _watch(self, until: int) -> None:
-        if until == self.until:
-            for attempt in list(self.live.values()):
-                self._end(attempt, Outcome.LOST, -9, "the watchdog ends it: the lease is over")
+    def _watch(self, look_at: int) -> None:
+        """The watchdog looks at the clock. It looks once for many renewals: there is one with every beat."""
+        if look_at != self._look_at:
+            return  # it has been told to look earlier, and has
+        self._look_at = None
+        if self.until is None:
+            return
+        at = self.runner.clock.true(self.until)
+        if at > self.world.now:
+            self._look_at = at
+            self.world.at(at, self._watch, at)
+            return
+        for attempt in list(self.live.values()):
+            self._end(attempt, Outcome.LOST, -9, "the watchdog ends it: the lease is over")
 
     def _end(self, attempt: Attempt, outcome: Outcome, code: int, why: str) -> None:
         self._over(attempt, outcome, why)

@@ -223,7 +223,7 @@ class BackendConformance(ABC):
 
     def test_the_watchdog_ends_what_runs(self, place: Path) -> None:
         async def story(desk: Desk) -> None:
-            until = now() + SECOND // 2
+            until = now() + 3 * SECOND // 2  # time enough to start on a busy machine
             desk.guard(until)
             desk.start(launch(self.stubborn(), 0))
             desk.start(launch(self.lasts(3_600), 1))
@@ -236,11 +236,23 @@ class BackendConformance(ABC):
 
     def test_the_watchdog_waits_when_it_is_told_to(self, place: Path) -> None:
         async def story(desk: Desk) -> None:
-            desk.guard(now() + SECOND)
-            desk.start(launch(self.lasts(1.5)))
+            desk.guard(now() + 3 * SECOND // 2)
+            desk.start(launch(self.lasts(2)))
             await desk.start_of()
             desk.guard(now() + HOUR)
             assert (await desk.end_of()).outcome is Outcome.SUCCEEDED
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_the_watchdog_that_was_told_to_wait_holds_at_the_later_time(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            desk.guard(now() + 3 * SECOND // 2)
+            desk.start(launch(self.stubborn()))
+            await desk.start_of()
+            until = now() + 2 * SECOND
+            desk.guard(until)
+            assert (await desk.end_of()).outcome is Outcome.LOST
+            assert now() >= until
 
         with_desk(lambda: self.make(place), story)
 

@@ -1,6 +1,7 @@
 """What tasks print: kept within bounds, read while it grows, dropped by age."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,14 @@ from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
 from tests.live.backends.desk import Desk, launch, read, read_until, task, with_desk
 from tests.live.backends.places import NODES, shell
+
+
+def inotify_instances() -> int:
+    count = 0
+    for file in list(Path("/proc/self/fd").iterdir()):
+        with suppress(FileNotFoundError):  # the one that listed them is closed
+            count += "inotify" in str(file.readlink())
+    return count
 
 
 class SmallKeeper(ProcessBackend):
@@ -62,16 +71,16 @@ def test_much_output_arrives_whole(place: Path) -> None:
 
 def test_an_output_is_followed_as_it_grows(place: Path) -> None:
     """The task waits for us between its lines: nothing is read late."""
-    script = 'mkfifo "$PLACE/go"; echo one; read x < "$PLACE/go"; echo two; read x < "$PLACE/go"; echo three'
+    script = 'cd "$PLACE"; mkfifo go-1 go-2; echo one; read x < go-1; echo two; read x < go-2; echo three'
     (place / "open").mkdir()
     (place / "open").chmod(0o777)
 
     async def story(desk: Desk) -> None:
         desk.start(launch(shell(script, PLACE=str(place / "open"))))
         assert await read_until(desk.backend, b"one\n") == b"one\n"
-        (place / "open" / "go").write_text("\n")
+        (place / "open" / "go-1").write_text("\n")
         assert await read_until(desk.backend, b"two\n") == b"one\ntwo\n"
-        (place / "open" / "go").write_text("\n")
+        (place / "open" / "go-2").write_text("\n")
         rest = desk.backend.output(task(0), 1, Stream.STDOUT, 4, follow=True)
         assert b"".join([piece async for piece in rest]) == b"two\nthree\n"
 
@@ -89,10 +98,12 @@ def test_following_is_bounded_and_ends_with_the_attempt(place: Path) -> None:
         await read_until(desk.backend, b"set")
         followers = [asyncio.ensure_future(follow(desk)) for _ in range(FOLLOWERS_MAX)]
         await asyncio.sleep(0)  # each takes its place
+        assert inotify_instances() == 1  # for all of them: a user has few
         with pytest.raises(OSError, match="followed already"):
             await follow(desk)
         desk.stop(grace=0)
         assert set(await asyncio.gather(*followers)) == {b"set\n"}
+        assert inotify_instances() == 0
 
     with_desk(lambda: ProcessBackend(place, "north", NODES), story)
 

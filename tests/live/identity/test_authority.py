@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hanse.live.identity.authority import HOSTS_MAX, Authority, AuthorityError
@@ -27,6 +27,9 @@ from hanse.model.ids import SECOND
 from tests.live.identity.leagues import DAY, Clock, PaperLeague, shake_hands
 
 NOON = 1_800_000_000 * SECOND
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy host is no finding."""
 
 
 def test_its_key_is_private_and_it_is_never_replaced(tmp_path: Path) -> None:
@@ -169,6 +172,7 @@ def test_a_certificate_is_due_at_two_thirds_of_its_life(tmp_path: Path) -> None:
     assert due_for_renewal(credentials.path, due + SECOND)
 
 
+@UNHURRIED
 @given(st.data())
 def test_a_damaged_certificate_is_told_and_nothing_else_is_raised(data: st.DataObject) -> None:
     der = bytearray(ssl.PEM_cert_to_DER_cert(SAMPLE))
@@ -180,6 +184,7 @@ def test_a_damaged_certificate_is_told_and_nothing_else_is_raised(data: st.DataO
         return
 
 
+@UNHURRIED
 @given(st.text(max_size=300))
 def test_no_text_makes_the_reader_raise_anything_else(text: str) -> None:
     with pytest.raises(CertificateError):

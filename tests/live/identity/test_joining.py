@@ -4,7 +4,7 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hanse.live.identity import tokens
@@ -20,6 +20,9 @@ from tests.live.identity.leagues import DAY, Clock
 
 NOON = 1_800_000_000 * SECOND
 PIN = "sha256:" + "ab" * 32
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy host is no finding."""
 
 
 def book_in(directory: Path, clock: Clock | None = None) -> TokenBook:
@@ -80,11 +83,13 @@ def test_a_wrong_secret_is_unknown_and_uses_nothing_up(tmp_path: Path) -> None:
     assert book.redeem(other, NOON) == Grant(Role.WARDEN, "c2")
 
 
+@UNHURRIED
 @given(st.text(max_size=200) | st.binary(max_size=64).map(lambda data: "hanse1." + data.hex()))
 def test_no_text_is_taken_for_a_token(text: str) -> None:
     assert reason(read_token(text)) is Reason.UNKNOWN
 
 
+@UNHURRIED
 @given(st.data())
 def test_a_changed_token_is_never_redeemed(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

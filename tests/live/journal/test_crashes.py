@@ -196,3 +196,45 @@ Crashes.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 TestCrashes = Crashes.TestCase
+
+
+def test_the_power_may_fail_before_any_step(tmp_path: Path) -> None:
+    """One life with growth, new segments and snapshots, cut off before each of its steps; of every cut some
+    of the states that a disk can be left in."""
+    records = [b"%d" % number * (number % 7 * 100) for number in range(1, 61)]
+    steps = 0
+    whole_life = False
+    while not whole_life:
+        directory = tmp_path / f"{steps}"
+        disk = CrashDisk(directory)
+        disk.fuse = steps
+        acknowledged = trying = 0
+        journal = None
+        try:
+            journal, _ = Journal.open(directory, segment_bytes=16 << 10, retain_bytes=0, disk=disk)
+            for number, record in enumerate(records, 1):
+                journal.append(record)
+                if number % 2 == 0:
+                    trying = number
+                    acknowledged = journal.commit()
+                if number % 15 == 0:
+                    journal.snapshot(acknowledged, state_after(records[:acknowledged]))
+            whole_life = True
+        except PowerCut:
+            pass
+        for seed in range(10):
+            after = tmp_path / f"{steps}-{seed}"
+            after.mkdir()
+            for name, content in disk.image(random.Random(seed * 1000 + steps)).items():
+                (after / name).write_bytes(content)
+            again, found = Journal.open(after, disk=CrashDisk(after))
+            assert again.position in (acknowledged, trying)
+            assert found.records == records[found.snapshot_position : again.position]
+            assert found.snapshot in (None, state_after(records[: found.snapshot_position]))
+            again.close()
+            shutil.rmtree(after)
+        for fd in [*disk._open, *([journal._lock_fd] if journal and journal._lock_fd else [])]:
+            os.close(fd)
+        shutil.rmtree(directory)
+        steps += 1
+    assert steps > 80

@@ -228,15 +228,37 @@ def test_damage_of_many_kinds_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_sector_that_is_neither_whole_nor_missing_is_damage(tmp_path: Path) -> None:
-    """Half a sector of zeros beside missing ones: no tear looks so, even in the last block."""
-    small(tmp_path, count=3, group=3, closed=False)
+    """Half a sector of zeros beside a missing one: no tear looks so, even in the last block."""
+    journal, _ = Journal.open(tmp_path)
+    journal.append(b"a" * 1200)
+    journal.commit()
+    journal._segments._closed = True
+    journal.close()
     path = tmp_path / f"{1:020d}.seg"
     data = path.read_bytes()
-    assert committed_bytes(data) == 2 * SECTOR
-    path.write_bytes(data[:SECTOR] + bytes(len(data) - SECTOR))
+    assert committed_bytes(data) == 3 * SECTOR
+    path.write_bytes(data[: 2 * SECTOR] + bytes(len(data) - 2 * SECTOR))
     assert not isinstance(judged(tmp_path), CorruptJournal)
-    path.write_bytes(data[: SECTOR - 30] + bytes(len(data) - SECTOR + 30))
+    path.write_bytes(data[: 2 * SECTOR - 100] + bytes(len(data) - 2 * SECTOR + 100))
     assert isinstance(judged(tmp_path), CorruptJournal)
+
+
+def test_a_cut_is_noticed_whatever_the_last_block_was(tmp_path: Path) -> None:
+    """After every commit, also the first one in room just taken: every cut at the edge of a sector."""
+    journal, _ = Journal.open(tmp_path / "live", segment_bytes=16 << 10)
+    cuts = 0
+    for number in range(1, 40):
+        journal.append(b"%d" % number * 300)
+        journal.commit()
+        lay_out(tmp_path / "cut", files(tmp_path / "live"))
+        path = max((tmp_path / "cut").glob("*.seg"))
+        for size in reversed(range(0, path.stat().st_size, SECTOR)):
+            os.truncate(path, size)
+            assert isinstance(judged(tmp_path / "cut"), CorruptJournal), f"{path.name} cut to {size}"
+            cuts += 1
+    assert len(list((tmp_path / "live").glob("*.seg"))) > 1
+    assert cuts > 300
+    journal.close()
 
 
 def test_a_tear_before_what_a_snapshot_has_seen_is_damage(tmp_path: Path) -> None:

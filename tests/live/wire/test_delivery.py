@@ -6,7 +6,7 @@ from collections import deque
 from pathlib import Path
 
 import msgspec
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hanse.live.identity.certificate import read_certificate
@@ -17,6 +17,9 @@ from hanse.live.wire.peers import Peer
 from hanse.model.messages import Ack, Envelope, Report, Settle
 from tests.live.identity.leagues import PaperLeague
 from tests.live.wire.members import HOST, QUICK, TASK, Member, envelope, member, pair, play
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy host is no finding."""
 
 
 def numbers(envelopes: list[Envelope]) -> list[int]:
@@ -100,6 +103,7 @@ def test_an_envelope_beyond_the_bound_is_dropped_and_what_follows_goes(league: P
     play(story())
 
 
+@UNHURRIED
 @given(st.lists(st.integers(0, 60_000), min_size=1, max_size=20), st.integers(100, 400_000))
 def test_frames_hold_what_was_taken_and_keep_to_the_limit(sizes: list[int], limit: int) -> None:
     envelopes = [

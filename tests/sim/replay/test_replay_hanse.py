@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from hanse.sim.literature import engine
 from hanse.sim.literature.central import central
 from hanse.sim.replay import machines
 from hanse.sim.replay.checks import problems
@@ -64,9 +65,10 @@ def test_every_message_is_counted() -> None:
     assert ran(made([(0, [10])]), ONE).messages == 7
     # The second: demand, offer, claim with the bind (not answered), order, report, news, settle, forget.
     assert ran(made([(0, [10]), (1, [5])]), ONE).messages == 7 + 8
-    # A claim is one message, whatever it holds; so are its answer and its order.
+    # A batch is one message; what ends at different times is told at different times.
     eight = msgspec.structs.replace(ONE, nodes=8)
-    assert ran(made([(0, [10] * 8)]), eight).messages == 3 + 8 * 4
+    assert ran(made([(0, [10] * 8)]), eight).messages == 7
+    assert ran(made([(0, [10, 11, 12, 13])]), eight).messages == 3 + 4 * 4
 
 
 def test_two_brokers_that_see_the_same_node_are_told_apart_by_the_warden() -> None:
@@ -137,7 +139,8 @@ def test_reported_starts_change_no_time(monkeypatch: pytest.MonkeyPatch) -> None
     assert told.messages > without.messages
 
 
-def test_a_stopped_run_says_how_far_it_came() -> None:
+def test_a_stopped_run_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "EVENTS_PER_REPORT", 2_000)
     workload = made([(job, [5.0] * 10) for job in range(400)])
     outcome = hanse(workload, Settings(nodes=100, clusters=2, brokers=2), lambda _: False)
     assert not outcome.complete

@@ -9,6 +9,7 @@ import ctypes
 import os
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from struct import Struct
 from typing import Final
 
 from hanse.live.backends.interface import Stream
@@ -19,9 +20,13 @@ Key = tuple[TaskId, int]
 PIECE_BYTES: Final = 1 << 16
 """The largest piece that is read at once."""
 FOLLOWERS_MAX: Final = 64
-"""Followers at once; further ones are refused. Each needs one of the system's inotify instances."""
+"""Followers at once; further ones are refused."""
 _IN_MODIFY: Final = 0x2
 _IN_CREATE: Final = 0x100
+_IN_Q_OVERFLOW: Final = 0x4000
+_IN_MASK_ADD: Final = 0x2000_0000
+_EVENT: Final = Struct("=iIII")
+"""Watch, what happened, a cookie, and the length of the name behind it."""
 _FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC
 _EVENTS_BYTES: Final = 1 << 14
 
@@ -74,44 +79,79 @@ def _key(name: str) -> Key | None:
     return TaskId(int(task)), int(attempt)
 
 
+class Watches:
+    """One inotify instance for all followers (a user may have 128 as a rule): who is woken by what."""
+
+    def __init__(self) -> None:
+        self._inotify = -1
+        self._woken: dict[int, list[asyncio.Event]] = {}
+
+    def add(self, path: Path, mask: int, woken: asyncio.Event) -> int:
+        """Set ``woken`` whenever something of ``mask`` happens to ``path``; the number is for ``remove``."""
+        if self._inotify < 0:
+            self._inotify = _libc.inotify_init1(_FLAGS)
+            if self._inotify < 0:
+                raise OSError(ctypes.get_errno(), "cannot follow an output: no more inotify instances")
+            asyncio.get_running_loop().add_reader(self._inotify, self._read)
+        watch = int(_libc.inotify_add_watch(self._inotify, os.fsencode(path), mask | _IN_MASK_ADD))
+        if watch < 0:
+            error = ctypes.get_errno()
+            self._close_if_idle()
+            raise OSError(error, f"cannot follow {path}")
+        self._woken.setdefault(watch, []).append(woken)
+        return watch
+
+    def remove(self, watch: int, woken: asyncio.Event) -> None:
+        """Wake this one no more."""
+        others = self._woken[watch]
+        others.remove(woken)
+        if not others:
+            del self._woken[watch]
+            _libc.inotify_rm_watch(self._inotify, watch)  # fails if the file is gone, and the watch with it
+            self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if not self._woken and self._inotify >= 0:
+            asyncio.get_running_loop().remove_reader(self._inotify)
+            os.close(self._inotify)
+            self._inotify = -1
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._inotify, _EVENTS_BYTES)
+        except BlockingIOError:
+            return
+        at = 0
+        while at < len(data):
+            watch, mask, _, length = _EVENT.unpack_from(data, at)
+            at += _EVENT.size + length
+            numbers = list(self._woken) if mask & _IN_Q_OVERFLOW else (watch,)
+            for number in numbers:
+                for woken in self._woken.get(number, ()):
+                    woken.set()
+
+
 class Follower:
     """Wakes whoever reads an output: when it grew, appeared, or when its attempt ended."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, watches: Watches) -> None:
         self.woken = asyncio.Event()
-        self._path = path
+        self._path, self._watches = path, watches
         self._watches_file = False
-        self._inotify = _libc.inotify_init1(_FLAGS)
-        if self._inotify < 0:
-            raise OSError(ctypes.get_errno(), "cannot follow an output: no more inotify instances")
-        asyncio.get_running_loop().add_reader(self._inotify, self._wake)
-        self._parent = self._watch(path.parent, _IN_CREATE)
+        self._watch = watches.add(path.parent, _IN_CREATE, self.woken)
 
     def file_is_there(self) -> None:
         """From now on only the growth of the file matters."""
         if not self._watches_file:
+            before = self._watch
+            self._watch = self._watches.add(self._path, _IN_MODIFY, self.woken)
             self._watches_file = True
-            self._watch(self._path, _IN_MODIFY)
-            _libc.inotify_rm_watch(self._inotify, self._parent)
+            self._watches.remove(before, self.woken)
             self.woken.set()  # it may have grown before it was watched
-
-    def _watch(self, path: Path, mask: int) -> int:
-        watch = int(_libc.inotify_add_watch(self._inotify, os.fsencode(path), mask))
-        if watch < 0:
-            raise OSError(ctypes.get_errno(), f"cannot follow {path}")
-        return watch
-
-    def _wake(self) -> None:
-        try:
-            os.read(self._inotify, _EVENTS_BYTES)
-        except BlockingIOError:
-            return
-        self.woken.set()
 
     def close(self) -> None:
         """Stop listening."""
-        asyncio.get_running_loop().remove_reader(self._inotify)
-        os.close(self._inotify)
+        self._watches.remove(self._watch, self.woken)
 
 
 class Outputs:
@@ -120,6 +160,7 @@ class Outputs:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._followers: dict[Key, list[Follower]] = {}
+        self._watches = Watches()
         self._count = 0
 
     def ended(self, key: Key) -> None:
@@ -157,7 +198,7 @@ class Outputs:
     def _follow(self, key: Key, path: Path) -> Follower:
         if self._count >= FOLLOWERS_MAX:
             raise OSError(f"{FOLLOWERS_MAX} outputs are followed already; try again later")
-        follower = Follower(path)
+        follower = Follower(path, self._watches)
         self._count += 1
         self._followers.setdefault(key, []).append(follower)
         return follower

@@ -3,7 +3,8 @@
 The shell is lean: one process, no journal, no encoding, no clocks that differ, because nothing fails in a run
 without faults (``sim.replay.faulted`` is for those with). Every message takes one delay, also those between
 a warden and its runner, which stands for the node: a task that finds room starts two messages after its job
-has come (claim, order). Events at one moment happen in the order in which they were caused.
+has come (claim, order). Events at one moment happen in the order in which they were caused; tasks that end at
+one moment in one cluster are reported in one message, as a backend of a live league does.
 
 *When a job ends.* Under the other policies a node tells the end of a task to the warden and to whoever took
 the job, one message each. In Hanse the broker hears of it from the warden, one message later. To compare like
@@ -33,7 +34,7 @@ from hanse.core.link import NEVER
 from hanse.core.placing import EXPECTED_MAX
 from hanse.core.runner import Runner
 from hanse.model.commands import Accepted, Command, JobSettled, Launch, Rejected, Send, TaskSettled, WakeAt
-from hanse.model.events import BackendReported, Booted, Received, Submitted, TaskExited, TaskStarted, Tick
+from hanse.model.events import BackendReported, Booted, Received, Submitted, TasksMoved, TaskStarted, Tick
 from hanse.model.ids import JobId, index_of, job_of
 from hanse.model.messages import End, Envelope
 from hanse.model.messages import Outcome as Ending
@@ -120,13 +121,25 @@ class LeanShell:
                 del wakes[name, now]
                 perform(now, name, handle[name](Tick(now)))
             elif type(what) is End:
-                self.running -= 1
-                self.moved_at = now
-                perform(now, name, handle[name](TaskExited(now, what)))
+                self._exit(now, name, what)
             else:
                 assert isinstance(what, int)
                 self._arrive(now, what)
         return now
+
+    def _exit(self, now: int, runner: str, first: End) -> None:
+        """Tasks end: all of this moment, each runner told once, in the order of their first ends."""
+        heap = self.heap
+        ends = {runner: [first]}
+        while heap[0][0] == now:
+            what = heap[0][3]
+            if type(what) is not End:
+                break
+            ends.setdefault(heappop(heap)[2], []).append(what)
+        self.moved_at = now
+        for name, over in ends.items():
+            self.running -= len(over)
+            self._perform(now, name, self.machines[name].handle(TasksMoved(now, (), tuple(over))))
 
     def _arrive(self, now: int, job: int) -> None:
         """A job comes; brokers take turns. Messages are counted from the first one on."""

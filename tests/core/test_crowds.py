@@ -1,0 +1,45 @@
+"""A peer that is away while much happens: nobody's queue bursts, and nothing is lost."""
+
+from hanse.core.link import WINDOW_MAX
+from hanse.model.commands import Rejected
+from hanse.model.ids import SECOND
+from hanse.model.messages import Outcome
+from tests.core.wired import Wired, job, node, tasks
+
+CROWD = WINDOW_MAX // 2
+
+
+def test_a_warden_holds_its_news_back_while_their_owner_is_away() -> None:
+    count = CROWD + 400
+    league = Wired({"c1": (node(cpu=1_000 * count),)})
+    number = league.submit(job(tasks(count)))
+    assert len(league.running(number)) == count
+    league.deaf["b1"] = True
+    for index in range(count):
+        league.end(number, index)
+        league.mail.clear()  # what is said to a deaf broker is lost; its link repeats it
+    link = league.machines["c1"]._post.link("b1")  # type: ignore[attr-defined]
+    assert len(link.unacked) <= CROWD + 2
+    assert league.marks("c1")["warden.news_held_back"]
+    state = league.machines["c1"].dump()
+    league.machines["c1"].restore(state)
+    assert league.machines["c1"].dump() == state
+    del league.deaf["b1"]
+    league.run(200 * SECOND)  # links repeat in small portions, and what had lapsed meanwhile runs again
+    league.end(number, *league.running(number))
+    league.run(10 * SECOND)
+    assert league.over[number] is Outcome.SUCCEEDED
+    assert len(league.settled) == count
+    league.check_idle()
+
+
+def test_a_broker_takes_no_more_jobs_than_its_heir_can_be_told_of() -> None:
+    league = Wired({"c1": (node(),)}, brokers=("b1", "b2"))
+    league.deaf["b2"] = True
+    requests = [league.hand_in(job(tasks(1))) for _ in range(CROWD + 50)]
+    turned_away = [league.replies[request] for request in requests if request in league.replies]
+    assert turned_away
+    assert all(isinstance(reply, Rejected) and "heir b2" in reply.reason for reply in turned_away)
+    assert league.marks("b1")["broker.heir_behind"] == len(turned_away)
+    link = league.machines["b1"]._desk.post.link("b2")  # type: ignore[attr-defined]
+    assert len(link.unacked) <= CROWD + 2
