@@ -6,6 +6,7 @@
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 SEEDS ?= 500
 LONG_SEEDS ?= 10000
+FUZZ_SECONDS ?= 600
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -14,7 +15,7 @@ LEARN := $(VENV)/.ready-learn
 # The system's pip installs into the environment, so that Python's ensurepip (a package of its own on Debian) is not needed.
 PIP := $(PYTHON) -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live validate lock format install clean
+.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live fuzz validate lock format install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +24,7 @@ help:
 	@echo "make bench       measure this machine; writes results/bench.json"
 	@echo "make validate    published figures beside ours; writes docs/validation.md and docs/validation-rigid-gpu.md"
 	@echo "make bench-live  measure a real league on this machine; writes results/bench-live.json"
+	@echo "make fuzz        $(FUZZ_SECONDS) s of guided fuzzing of what arrives from the network"
 	@echo "make chaos-long  $(LONG_SEEDS) seeds of chaos"
 	@echo "make lint | types | layers | unit | chaos   the parts of 'make test'"
 	@echo "make format      lay the code out"
@@ -83,6 +85,9 @@ validate: install
 bench-live: install
 	@mkdir -p results
 	$(BIN)/python bench/live.py --json results/bench-live.json
+
+fuzz: install
+	$(BIN)/python tests/live/wire/fuzz_frames.py -max_total_time=$(FUZZ_SECONDS)
 
 format: install
 	$(BIN)/ruff check --fix .

@@ -10,9 +10,11 @@ from typing import Any
 
 import journal
 import kernels
+import processes
 import reads
 import rounds
 import simulator
+import wire
 
 BENCHES: dict[str, Callable[[], dict[str, Any]]] = {
     "kernels": kernels.run,
@@ -20,6 +22,8 @@ BENCHES: dict[str, Callable[[], dict[str, Any]]] = {
     "simulator": simulator.run,
     "journal": journal.run,
     "reads": reads.run,
+    "wire": wire.run,
+    "processes": processes.run,
 }
 
 

@@ -144,7 +144,7 @@ retries: 1
     assert (first["state"], first["total"], first["tenant"]) == ("succeeded", 3, "physics")
     assert second["state"] == "failed"
     tasks = shell.json("show", second["id"])["tasks"]
-    assert [(task["attempt"], task["code"]) for task in tasks] == [(2, 4)]
+    assert [(task["failures"], task["code"]) for task in tasks] == [(2, 4)]  # once, and one retry
     placed = {task["node"] for task in shell.json("show", first["id"])["tasks"] if task["group"] == "count"}
     assert placed == {1}  # the second node of each cluster is in zone b
 

@@ -36,8 +36,10 @@ TIMINGS = (
 PORTS = (("address", 7401), ("door", 7402))
 SLOTS = {f"{cluster}/{node}": 4 for cluster in CLUSTERS for node in (0, 1)}
 UNTIL_SECONDS_MAX = 60.0
-LINGER = "HANSE_ATTEMPT == 1 ? 40 : 3"
-"""How many words a task of a lingering job says."""
+WORDS = 40
+"""How many words a task that lingers says, one each 0.2 s: for longer than a lease."""
+MORE_WORDS = 60
+"""The same, for longer than anybody waits for a lease to be over."""
 
 SLOW = Way(delay_seconds=0.2, bits_per_second=256_000)
 SLOW_ROUNDS = 3
@@ -59,9 +61,10 @@ class Sea:
         """A job whose tasks tell their lives; ``pause`` seconds between their words."""
         return {"memory": "16MiB", "command": command(self.log, pause), **more}
 
-    def linger(self, **more: Any) -> dict[str, Any]:
-        """A job whose tasks, when they are tried first, go on for longer than any lease and say so often."""
-        return {"memory": "16MiB", "command": command(self.log, "0.2", LINGER), **more}
+    def linger(self, words: int = WORDS, **more: Any) -> dict[str, Any]:
+        """A job whose tasks, when they are tried first, go on for long and say so often."""
+        times = f"HANSE_ATTEMPT == 1 ? {words} : 3"
+        return {"memory": "16MiB", "command": command(self.log, "0.2", times), **more}
 
     def lives(self, job: str) -> list[Life]:
         """What a job's attempts have told so far."""
@@ -197,7 +200,8 @@ def test_a_cluster_without_the_league_ends_what_moves_and_finishes_what_waits(se
     live, net = sea.live, sea.net
     waits = live.submit(sea.linger(count=3, unreachable="wait", clusters={"allow": ["north"]}))
     _until(lambda: live.broker().ask("GET", f"/v1/jobs/{waits}")["row"]["running"] == 3)
-    moves = live.submit(sea.linger(count=8, unreachable="move", clusters={"prefer": ["north"]}), "b2")
+    clusters = {"prefer": ["north"]}
+    moves = live.submit(sea.linger(MORE_WORDS, count=5, unreachable="move", clusters=clusters), "b2")
     _until(lambda: sea.begun(moves, "north") >= 2)
     net.part("north", *BROKERS, USER)
     cut = time.time_ns()

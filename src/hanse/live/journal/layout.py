@@ -55,11 +55,9 @@ class Kind(IntEnum):
     """What a block is for. All but the first hold no records."""
 
     RECORDS = 1
-    GROWN = 2
-    """From here on the segment's file has ``allocated`` bytes."""
-    SEALED = 3
+    SEALED = 2
     """The last block of a full segment: the next one exists and has ``allocated`` bytes."""
-    CLOSED = 4
+    CLOSED = 3
     """The journal was closed in good order: what is before it cannot be torn."""
 
 

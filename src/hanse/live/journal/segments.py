@@ -2,8 +2,8 @@
 
 A segment's room is taken before it is needed, in steps that quadruple from 64 KiB to the segment's size. Room
 taken in advance makes ``fdatasync`` cheap (no new length to record) and shows a full disk before anything is
-half written; the steps keep the journal of an idle daemon at 64 KiB of disk. A step costs two more syncs,
-four times in 16 MiB. Each step is itself recorded in the chain, so that a file cut short is noticed.
+half written; the steps keep the journal of an idle daemon at 64 KiB of disk. A step costs one more sync, four
+times in 16 MiB. Every block says how much room its file has, so that a file cut short is noticed.
 """
 
 import errno
@@ -104,15 +104,17 @@ class Segments:
         if end <= self._allocated:
             return
         empty = self.segments[-1].first == self._next
-        if empty or end + SECTOR <= self._segment_bytes:
-            self._grow(end + SECTOR)
+        if empty or end <= self._segment_bytes:
+            self._grow(end)
         else:
             self._roll(size + SECTOR)
 
     def _grow(self, needed: int) -> None:
+        """More room for this segment, durable before it is used. The header of the next block, in the sector
+        that was kept free, is the first to tell of it: whoever cuts the file cuts that header or is told on
+        by it."""
         size = self._take(self._fd, self._allocated, needed)
         self._disk.sync_all(self._fd)
-        self._put(Kind.GROWN, [], size)
         self._allocated = size
 
     def _roll(self, needed: int) -> None:
