@@ -59,9 +59,9 @@ def recover(
     if (directory / LOSSES).exists():
         raise ForgetfulError(
             f"the journal of {directory.name} was repaired and has lost records: it has forgotten promises "
-            f"that its peers remember. Let them adopt its work, and bring it back under a new name at the end "
-            f"of the league file. (Delete {directory / LOSSES} to start it all the same: work may be stuck or "
-            f"lost.)"
+            f"that its peers remember. Let them adopt its work, and bring it back under a new name at the "
+            f"end of the league file. (Delete {directory / LOSSES} to start it all the same: work may be "
+            f"stuck or lost.)"
         )
     journal, found = Journal.open(directory / JOURNAL)
     if found_at is not None:
