@@ -35,7 +35,7 @@ TIMINGS = (
 )
 PORTS = (("address", 7401), ("door", 7402))
 SLOTS = {f"{cluster}/{node}": 4 for cluster in CLUSTERS for node in (0, 1)}
-UNTIL_SECONDS_MAX = 60.0
+UNTIL_SECONDS_MAX = 120.0
 WORDS = 40
 """How many words a task that lingers says, one each 0.2 s: for longer than a lease."""
 MORE_WORDS = 60
