@@ -90,6 +90,7 @@ class CannedDoor:
         self._server.socket = context.wrap_socket(
             self._server.socket, server_side=True, do_handshake_on_connect=False
         )
+        self._server.socket.settimeout(5)  # a client that is gone again must not stop the loop in accept
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()

@@ -133,3 +133,19 @@ def test_of_a_large_job_only_what_runs_is_looked_at_until_its_end(
     assert capfdbinary.readouterr().out == b"[1] 1\n[0] 0\n"
     assert looked[:2] == ["running", "running"]
     assert set(looked[2:]) == {""}
+
+
+def test_an_attempt_whose_output_never_came_is_given_up_for_a_later_one(
+    canned: CannedLeague, capfdbinary: Any
+) -> None:
+    made = broker(canned, "running", tasks=[task(0, "running", outcome="", code=None)])
+
+    def reply(asked: Asked) -> Answer:
+        if asked.query["attempt"] == "2":
+            return Answer(200, b"second\n")
+        made.row, made.tasks = row("1-7"), [task(0, attempt=2)]  # it has moved meanwhile
+        return not_found(asked)
+
+    canned.cluster("north", reply)
+    assert run(["logs", "-f", "--stdout", "1-7"]) == ExitCode.OK
+    assert capfdbinary.readouterr().out == b"second\n"

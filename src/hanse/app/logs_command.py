@@ -248,7 +248,7 @@ class _Followed:
             started = self._look(marked, self._rows(over or total <= PAGE_ROWS))
             if self._trouble:
                 raise self._trouble[0]
-            if over and not any(output.open for output in self._outputs.values()):
+            if over and not self._left():
                 return
             pause = FIRST_LOOK_SECONDS if started else min(2 * pause, LOOK_SECONDS_MAX)
             self._changed.wait(pause)
@@ -257,6 +257,13 @@ class _Followed:
         if self._chosen is None:
             return self._client.job(self._job).row.state in ENDED
         return all(row.state in ENDED for row in _tasks(self._client, self._job, self._chosen))
+
+    def _left(self) -> bool:
+        """Whether something may still be shown: an output that comes in, or one to ask for once more.
+
+        An attempt whose output never came is given up when the task has a later one.
+        """
+        return any(output.running or (output.open and output.latest) for output in self._outputs.values())
 
     def _rows(self, everything: bool) -> Iterable[TaskRow]:
         """The tasks to look at: of a large job only those that run, and the rest when it is over."""
@@ -268,6 +275,8 @@ class _Followed:
         """Follow what has started since, as far as there is room; whether there was anything."""
         started = False
         running = sum(output.running for output in self._outputs.values())
+        for output in self._outputs.values():
+            output.latest = False
         for row in rows:
             attempt = self._wanted.attempt or row.attempt
             if not row.attempt >= attempt > 0 or row.state in ("blocked", "queued", "placed"):
@@ -275,6 +284,7 @@ class _Followed:
             for stream in self._wanted.streams:
                 sink = Sink(_target(stream, self._wanted), f"[{row.index}] " if marked else "")
                 output = self._outputs.setdefault((row.index, attempt, stream), _OneOutput(sink))
+                output.latest = True
                 if output.open and not output.running and running < FOLLOWED_MAX:
                     started = True
                     running += 1
@@ -308,6 +318,8 @@ class _OneOutput:
         self.running = False
         self.done = False
         self.tries = 0
+        self.latest = True
+        """Whether the last look found this attempt; an earlier one is not asked for again."""
 
     @property
     def open(self) -> bool:

@@ -90,11 +90,14 @@ class Door:
         promised = response.length  # None: the end is marked, and http.client misses it by itself
         received = 0
         try:
-            while piece := response.read1(PIECE_BYTES_MAX):
+            while promised is None or received < promised:
+                piece = response.read1(PIECE_BYTES_MAX)
+                if not piece and promised is not None:
+                    raise SilentError("it hung up", sent=True)
+                if not piece:
+                    return
                 received += len(piece)
                 yield piece
-            if promised is not None and received < promised:
-                raise SilentError("it hung up", sent=True)
         except (OSError, http.client.HTTPException) as error:
             raise SilentError(_reason(error), sent=True) from None
         finally:
