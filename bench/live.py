@@ -29,7 +29,7 @@ IDLE_SECONDS = 20.0
 
 PROCESS = """
 brokers: [{name: b1}, {name: b2}]
-clusters: [{name: north, nodes: [{count: 1, cpus: 8, memory: 4GiB}]}]
+clusters: [{name: north, nodes: [{count: 1, cpus: 32, memory: 4GiB}]}]
 """
 EMBEDDED = """
 brokers: [{name: b1}, {name: b2}]

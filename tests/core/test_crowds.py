@@ -1,7 +1,7 @@
 """A peer that is away while much happens: nobody's queue bursts, and nothing is lost."""
 
 from hanse.core.link import WINDOW_MAX
-from hanse.model.commands import Rejected
+from hanse.model.commands import Accepted, Rejected
 from hanse.model.ids import SECOND
 from hanse.model.messages import Outcome
 from tests.core.wired import Wired, job, node, tasks
@@ -31,6 +31,21 @@ def test_a_warden_holds_its_news_back_while_their_owner_is_away() -> None:
     assert league.over[number] is Outcome.SUCCEEDED
     assert len(league.settled) == count
     league.check_idle()
+
+
+def test_a_broker_does_not_tell_a_lost_cluster_of_its_demand_for_ever() -> None:
+    league = Wired({"c1": (node(cpu=1_000),), "c2": (node(cpu=1_000),)})
+    league.submit(job(tasks(2)))
+    league.deaf["c2"] = True
+    link = league.machines["b1"]._desk.post.link("c2")  # type: ignore[attr-defined]
+    for turn in range(CROWD):  # what waits comes and goes, and each time the wardens ought to know
+        request = league.hand_in(job(tasks(1, cpu=100 + turn % 7)))
+        league.deliver()
+        reply = league.replies[request]
+        assert isinstance(reply, Accepted)
+        league.cancel(reply.job)
+        league.deliver()
+    assert len(link.unacked) <= CROWD + 2
 
 
 def test_a_broker_takes_no_more_jobs_than_its_heir_can_be_told_of() -> None:

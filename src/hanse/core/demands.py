@@ -156,6 +156,9 @@ class Demands:
 
     def _send_demand(self, view: ClusterView, heads: Waiting, force: bool) -> None:
         told = self.registered[view.index]
+        if self.desk.post.link(view.name).crowded:
+            told.stale = True  # it is away; the beat says it again when it has caught up
+            return
         lines = self.demand_for(view, heads)
         if force or lines != told.lines:
             told.lines, told.stale = lines, False

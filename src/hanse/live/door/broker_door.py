@@ -43,6 +43,8 @@ from hanse.model.ids import JobId, broker_number, job_text, parse_job
 from hanse.model.problem import Problem
 
 JOBS_PER_REQUEST_MAX: Final = 10_000
+JOBS_AT_ONCE_MAX: Final = 1_000
+"""Jobs of one request that are on their way to the heir at the same time."""
 SUBMIT_SECONDS_MAX: Final = 30.0
 """How long a submission waits to be safe with the heir before the client is told to ask again."""
 WAIT_SECONDS_MAX: Final = 60
@@ -140,8 +142,14 @@ class BrokerDoor:
         if not isinstance(jobs, list) or not 1 <= len(jobs) <= JOBS_PER_REQUEST_MAX:
             rule = f'the body is {{"jobs": [...]}} with 1 to {JOBS_PER_REQUEST_MAX} jobs'
             raise RefusedError(422, "bad_request", rule)
+        results: list[dict[str, Any]] = []
+        for at in range(0, len(jobs), JOBS_AT_ONCE_MAX):
+            results += await self._take_jobs(jobs[at : at + JOBS_AT_ONCE_MAX], f"{peer.role}/{peer.name}")
+        return json_answer({"results": results})
+
+    async def _take_jobs(self, jobs: list[Any], client: str) -> list[dict[str, Any]]:
+        """Hand some jobs in and wait until each is safe or refused."""
         results: list[dict[str, Any] | None] = [None] * len(jobs)
-        client = f"{peer.role}/{peer.name}"
         batch = Batch(len(jobs))
         numbers: list[int] = []
         for index, data in enumerate(jobs):
@@ -155,10 +163,7 @@ class BrokerDoor:
             self._shell.take(Submitted(self._shell.clock.now(), client, number, spec))
         if not await batch.wait(SUBMIT_SECONDS_MAX):
             self._requests.drop(numbers)
-        for index, answer in enumerate(batch.answers):
-            if results[index] is None:
-                results[index] = _result(answer)
-        return json_answer({"results": results})
+        return [result or _result(batch.answers[index]) for index, result in enumerate(results)]
 
     async def _cancel(self, request: Request, peer: Identity) -> Response:
         job = self._named(request)
