@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from hanse.app.contexts import Context, save_context
-from hanse.app.league_making import PERSON, certify_one, found, with_ports
+from hanse.app.league_making import PERSON, certify_one, found, roles_of, with_ports
 from hanse.live.home import Home
 from hanse.live.identity.authority import Authority, AuthorityError
 from hanse.live.identity.credentials import Credentials, joining_context
@@ -17,7 +17,7 @@ from hanse.live.identity.enrol import accept, new_key, request, trusted
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.identity.refusal import Refusal
 from hanse.live.identity.tokens import TokenBook, TokenBookError
-from hanse.live.league import LeagueError
+from hanse.live.league import League, LeagueError
 from hanse.live.league_file import load
 from hanse.model.problem import Problem
 from hanse.model.quantities import parse_duration
@@ -34,16 +34,23 @@ _home = click.option(
 @click.command()
 @_home
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-def init(home: Path, file: Path) -> None:
+@click.option(
+    "--member", "members", multiple=True, help="A member that runs on this machine; may be repeated."
+)
+def init(home: Path, file: Path, members: tuple[str, ...]) -> None:
     """Found a league from a league FILE: a private authority, and a certificate for yourself.
 
+    Members named with --member get theirs at once: the first broker has nobody else to ask.
     The members on other machines then join with tokens: see 'hanse token create' and 'hanse join'.
     """
     place = Home(home.absolute())
     try:
         league = with_ports(load(file))
+        roles = _roles_of_all(league, members, file)
         authority = found(place, league)
         certify_one(authority, place.person(PERSON), Identity(league.name, Role.ADMIN, PERSON))
+        for name in members:
+            certify_one(authority, place.member(name), Identity(league.name, roles[name], name))
     except LeagueError as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"The league '{league.name}' is founded in {place.path}")
@@ -51,6 +58,15 @@ def init(home: Path, file: Path) -> None:
     click.echo(
         "Next: a token for each member ('hanse token create warden NAME'), then 'hanse join' on its machine."
     )
+
+
+def _roles_of_all(league: League, members: tuple[str, ...], file: Path) -> dict[str, Role]:
+    """The roles of the league's members; all of ``members`` are among them."""
+    roles = roles_of(league)
+    for name in members:
+        if name not in roles:
+            raise LeagueError(f"{file} has no member called {name!r}; there are: {', '.join(roles)}")
+    return roles
 
 
 @click.group()

@@ -86,14 +86,18 @@ def found(home: Home, league: League) -> Authority:
     return authority
 
 
-def certify(home: Home, league: League, authority: Authority) -> None:
-    """A certificate for every member that has none, and one for the person who started the league."""
-    roles = {
+def roles_of(league: League) -> dict[str, Role]:
+    """Every member's role."""
+    return {
         **{entry.name: Role.BROKER for entry in league.brokers},
         **{entry.name: Role.WARDEN for entry in league.clusters},
         **{runner.name: Role.RUNNER for entry in league.clusters for runner in entry.runners},
     }
-    for name, role in roles.items():
+
+
+def certify(home: Home, league: League, authority: Authority) -> None:
+    """A certificate for every member that has none, and one for the person who started the league."""
+    for name, role in roles_of(league).items():
         certify_one(authority, home.member(name), Identity(league.name, role, name))
     certify_one(authority, home.person(PERSON), Identity(league.name, Role.ADMIN, PERSON))
 

@@ -140,9 +140,15 @@ class JournalledShell(Shell):
         """Journal an event and hand it over; what comes of it is performed when it is safe."""
         if self.closed:
             return
-        position = self.journal.append(_encode(event))
-        commands = self.machine.handle(event)
-        self._unsafe.append((position, event, commands))
+        try:
+            commands = self.machine.handle(event)
+        except BaseException as error:
+            # A bug of ours: the state is not to be trusted any more, and the event must not come back with
+            # the journal. Nobody was told of anything because of it.
+            self.close()
+            self._fail(error)
+            raise
+        self._unsafe.append((self.journal.append(_encode(event)), event, commands))
         if self._committing:
             return
         if all(type(command) is WakeAt for command in commands):

@@ -1,0 +1,115 @@
+"""The live shell: nothing is performed before it is on disk, and a bug ends the daemon, not the journal."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hanse.live.clock import Clock
+from hanse.live.journal.journal import Journal
+from hanse.live.recovery import decode_event
+from hanse.live.shell import JournalledShell
+from hanse.model.commands import Accepted, Command, WakeAt
+from hanse.model.events import CancelRequested, Event, Tick
+from hanse.model.ids import JobId
+
+
+class Echo:
+    """A machine that acknowledges what it is asked, and breaks when it is asked for job 13."""
+
+    name = "echo"
+
+    def __init__(self) -> None:
+        self.marks: dict[str, int] = {}
+        self.taken: list[int] = []
+
+    def handle(self, event: Event) -> list[Command]:
+        if not isinstance(event, CancelRequested):
+            return [WakeAt(event.at + 1_000_000)]
+        assert event.job != 13, "an unlucky number"
+        self.taken.append(event.job)
+        return [Accepted(event.client, event.request, event.job)]
+
+    def check(self) -> None:
+        assert 13 not in self.taken
+
+    def dump(self) -> bytes:
+        return msgspec.msgpack.encode(self.taken)
+
+    def restore(self, state: bytes) -> None:
+        self.taken = msgspec.msgpack.decode(state)
+
+
+class Stage:
+    """A shell over a real journal; notes how much was durable when each command was performed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.journal, self.found = Journal.open(directory)
+        self.performed: list[tuple[Command, int]] = []
+        self.told: list[int] = []
+        self.failures: list[BaseException] = []
+        self.clock = Clock()
+        self.shell = JournalledShell(
+            Echo(), self.clock, self._perform, self.journal, self.failures.append,
+            lambda position, *_: self.told.append(position),
+        )  # fmt: skip
+
+    def _perform(self, command: Command) -> None:
+        self.performed.append((command, self.journal.durable))
+
+    def ask(self, job: int) -> None:
+        self.shell.take(CancelRequested(self.clock.now(), "me", job, JobId(job)))
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 30))
+
+
+def test_commands_wait_until_their_event_is_on_disk(tmp_path: Path) -> None:
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        for job in range(10):
+            stage.ask(job)
+        assert stage.performed == []
+        await stage.shell.safe()
+        assert [command.job for command, _ in stage.performed if isinstance(command, Accepted)] == [
+            *range(10)
+        ]
+        assert all(durable >= at + 1 for at, (_, durable) in enumerate(stage.performed))
+        assert stage.told == [*range(1, 11)]
+        stage.shell.close()
+
+    play(story())
+
+
+def test_what_nobody_is_told_of_shares_the_write_of_what_comes_next(tmp_path: Path) -> None:
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        stage.shell.take(Tick(stage.clock.now()))
+        assert stage.journal.durable == 0
+        await stage.shell.safe()
+        assert stage.journal.durable == 1
+        stage.shell.close()
+
+    play(story())
+
+
+def test_a_bug_stops_the_shell_and_is_not_journalled(tmp_path: Path) -> None:
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        stage.ask(7)
+        await stage.shell.safe()
+        with pytest.raises(AssertionError, match="unlucky"):
+            stage.ask(13)
+        assert len(stage.failures) == 1
+        stage.ask(8)
+        assert stage.shell.closed
+        journal, found = Journal.open(tmp_path)
+        events = [decode_event(record) for record in found.records]
+        assert [event.job for event in events if isinstance(event, CancelRequested)] == [7]
+        journal.close()
+
+    play(story())
