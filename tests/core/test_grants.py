@@ -3,10 +3,15 @@
 from hanse.core.config import Timings
 from hanse.model.commands import Accepted
 from hanse.model.ids import MILLISECOND, SECOND, TaskId, task_id
-from hanse.model.messages import Claim, Demand, Offers, Orders, Outcome
+from hanse.model.messages import Claim, Demand, News, Offer, Orders, Outcome
 from tests.core.wired import Wired, job, node, tasks
 
 MINUTE = 60 * SECOND
+
+
+def offers(league: Wired, since: int = 0) -> list[Offer]:
+    """All grants that were told of."""
+    return [offer for news in league.bodies(News, since) for offer in news.offers]
 
 
 def test_room_that_frees_is_granted_bound_and_run() -> None:
@@ -15,9 +20,9 @@ def test_room_that_frees_is_granted_bound_and_run() -> None:
     assert league.running(second) == {}
     before = len(league.said)
     league.end(first)
-    (offers,) = league.bodies(Offers, before)
+    (offer,) = offers(league, before)
     bound = [lot for claim in league.bodies(Claim, before) for lot in claim.lots]
-    assert [lot.lease for lot in bound] == [offers.offers[0].lease]
+    assert [lot.lease for lot in bound] == [offer.lease]
     assert league.running(second) == {0: ("c1", 0)}
 
 
@@ -25,7 +30,7 @@ def test_a_grant_is_bound_to_the_best_task_at_that_moment_not_the_one_that_asked
     league = Wired({"c1": (node(1_000),)}, order="fewest-remaining")
     first, large = league.submit(job(tasks(1))), league.submit(job(tasks(3)))
     league.exit(task_id(first, 0), 1)
-    while not league.bodies(Offers):
+    while not offers(league):
         league.step()
     request = league.hand_in(job(tasks(1)))  # while the grant is on its way
     league.run(SECOND)
@@ -53,7 +58,7 @@ def test_an_unused_grant_is_given_back() -> None:
     league = Wired({"c1": (node(1_000),)})
     first, second = league.submit(job(tasks(1))), league.submit(job(tasks(1)))
     league.exit(task_id(first, 0), 1)
-    while not league.bodies(Offers):
+    while not offers(league):
         league.step()
     held = list(league.mail)
     league.mail.clear()

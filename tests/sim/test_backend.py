@@ -8,7 +8,8 @@ from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
 from hanse.sim.backend import Attempt, Backend, Fate
 from hanse.sim.network import Network
-from hanse.sim.process import MILLION, Clock, RunnerProcess
+from hanse.sim.process import MILLION, Clock
+from hanse.sim.runner_process import RunnerProcess
 from hanse.sim.world import World
 from tests.sim.toys import Hand, guard, launch
 

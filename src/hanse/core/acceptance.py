@@ -53,7 +53,7 @@ class Acceptance:
             taken = [node for node in places if node >= 0]
         else:
             taken = places
-        self.ledger.note_all(taken)
+        self.ledger.touched.update(dict.fromkeys(taken))
         amount = lot.size.vector(self.ledger.dimensions) or ()
         self._run(now, lot.brief, (tasks, lot.attempts, places), lot.size, amount)
         return True

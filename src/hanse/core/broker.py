@@ -35,7 +35,6 @@ from hanse.model.messages import (
     Estate,
     Gossip,
     News,
-    Offers,
     Progress,
     Refusal,
     Replicate,
@@ -132,7 +131,6 @@ class Broker:
     def _handlers_by_type(self) -> dict[type, Callable[[str, Any], None]]:
         return {
             News: self._news,
-            Offers: self._offered,
             Answer: self._answered,
             Beat: self._beaten,
             Change: self._changed,
@@ -151,9 +149,6 @@ class Broker:
 
     def _watch(self, source: str, body: Watch) -> None:
         self._careers.watch(source, body, self._elsewhere)
-
-    def _offered(self, source: str, body: Offers) -> None:
-        self._placing.offered(self._desk.view_of[source].index, body.offers)
 
     def _changed(self, source: str, body: Change) -> None:
         self._delta(self._desk.view_of[source], body.delta)
@@ -228,6 +223,8 @@ class Broker:
             self._careers.started(news.started)
         if news.ended:
             self._estates.finish(source, self._wards.keep_ends(source, news.ended))
+        if news.offers:  # after the ends: what waits may stand in another order now
+            self._placing.offered(self._desk.view_of[source].index, news.offers)
 
     def _delta(self, view: ClusterView, delta: Delta, place: bool = True) -> None:
         desk = self._desk
@@ -292,6 +289,8 @@ class Broker:
             self._placing.bind_offers()
         if now >= self._estates.state.progress_at:
             self._estates.tick()
+        if now >= desk.settling.state.due:
+            desk.settling.tick(desk.out, now)
         if now >= desk.post.due:
             desk.post.tick(desk.out, now)
 
@@ -326,6 +325,8 @@ class Broker:
             due = self._estates.state.progress_at
         if placing.expected and placing.expected[0].due < due:
             due = placing.expected[0].due
+        if self._desk.settling.state.due < due:
+            due = self._desk.settling.state.due
         if self._careers.deadlines and self._careers.deadlines[0][0] < due:
             due = self._careers.deadlines[0][0]
         if placing.offers and placing.offers[0][2] < due:
@@ -436,6 +437,7 @@ class Broker:
             estates=self._estates.state,
             wards=self._wards.wards,
             bids=self._wards.bids,
+            settling=desk.settling.state,
             links=desk.post.links,
         )
         return encode_state(state)
@@ -460,5 +462,6 @@ class Broker:
         self._estates.state = saved.estates
         self._wards.wards, self._wards.bids = saved.wards, saved.bids
         self._estates.busy = True
+        desk.settling.state = saved.settling
         desk.post.restore(saved.links, saved.post_due)
         self._armed, self._due = saved.armed, saved.due

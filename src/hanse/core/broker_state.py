@@ -12,6 +12,7 @@ from hanse.core.jobs import JobRecord
 from hanse.core.lines import Line
 from hanse.core.link import Link
 from hanse.core.placing import Expected
+from hanse.core.settling import SettlingState
 from hanse.core.view import Sight
 from hanse.core.wards import Ward
 from hanse.model.messages import Offer
@@ -49,6 +50,7 @@ class BrokerState(msgspec.Struct):
     estates: EstatesState
     wards: dict[str, Ward]
     bids: int
+    settling: SettlingState
     links: dict[str, Link]
 
 

@@ -36,6 +36,8 @@ class Timings(msgspec.Struct, frozen=True):
     """How long a warden collects changes before it tells the brokers."""
     started_linger: int = 500 * MILLISECOND
     """How long a warden collects starts before it tells a task's broker."""
+    settle_linger: int = 500 * MILLISECOND
+    """How long word of what may be forgotten waits for a message that carries it."""
     suspect_after: int = 5 * SECOND
     """Silence after which gossip suspects a broker and its heir adopts."""
     start_deadline: int = 15 * SECOND

@@ -195,6 +195,7 @@ class Demands:
                 tuple(batch),
                 releases if last else (),
                 demand if last else None,
+                self.desk.settling.take(view.name),
             )
             self.desk.post.send(self.desk.out, self.desk.now, view.name, claim)
 

@@ -6,6 +6,7 @@ from hanse.core.gossip import Membership
 from hanse.core.jobs import JobRecord
 from hanse.core.lines import Lines
 from hanse.core.link import Post
+from hanse.core.settling import Settling
 from hanse.core.view import ClusterView
 from hanse.model.commands import Command, Record
 from hanse.model.decision import Answered, Considered, Decision
@@ -23,6 +24,7 @@ class Desk:
         self.timings = config.timings
         self.order, self.placer, self.rank, self.sizer = order, placer, rank, sizer
         self.post = Post(config.name, config.timings)
+        self.settling = Settling(self.post, config.timings.settle_linger)
         self.members = Membership(config.name, config.brokers, config.timings)
         self.jobs: dict[JobId, JobRecord] = {}
         self.lines = Lines()

@@ -27,7 +27,6 @@ from hanse.model.messages import (
     Register,
     Replica,
     Replicate,
-    Settle,
     Taken,
 )
 
@@ -212,7 +211,7 @@ class Estates:
             count += 1
         del owned.settling[:count]
         for cluster, entries in settled.items():
-            self._send_settle(cluster, entries)
+            self.desk.settling.add(self.desk.now, cluster, entries)
 
     def _publish(self, owned: Owned, safe: int) -> None:
         """Make known what would survive this broker; before that an heir could still decide otherwise."""
@@ -243,10 +242,6 @@ class Estates:
         if record.cancelled:
             return
         self.careers.begin(record)
-
-    def _send_settle(self, cluster: str, entries: list[tuple[TaskId, int]]) -> None:
-        tasks, attempts = zip(*entries, strict=True)
-        self.desk.post.send(self.desk.out, self.desk.now, cluster, Settle(tasks, attempts))
 
     # --- telling the heir ----------------------------------------------------------------------------------
 
@@ -285,7 +280,7 @@ class Estates:
             owned = estates.get(record.estate) if record is not None else None
             if record is None or not finished(record, task & INDEX_MASK, end) or owned is None:
                 if task >> INDEX_BITS not in self.state.given_jobs:  # else it is for the adopter to settle
-                    self._send_settle(cluster, [(task, end.attempt)])
+                    self.desk.settling.add(self.desk.now, cluster, [(task, end.attempt)])
             elif owned.heir:
                 owned.unsent.append((cluster, task, end.attempt))
                 self._soon()
@@ -351,7 +346,8 @@ class Estates:
         for cluster, end in ward.ends:
             known = latest.get(end.task)
             if job_of(end.task) not in ward.jobs or known is None or known[2] is not end:
-                self._send_settle(cluster, [(end.task, end.attempt)])  # superseded, or of a job long over
+                # superseded, or of a job long over
+                desk.settling.add(desk.now, cluster, [(end.task, end.attempt)])
 
     def _resume(
         self, record: JobRecord, latest: dict[TaskId, tuple[int, str, End | None]], cancelled: bool

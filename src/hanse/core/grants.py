@@ -117,7 +117,7 @@ class Grants:
         count = min(want.count, GRANTS_MAX, LEASES_MAX - len(self.ledger.leases))
         if count > 0:
             for node in self._find(want, fit, count, start % max(1, self.ledger.nodes)):
-                self.ledger.note(node)
+                self.ledger.touched[node] = None
                 self._lease(now, want, [node])
 
     def _serve_gang(self, now: int, want: Want) -> None:
@@ -130,8 +130,7 @@ class Grants:
             for node in nodes:
                 self.ledger.room.credit(node, fit.ask or ())
             return
-        for node in nodes:
-            self.ledger.note(node)
+        self.ledger.touched.update(dict.fromkeys(nodes))
         self._mark("warden.granted_gang")
         self._lease(now, want, nodes)
 

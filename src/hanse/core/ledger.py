@@ -5,7 +5,7 @@ never holds more than it has. Everything that reads or changes a node's free roo
 """
 
 from collections.abc import Sequence
-from itertools import groupby
+from operator import add, sub
 from typing import Final, TypeVar
 
 import msgspec
@@ -111,10 +111,16 @@ class Ledger:
         self.version = 1
         self.changed: dict[int, int] = {}
         """Node -> version of its last change, least recent first."""
+        self.touched: dict[int, None] = {}
+        """Nodes whose room on offer may have changed since ``publish``."""
+        self._shown = [(0,) * len(self.dimensions)] * self.nodes
+        """Room on offer, node by node, at this version."""
         self.up = empty_mask(self.nodes)
         self.draining = empty_mask(self.nodes)
         self.held: dict[int, int] = {}
         """Nodes kept back -> version, for the demand line that ``core.wants`` serves first."""
+        self.withheld: dict[int, tuple[Vector, Vector]] = {}
+        """Node -> how much of it is not for the league, and how much of that has been taken out so far."""
         self._open = empty_mask(self.nodes)
         self._serial = 0
         self._masks: dict[bool, tuple[MaskWords, MaskWords]] = {}
@@ -192,28 +198,37 @@ class Ledger:
     def take(self, node: int, amount: Vector) -> None:
         """Debit a node."""
         self.room.debit(node, amount)
-        self.note(node)
+        self.touched[node] = None
 
     def give(self, node: int, amount: Vector) -> None:
         """Credit a node."""
         self.room.credit(node, amount)
+        if node in self.withheld:
+            self._withhold_more(node)
         self.gains.add(node)
-        self.note(node)
+        self.touched[node] = None
 
-    def note(self, node: int) -> None:
-        """A node's offered room has changed."""
-        self.version += 1
-        changed = self.changed
-        changed.pop(node, None)
-        changed[node] = self.version
+    def withhold(self, node: int, amount: Resources) -> None:
+        """So much of a node is not for the league from now on. What is in use stays in use: the rest is taken
+        as it comes free."""
+        extra = dict(amount.custom)
+        asked = (amount.cpu, amount.memory, amount.gpu, *[extra.get(d, 0) for d in self.dimensions[3:]])
+        before = self.withheld.pop(node, None)
+        if before is not None:
+            self.room.credit(node, before[1])
+            self.gains.add(node)
+        wanted = tuple(map(min, asked, self.capacity[node]))
+        if any(wanted):
+            self.withheld[node] = (wanted, (0,) * len(wanted))
+            self._withhold_more(node)
+        self.touched[node] = None
 
-    def note_all(self, nodes: Sequence[int]) -> None:
-        """The same, node after node."""
-        changed = self.changed
-        for node, same in groupby(nodes):
-            self.version += len(list(same))
-            changed.pop(node, None)
-            changed[node] = self.version
+    def _withhold_more(self, node: int) -> None:
+        """Take what is free of what is to be withheld."""
+        wanted, taken = self.withheld[node]
+        more = tuple(map(min, map(sub, wanted, taken), self.room.free_of(node)))
+        self.room.debit(node, more)
+        self.withheld[node] = (wanted, tuple(map(add, taken, more)))
 
     def begin(self, runs: Sequence[Run]) -> None:
         """Runs of one brief now hold room that was already taken for them."""
@@ -244,12 +259,12 @@ class Ledger:
                 after += 1
             same = after - at
             self.room.credit(node, amount if same == 1 else tuple([part * same for part in amount]))
+            if node in self.withheld:
+                self._withhold_more(node)
             self.gains.add(node)
-            self.version += same
-            self.changed.pop(node, None)
-            self.changed[node] = self.version
             nodes.append(node)
             at = after
+        self.touched.update(dict.fromkeys(nodes))
         for run in runs:
             shape = run.brief.shape
             if shape.labels or shape.affinity:
@@ -299,18 +314,18 @@ class Ledger:
         self._open = self.up & ~self.draining
         self.gains.add(node)
         self._reshape()
-        self.note(node)
+        self.touched[node] = None
 
     def hold(self, nodes: list[int]) -> None:
         """Keep exactly these nodes back."""
         for node in [n for n in self.held if n not in nodes]:
             del self.held[node]
             self.gains.add(node)
-            self.note(node)
+            self.touched[node] = None
         for node in nodes:
             if node not in self.held:
                 self.held[node] = 1
-                self.note(node)
+                self.touched[node] = None
         self._reshape()
 
     def is_open(self, node: int) -> bool:
@@ -336,24 +351,40 @@ class Ledger:
             free = [none if node in self.held else room for node, room in zip(nodes, free, strict=True)]
         return free
 
+    def publish(self) -> None:
+        """Count what has changed on offer as new versions. Room that came free and was granted in between
+        never was on offer: nobody need hear of it."""
+        if not self.touched:
+            return
+        nodes, self.touched = list(self.touched), {}
+        shown, changed = self._shown, self.changed
+        for node, offered in zip(nodes, self.offered_all(nodes), strict=True):
+            if offered != shown[node]:
+                shown[node] = offered
+                self.version += 1
+                changed.pop(node, None)
+                changed[node] = self.version
+
     def delta(self, epoch: int, since: int) -> Delta:
-        """Final states of the nodes that changed after version ``since``."""
+        """Final states, at this version, of the nodes that changed after version ``since``."""
         nodes = []
         for node, version in reversed(self.changed.items()):
             if version <= since:
                 break
             nodes.append(node)
         nodes.reverse()
-        free = tuple(self.offered_all(nodes))
+        shown = self._shown
+        free = tuple([shown[node] for node in nodes])
         return Delta(self.cluster, epoch, since, self.version, tuple(nodes), free)
 
     # --- state ---------------------------------------------------------------------------------------------
 
     def restore(
-        self, runs: dict[TaskId, Run], leases: dict[int, Lease], up: list[int], draining: list[int]
-    ) -> None:
+        self, runs: dict[TaskId, Run], leases: dict[int, Lease], up: list[int], draining: list[int],
+        withheld: dict[int, tuple[Vector, Vector]],
+    ) -> None:  # fmt: skip
         """Rebuild columns and indices from what holds room."""
-        self.runs, self.leases = runs, leases
+        self.runs, self.leases, self.withheld = runs, leases, withheld
         self.room = Room(self.capacity)
         self.gains.forget()
         self._labels, self._shy = {}, {}
@@ -364,10 +395,19 @@ class Ledger:
         for lease in leases.values():
             for node in lease.nodes:
                 self.room.debit(node, self.fit(lease.shape).ask or ())
+        for node, (_, taken) in withheld.items():
+            self.room.debit(node, taken)
         self.social = False  # as at the end of every step
         self.up, self.draining = mask_of(up, self.nodes), mask_of(draining, self.nodes)
         self._open = self.up & ~self.draining
         self._reshape()
+
+    def resume(self, version: int, changed: dict[int, int], held: Sequence[int]) -> None:
+        """Take up the telling where it was."""
+        self.version, self.changed, self.held = version, changed, dict.fromkeys(held, 1)
+        self._reshape()
+        self.touched = {}
+        self._shown = self.offered_all(range(self.nodes))
 
     def check(self) -> None:
         """Free room plus all that is held is the capacity, node by node."""
@@ -375,6 +415,7 @@ class Ledger:
         held = [(run.node, run.amount) for run in self.runs.values()]
         for lease in self.leases.values():
             held += [(node, self.fit(lease.shape).ask or ()) for node in lease.nodes]
+        held += [(node, taken) for node, (_, taken) in self.withheld.items()]
         for node, amount in held:
             for column, part in zip(columns, amount, strict=True):
                 column[node] += part

@@ -62,6 +62,7 @@ ALL: Final = (
     "warden.refused_no_room",
     "warden.refused_stale_round",
     "warden.restarted",
+    "warden.room_withheld",
     "warden.round_never_began",
     "warden.run_vanished",
     "warden.runner_without_lease",

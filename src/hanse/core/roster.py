@@ -6,7 +6,7 @@ runner's watchdog has ended every attempt. After a restart it assumes that it re
 waits a whole lease.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -30,17 +30,18 @@ class RunnerRecord(msgspec.Struct, gc=False):
     """It said that it had no lease: its nodes stay closed until its next beat has been answered."""
     strays: dict[int, int] = {}
     """Attempts that it runs and that the warden does not know: its nodes stay closed until they are gone."""
+    forget: list[tuple[TaskId, int]] = []
+    """Ends on record here that it has not been told to forget."""
 
 
 class Batch:
     """What one runner is to be told at the end of a step."""
 
-    __slots__ = ("forget", "starts", "stops")
+    __slots__ = ("starts", "stops")
 
     def __init__(self) -> None:
         self.starts: list[StartTask] = []
         self.stops: list[StopTask] = []
-        self.forget: list[tuple[TaskId, int]] = []
 
 
 class Roster:
@@ -52,8 +53,11 @@ class Roster:
         self.runners: dict[str, RunnerRecord] = {}
         self.of_node = [node.runner for node in config.nodes]
         for index, node in enumerate(config.nodes):
-            self.runners.setdefault(node.runner, RunnerRecord([], strays={})).nodes.append(index)
+            self.runners.setdefault(node.runner, RunnerRecord([], strays={}, forget=[])).nodes.append(index)
         self.due = NEVER
+        self.linger = timings.settle_linger
+        self.forget_at = NEVER
+        """When the runners must be told what to forget, if no order has carried it."""
         self.batches: dict[str, Batch] = {}
         """What this step has in store for the runners."""
         self._mark = mark
@@ -69,6 +73,7 @@ class Roster:
         record = self.runners[runner]
         record.session, record.lost, record.leased_at, record.echo = hello.session, False, now, hello.sent_at
         record.strays.clear()
+        record.forget.clear()  # it has told of all its ends again
         post.reopen(runner, hello.session)
         self._schedule()
 
@@ -103,10 +108,26 @@ class Roster:
     def send_orders(self, post: Post, out: list[Command], now: int) -> None:
         """Tell every runner what this step has in store for it, in one message each."""
         for runner, batch in self.batches.items():
-            echo = self.runners[runner].echo
-            orders = Orders(echo, tuple(batch.starts), tuple(batch.stops), tuple(batch.forget))
+            record = self.runners[runner]
+            forget, record.forget = tuple(record.forget), []
+            orders = Orders(record.echo, tuple(batch.starts), tuple(batch.stops), forget)
             post.send(out, now, runner, orders)
         self.batches.clear()
+        if self.forget_at < NEVER and not any(record.forget for record in self.runners.values()):
+            self.forget_at = NEVER
+
+    def forget_later(self, now: int, record: RunnerRecord, ends: Iterable[tuple[TaskId, int]]) -> None:
+        """A runner may forget these ends: tell it with its next orders, or after a while."""
+        record.forget += ends
+        if now + self.linger < self.forget_at:  # noqa: PLR1730  hot: min() costs more
+            self.forget_at = now + self.linger
+
+    def forget_now(self) -> None:
+        """No order has carried it: every runner is told what it may forget."""
+        self.forget_at = NEVER
+        for runner, record in self.runners.items():
+            if record.forget:
+                self.orders(runner)
 
     def gone(self, runner: str, task: TaskId, attempt: int) -> bool:
         """An attempt has ended: whether it was a stray."""
@@ -131,9 +152,9 @@ class Roster:
                 first = record.leased_at
         self.due = first + self.span if first < NEVER else NEVER
 
-    def restore(self, runners: dict[str, RunnerRecord]) -> None:
+    def restore(self, runners: dict[str, RunnerRecord], forget_at: int) -> None:
         """Take dumped records."""
-        self.runners = runners
+        self.runners, self.forget_at = runners, forget_at
         self._schedule()
 
 

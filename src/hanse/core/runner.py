@@ -17,6 +17,7 @@ from hanse.model.events import (
     Booted,
     Event,
     Received,
+    RoomWithheld,
     TaskExited,
     TasksMoved,
     TaskStarted,
@@ -36,7 +37,9 @@ from hanse.model.messages import (
     RunnerLease,
     StartTask,
 )
+from hanse.model.resources import Resources
 
+NOTHING = Resources()
 SESSIONS_PER_EPOCH_BITS = 20
 """A runner may open this many sessions (as a power of two) before it must restart; it opens one per lost
 lease."""
@@ -60,6 +63,7 @@ class RunnerState(msgspec.Struct):
     beat_at: int
     running: list[tuple[tuple[TaskId, int], Attempt]]
     ended: list[End]
+    withheld: dict[int, Resources]
     links: dict[str, Link]
     post_due: int
     armed: int
@@ -84,6 +88,7 @@ class Runner:
         self._beat_at = NEVER
         self._running: dict[tuple[TaskId, int], Attempt] = {}
         self._ended: dict[tuple[TaskId, int], End] = {}
+        self._withheld: dict[int, Resources] = {}
         self._armed = NEVER
         self._out: list[Command] = []
 
@@ -107,6 +112,8 @@ class Runner:
             self._over(now, event.end)
         elif isinstance(event, TaskStarted):
             self._began(now, event.task, event.attempt)
+        elif isinstance(event, RoomWithheld):
+            self._withhold(now, event)
         elif isinstance(event, BackendReported):
             self._learn(now, event)
         elif isinstance(event, Booted):
@@ -119,6 +126,7 @@ class Runner:
         self._confirmed = self._known = False
         self._running.clear()
         self._ended.clear()
+        self._withheld.clear()
         self._lease_until = 0
         self._beat_at = NEVER
 
@@ -127,10 +135,20 @@ class Runner:
             self._running[(task, attempt)] = Attempt(estate, moves, started=True)
         for end in event.ended:
             self._ended[(end.task, end.attempt)] = end
+        self._withheld.update(event.withheld)
         if event.running:
             self._mark("runner.tasks_outlived_it")
         self._known = True
         self._beat(now)
+
+    def _withhold(self, now: int, event: RoomWithheld) -> None:
+        """Some of the nodes is not for the league, or is again."""
+        for node, amount in event.withheld:
+            if amount == NOTHING:
+                self._withheld.pop(node, None)
+            else:
+                self._withheld[node] = amount
+        self._post.send(self._out, now, self.config.warden, Report((), (), event.withheld))
 
     def _take(self, now: int, body: Body) -> None:
         if type(body) is Orders:
@@ -218,12 +236,10 @@ class Runner:
         self._beat_at = now + self.config.timings.runner_beat
         warden = self.config.warden
         if not self._confirmed:
-            running = tuple(self._running)
-            self._post.soft(
-                self._out,
-                warden,
-                Hello(self._session, now, self.config.nodes, running, tuple(self._ended.values())),
-            )
+            running, ended = tuple(self._running), tuple(self._ended.values())
+            withheld = tuple(self._withheld.items())
+            hello = Hello(self._session, now, self.config.nodes, running, ended, withheld)
+            self._post.soft(self._out, warden, hello)
         self._post.soft(self._out, warden, RunnerBeat(self._session, now))
 
     def _tick(self, now: int) -> None:
@@ -257,6 +273,7 @@ class Runner:
             self._beat_at,
             list(self._running.items()),
             list(self._ended.values()),
+            self._withheld,
             self._post.links,
             self._post.due,
             self._armed,
@@ -270,5 +287,6 @@ class Runner:
         self._lease_until, self._beat_at = saved.lease_until, saved.beat_at
         self._running = dict(saved.running)
         self._ended = {(end.task, end.attempt): end for end in saved.ended}
+        self._withheld = saved.withheld
         self._post.restore(saved.links, saved.post_due)
         self._armed = saved.armed

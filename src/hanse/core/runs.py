@@ -4,7 +4,7 @@ An end is kept until the owner has it safe (``Settle``), so that nothing is lost
 A runner that opens a session is compared with the ledger; one that is lost loses all it ran.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -14,9 +14,13 @@ from hanse.core.ledger import ORDERED, RUNNING, STOPPING, Ledger, Run
 from hanse.core.link import NEVER, Post
 from hanse.core.roster import Roster, RunnerRecord
 from hanse.core.tenure import Tenure
+from hanse.model.commands import Command
 from hanse.model.ids import TaskId
-from hanse.model.messages import Cancel, End, EstateId, Hello, Outcome, Report, Settle, StopTask
+from hanse.model.messages import Cancel, End, EstateId, Hello, News, Outcome, Report, StopTask, Withheld
+from hanse.model.resources import Resources
 
+NEWS_MAX: Final = 2_000
+"""Ends in one message to their owner."""
 STOPPED: Final = {"cancel": Outcome.CANCELLED, "preempt": Outcome.PREEMPTED, "lapse": Outcome.LOST}
 """How an attempt ended that was stopped for this reason."""
 
@@ -79,7 +83,16 @@ class Runs:
             if run is not None and run.attempt == attempt and run.state == ORDERED:
                 self._began(now, run)
         if report.ended:
-            self._over(runner, report.ended)
+            self._over(now, runner, report.ended)
+        if report.withheld:
+            self._withhold(runner, report.withheld)
+
+    def _withhold(self, runner: str, withheld: Iterable[Withheld]) -> None:
+        for node, amount in withheld:
+            if self.roster.of_node[node] == runner:
+                self._mark("warden.room_withheld")
+                self.ledger.withhold(node, amount)
+                self.grants.freed.append(node)
 
     def _began(self, now: int, run: Run) -> None:
         run.state, run.since = RUNNING, now
@@ -91,20 +104,20 @@ class Runs:
         if now + self.linger < self.news_at:  # noqa: PLR1730  hot: min() costs more
             self.news_at = now + self.linger
 
-    def _over(self, runner: str, ends: tuple[End, ...]) -> None:
+    def _over(self, now: int, runner: str, ends: tuple[End, ...]) -> None:
         """A runner says that attempts have ended."""
         roster, runs = self.roster, self.ledger.runs
-        record, forget = roster.runners.get(runner), roster.orders(runner).forget
+        record = roster.runners[runner]
+        roster.forget_later(now, record, [(end.task, end.attempt) for end in ends])
         over: list[tuple[Run, End]] = []
         for end in ends:
             task = end.task
-            forget.append((task, end.attempt))
-            if record is not None and record.strays and roster.gone(runner, task, end.attempt):
+            if record.strays and roster.gone(runner, task, end.attempt):
                 self._record(over)
                 over = []
                 self.open_nodes(record)
             run = runs.get(task)
-            if run is None or run.attempt != end.attempt:
+            if run is None or run.attempt != end.attempt or roster.of_node[run.node] != runner:
                 self._mark("warden.end_of_unknown_attempt")
                 continue
             del runs[task]
@@ -148,11 +161,29 @@ class Runs:
             self.unsettled[end.task, end.attempt] = (estate, end)
             told.append(end)
 
-    def settled(self, _now: int, _broker: str, settle: Settle) -> None:
+    def settled(self, ends: Iterable[tuple[TaskId, int]]) -> None:
         """These ends are safe with their broker."""
         forget = self.unsettled.pop
-        for key in zip(settle.tasks, settle.attempts, strict=True):
+        for key in ends:
             forget(key, None)
+
+    def tell(self, post: Post, out: list[Command], now: int) -> None:
+        """News for the owners of what started or ended, and for those who get room."""
+        offers = self.grants.offers
+        for broker in list(self.ended):
+            if broker and post.link(broker).crowded:
+                self._mark("warden.news_held_back")  # it has been away for long; all of it when it is back
+                continue
+            ended = self.ended.pop(broker)
+            if broker:
+                while len(ended) > NEWS_MAX:
+                    post.send(out, now, broker, News((), tuple(ended[:NEWS_MAX])))
+                    del ended[:NEWS_MAX]
+                started = tuple(self.started.pop(broker, ()))
+                post.send(out, now, broker, News(started, tuple(ended), tuple(offers.pop(broker, ()))))
+        for broker, granted in offers.items():
+            post.send(out, now, broker, News((), (), tuple(granted)))
+        offers.clear()
 
     def greeted(self, post: Post, now: int, runner: str, hello: Hello) -> None:
         """A runner opens a session: compare its notes with ours."""
@@ -163,7 +194,7 @@ class Runs:
         there = dict(hello.running)
         ended = {(end.task, end.attempt) for end in hello.ended}
         if hello.ended:
-            self._over(runner, hello.ended)
+            self._over(now, runner, hello.ended)
         for run in [run for run in self.ledger.runs.values() if self.roster.of_node[run.node] == runner]:
             if there.get(run.task) == run.attempt:
                 del there[run.task]
@@ -173,6 +204,8 @@ class Runs:
                     self.roster.orders(runner).stops.append(StopTask(run.task, run.attempt, 0))
             elif (run.task, run.attempt) not in ended:
                 self._missing(run)
+        free = [(node, Resources()) for node in record.nodes if node in self.ledger.withheld]
+        self._withhold(runner, [*free, *hello.withheld])
         for task, attempt in there.items():
             self._mark("warden.stopped_stray")
             record.strays[task] = attempt

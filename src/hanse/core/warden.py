@@ -8,7 +8,7 @@ One class takes the events; the ledger (``core.ledger``), the grants (``core.gra
 # ruff: noqa: PLR1730  with every event: a call of min() costs more than all it compares
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from hanse.core.acceptance import Acceptance
 from hanse.core.config import WardenConfig
@@ -36,8 +36,6 @@ from hanse.model.messages import (
     DemandLine,
     Estate,
     Hello,
-    News,
-    Offers,
     Refusal,
     Refused,
     Register,
@@ -51,9 +49,6 @@ from hanse.model.messages import (
 from hanse.model.resources import Vector
 from hanse.policy.columns import has_bit, mask_indices
 from hanse.policy.mix import mix
-
-NEWS_MAX: Final = 2_000
-"""Ends in one message to their owner."""
 
 
 class Warden:
@@ -119,7 +114,7 @@ class Warden:
             self._serve(now)
         if self._roster.batches or self._grants.offers or self._grants.victims or self._runs.ended:
             self._flush(now)
-        if self._seen != self._ledger.version and self._delta_at == NEVER:
+        if self._ledger.touched or (self._seen != self._ledger.version and self._delta_at == NEVER):
             self._look(now)
         self._arm(now)
         return out
@@ -143,7 +138,7 @@ class Warden:
             Demand: self._demand,
             RunnerBeat: self._runner_beat,
             BeatReply: self._beat_reply,
-            Settle: self._runs.settled,
+            Settle: self._settled,
             Cancel: self._runs.cancel,
             Sync: self._synced,
             Hello: self._greeted,
@@ -154,6 +149,9 @@ class Warden:
 
     def _demand(self, now: int, broker: str, demand: Demand) -> None:
         self._demanded(now, broker, demand.lines)
+
+    def _settled(self, _now: int, _broker: str, settle: Settle) -> None:
+        self._runs.settled(zip(settle.tasks, settle.attempts, strict=True))
 
     def _synced(self, _now: int, broker: str, _: Sync) -> None:
         self._snapshot(broker)
@@ -197,6 +195,8 @@ class Warden:
         self._acceptance.start = mix(self._seed, self._steps)
         rounds = dict(claim.rounds)
         self._tenure.renew(broker, now, claim.echo, tuple(rounds))
+        if claim.settled:
+            self._runs.settled(claim.settled)
         substituted: list[tuple[TaskId, int]] = []
         refused: list[Refused] = []
         fast = False
@@ -256,6 +256,8 @@ class Warden:
                 break
             self._mark("warden.lease_expired")
             self._acceptance.release(first.broker, first.number)
+        if now >= self._roster.forget_at:
+            self._roster.forget_now()
         if now >= self._roster.due:
             for record in self._roster.overdue(now):
                 self._runs.lose(record)
@@ -296,6 +298,7 @@ class Warden:
                 self._post.soft(self._out, broker, change)
 
     def _delta(self, broker: str) -> Delta | None:
+        self._ledger.publish()
         since = self._told.get(broker, 0)
         if since >= self._ledger.version or since == 0:
             return None
@@ -304,6 +307,7 @@ class Warden:
 
     def _snapshot(self, broker: str) -> None:
         ledger = self._ledger
+        ledger.publish()
         self._told[broker] = ledger.version
         snapshot = Snapshot(
             ledger.cluster,
@@ -334,34 +338,20 @@ class Warden:
             grants.victims.clear()
         if self._roster.batches:
             self._roster.send_orders(self._post, self._out, now)
-        if grants.offers:
-            for broker, offers in grants.offers.items():
-                self._post.send(self._out, now, broker, Offers(tuple(offers), self._timings.grant_lease))
-            grants.offers.clear()
-        if self._runs.ended:
-            self._tell(now)
+        if grants.offers or self._runs.ended:
+            self._runs.tell(self._post, self._out, now)
 
     def _look(self, now: int) -> None:
-        """The room on offer has changed: see whether some broker has not been told."""
-        self._seen = version = self._ledger.version
+        """The room on offer may have changed: see whether some broker has not been told."""
+        self._ledger.publish()
+        version = self._ledger.version
+        if self._seen == version or self._delta_at < NEVER:
+            return
+        self._seen = version
         for told in self._told.values():
             if 0 < told < version:
                 self._delta_at = now + self._timings.delta_linger
                 return
-
-    def _tell(self, now: int) -> None:
-        """News for the owners of what started or ended."""
-        runs = self._runs
-        for broker in list(runs.ended):
-            if broker and self._post.link(broker).crowded:
-                self._mark("warden.news_held_back")  # it has been away for long; all of it when it is back
-                continue
-            ended = runs.ended.pop(broker)
-            if broker:
-                started = tuple(runs.started.pop(broker, ()))
-                self._post.send(self._out, now, broker, News(started, tuple(ended[:NEWS_MAX])))
-                for at in range(NEWS_MAX, len(ended), NEWS_MAX):
-                    self._post.send(self._out, now, broker, News((), tuple(ended[at : at + NEWS_MAX])))
 
     def _arm(self, now: int) -> None:
         """Ask for a tick when something is next due, unless an earlier one will come anyway."""
@@ -374,6 +364,8 @@ class Warden:
             due = self._runs.news_at
         if self._roster.due < due:
             due = self._roster.due
+        if self._roster.forget_at < due:
+            due = self._roster.forget_at
         if self._tenure.due < due:
             due = self._tenure.due
         for lease in self._ledger.leases.values():  # the oldest comes first
@@ -421,6 +413,7 @@ class Warden:
         complaints += [f"task {run.task} still holds room on node {run.node}" for run in ledger.runs.values()]
         complaints += [f"task {task} has an unsettled end" for task, _ in self._runs.unsettled]
         complaints += [f"node {node} is held" for node in ledger.held]
+        complaints += [f"room on node {node} is withheld" for node in ledger.withheld]
         for node, capacity in enumerate(ledger.capacity):
             if ledger.room.free_of(node) != capacity:
                 complaints.append(f"node {node} has {ledger.room.free_of(node)} free of {capacity}")
@@ -459,6 +452,7 @@ class Warden:
             changed=ledger.changed,
             up=mask_indices(ledger.up, ledger.nodes),
             draining=mask_indices(ledger.draining, ledger.nodes),
+            withheld=ledger.withheld,
             hold=self._grants.hold,
             preempt_at=self._grants.preempt_at,
             wants=self._grants.wants.order,
@@ -469,6 +463,7 @@ class Warden:
             unsettled=self._runs.unsettled,
             ended=self._runs.ended,
             runners=self._roster.runners,
+            forget_at=self._roster.forget_at,
             estates=self._tenure.estates,
             links=self._post.links,
         )
@@ -480,15 +475,15 @@ class Warden:
         ledger = self._ledger
         self._epoch, self._seed, self._steps = saved.epoch, saved.seed, saved.steps
         self._beat_at, self._delta_at, self._runs.news_at = saved.beat_at, saved.delta_at, saved.news_at
-        ledger.restore(saved.runs, saved.leases, saved.up, saved.draining)  # type: ignore[arg-type]
-        ledger.version, ledger.next_lease, ledger.changed = saved.version, saved.next_lease, saved.changed
+        ledger.restore(saved.runs, saved.leases, saved.up, saved.draining, saved.withheld)  # type: ignore[arg-type]
+        ledger.next_lease = saved.next_lease
         self._grants.hold, self._grants.preempt_at = saved.hold, saved.preempt_at
-        ledger.held = dict.fromkeys(saved.hold.nodes, 1) if saved.hold else {}
+        ledger.resume(saved.version, saved.changed, saved.hold.nodes if saved.hold else ())
         self._grants.wants.order = saved.wants
         self._grants.silent, self._told, self._heard = saved.silent, saved.told, saved.heard
         self._runs.started, self._runs.unsettled = saved.started, saved.unsettled
         self._runs.ended = saved.ended
-        self._roster.restore(saved.runners)
+        self._roster.restore(saved.runners, saved.forget_at)
         self._tenure.restore(saved.estates)
         self._post.restore(saved.links, saved.post_due)
         self._armed, self._due, self._seen = saved.armed, saved.due, saved.seen

@@ -12,6 +12,7 @@ from hanse.core.tenure import TenureRecord
 from hanse.core.wants import Want
 from hanse.model.ids import TaskId
 from hanse.model.messages import End
+from hanse.model.resources import Vector
 
 
 class WardenState(msgspec.Struct):
@@ -34,6 +35,7 @@ class WardenState(msgspec.Struct):
     changed: dict[int, int]
     up: list[int]
     draining: list[int]
+    withheld: dict[int, tuple[Vector, Vector]]
     hold: Hold | None
     preempt_at: int
     wants: list[Want]
@@ -44,6 +46,7 @@ class WardenState(msgspec.Struct):
     unsettled: dict[tuple[TaskId, int], tuple[str, End]]
     ended: dict[str, list[End]]
     runners: dict[str, RunnerRecord]
+    forget_at: int
     estates: dict[str, TenureRecord]
     links: dict[str, Link]
 

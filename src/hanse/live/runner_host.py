@@ -17,9 +17,10 @@ from hanse.live.backends.interface import Backend
 from hanse.live.clock import Clock
 from hanse.live.shell import Shell
 from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, Send
-from hanse.model.events import BackendReported, Booted, Received, TasksMoved
+from hanse.model.events import BackendReported, Booted, Received, RoomWithheld, TasksMoved
 from hanse.model.ids import TaskId
 from hanse.model.messages import End, Envelope
+from hanse.model.resources import Resources
 
 EPOCH_FILE: Final = "runner.epoch"
 log = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class RunnerHost:
         self._loop = asyncio.get_running_loop()
         self._started: list[tuple[TaskId, int]] = []
         self._ended: list[End] = []
+        self._withheld: dict[int, Resources] | None = {}
+        """What was said before the runner was up; None: it is."""
 
     async def start(self) -> None:
         """Learn what the backend holds, and open a session with the warden."""
@@ -53,7 +56,8 @@ class RunnerHost:
         now = self._clock.now()
         self._shell.take(Booted(now, epoch, 0))
         running = tuple((live.task, live.attempt, live.estate, live.moves) for live in found.running)
-        self._shell.take(BackendReported(now, running, found.ended))
+        withheld, self._withheld = tuple((self._withheld or {}).items()), None
+        self._shell.take(BackendReported(now, running, found.ended, withheld))
 
     def receive(self, envelope: Envelope) -> None:
         """A message from the warden."""
@@ -68,6 +72,13 @@ class RunnerHost:
         """An attempt is over."""
         self._soon()
         self._ended.append(end)
+
+    def withheld(self, node: int, amount: Resources) -> None:
+        """Some of a node is not for the league, or is again."""
+        if self._withheld is None:
+            self._shell.take(RoomWithheld(self._clock.now(), ((node, amount),)))
+        else:
+            self._withheld[node] = amount
 
     def _soon(self) -> None:
         """What the backend tells in one turn of the loop is one event."""

@@ -8,7 +8,7 @@ import msgspec
 
 from hanse.model.ids import Instant, JobId, TaskId
 from hanse.model.job import JobSpec
-from hanse.model.messages import End, Envelope
+from hanse.model.messages import End, Envelope, Withheld
 
 
 class Booted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="booted"):
@@ -70,6 +70,7 @@ class BackendReported(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     running: tuple[tuple[TaskId, int, str, bool], ...]
     """Task, attempt, estate, and whether an unreachable league moves it (see ``Unreachable``)."""
     ended: tuple[End, ...]
+    withheld: tuple[Withheld, ...] = ()
 
 
 class TaskStarted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="task_started"):
@@ -95,6 +96,13 @@ class TasksMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ta
     ended: tuple[End, ...]
 
 
+class RoomWithheld(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="room_withheld"):
+    """A backend says how much of some nodes is not for the league now."""
+
+    at: Instant
+    withheld: tuple[Withheld, ...]
+
+
 Event = (
     Booted
     | Tick
@@ -106,4 +114,5 @@ Event = (
     | TaskStarted
     | TaskExited
     | TasksMoved
+    | RoomWithheld
 )

@@ -150,6 +150,10 @@ class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the backend has to say about it, in a few words: out of memory, no such program."""
 
 
+Withheld = tuple[int, Resources]
+"""A node, and how much of it is not for the league: others use it, or it is closed from outside."""
+
+
 class Delta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Final states of the nodes that changed between two versions of a cluster: idempotent, gaps show."""
 
@@ -178,6 +182,8 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="claim")
     """Leases that the broker has no use for."""
     demand: tuple[DemandLine, ...] | None = None
     """The sender's demand as it is now, when it differs from what the warden was told."""
+    settled: tuple[tuple[TaskId, int], ...] = ()
+    """Ends that are safe, as ``Settle`` tells them when no claim is on its way."""
 
 
 class Demand(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="demand"):
@@ -253,19 +259,14 @@ class Offer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How likely this cluster is to serve it well, in thousandths: ``Pr(cluster)``."""
 
 
-class Offers(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="offers"):
-    """Grants, in the order they were made."""
-
-    offers: tuple[Offer, ...]
-    lease_duration: int
-
-
 class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="news"):
-    """What happened to a broker's tasks."""
+    """What happened to a broker's tasks, and the room that is granted to those that wait."""
 
     started: tuple[tuple[TaskId, int, int], ...]
     """Task, attempt, node."""
     ended: tuple[End, ...]
+    offers: tuple[Offer, ...] = ()
+    """Grants, in the order they were made."""
 
 
 class Estate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="estate"):
@@ -377,6 +378,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="report
 
     started: tuple[tuple[TaskId, int], ...]
     ended: tuple[End, ...]
+    withheld: tuple[Withheld, ...] = ()
+    """Nodes of which another amount is withheld than before."""
 
 
 # --- soft ------------------------------------------------------------------------------------------------
@@ -390,6 +393,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="hello")
     nodes: tuple[int, ...]
     running: tuple[tuple[TaskId, int], ...]
     ended: tuple[End, ...]
+    withheld: tuple[Withheld, ...] = ()
+    """All nodes of which anything is withheld."""
 
 
 class RunnerBeat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="runner_beat"):
@@ -478,7 +483,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ack"):
 
 
 Sequenced = (
-    Claim | Demand | Cancel | Settle | Register | Adopt | Return | Answer | Offers | News | Estate
+    Claim | Demand | Cancel | Settle | Register | Adopt | Return | Answer | News | Estate
     | Replicate | Progress | Taken | Watch | Watched | Orders | Report
 )  # fmt: skip
 Soft = (

@@ -13,8 +13,9 @@ from typing import Protocol
 from hanse.model.commands import Forgotten, Guard, Kill, Launch
 from hanse.model.events import BackendReported
 from hanse.model.ids import MILLISECOND, TaskId
-from hanse.model.messages import End, Outcome
-from hanse.sim.process import RunnerProcess
+from hanse.model.messages import End, Outcome, Withheld
+from hanse.model.resources import Resources
+from hanse.sim.runner_process import RunnerProcess
 from hanse.sim.world import World
 
 NOTICE_MAX = 5 * MILLISECOND
@@ -84,6 +85,8 @@ class Backend:
         """When the watchdog ends everything, on the runner's clock."""
         self._look_at: int | None = None
         """When the watchdog will look at the clock next, in true time."""
+        self.withheld: dict[int, Resources] = {}
+        """Node -> what others use of it."""
         self.notice_max = NOTICE_MAX
         self._fate = fate
         self._truth = truth
@@ -135,7 +138,19 @@ class Backend:
     def report(self) -> BackendReported:
         """All that is here, for a runner that has just started."""
         running = tuple((it.task, it.attempt, it.estate, it.moves) for it in self.live.values())
-        return BackendReported(self.runner.local_now(), running, tuple(self.ended.values()))
+        withheld = tuple(self.withheld.items())
+        return BackendReported(self.runner.local_now(), running, tuple(self.ended.values()), withheld)
+
+    def withhold(self, room: Withheld) -> None:
+        """Others use so much of a node from now on."""
+        node, amount = room
+        if amount == self.withheld.get(node, Resources()):
+            return
+        self.withheld[node] = amount
+        if amount == Resources():
+            del self.withheld[node]
+        told_at = self.world.now + self._rng.randint(0, self.notice_max)
+        self.world.at(told_at, self.runner.withheld, (self.runner.incarnation, (room,)))
 
     def finish(self, task: int, outcome: Outcome, code: int = 0) -> bool:
         """End the live attempt of a task now, as if by itself; whether there was one."""

@@ -60,6 +60,8 @@ class Rates(msgspec.Struct, frozen=True):
     partitions: int = 0
     clogs: int = 0
     drains: int = 0
+    guests: int = 0
+    """Times that others take some of a node for a while."""
     downtime_max: int = 3 * SECOND
     one_way: int = 50
     """Share of partitions that cut one direction only, in percent."""
@@ -147,6 +149,7 @@ def _draw_timings(rng: Random, scenario: str) -> Timings:
         if scenario == "slow"
         else rng.choice((0, 10, 50)) * MILLISECOND,
         started_linger=rng.choice((0, 100, 500)) * MILLISECOND,
+        settle_linger=rng.choice((0, 100, 500)) * MILLISECOND,
         suspect_after=beat * rng.randint(3, 8),
         start_deadline=rng.choice((2, 5)) * SECOND,
         conflict_window=rng.choice((0, 0, 5, 100)) * MILLISECOND,
@@ -216,6 +219,7 @@ def _draw_rates(rng: Random, scenario: str) -> Rates:
         partitions=often(4),
         clogs=rng.randint(6, 12) if scenario == "leases" else often(4),
         drains=often(4),
+        guests=often(6),
         downtime_max=rng.choice((500 * MILLISECOND, 3 * SECOND, 20 * SECOND)),
         one_way=rng.choice((0, 50, 100)),
     )

@@ -4,6 +4,7 @@ from random import Random
 from typing import Final
 
 from hanse.model.ids import MILLISECOND, SECOND
+from hanse.model.resources import Resources
 from hanse.sim.clients import Clients
 from hanse.sim.faults import Options
 from hanse.sim.league import League
@@ -39,6 +40,7 @@ class Injector:
             (rates.partitions, self._partition),
             (rates.clogs, self._clog),
             (rates.drains, self._drain),
+            (rates.guests, self._visit),
         ):
             for _ in range(count):
                 self._world.at(rng.randrange(options.safety), strike)
@@ -57,6 +59,9 @@ class Injector:
             process.restart()
         for warden in self._league.wardens.values():
             warden.drain(((), False))
+        for backend in self._league.backends.values():
+            for node in list(backend.withheld):
+                backend.withhold((node, Resources()))
         self._tell("the league", "is healed")
 
     def _set_moods(self) -> None:
@@ -193,6 +198,21 @@ class Injector:
         process = self._league.wardens[warden.name]
         process.drain((nodes, True))
         self._world.at(self._world.now + self._length(SECOND, 20 * SECOND), process.drain, (nodes, False))
+
+    def _visit(self, _: object) -> None:
+        """Somebody else's work comes to a node for a while: a part of it, or all."""
+        rng = self._rng
+        warden = rng.choice(self._options.wardens)
+        node = rng.randrange(len(warden.nodes))
+        config = warden.nodes[node]
+        amount = config.capacity
+        if rng.random() < 0.7:
+            amount = Resources(rng.randint(0, amount.cpu), rng.randint(0, amount.memory))
+        backend = self._league.backends[config.runner]
+        self._tell(backend.runner.name, f"others use {amount.cpu} milli-CPU of node {node}")
+        backend.withhold((node, amount))
+        end = self._world.now + self._length(SECOND, 20 * SECOND)
+        self._world.at(end, backend.withhold, (node, Resources()))
 
     def _tell(self, who: str, what: str) -> None:
         if self._world.story is not None:

@@ -11,7 +11,8 @@ from hanse.core.machine import Machine
 from hanse.model.commands import Launch
 from hanse.sim.backend import Backend, Fate, Truth
 from hanse.sim.network import Network
-from hanse.sim.process import Clock, Durability, Process, RunnerProcess
+from hanse.sim.process import Clock, Durability, Process
+from hanse.sim.runner_process import RunnerProcess
 from hanse.sim.world import World
 
 

@@ -26,6 +26,7 @@ from hanse.model.events import (
     DrainRequested,
     Event,
     Received,
+    RoomWithheld,
     Submitted,
     TaskExited,
     TaskStarted,
@@ -33,7 +34,7 @@ from hanse.model.events import (
 )
 from hanse.model.ids import Instant, JobId
 from hanse.model.job import JobSpec
-from hanse.model.messages import Body, End, Envelope
+from hanse.model.messages import Body, Envelope
 from hanse.sim.difference import first_difference
 from hanse.sim.network import Link, Network
 from hanse.sim.world import Violation, World
@@ -49,11 +50,11 @@ DOOM_EVENTS_MAX: Final = 30
 
 KINDS: Final[tuple[type, ...]] = (
     Booted, Tick, Received, Submitted, CancelRequested, DrainRequested, BackendReported, TaskStarted,
-    TaskExited,
+    TaskExited, RoomWithheld,
 )  # fmt: skip
 """Kinds of events; a kind's position is its number in the digest."""
 _BODY_CODES: Final[dict[type, int]] = {body: code for code, body in enumerate(Body.__args__)}
-_BOOTED, _TICK, _RECEIVED, _SUBMITTED, _CANCEL, _DRAIN, _BACKEND, _STARTED, _EXITED = range(len(KINDS))
+_BOOTED, _TICK, _RECEIVED, _SUBMITTED, _CANCEL, _DRAIN, BACKEND, STARTED, EXITED, WITHHELD = range(len(KINDS))
 
 Performer = Callable[[Any], None]
 Performers = Mapping[type, Performer]
@@ -417,81 +418,3 @@ class Process:
 
     def _note(self, kind: int, first: int, second: int) -> None:
         self._trace((self.world.now, self._number | kind, first, second))
-
-
-class RunnerProcess(Process):
-    """A runner in its shell: no journal, because its backend remembers."""
-
-    __slots__ = ("incarnation", "report")
-
-    def __init__(
-        self, name: str, number: int, factory: Callable[[], Machine], network: Network, rng: Random,
-        clock: Clock = Clock(), durability: Durability = Durability(),  # noqa: B008  frozen records
-    ) -> None:  # fmt: skip
-        super().__init__(name, number, factory, network, rng, clock, durability)
-        self.incarnation = 0
-        self.report: Callable[[], BackendReported] | None = None
-        """What the backend holds."""
-
-    def take(self, event: Event) -> None:
-        """Hand an event over and perform what comes of it."""
-        if self.hampered:
-            self._die_at(event)
-            return
-        if self.world.story is not None:
-            self.world.story.took(self.world.now, self.name, event)
-        self.perform(self.machine.handle(event))
-        self._checks -= 1
-        if self._checks <= 0:
-            self._checks = self._durability.check_every
-            self.machine.check()
-
-    def started(self, notice: tuple[int, int, int]) -> None:
-        """The backend has started an attempt: incarnation that asked, task, attempt."""
-        incarnation, task, attempt = notice
-        if incarnation != self.incarnation or (self.hampered and self._waits(self.started, notice)):
-            return
-        self._note(_STARTED, task, attempt)
-        self.take(TaskStarted(self.local_now(), task, attempt))  # type: ignore[arg-type]
-
-    def exited(self, notice: tuple[int, End]) -> None:
-        """An attempt is over: incarnation to be told, and how it ended."""
-        incarnation, end = notice
-        if incarnation != self.incarnation or (self.hampered and self._waits(self.exited, notice)):
-            return
-        self._note(_EXITED, end.task, end.attempt)
-        self.take(TaskExited(self.local_now(), end))
-
-    def crash(self, _: int | None = None) -> None:
-        """Die now; tasks and their watchdog go on."""
-        if not self.up:
-            return
-        if self.world.story is not None:
-            self.world.story.fault(self.world.now, self.name, "crashes")
-        self._bury()
-
-    def restart(self, downtime: int | None = None) -> None:
-        """Come back with nothing but what the backend tells."""
-        if self.up:
-            return
-        self.incarnation += 1
-        super().restart(downtime)
-        if self.report is not None and not self.hampered & DOWN:
-            report = self.report()
-            self._note(_BACKEND, len(report.running), len(report.ended))
-            self.take(report)
-
-    def replayed(self) -> Machine:
-        """A fresh machine: there is no journal to replay."""
-        return self._factory()
-
-    def _die_at(self, event: Event) -> None:
-        assert self._doom is not None
-        where, downtime = self._doom
-        self.world.at(self.world.now + downtime, self.restart)
-        if where:
-            if self.world.story is not None:
-                self.world.story.took(self.world.now, self.name, event)
-            commands = self.machine.handle(event)
-            self.perform(commands[: self.rng.randint(0, len(commands))])
-        self.crash()

@@ -22,7 +22,7 @@ from hanse.model.messages import Body, Delta, End, Envelope, Lot, Refused
 from hanse.model.resources import Resources
 from hanse.model.where import text as where_text
 
-_TIMES: Final = ("at", "sent_at", "echo", "until", "grace", "lease_duration", "deadline", "duration", "age")
+_TIMES: Final = ("at", "sent_at", "echo", "until", "grace", "deadline", "duration", "age")
 _SKIPPED: Final = ("at", "seed", "client_id", "payload", "accepted_at")
 """Fields that say nothing to a reader or stand elsewhere on the line."""
 _UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))

@@ -45,6 +45,8 @@ class Desk:
         self.order: list[tuple[str, TaskId, int]] = []
         self.ends: dict[tuple[TaskId, int], End] = {}
         self.starts: set[tuple[TaskId, int]] = set()
+        self.room: dict[int, Resources] = {}
+        """Node -> what of it is not for us."""
         self._calling = False
         self._changed = asyncio.Event()
         self._complaints: list[str] = []
@@ -60,6 +62,10 @@ class Desk:
         self._note(key in self.ends, f"{key} ended twice")
         self.ends[key] = end
         self._heard("exited", *key)
+
+    def withheld(self, node: int, amount: Resources) -> None:
+        self.room[node] = amount
+        self._changed.set()
 
     def _heard(self, what: str, task: TaskId, attempt: int) -> None:
         self._note(self._calling, f"{what} {task} was reported from inside a call")

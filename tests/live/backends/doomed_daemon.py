@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from hanse.live.backends.process import ProcessBackend
 from hanse.model.ids import TaskId
 from hanse.model.messages import End
+from hanse.model.resources import Resources
 from tests.live.backends.desk import launch, now, task
 from tests.live.backends.places import NODES
 
@@ -33,6 +34,9 @@ class Reports:
 
     def exited(self, end: End) -> None:
         say(exited=end.task, attempt=end.attempt, outcome=end.outcome, code=end.code, note=end.note)
+
+    def withheld(self, node: int, amount: Resources) -> None:
+        say(withheld=node, cpu=amount.cpu)
 
 
 def obey(backend: ProcessBackend, order: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ SAID: dict[str, tuple[str, tuple[type, ...]]] = {
         "bw",
         (m.Claim, m.Demand, m.Cancel, m.Settle, m.Register, m.Adopt, m.Return, m.BeatReply, m.Sync),
     ),
-    "warden to broker": ("wb", (m.Answer, m.Offers, m.News, m.Estate, m.Beat, m.Snapshot, m.Change)),
+    "warden to broker": ("wb", (m.Answer, m.News, m.Estate, m.Beat, m.Snapshot, m.Change)),
     "broker to broker": ("bb", (m.Replicate, m.Progress, m.Taken, m.Watch, m.Watched, m.Gossip)),
     "warden to runner": ("wr", (m.Orders, m.RunnerLease, m.Rejoin)),
     "runner to warden": ("rw", (m.Report, m.Hello, m.RunnerBeat)),

@@ -17,6 +17,7 @@ from hanse.core.config import NodeConfig
 from hanse.model.commands import Launch
 from hanse.model.ids import TaskId
 from hanse.model.messages import End
+from hanse.model.resources import Resources
 
 
 class Stream(StrEnum):
@@ -53,6 +54,11 @@ class Reports(Protocol):
 
     def exited(self, end: End) -> None:
         """The attempt is over; the backend keeps the record until ``forget``."""
+        ...
+
+    def withheld(self, node: int, amount: Resources) -> None:
+        """So much of a node is not for the league from now on: others use it, or it is down or closed from
+        outside. Replaces what was said of this node before."""
         ...
 
 

@@ -52,6 +52,9 @@ def _claim(body: m.Claim, limits: Limits, source: str) -> str | None:
             return problem
     if not within(body.releases, 0, NUMBER_MAX):
         return "a lease out of range"
+    problem = parts.pairs(body.settled, None)
+    if problem is not None:
+        return problem
     return None if body.demand is None else parts.demand(body.demand, LINES_MAX)
 
 
@@ -126,12 +129,10 @@ def _answer(body: m.Answer, limits: Limits, source: str) -> str | None:
     return None if body.delta is None else _delta(body.delta, limits, source)
 
 
-def _offers(body: m.Offers, limits: Limits, source: str) -> str | None:
-    if not _known(source, limits.clusters):
-        return "a cluster that is not known"
-    if len(body.offers) > OFFERS_MAX or not 0 <= body.lease_duration <= NUMBER_MAX:
+def _offers(offers: tuple[m.Offer, ...]) -> str | None:
+    if len(offers) > OFFERS_MAX:
         return "offers out of range"
-    for offer in body.offers:
+    for offer in offers:
         if not (
             1 <= offer.lease <= NUMBER_MAX
             and 0 <= offer.line <= parts.COUNT_MAX
@@ -153,7 +154,7 @@ def _news(body: m.News, limits: Limits, source: str) -> str | None:
     problem = parts.ends(body.ended, limits.tasks)
     if problem is None and limits.tasks is not None:
         problem = parts.task_indices([task for task, _, _ in body.started], limits.tasks)
-    return problem
+    return problem or _offers(body.offers)
 
 
 def _estate(body: m.Estate, limits: Limits, source: str) -> str | None:
@@ -344,7 +345,11 @@ def _rejoin(body: m.Rejoin, limits: Limits, source: str) -> str | None:
 def _report(body: m.Report, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.runners):
         return "a runner that is not known"
-    return parts.pairs(body.started, None) or parts.ends(body.ended, None)
+    return (
+        parts.pairs(body.started, None)
+        or parts.ends(body.ended, None)
+        or parts.withheld(body.withheld, limits.nodes)
+    )
 
 
 def _hello(body: m.Hello, limits: Limits, source: str) -> str | None:
@@ -354,7 +359,11 @@ def _hello(body: m.Hello, limits: Limits, source: str) -> str | None:
         return "a session or an instant out of range"
     if not within(body.nodes, 0, limits.nodes - 1):
         return "nodes that the cluster does not have"
-    return parts.pairs(body.running, None) or parts.ends(body.ended, None)
+    return (
+        parts.pairs(body.running, None)
+        or parts.ends(body.ended, None)
+        or parts.withheld(body.withheld, limits.nodes)
+    )
 
 
 def _runner_beat(body: m.RunnerBeat, limits: Limits, source: str) -> str | None:
@@ -420,7 +429,6 @@ VETTERS: Final[dict[type, Callable[[Any, Limits, str], str | None]]] = {
     m.Adopt: _adopt,
     m.Return: _return,
     m.Answer: _answer,
-    m.Offers: _offers,
     m.News: _news,
     m.Estate: _estate,
     m.Replicate: _replicate,

@@ -12,7 +12,7 @@ from hanse.model.constraints import constraint_problem
 from hanse.model.ids import BROKER_NUMBER_MAX, INDEX_BITS, SERIAL_BITS, TASKS_PER_JOB_MAX, JobId
 from hanse.model.job import DEADLINE_MAX, GRACE_MAX, GROUPS_MAX, LABELS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX
 from hanse.model.job import NAME_CHARACTERS_MAX as NAME_MAX
-from hanse.model.messages import DemandLine, End, Lot, Shape, StartTask
+from hanse.model.messages import DemandLine, End, Lot, Shape, StartTask, Withheld
 from hanse.model.resources import (
     BASE_DIMENSIONS,
     CPU_MILLI_MAX,
@@ -189,6 +189,17 @@ def pairs(entries: tuple[tuple[int, int], ...], known: TasksOf | None) -> str | 
         if not (TASK_MIN <= task <= TASK_MAX and 0 <= attempt <= NUMBER_MAX):
             return "a task or an attempt out of range"
     return task_indices([task for task, _ in entries], known) if known is not None and entries else None
+
+
+def withheld(entries: tuple[Withheld, ...], nodes: int) -> str | None:
+    """What is not for the league, node by node."""
+    if len(entries) > nodes:
+        return "more nodes than the cluster has"
+    for node, amount in entries:
+        problem = resources(amount)
+        if problem is not None or not 0 <= node < nodes:
+            return problem or "a node that the cluster does not have"
+    return None
 
 
 def ends(entries: tuple[End, ...], known: TasksOf | None) -> str | None:

@@ -19,9 +19,7 @@ MAY_SAY: Final[dict[tuple[Role, Role], frozenset[type]]] = {
     (_BROKER, _WARDEN): frozenset(
         (m.Claim, m.Demand, m.Cancel, m.Settle, m.Register, m.Adopt, m.Return, m.BeatReply, m.Sync, m.Ack)
     ),
-    (_WARDEN, _BROKER): frozenset(
-        (m.Answer, m.Offers, m.News, m.Estate, m.Beat, m.Snapshot, m.Change, m.Ack)
-    ),
+    (_WARDEN, _BROKER): frozenset((m.Answer, m.News, m.Estate, m.Beat, m.Snapshot, m.Change, m.Ack)),
     (_BROKER, _BROKER): frozenset((m.Replicate, m.Progress, m.Taken, m.Watch, m.Watched, m.Gossip, m.Ack)),
     (_WARDEN, _RUNNER): frozenset((m.Orders, m.RunnerLease, m.Rejoin, m.Ack)),
     (_RUNNER, _WARDEN): frozenset((m.Report, m.Hello, m.RunnerBeat, m.Ack)),

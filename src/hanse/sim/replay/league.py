@@ -33,7 +33,7 @@ from hanse.model.messages import (
     Claim,
     Envelope,
     Gossip,
-    Offers,
+    News,
     RunnerBeat,
     RunnerLease,
 )
@@ -128,6 +128,7 @@ def timings_of(settings: Settings, faults: bool, starts: bool) -> Timings:
         runner_lease=100 * beat,
         grant_lease=beat // 10,
         delta_linger=min(NEWS_LINGER_MAX, settings.heartbeat_us),
+        settle_linger=beat // 10,
         suspect_after=100 * beat,
         start_deadline=beat if starts else 1 << 60,
     )
@@ -259,7 +260,7 @@ class Tally:
         self.sent[kind] = self.sent.get(kind, 0) + 1
         if kind is Claim:
             self.releases += len(body.releases)  # type: ignore[union-attr]
-        elif kind is Offers:
+        elif kind is News:
             self.grants += len(body.offers)  # type: ignore[union-attr]
         elif kind is Answer:
             self.rejects += len(body.refused)  # type: ignore[union-attr]

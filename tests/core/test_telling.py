@@ -1,0 +1,125 @@
+"""What a warden tells of its room, and when it says nothing; room that is not for the league."""
+
+from hanse.core.config import Timings
+from hanse.model.events import RoomWithheld
+from hanse.model.ids import MILLISECOND, SECOND, task_id
+from hanse.model.messages import Change, Claim, News, Orders, Settle
+from hanse.model.resources import Resources, Vector
+from tests.core.wired import Wired, job, node, tasks
+
+QUIET = Timings(beat=1_000 * SECOND, runner_beat=4 * SECOND)
+"""Beats so rare that nothing but the warden's own word brings a view up to date."""
+
+
+def seen(league: Wired, broker: str, cluster: str = "c1") -> list[Vector] | None:
+    """What a broker believes to be free."""
+    return league.machines[broker].view_of(cluster)  # type: ignore[attr-defined, no-any-return]
+
+
+def withhold(league: Wired, at: int, cpu: int, runner: str = "c1.r1") -> None:
+    """Others take so much of a node."""
+    league.give(runner, RoomWithheld(league.now, ((at, Resources(cpu=cpu)),)))
+    league.deliver()
+
+
+def quiet(brokers: tuple[str, ...], *nodes: int) -> Wired:
+    league = Wired({"c1": tuple(node(cpu) for cpu in nodes)}, brokers, QUIET)
+    league.run(2 * QUIET.beat)  # the second beat opens every estate
+    return league
+
+
+def test_all_brokers_hear_of_a_claim_that_was_answered_with_a_delta() -> None:
+    league = quiet(("b1", "b2"), 1_000, 1_000)
+    league.submit(job(tasks(1)), "b1")
+    league.run(SECOND)
+    assert seen(league, "b1") == seen(league, "b2")
+    assert sum(free[0] for free in seen(league, "b2") or ()) == 1_000
+
+
+def test_room_that_is_granted_the_moment_it_frees_is_no_news() -> None:
+    league = quiet(("b1", "b2"), 1_000)
+    first = league.submit(job(tasks(1)), "b1")
+    second = league.submit(job(tasks(1)), "b2")
+    league.run(SECOND)
+    before = len(league.said)
+    league.end(first)
+    league.run(SECOND)
+    assert league.running(second) == {0: ("c1", 0)}
+    assert league.bodies(Change, before) == []
+    assert seen(league, "b1") == seen(league, "b2") == [(0, 0, 0)]
+
+
+def test_a_grant_comes_with_the_news_and_what_is_settled_goes_with_the_claim() -> None:
+    league = quiet(("b1",), 1_000)
+    first = league.submit(job(tasks(1)))
+    league.submit(job(tasks(1)))
+    before = len(league.said)
+    league.end(first)
+    (news,) = [body for body in league.bodies(News, before) if body.ended]
+    (claim,) = league.bodies(Claim, before)
+    assert news.offers
+    assert [end.task for end in news.ended] == [task for task, _ in claim.settled]
+    assert league.bodies(Settle, before) == []
+
+
+def test_ends_are_settled_and_forgotten_when_nothing_carries_the_word() -> None:
+    league = quiet(("b1",), 1_000)
+    number = league.submit(job(tasks(1)))
+    before = len(league.said)
+    league.exit(task_id(number, 0), 1)
+    league.deliver()
+    assert league.bodies(Settle, before) == []
+    assert not any(orders.forget for orders in league.bodies(Orders, before))
+    league.run(QUIET.settle_linger + MILLISECOND)
+    assert len(league.bodies(Settle, before)) == 1
+    assert [len(orders.forget) for orders in league.bodies(Orders, before)] == [1]
+    league.run(2 * QUIET.resend_after)
+    league.check_idle()
+
+
+# --- room that others use ----------------------------------------------------------------------------------
+
+
+def test_withheld_room_is_neither_offered_nor_used() -> None:
+    league = quiet(("b1",), 4_000)
+    withhold(league, 0, 3_000)
+    league.run(SECOND)
+    assert seen(league, "b1") == [(1_000, 0, 0)]
+    number = league.submit(job(tasks(2)))
+    league.run(SECOND)
+    assert list(league.running(number)) == [0]
+    withhold(league, 0, 0)
+    assert list(league.running(number)) == [0, 1]
+
+
+def test_what_runs_goes_on_and_its_room_is_withheld_as_it_ends() -> None:
+    league = quiet(("b1",), 2_000)
+    number = league.submit(job(tasks(3)))
+    withhold(league, 0, 2_000)
+    assert sorted(league.running(number)) == [0, 1]
+    league.end(number, 0)
+    league.run(SECOND)
+    assert sorted(league.running(number)) == [1]
+    league.end(number, 1)
+    league.run(SECOND)
+    assert league.running(number) == {}
+    withhold(league, 0, 500)
+    assert sorted(league.running(number)) == [2]
+
+
+def test_a_restarted_warden_and_a_restarted_runner_know_what_is_withheld() -> None:
+    league = Wired({"c1": (node(4_000),)}, ("b1",))
+    withhold(league, 0, 3_000)
+    league.restart("c1")
+    league.run(5 * SECOND)
+    assert seen(league, "b1") == [(1_000, 0, 0)]
+    league.restart("c1.r1")  # its backend has nothing to withhold any more
+    league.run(5 * SECOND)
+    assert seen(league, "b1") == [(4_000, 0, 0)]
+
+
+def test_a_runner_speaks_for_its_own_nodes_only() -> None:
+    league = Wired({"c1": (node(4_000), node(4_000, runner="r2"))}, ("b1",))
+    withhold(league, 0, 3_000, runner="c1.r2")
+    league.run(SECOND)
+    assert seen(league, "b1") == [(4_000, 0, 0)] * 2
