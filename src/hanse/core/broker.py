@@ -451,7 +451,7 @@ class Broker:
         desk.members.epoch, desk.members.beat, desk.members.heard = saved.epoch, saved.beat, saved.heard
         desk.jobs = saved.jobs  # type: ignore[assignment]
         desk.lines.restore(saved.lines, saved.free_lines, desk.jobs)
-        for view, sight in zip(desk.views, saved.sights, strict=True):
+        for view, sight in zip(desk.views, saved.sights, strict=False):  # clusters may have joined
             view.restore(sight)
         placing.restore(saved.offers, saved.expected)
         placing.demands.restore(saved.registered, saved.best, saved.hold_at)

@@ -206,4 +206,5 @@ class Demands:
         hold_at: dict[int, tuple[int, int]],
     ) -> None:
         """Take a dumped state."""
-        self.registered, self.best, self.hold_at = registered, best, hold_at
+        self.registered[: len(registered)] = registered
+        self.best, self.hold_at = best, hold_at

@@ -54,6 +54,8 @@ class Owned(msgspec.Struct, gc=False):
     settling: list[tuple[int, str, TaskId, int]] = []
     """Told to the heir by that message, waiting for its acknowledgement."""
     admitting: list[tuple[int, JobId]] = []
+    lost_to: dict[str, str] = {}
+    """Cluster -> who owns this estate according to its warden, if not we."""
 
 
 class EstatesState(msgspec.Struct):
@@ -96,7 +98,8 @@ class Estates:
 
     def _found(self) -> None:
         self.state.generation += 1
-        self.state.owned[self.base] = _owned(1, self.desk.members.heir())
+        heir = next((name for name in self.desk.members.ring if self._reached(name)), "")
+        self.state.owned[self.base] = _owned(1, heir)
         self._register(self.base)
 
     def _register(self, estate: EstateId) -> None:
@@ -108,23 +111,43 @@ class Estates:
     def answered(self, cluster: str, message: Estate) -> None:
         """A warden has answered a registration."""
         owned = self.state.owned.get(message.estate)
-        if owned is not None and message.accepted and message.owner == self.desk.config.name:
+        if owned is None:
+            return
+        if not message.accepted:
+            self._disowned(message.estate, owned, cluster, message.owner)
+        elif message.owner == self.desk.config.name:
+            owned.lost_to.pop(cluster, None)
             first = owned.term not in owned.accepted.values()
             owned.accepted[cluster] = message.term
             if first and any(term != owned.term for term in owned.accepted.values()):
                 self._register(message.estate)  # sure now: opens wardens that an abandoned adoption closed
             self.release()
 
+    def _disowned(self, estate: EstateId, owned: Owned, cluster: str, owner: str) -> None:
+        """A warden takes somebody else for the owner. When all do, our jobs have been adopted while we could
+        not hear of it: new ones join a new estate at once, and the old ones wait for the adopter's word."""
+        if owner and owner != self.desk.config.name:
+            owned.lost_to[cluster] = owner
+            if estate == self.base and len(owned.lost_to) == len(self.desk.config.clusters):
+                self.desk.mark("broker.founded_anew")
+                self._found()
+
     def review(self) -> None:
         """With every beat: replace a dead heir, and repeat registrations that were refused."""
-        members = self.desk.members
         for estate, owned in self.state.owned.items():
-            if not members.alive(owned.heir):
-                heir = members.heir()
+            if not self._reached(owned.heir):
+                heir = next((name for name in self.desk.members.ring if self._reached(name)), "")
                 if heir != owned.heir:
                     self._change_heir(estate, owned, heir)
             elif self._refused(owned) and not self._unanswered():
                 self._register(estate)
+
+    def _reached(self, peer: str) -> bool:
+        """Whether a peer lives, as far as is known, and takes what it is sent: gossip may come by a detour
+        where copies of jobs do not get through."""
+        desk = self.desk
+        patience = desk.timings.suspect_after + 2 * desk.timings.resend_after
+        return desk.members.alive(peer) and not desk.post.link(peer).mute(desk.now, patience)
 
     def _refused(self, owned: Owned) -> list[str]:
         """Wardens that have not accepted the present term."""
@@ -420,7 +443,7 @@ class Estates:
 
 
 def _owned(term: int, heir: str) -> Owned:
-    return Owned(term, heir, {}, [], [], [], [], [], 0, [], [])
+    return Owned(term, heir, {}, [], [], [], [], [], 0, [], [], {})
 
 
 def _replica(record: JobRecord, now: int) -> Replica:

@@ -74,10 +74,6 @@ class Membership:
         heard = self.heard.get(name)
         return heard is not None and not heard.suspect
 
-    def heir(self) -> str:
-        """The first live broker after this one in the league's order; empty if there is none."""
-        return next((name for name in self.ring if self.alive(name)), "")
-
 
 def _ring(name: str, brokers: tuple[str, ...]) -> tuple[str, ...]:
     at = brokers.index(name)

@@ -384,18 +384,21 @@ class Ledger:
         withheld: dict[int, tuple[Vector, Vector]],
     ) -> None:  # fmt: skip
         """Rebuild columns and indices from what holds room."""
-        self.runs, self.leases, self.withheld = runs, leases, withheld
+        self.runs, self.leases = runs, leases
+        width = len(self.dimensions)
+        self.withheld = {node: both for node, both in withheld.items() if len(both[0]) == width}
         self.room = Room(self.capacity)
         self.gains.forget()
         self._labels, self._shy = {}, {}
         self._fits.clear()
         for run in runs.values():
+            run.amount = run.size.vector(self.dimensions) or ()  # it may have got new columns
             self.room.debit(run.node, run.amount)
             self._label(run)
         for lease in leases.values():
             for node in lease.nodes:
                 self.room.debit(node, self.fit(lease.shape).ask or ())
-        for node, (_, taken) in withheld.items():
+        for node, (_, taken) in self.withheld.items():
             self.room.debit(node, taken)
         self.social = False  # as at the end of every step
         self.up, self.draining = mask_of(up, self.nodes), mask_of(draining, self.nodes)

@@ -45,6 +45,12 @@ class Link(msgspec.Struct, gc=False):
     resend_at: int = NEVER
     resend_after: int = 0
     ack_at: int = NEVER
+    since: int = 0
+    """Since when what is unacknowledged has been waited for without any progress."""
+
+    def mute(self, now: int, patience: int) -> bool:
+        """Whether the peer has taken nothing for so long, although there was something to take."""
+        return bool(self.unacked) and now - self.since > patience
 
     @property
     def crowded(self) -> bool:
@@ -74,6 +80,8 @@ class Post:
         link = self.links.get(peer) or self.link(peer)
         unacked = link.unacked
         assert len(unacked) < WINDOW_MAX, f"{self.name}: {peer} does not acknowledge"
+        if not unacked:
+            link.since = now
         link.sent = number = link.sent + 1
         unacked[number] = body
         if link.resend_at == NEVER:
@@ -123,6 +131,7 @@ class Post:
         for number in range(link.acked + 1, ack + 1):
             del link.unacked[number]
         link.acked = ack
+        link.since = now
         link.resend_after = self.timings.resend_after
         link.resend_at = now + link.resend_after if link.unacked else NEVER
 
@@ -166,7 +175,7 @@ class Post:
         for link in self.links.values():
             if link.unacked:
                 link.resend_after = self.timings.resend_after
-                link.resend_at = now
+                link.resend_at = link.since = now
         self.due = now
 
     def reopen(self, peer: str, session: int) -> list[Sequenced]:

@@ -153,8 +153,13 @@ class Roster:
         self.due = first + self.span if first < NEVER else NEVER
 
     def restore(self, runners: dict[str, RunnerRecord], forget_at: int) -> None:
-        """Take dumped records."""
-        self.runners, self.forget_at = runners, forget_at
+        """Take dumped records. Which nodes a runner has is for the settings to say."""
+        for name, record in self.runners.items():
+            saved = runners.get(name)
+            if saved is not None:
+                saved.nodes = record.nodes
+                self.runners[name] = saved
+        self.forget_at = forget_at
         self._schedule()
 
 

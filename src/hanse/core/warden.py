@@ -46,7 +46,7 @@ from hanse.model.messages import (
     Snapshot,
     Sync,
 )
-from hanse.model.resources import Vector
+from hanse.model.resources import Resources, Vector
 from hanse.policy.columns import has_bit, mask_indices
 from hanse.policy.mix import mix
 
@@ -398,6 +398,16 @@ class Warden:
             (has_bit(ledger.up, node), has_bit(ledger.draining, node), ledger.offered(node))
             for node in range(ledger.nodes)
         ]
+
+    def held(self) -> list[Resources]:
+        """Of each node: what attempts and grants hold of it."""
+        held = [Resources()] * self._ledger.nodes
+        for run in self._ledger.runs.values():
+            held[run.node] = held[run.node].plus(run.size)
+        for lease in self._ledger.leases.values():
+            for node in lease.nodes:
+                held[node] = held[node].plus(lease.shape.ask)
+        return held
 
     @property
     def attempts(self) -> int:

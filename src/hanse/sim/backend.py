@@ -150,7 +150,12 @@ class Backend:
         if amount == Resources():
             del self.withheld[node]
         told_at = self.world.now + self._rng.randint(0, self.notice_max)
-        self.world.at(told_at, self.runner.withheld, (self.runner.incarnation, (room,)))
+        self.world.at(told_at, self._tell_withheld, (self.runner.incarnation, node))
+
+    def _tell_withheld(self, notice: tuple[int, int]) -> None:
+        """Late or not, what is told of a node is how it is now."""
+        incarnation, node = notice
+        self.runner.withheld((incarnation, ((node, self.withheld.get(node, Resources())),)))
 
     def finish(self, task: int, outcome: Outcome, code: int = 0) -> bool:
         """End the live attempt of a task now, as if by itself; whether there was one."""
