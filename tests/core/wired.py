@@ -46,7 +46,7 @@ from hanse.model.events import (
 )
 from hanse.model.ids import SECOND, JobId, TaskId, task_id
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.messages import Body, End, Envelope, Outcome
+from hanse.model.messages import Body, End, Envelope, Outcome, Usage
 from hanse.model.resources import Resources
 from hanse.policy.orders import ORDERS
 from hanse.policy.placers import PLACERS
@@ -224,12 +224,15 @@ class Wired:
         self.check_room()
         self.give(runner, TaskStarted(self.now, launch.task, launch.attempt))
 
-    def exit(self, task: TaskId, attempt: int, outcome: Outcome = Outcome.SUCCEEDED, code: int = 0) -> None:
+    def exit(
+        self, task: TaskId, attempt: int, outcome: Outcome = Outcome.SUCCEEDED, code: int = 0,
+        usage: Usage | None = None,
+    ) -> None:  # fmt: skip
         """An attempt ends on its node."""
         if self.live.pop((task, attempt), None) is None:
             return
         runner = self.runner_of[task, attempt]
-        end = End(task, attempt, outcome, code)
+        end = End(task, attempt, outcome, code, usage)
         self.ended[runner][task, attempt] = end
         if runner not in self.deaf:
             self.give(runner, TaskExited(self.now, end))

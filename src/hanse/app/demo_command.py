@@ -128,6 +128,7 @@ def sentence(decision: DemoDecision) -> str:
         "placed": f"places {subject}",
         "moved": f"queues {subject} again",
         "retried": f"tries {subject} again",
+        "sized": f"sizes {subject}",
         "ended": f"ends {subject}",
     }
     told = f"{decision.broker} {verbs[decision.answered]}: {decision.reason}"

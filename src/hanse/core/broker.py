@@ -309,6 +309,8 @@ class Broker:
                 self._give_up(view)
         if self._careers.unknown:
             self._careers.ask_again()
+        if self._placing.sizing.waiting:
+            self._placing.resize(self._placing.sizing.patient())
         for line in desk.lines.lines.values():
             if line.count:
                 self._placing.place_all()
@@ -438,6 +440,7 @@ class Broker:
             wards=self._wards.wards,
             bids=self._wards.bids,
             settling=desk.settling.state,
+            experience=placing.sizing.dump(),
             links=desk.post.links,
         )
         return encode_state(state)
@@ -454,6 +457,7 @@ class Broker:
         for view, sight in zip(desk.views, saved.sights, strict=False):  # clusters may have joined
             view.restore(sight)
         placing.restore(saved.offers, saved.expected)
+        placing.sizing.restore(saved.experience, desk.jobs)
         placing.demands.restore(saved.registered, saved.best, saved.hold_at)
         careers.ended, careers.clients = saved.ended, saved.clients  # type: ignore[assignment]
         careers.watchers, careers.unknown = saved.watchers, saved.unknown  # type: ignore[assignment]

@@ -16,6 +16,7 @@ from hanse.core.settling import SettlingState
 from hanse.core.view import Sight
 from hanse.core.wards import Ward
 from hanse.model.messages import Offer
+from hanse.policy.interface import Seen
 
 
 class BrokerState(msgspec.Struct):
@@ -51,6 +52,7 @@ class BrokerState(msgspec.Struct):
     wards: dict[str, Ward]
     bids: int
     settling: SettlingState
+    experience: dict[str, list[Seen]]
     links: dict[str, Link]
 
 

@@ -253,6 +253,8 @@ class Careers:
         withdrawn = bool(record.withdrawn) and record.withdrawn.pop(index, None) == end.attempt
         outcome = end.outcome
         if outcome is Outcome.SUCCEEDED:
+            if record.sizes:
+                self.placing.resize(self.placing.sizing.learned(record, index, end.usage))
             self._settle(record, index, SUCCEEDED)
         elif record.cancelled:
             self._settle(record, index, CANCELLED)

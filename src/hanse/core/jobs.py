@@ -12,6 +12,7 @@ import msgspec
 from hanse.model.ids import JobId
 from hanse.model.job import JobClass, JobSpec
 from hanse.model.messages import Brief, EstateId, Key, Outcome, Shape
+from hanse.model.resources import Resources
 from hanse.policy.interface import JobFacts
 
 BLOCKED: Final = 0
@@ -73,6 +74,8 @@ class JobRecord(msgspec.Struct, gc=False):
     losses: dict[int, int] = {}
     withdrawn: dict[int, int] = {}
     """Task -> attempt that the broker itself took back."""
+    sizes: dict[int, Resources] = {}
+    """Task -> what it was asked for, where a sizer chose that in advance."""
     told: list[str] = []
     """Per group: the last answer recorded, so that a decision is written only when it changes."""
 
@@ -120,6 +123,7 @@ def new_record(job: JobId, spec: JobSpec, estate: EstateId, at: int) -> JobRecor
         failures={},
         losses={},
         withdrawn={},
+        sizes={},
         told=[""] * len(counts),
     )
 

@@ -296,6 +296,16 @@ class Ledger:
         self.leases[lease.number] = lease
         return lease
 
+    def in_use(self) -> list[Resources]:
+        """Of each node: what attempts and leases hold of it."""
+        held = [Resources()] * self.nodes
+        for run in self.runs.values():
+            held[run.node] = held[run.node].plus(run.size)
+        for lease in self.leases.values():
+            for node in lease.nodes:
+                held[node] = held[node].plus(lease.shape.ask)
+        return held
+
     # --- opening and closing nodes -------------------------------------------------------------------------
 
     def set_up(self, node: int, up: bool) -> None:

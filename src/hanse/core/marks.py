@@ -34,6 +34,7 @@ ALL: Final = (
     "broker.requeued_preempted",
     "broker.requeued_unstarted",
     "broker.requeued_withdrawn",
+    "broker.resized",
     "broker.restarted",
     "broker.retried",
     "broker.submission_repeated",

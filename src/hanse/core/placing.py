@@ -6,6 +6,7 @@ warden; a grant that comes back is bound to the best task of its line *at that m
 overtakes the line it belongs to.
 """
 
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import Final
 
@@ -15,6 +16,7 @@ from hanse.core.demands import Demands
 from hanse.core.desk import Desk
 from hanse.core.jobs import CLAIMED, PLACED, WAITING, JobRecord, brief_of, shape_of
 from hanse.core.lines import Line
+from hanse.core.sizing import Sizing
 from hanse.core.view import STANDING_FULL, ClusterView
 from hanse.model.decision import Answered
 from hanse.model.ids import JobId
@@ -53,6 +55,7 @@ class Placing:
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.demands = Demands(desk)
+        self.sizing = Sizing(desk)
         self.offers: list[tuple[int, Offer, int]] = []
         """Cluster, offer, and when it must be used: grants awaiting the end of the conflict window."""
         self.expected: list[Expected] = []
@@ -77,7 +80,7 @@ class Placing:
             self._enqueue_gang(record, group)
             return
         if record.lines[group] < 0:
-            record.lines[group] = desk.lines.join(shape_of(record.spec, group, 0))
+            record.lines[group] = self.sizing.join(record, group)
         fresh = not waiting
         waiting += tasks
         line = desk.lines.lines[record.lines[group]]
@@ -103,6 +106,7 @@ class Placing:
         if record.lines[group] >= 0:
             number, record.lines[group] = record.lines[group], -1
             self.desk.lines.leave(number)
+            self.sizing.left(record, group)
             if number not in self.desk.lines.lines:
                 self.touched[number] = None
                 self.demands.hold_at.pop(number, None)
@@ -118,6 +122,21 @@ class Placing:
             line.count -= 1 if record.spec.gang else len(waiting)
             self.touched[number] = None
         return waiting
+
+    def resize(self, groups: Iterable[tuple[JobId, int]]) -> None:
+        """More is known now: waiting groups whose size would be another one change lines."""
+        desk = self.desk
+        for job, group in groups:
+            record = desk.jobs[job]
+            if not record.waiting[group]:
+                continue
+            shape, _ = self.sizing.shape(record, group)
+            if shape != desk.lines.lines[record.lines[group]].shape:
+                desk.mark("broker.resized")
+                tasks = self.dequeue(record, group)
+                self.leave(record, group)
+                self.enqueue(record, group, tasks)
+                self.place_line(record.lines[group])
 
     def rekey(self, record: JobRecord) -> None:
         """A job's key may have changed with its progress."""
@@ -276,6 +295,9 @@ class Placing:
             attempt[index] += 1
             place[index] = position
         attempts = tuple([attempt[index] for index in tasks])
+        if record.spec.groups[group].ask_max is not None:
+            sized = self.desk.lines.lines[record.lines[group]].shape.ask_max is None
+            record.sizes.update(dict.fromkeys(tasks, size) if sized else {})
         brief = self._brief(record, group)
         lot = Lot(record.id, group, brief, tuple(tasks), attempts, nodes, size, lease)
         self.lots.setdefault(view.index, []).append(lot)

@@ -177,6 +177,8 @@ class Warden:
         if former and self._tenure.owner(message.estate) != former:
             self._runs.tell_again(message.estate)
         self._snapshot(broker)
+        # It may claim only in a lease round that it knows: tell it now, not with the next beat.
+        self._beat_to(now, broker)
 
     def _returned(self, now: int, broker: str, message: Return) -> None:
         self._post.send(self._out, now, broker, self._tenure.give_back(broker, message))
@@ -275,14 +277,18 @@ class Warden:
 
     def _beat(self, now: int) -> None:
         self._beat_at = now + self._timings.beat
-        ledger, before = self._ledger, now - self._timings.suspect_after
+        before = now - self._timings.suspect_after
         for broker in self.config.brokers:
             if self._heard[broker] < before and broker not in self._grants.silent:
                 self._mark("warden.broker_silent")
                 self._grants.silent[broker] = True
                 self._grants.review(now)
-            rounds = self._tenure.rounds(broker, now)
-            self._post.soft(self._out, broker, Beat(ledger.cluster, self._epoch, now, ledger.version, rounds))
+            self._beat_to(now, broker)
+
+    def _beat_to(self, now: int, broker: str) -> None:
+        """Show one broker that we live, and ask it to renew the leases of its estates."""
+        ledger, rounds = self._ledger, self._tenure.rounds(broker, now)
+        self._post.soft(self._out, broker, Beat(ledger.cluster, self._epoch, now, ledger.version, rounds))
 
     def _tell_changes(self) -> None:
         """Tell every broker what has changed since it was last told; most were told at the same time."""
@@ -401,13 +407,7 @@ class Warden:
 
     def held(self) -> list[Resources]:
         """Of each node: what attempts and grants hold of it."""
-        held = [Resources()] * self._ledger.nodes
-        for run in self._ledger.runs.values():
-            held[run.node] = held[run.node].plus(run.size)
-        for lease in self._ledger.leases.values():
-            for node in lease.nodes:
-                held[node] = held[node].plus(lease.shape.ask)
-        return held
+        return self._ledger.in_use()
 
     @property
     def attempts(self) -> int:

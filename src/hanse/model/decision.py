@@ -22,6 +22,8 @@ class Answered(StrEnum):
     MOVED = "moved"
     """Its attempt was lost, preempted or given up, and it waits again."""
     RETRIED = "retried"
+    SIZED = "sized"
+    """How much its elastic tasks are asked for."""
     ENDED = "ended"
 
 

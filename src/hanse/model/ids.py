@@ -29,6 +29,7 @@ _DIGITS_MAX: Final = len(str((1 << SERIAL_BITS) - 1))
 MICROSECOND: Final = 1
 MILLISECOND: Final = 1_000
 SECOND: Final = 1_000_000
+MINUTE: Final = 60 * SECOND
 
 
 def job_id(broker_number: int, serial: int) -> JobId:

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from hanse.model.job import SpeedUp
 from hanse.model.messages import Key
 from hanse.model.resources import Resources, Vector
 from hanse.policy.columns import Room
@@ -88,6 +89,38 @@ class ClusterRank(Protocol):
         ...
 
 
+class Seen(msgspec.Struct, frozen=True, array_like=True):
+    """Completed tasks of one kind at one size."""
+
+    cpu: int
+    """Milli-CPU."""
+    gpu: int
+    total: int
+    """Microseconds that they ran, all together."""
+    count: int
+
+
+class ElasticFacts(msgspec.Struct, frozen=True):
+    """What a sizer may know of a group of elastic tasks. Times in microseconds."""
+
+    least: Resources
+    most: Resources
+    speed_up: SpeedUp | None = None
+    duration: int = 0
+    """The user's estimate at the least; 0: none."""
+    seen: tuple[Seen, ...] = ()
+    """What tasks of the same kind took."""
+    waited: int = 0
+    """Whole minutes since it came."""
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """A size, and why."""
+
+    size: Resources
+    reason: str
+
+
 class Sizer(Protocol):
     """Chooses how much an elastic task gets."""
 
@@ -96,4 +129,9 @@ class Sizer(Protocol):
     def ladder(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """Sizes to try in turn, largest first, ending with ``least``: the first that fits all tasks is
         taken."""
+        ...
+
+    def choose(self, facts: ElasticFacts) -> tuple[Chosen, ...]:
+        """Sizes to ask for in advance, the best first; the first that fits some node counts. None: the ladder
+        is climbed down when room is at hand."""
         ...

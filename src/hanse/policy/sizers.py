@@ -4,7 +4,8 @@ the last."""
 from typing import Final
 
 from hanse.model.resources import Resources
-from hanse.policy.interface import Sizer
+from hanse.policy.interface import Chosen, ElasticFacts, Sizer
+from hanse.policy.pricing import Priced
 
 
 class Least:
@@ -15,6 +16,10 @@ class Least:
     def ladder(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """One size."""
         return (least,)
+
+    def choose(self, facts: ElasticFacts) -> tuple[Chosen, ...]:
+        """Nothing in advance."""
+        return ()
 
 
 class Generous:
@@ -36,6 +41,10 @@ class Generous:
             )
         return (*sizes, least)
 
+    def choose(self, facts: ElasticFacts) -> tuple[Chosen, ...]:
+        """Nothing in advance."""
+        return ()
 
-SIZERS: Final[dict[str, type[Sizer]]] = {sizer.name: sizer for sizer in (Least, Generous)}
+
+SIZERS: Final[dict[str, type[Sizer]]] = {sizer.name: sizer for sizer in (Least, Generous, Priced)}
 """Every sizer by its name."""

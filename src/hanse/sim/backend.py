@@ -13,7 +13,7 @@ from typing import Protocol
 from hanse.model.commands import Forgotten, Guard, Kill, Launch
 from hanse.model.events import BackendReported
 from hanse.model.ids import MILLISECOND, TaskId
-from hanse.model.messages import End, Outcome, Withheld
+from hanse.model.messages import End, Outcome, Usage, Withheld
 from hanse.model.resources import Resources
 from hanse.sim.runner_process import RunnerProcess
 from hanse.sim.world import World
@@ -36,6 +36,7 @@ class Attempt:
         "moves",
         "node",
         "payload",
+        "since",
         "size",
         "stop_at",
         "task",
@@ -51,6 +52,8 @@ class Attempt:
         self.moves = launch.moves
         self.payload = launch.payload
         self.live = True
+        self.since = 0
+        """When it began, in true time."""
         self.stop_at: int | None = None
         """When a kill takes effect, in true time."""
         self.told_at = 0
@@ -100,6 +103,7 @@ class Backend:
         self._truth.launched(self.cluster, self.runner.name, attempt)
         self.live[command.task, command.attempt] = attempt
         world = self.world
+        attempt.since = world.now
         self._note(attempt, "runs")
         if self.until is not None and self.runner.local_now() >= self.until:
             self._end(attempt, Outcome.LOST, -9, "the watchdog ends it: the lease is over")
@@ -199,7 +203,8 @@ class Backend:
 
     def _end(self, attempt: Attempt, outcome: Outcome, code: int, why: str) -> None:
         self._over(attempt, outcome, why)
-        end = End(TaskId(attempt.task), attempt.attempt, outcome, code)
+        usage = Usage(ran=self.world.now - attempt.since)
+        end = End(TaskId(attempt.task), attempt.attempt, outcome, code, usage)
         self.ended[attempt.task, attempt.attempt] = end
         told_at = max(attempt.told_at, self.world.now) + self._rng.randint(0, self.notice_max)
         self.world.at(told_at, self.runner.exited, (self.runner.incarnation, end))

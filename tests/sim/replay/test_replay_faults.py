@@ -1,5 +1,6 @@
 """Faults in a replay: the file, and a league that gets over what it says."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -92,12 +93,33 @@ def test_what_a_lost_cluster_ran_runs_again_elsewhere(tmp_path: Path, work: Work
 
 
 def test_a_cluster_that_is_cut_off_for_a_minute_loses_its_lease(tmp_path: Path, work: Workload) -> None:
-    outcome = hanse(work, with_faults(tmp_path, "partition cluster 2 at 300s for 60s"))
+    outcome = hanse(work, with_faults(tmp_path, "partition cluster 2 at 320s for 60s"))
     all_ended(work, outcome)
     assert outcome.launches > work.tasks  # its watchdogs end what runs there, after 30 s without a word
     short = hanse(work, with_faults(tmp_path, "partition cluster 2 at 300s for 5s"))
     all_ended(work, short)
     assert short.launches == work.tasks
+
+
+def test_the_command_says_what_faults_cost(tmp_path: Path) -> None:
+    trace, out = tmp_path / "made.tr", tmp_path / "out.json"
+    trace.write_text("".join(f"{8 * job} 8 23.5 {' '.join(map(str, range(20, 28)))}\n" for job in range(40)))
+    faults = with_faults(tmp_path, "lose cluster 3 at 100s for 5m\nlose broker 1 at 150s for 20s\n").faults
+    words = ["replay", str(trace), "--nodes", "40", "--clusters", "4", "--brokers", "3", "--heartbeat", "1"]
+    words += ["--policy", "hanse", "--faults", faults, "--json", str(out)]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    broken, whole = json.loads(out.read_text())
+    assert (broken["policy"], whole["policy"]) == ("hanse", "hanse unbroken")
+    assert broken["jobs_ended"] == whole["jobs_ended"] == 40
+    assert broken["starts_per_task"] > whole["starts_per_task"] == 1
+    assert broken["jct_mean"] > whole["jct_mean"]
+    again = round((broken["starts_per_task"] - 1) * broken["tasks"])
+    assert f"; {again} tasks more were started; all 40 jobs ended." in result.output.replace("\n", " ")
+    result = CliRunner().invoke(main, [*words, "--no-baseline"])
+    assert result.exit_code == 0, result.output
+    (alone,) = json.loads(out.read_text())
+    assert alone["delay_mean"] == broken["delay_mean"]
 
 
 def test_equal_seeds_give_equal_runs(tmp_path: Path, work: Workload) -> None:
@@ -151,5 +173,5 @@ def test_what_cannot_be_done_is_a_sentence(tmp_path: Path, text: str, sentence: 
     trace.write_text("0 1 1.0 1.0\n")
     arguments = ["replay", str(trace), "--nodes", "40", "--clusters", "4", "--brokers", "3"]
     result = CliRunner().invoke(main, [*arguments, "--policy", "hanse", "--faults", settings.faults])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert sentence in result.output

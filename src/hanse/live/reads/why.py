@@ -88,13 +88,13 @@ def why(
     """
     told = _Told(detail, tasks, decisions, clusters, now, zone)
     if detail.row.state in _TERMINAL:
-        return [*_ended(told), *_moves(told)]
+        return [*_ended(told), *_sizes(told), *_moves(told)]
     sentences = _abroad(told)
     if not sentences:
         for number, group in enumerate(detail.groups):
             sentences += _group(told, number, group)
         sentences += _troubles(told)
-    return [*sentences, *_moves(told), *_deadline(told), *_cancelling(told)]
+    return [*sentences, *_sizes(told), *_moves(told), *_deadline(told), *_cancelling(told)]
 
 
 # --- jobs that have not ended -------------------------------------------------------------------------------
@@ -260,6 +260,16 @@ def _again_text(end: EndCount) -> str:
         "succeeded": "succeeded",
     }
     return words.get(end.outcome, end.outcome) + note
+
+
+def _sizes(told: _Told) -> list[str]:
+    """How much elastic tasks were last asked for, group by group."""
+    latest = {entry.group: entry for entry in told.decisions if entry.answered is Answered.SIZED}
+    several = len(told.detail.groups) > 1
+    return [
+        f"Size{f' of group {group}' if several else ''}, chosen{told.at('at', entry.at)}: {entry.reason}."
+        for group, entry in latest.items()
+    ]
 
 
 def _moves(told: _Told) -> list[str]:

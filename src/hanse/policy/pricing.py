@@ -1,0 +1,194 @@
+"""The priced sizer: how much an elastic task is asked for, from what tasks of its kind have taken.
+
+Every size of a ladder has a cost: its believed duration, marked up by the price of what it holds. The least
+cost wins. What is believed of a size is the mean of what was seen there, mixed with a little of a curve
+``a + b / width`` through all that the kind has shown (width: GPUs where they vary, else CPUs); before that,
+the user's profile, or a work that is nine tenths parallel. A size that was hardly tried and may be good is
+tried now and then. Whoever has waited too long is asked for at its least.
+
+Ties: fewer GPUs, then fewer CPUs.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+from hanse.model.ids import SECOND
+from hanse.model.job import SpeedUp
+from hanse.model.resources import Resources
+from hanse.policy.interface import Chosen, ElasticFacts
+
+GPU_PRICE: Final = 0.08
+"""Mark-up per GPU held."""
+CPU_PRICE: Final = 0.08
+"""Mark-up for holding as many CPUs again as the least: enough to leave alone what gains less than noise."""
+CPU_UNIT: Final = 10
+"""Milli-CPU that count as the least where a task asks for fewer."""
+PATIENCE: Final = 2.0
+"""A size that was hardly tried is worth a try while its believed cost is at most this times the best."""
+TRY_EVERY: Final = 4
+"""One of so many completed tasks is followed by a try."""
+TRIES: Final = 2
+"""How often a size is tried at first that looks good enough."""
+TRIES_SHARE: Final = 16
+"""... and once more for every so many completed tasks: an unlucky hour proves nothing."""
+SEEN_MIN: Final = 3
+"""Completed tasks of a kind, at two sizes or more, from which its curve is fitted."""
+CURVE_WEIGHT: Final = 0.25
+"""The curve counts in a size as much as this many completed tasks would."""
+SERIAL: Final = 0.1
+"""Share of the work that is thought not to gain from more, before anything is known."""
+WAIT_MAX: Final = 2
+"""Minutes after which a group is asked for at its least."""
+REMEMBERED_MAX: Final = 1_024
+"""Answers kept: many groups of one kind ask the same."""
+STEPS_MAX: Final = 16
+"""Amounts of one resource that are considered, doubling from the least to the most."""
+
+
+class Priced:
+    """The size with the least cost."""
+
+    name = "priced"
+
+    def ladder(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
+        """What was chosen in advance is what is asked for; a gang, which is not, gets its least."""
+        return (least,)
+
+    def choose(self, facts: ElasticFacts) -> tuple[Chosen, ...]:
+        """All sizes, the one to ask for first, each with its reason."""
+        return _choose(facts)
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _choose(facts: ElasticFacts) -> tuple[Chosen, ...]:
+    if facts.waited >= WAIT_MAX:
+        return (Chosen(facts.least, f"{_words(facts.least)} each: it has waited {facts.waited} min"),)
+    believed = {size: _believed(facts, size) for size in sizes_between(facts.least, facts.most)}
+    ranked = sorted(believed, key=lambda size: (_cost(facts, size, believed[size]), size.gpu, size.cpu))
+    tried = {(seen.cpu, seen.gpu): seen.count for seen in facts.seen}
+    total = sum(tried.values())
+    untried = _worth_a_try(facts, ranked, believed, tried) if total and total % TRY_EVERY == 0 else None
+    if untried is not None:
+        ranked.remove(untried)
+        ranked.insert(0, untried)
+    return tuple(Chosen(size, _reason(facts, size, believed, tried, size is untried)) for size in ranked)
+
+
+def sizes_between(least: Resources, most: Resources) -> tuple[Resources, ...]:
+    """The ladder: CPUs and GPUs doubling from the least to the most, in every combination."""
+    found: dict[Resources, None] = {}
+    for gpu in _steps(least.gpu, most.gpu, 1):
+        for cpu in _steps(least.cpu, most.cpu, 1_000):
+            share = max(_share(least.cpu, cpu, most.cpu), _share(least.gpu, gpu, most.gpu))
+            memory = least.memory + int((most.memory - least.memory) * share)
+            found[Resources(cpu, memory, gpu, least.custom)] = None
+    return tuple(found)
+
+
+def _steps(least: int, most: int, unit: int) -> list[int]:
+    steps = [least]
+    while steps[-1] < most and len(steps) < STEPS_MAX:
+        steps.append(min(most, 2 * steps[-1] or unit))
+    return steps
+
+
+def _share(least: int, amount: int, most: int) -> float:
+    return (amount - least) / (most - least) if most > least else 0.0
+
+
+def _width(facts: ElasticFacts, cpu: int, gpu: int) -> float:
+    """What a task's speed is thought to follow."""
+    return max(1, gpu) if facts.most.gpu > facts.least.gpu else max(1, cpu) / 1_000
+
+
+def _believed(facts: ElasticFacts, size: Resources) -> float:
+    """Microseconds that a task of this size is thought to take."""
+    curve = _curve(facts, size)
+    for seen in facts.seen:
+        if (seen.cpu, seen.gpu) == (size.cpu, size.gpu):
+            return (seen.total + CURVE_WEIGHT * curve) / (seen.count + CURVE_WEIGHT)
+    return curve
+
+
+def _curve(facts: ElasticFacts, size: Resources) -> float:
+    """What the other sizes say about this one."""
+    points = [
+        (1.0 / _width(facts, seen.cpu, seen.gpu), seen.total / seen.count, seen.count) for seen in facts.seen
+    ]
+    inverse = 1.0 / _width(facts, size.cpu, size.gpu)
+    weight = sum(count for _, _, count in points)
+    if weight >= SEEN_MIN and len({x for x, _, _ in points}) > 1:
+        return max(1.0, _fitted(points, weight, inverse))
+    if facts.seen:
+        most = max(facts.seen, key=lambda seen: (seen.count, seen.gpu, seen.cpu))
+        known, at = most.total / most.count, (most.cpu, most.gpu)
+    else:
+        known, at = float(facts.duration or SECOND), (facts.least.cpu, facts.least.gpu)
+    if facts.speed_up is not None:
+        return known * _speed(facts.speed_up, *at) / _speed(facts.speed_up, size.cpu, size.gpu)
+    reference = 1.0 / _width(facts, *at)
+    one = 1.0 / _width(facts, facts.least.cpu, facts.least.gpu)
+    return known * (SERIAL * one + (1 - SERIAL) * inverse) / (SERIAL * one + (1 - SERIAL) * reference)
+
+
+def _fitted(points: list[tuple[float, float, int]], weight: int, at: float) -> float:
+    """The line through what was seen, over the inverse of the width; neither part is ever negative."""
+    mean_x = sum(x * count for x, _, count in points) / weight
+    mean_y = sum(y * count for _, y, count in points) / weight
+    spread = sum(count * (x - mean_x) ** 2 for x, _, count in points)
+    slope = sum(count * (x - mean_x) * (y - mean_y) for x, y, count in points) / spread
+    slope = min(max(0.0, slope), mean_y / mean_x)
+    return mean_y + slope * (at - mean_x)
+
+
+def _speed(profile: SpeedUp, cpu: int, gpu: int) -> float:
+    """The profile's speed at a size: that of the largest point within it."""
+    speeds = [speed for cpus, gpus, speed in profile.points if cpus <= cpu and gpus <= gpu]
+    return max(speeds, default=1_000)
+
+
+def _cost(facts: ElasticFacts, size: Resources, believed: float) -> float:
+    more = (size.cpu - facts.least.cpu) / max(facts.least.cpu, CPU_UNIT)
+    return believed * (1.0 + GPU_PRICE * size.gpu + CPU_PRICE * more)
+
+
+def _worth_a_try(
+    facts: ElasticFacts,
+    ranked: list[Resources],
+    believed: dict[Resources, float],
+    tried: dict[tuple[int, int], int],
+) -> Resources | None:
+    """The most promising size that was hardly tried."""
+    limit = PATIENCE * _cost(facts, ranked[0], believed[ranked[0]])
+    for size in ranked:
+        few = tried.get((size.cpu, size.gpu), 0) < TRIES + sum(tried.values()) // TRIES_SHARE
+        if few and _cost(facts, size, believed[size]) <= limit:
+            return size
+    return None
+
+
+def _reason(
+    facts: ElasticFacts,
+    size: Resources,
+    believed: dict[Resources, float],
+    tried: dict[tuple[int, int], int],
+    untried: bool,
+) -> str:
+    count = tried.get((size.cpu, size.gpu), 0)
+    known = "to learn how long it takes" if untried else f"seen {count} times" if count else "by the curve"
+    cost = _cost(facts, size, believed[size])
+    others = sorted(
+        (other for other in believed if other != size),
+        key=lambda other: (_cost(facts, other, believed[other]), other.gpu, other.cpu),
+    )
+    text = f"{_words(size)} each: {believed[size] / SECOND:.2f} s believed ({known}), "
+    text += f"{cost / SECOND:.2f} with the price of what it holds"
+    for other in others[:2]:
+        cost = _cost(facts, other, believed[other])
+        text += f"; {_words(other)}: {believed[other] / SECOND:.2f} s, {cost / SECOND:.2f}"
+    return text
+
+
+def _words(size: Resources) -> str:
+    cpus = f"{size.cpu / 1_000:g} CPU" + ("" if size.cpu == 1_000 else "s")
+    return f"{cpus} and {size.gpu} GPU" + ("" if size.gpu == 1 else "s") if size.gpu else cpus
