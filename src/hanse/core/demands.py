@@ -11,6 +11,7 @@ import msgspec
 
 from hanse.core.desk import Desk
 from hanse.core.lines import Line
+from hanse.core.portions import PORTION_BYTES
 from hanse.core.view import ClusterView
 from hanse.core.wants import LINES_MAX
 from hanse.model.messages import Claim, Demand, DemandLine, Key, Lot
@@ -176,13 +177,15 @@ class Demands:
         else:
             told.lines = demand or ()
         batches: list[list[Lot]] = [[]]
-        size = 0
+        size = weight = 0
         for lot in lots:
-            if size and size + len(lot.tasks) > CLAIM_TASKS_MAX:
+            payload = len(lot.brief.payload)
+            if size and (size + len(lot.tasks) > CLAIM_TASKS_MAX or weight + payload > PORTION_BYTES):
                 batches.append([])
-                size = 0
+                size = weight = 0
             batches[-1].append(lot)
             size += len(lot.tasks)
+            weight += payload
         for batch in batches:
             last = batch is batches[-1]
             number = view.propose(batch)

@@ -16,6 +16,7 @@ from hanse.core.careers import Careers
 from hanse.core.desk import Desk
 from hanse.core.jobs import BLOCKED, OUTCOMES, PLACED, STATES, SUCCEEDED, WAITING, JobRecord, new_record
 from hanse.core.link import NEVER
+from hanse.core.portions import portions
 from hanse.core.wards import ATTEMPTS_BITS, TERMS_BITS, Ward, latest_attempts, revive
 from hanse.model.commands import Accepted, JobSettled, TaskSettled
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, job_of, task_id
@@ -179,9 +180,9 @@ class Estates:
         """Copy jobs to the heir; the number of the last message, 0 if there is no heir."""
         last = 0
         if owned.heir:
-            for at in range(0, len(jobs), REPLICATE_JOBS_MAX):
-                part = tuple(_replica(record, self.desk.now) for record in jobs[at : at + REPLICATE_JOBS_MAX])
-                message = Replicate(estate, owned.term, part)
+            for part in portions(jobs, _weight, REPLICATE_JOBS_MAX):
+                copies = tuple(_replica(record, self.desk.now) for record in part)
+                message = Replicate(estate, owned.term, copies)
                 last = self.desk.post.send(self.desk.out, self.desk.now, owned.heir, message)
         return last
 
@@ -444,6 +445,10 @@ class Estates:
 
 def _owned(term: int, heir: str) -> Owned:
     return Owned(term, heir, {}, [], [], [], [], [], 0, [], [], {})
+
+
+def _weight(record: JobRecord) -> int:
+    return sum([len(group.payload) for group in record.spec.groups])
 
 
 def _replica(record: JobRecord, now: int) -> Replica:

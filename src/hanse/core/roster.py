@@ -7,14 +7,19 @@ waits a whole lease.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import msgspec
 
 from hanse.core.config import DRIFT_PERCENT, WardenConfig
 from hanse.core.link import NEVER, Post
+from hanse.core.portions import portions
 from hanse.model.commands import Command
 from hanse.model.ids import TaskId
 from hanse.model.messages import Hello, Orders, Rejoin, RunnerBeat, RunnerLease, StartTask, StopTask
+
+STARTS_MAX: Final = 10_000
+"""Starts in one message to a runner."""
 
 
 class RunnerRecord(msgspec.Struct, gc=False):
@@ -110,8 +115,10 @@ class Roster:
         for runner, batch in self.batches.items():
             record = self.runners[runner]
             forget, record.forget = tuple(record.forget), []
-            orders = Orders(record.echo, tuple(batch.starts), tuple(batch.stops), forget)
-            post.send(out, now, runner, orders)
+            *before, last = portions(batch.starts, _weight, STARTS_MAX) if batch.starts else [()]
+            for starts in before:
+                post.send(out, now, runner, Orders(record.echo, tuple(starts)))
+            post.send(out, now, runner, Orders(record.echo, tuple(last), tuple(batch.stops), forget))
         self.batches.clear()
         if self.forget_at < NEVER and not any(record.forget for record in self.runners.values()):
             self.forget_at = NEVER
@@ -161,6 +168,10 @@ class Roster:
                 self.runners[name] = saved
         self.forget_at = forget_at
         self._schedule()
+
+
+def _weight(start: StartTask) -> int:
+    return len(start.payload)
 
 
 def lease_span(lease: int, grace: int) -> int:

@@ -36,8 +36,9 @@ The user's form has these fields; only what differs from the default need be wri
         command: [make, all]     # command, env and workdir here go before those above; env is merged
 
 A job of one group may leave ``groups`` out and write the group's fields at the top. A field that is null
-counts as not written. Anything else is answered with problems that name the field and the rule: no input
-makes it raise.
+counts as not written. ``trace`` is a W3C traceparent: the job becomes part of that trace, and its tasks find
+it in ``TRACEPARENT`` unless ``env`` sets another. Anything else is answered with problems that name the field
+and the rule: no input makes it raise.
 """
 
 import re
@@ -45,7 +46,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from hanse.model.constraints import Constraint, normalise
-from hanse.model.fields import Fields, choice, flag, integer, listed, size_problem, text, texts
+from hanse.model.fields import Fields, choice, flag, integer, listed, size_problem, text, texts, trace
 from hanse.model.ids import SECOND, JobId, parse_job
 from hanse.model.job import GROUPS_MAX, Affinity, JobClass, JobSpec, Scope, SpeedUp, TaskGroup, Unreachable
 from hanse.model.payload import Command, command_of, payload_of, read_argument, read_argv, read_env
@@ -78,7 +79,7 @@ __all__ = [
 _COMMAND_FIELDS: Final = ("command", "env", "workdir")
 _JOB_FIELDS: Final = (
     *("name", "tenant", "class", "priority", "deadline", "retries", "preemptible", "grace", "gang"),
-    *("unreachable", "clusters", "labels", "after", "client_id", "groups"),
+    *("unreachable", "clusters", "labels", "after", "client_id", "groups", "trace"),
 )
 _ASK_FIELDS: Final = (
     *("count", "cpus", "memory", "gpus", "resources", "where", "affinity", "duration", "speed_up"),
@@ -101,6 +102,8 @@ _RECORD_TO_USER: Final = (
 _Spans = tuple[tuple[str, tuple[int, int]], ...]
 """Custom resources by name, each with its least and most."""
 _NO_COMMAND: Final = Command(())
+_TRACE_VARIABLE: Final = "TRACEPARENT"
+"""Where programs look for the trace that they belong to."""
 
 
 def job_from_data(data: object) -> JobSpec | tuple[Problem, ...]:
@@ -151,6 +154,7 @@ def _job(fields: Fields, groups: tuple[TaskGroup, ...]) -> JobSpec:
         labels=fields.take("labels", texts, ()),
         after=fields.take("after", _jobs, ()),
         client_id=fields.take("client_id", text, ""),
+        trace=fields.take("trace", trace, ""),
     )
 
 
@@ -182,7 +186,7 @@ def _only_group(fields: Fields, problems: Problems) -> TaskGroup:
         problems.add(
             "needs", "this names other groups of the job, and there are none; write them under 'groups'"
         )
-    return _group(fields, "main", _NO_COMMAND)
+    return _group(fields, "main", _traced(fields))
 
 
 def _groups(fields: Fields, problems: Problems) -> tuple[TaskGroup, ...]:
@@ -196,13 +200,20 @@ def _groups(fields: Fields, problems: Problems) -> tuple[TaskGroup, ...]:
     if not 1 <= len(value) <= GROUPS_MAX:
         problems.add("groups", f"a job has 1 to {GROUPS_MAX} groups, not {len(value)}")
         return ()
-    above = _command(fields, _NO_COMMAND)
+    above = _command(fields, _traced(fields))
     groups: list[TaskGroup] = []
     for index, item in enumerate(value):
         group = Fields.of(item, f"groups[{index}]", _GROUP_FIELDS, problems)
         if group is not None:
             groups.append(_group(group, group.take("name", text, "main"), above))
     return tuple(groups)
+
+
+def _traced(fields: Fields) -> Command:
+    """What every command begins with: the job's trace, unless its own environment says another. (A wrong one
+    is told where the job's field is read.)"""
+    parent = trace(fields.raw("trace"), "")
+    return Command((), ((_TRACE_VARIABLE, parent),)) if isinstance(parent, str) else _NO_COMMAND
 
 
 def _group(fields: Fields, name: str, above: Command) -> TaskGroup:

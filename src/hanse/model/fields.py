@@ -4,6 +4,7 @@ Each converter takes a value and its field's path and gives the value it stands 
 here trusts its input: it may be of any type and, until ``size_problem`` has seen it, of any size or shape.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -16,6 +17,7 @@ ITEMS_MAX: Final = 200_000
 """Values in a job's data, counted through all mappings and lists (an aliased one each time it appears)."""
 NESTING_MAX: Final = 16
 """Mappings and lists within each other; a sound job has five."""
+_TRACE: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -113,6 +115,17 @@ def text(value: object, field: str) -> str | Problem:
 def texts(value: object, field: str) -> tuple[str, ...] | Problem:
     """A list of texts."""
     return listed(value, field, text)
+
+
+def trace(value: object, field: str) -> str | Problem:
+    """A W3C ``traceparent`` of version 00, exactly as the standard writes it."""
+    if isinstance(value, str) and _TRACE.fullmatch(value):
+        return value
+    return Problem(
+        field,
+        "this is a W3C traceparent, 00-TRACE-SPAN-FLAGS with 32, 16 and 2 lower-case hexadecimal digits and "
+        f"neither id all zeros, not {given(value)}",
+    )
 
 
 def listed(value: object, field: str, convert: Convert[T]) -> tuple[T, ...] | Problem:

@@ -118,6 +118,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     """Jobs that must succeed first."""
     client_id: str = ""
     """The submitter's own name for this submission: the same one twice gives the same job."""
+    trace: str = ""
+    """The submitter's W3C ``traceparent``, so that the job's life is part of that trace; empty: none."""
 
     @property
     def tasks(self) -> int:

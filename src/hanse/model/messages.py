@@ -182,8 +182,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="claim")
     """Leases that the broker has no use for."""
     demand: tuple[DemandLine, ...] | None = None
     """The sender's demand as it is now, when it differs from what the warden was told."""
-    settled: tuple[tuple[TaskId, int], ...] = ()
-    """Ends that are safe, as ``Settle`` tells them when no claim is on its way."""
+    settled: tuple[tuple[TaskId, int], ...] = ()  # ends that are safe, as ``Settle`` tells them otherwise
 
 
 class Demand(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="demand"):
@@ -366,7 +365,7 @@ class Orders(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="orders
     """From warden to runner."""
 
     echo: Instant
-    """The runner's latest beat that the warden has taken: orders renew the lease as ``RunnerLease`` does."""
+    """The runner's latest beat that the warden has taken: they renew as ``RunnerLease`` does."""
     starts: tuple[StartTask, ...] = ()
     stops: tuple[StopTask, ...] = ()
     forget: tuple[tuple[TaskId, int], ...] = ()
@@ -374,19 +373,18 @@ class Orders(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="orders
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="report"):
-    """From runner to warden."""
+    """From runner to warden: also the nodes of which another amount is withheld than before."""
 
     started: tuple[tuple[TaskId, int], ...]
     ended: tuple[End, ...]
     withheld: tuple[Withheld, ...] = ()
-    """Nodes of which another amount is withheld than before."""
 
 
 # --- soft ------------------------------------------------------------------------------------------------
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="hello"):
-    """A runner opens a session: all that runs and all that ended and was not yet forgotten. Repeated."""
+    """A runner opens a session: what runs, what ended and was not forgotten, what is withheld. Repeated."""
 
     session: int
     sent_at: Instant
@@ -394,7 +392,6 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="hello")
     running: tuple[tuple[TaskId, int], ...]
     ended: tuple[End, ...]
     withheld: tuple[Withheld, ...] = ()
-    """All nodes of which anything is withheld."""
 
 
 class RunnerBeat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="runner_beat"):
@@ -486,9 +483,7 @@ Sequenced = (
     Claim | Demand | Cancel | Settle | Register | Adopt | Return | Answer | News | Estate
     | Replicate | Progress | Taken | Watch | Watched | Orders | Report
 )  # fmt: skip
-Soft = (
-    Hello | RunnerBeat | RunnerLease | Rejoin | Beat | BeatReply | Sync | Snapshot | Change | Gossip | Ack
-)  # fmt: skip
+Soft = Hello | RunnerBeat | RunnerLease | Rejoin | Beat | BeatReply | Sync | Snapshot | Change | Gossip | Ack
 Body = Sequenced | Soft
 
 

@@ -1,0 +1,26 @@
+"""Messages of a size that every shell can carry: lists are cut by the bytes that they drag along.
+
+What a task runs travels with it, up to a mebibyte each; a shell may refuse envelopes of many. Counting the
+payloads alone is enough: everything else in a message is bounded by other rules, and small.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+PORTION_BYTES: Final = 4 << 20
+"""Payloads in one message, unless a single item has more."""
+
+
+def portions(items: Sequence[T], weight: Callable[[T], int], most: int) -> Iterator[Sequence[T]]:
+    """Consecutive parts of at most ``most`` items and, if they have several, of ``PORTION_BYTES``."""
+    first = size = 0
+    for at, item in enumerate(items):
+        extra = weight(item)
+        if at > first and (at - first >= most or size + extra > PORTION_BYTES):
+            yield items[first:at]
+            first, size = at, 0
+        size += extra
+    if first < len(items):
+        yield items[first:]
