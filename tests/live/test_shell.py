@@ -12,13 +12,16 @@ from hanse.live.clock import Clock
 from hanse.live.journal.journal import Journal
 from hanse.live.recovery import decode_event
 from hanse.live.shell import JournalledShell
-from hanse.model.commands import Accepted, Command, WakeAt
-from hanse.model.events import CancelRequested, Event, Tick
+from hanse.model.commands import Accepted, Command, Send, WakeAt
+from hanse.model.events import CancelRequested, Event, Received, Submitted, Tick
 from hanse.model.ids import JobId
+from hanse.model.job import JobSpec, TaskGroup
+from hanse.model.messages import Ack, Envelope
 
 
 class Echo:
-    """A machine that acknowledges what it is asked, and breaks when it is asked for job 13."""
+    """A machine that acknowledges what it is asked, and breaks when it is asked for job 13. A message tells
+    it that the heir has the job of some request."""
 
     name = "echo"
 
@@ -27,6 +30,8 @@ class Echo:
         self.taken: list[int] = []
 
     def handle(self, event: Event) -> list[Command]:
+        if isinstance(event, Received):  # an heir has the job of this request
+            return [Accepted("me", event.envelope.ack, JobId(1)), Send(event.envelope)]
         if not isinstance(event, CancelRequested):
             return [WakeAt(event.at + 1_000_000)]
         assert event.job != 13, "an unlucky number"
@@ -62,6 +67,12 @@ class Stage:
 
     def ask(self, job: int) -> None:
         self.shell.take(CancelRequested(self.clock.now(), "me", job, JobId(job)))
+
+    def submit(self, request: int) -> None:
+        self.shell.take(Submitted(self.clock.now(), "me", request, JobSpec((TaskGroup(),))))
+
+    def acknowledge(self, request: int) -> None:
+        self.shell.take(Received(self.clock.now(), Envelope("heir", "echo", 0, 0, request, Ack())))
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:
@@ -111,5 +122,38 @@ def test_a_bug_stops_the_shell_and_is_not_journalled(tmp_path: Path) -> None:
         events = [decode_event(record) for record in found.records]
         assert [event.job for event in events if isinstance(event, CancelRequested)] == [7]
         journal.close()
+
+    play(story())
+
+
+def test_a_job_that_is_safe_twice_is_accepted_before_that_is_on_disk_a_third_time(tmp_path: Path) -> None:
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        promises: list[int] = []
+        stage.shell.promised = promises.append
+        stage.submit(1)
+        await stage.shell.safe()
+        stage.performed.clear()
+        stage.acknowledge(1)
+        assert [type(command) for command, _ in stage.performed] == [Accepted]
+        assert stage.journal.durable == 1
+        assert promises == [2]
+        await stage.shell.safe()
+        assert [type(command) for command, _ in stage.performed] == [Accepted, Accepted, Send]
+        stage.shell.close()
+
+    play(story())
+
+
+def test_a_job_whose_submission_is_not_on_disk_is_not_accepted_early(tmp_path: Path) -> None:
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        stage.submit(1)
+        stage.acknowledge(1)
+        assert stage.performed == []
+        await stage.shell.safe()
+        assert Accepted in [type(command) for command, _ in stage.performed]
+        assert all(durable == 2 for _, durable in stage.performed)
+        stage.shell.close()
 
     play(story())

@@ -1,7 +1,8 @@
-"""``hanse init``, ``hanse token`` and ``hanse join``: who belongs to a league."""
+"""``hanse init``, ``hanse token``, ``hanse join`` and ``hanse renew``: who belongs to a league."""
 
 import http.client
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from hanse.live.identity.refusal import Refusal
 from hanse.live.identity.tokens import TokenBook, TokenBookError
 from hanse.live.league import League, LeagueError
 from hanse.live.league_file import load
+from hanse.model.ids import SECOND
 from hanse.model.problem import Problem
 from hanse.model.quantities import parse_duration
 
@@ -50,7 +52,8 @@ def init(home: Path, file: Path, members: tuple[str, ...]) -> None:
         authority = found(place, league)
         certify_one(authority, place.person(PERSON), Identity(league.name, Role.ADMIN, PERSON))
         for name in members:
-            certify_one(authority, place.member(name), Identity(league.name, roles[name], name))
+            identity = Identity(league.name, roles[name], name)
+            certify_one(authority, place.member(name), identity, league.hosts_of(name))
     except LeagueError as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"The league '{league.name}' is founded in {place.path}")
@@ -119,6 +122,30 @@ def join(home: Path, door: str, secret: str) -> None:
     except (OSError, http.client.HTTPException) as error:
         raise click.ClickException(f"the broker at {door} could not be asked: {error}") from None
     _settle(place, key, answer, authority)
+
+
+@click.command()
+@_home
+@click.argument("name")
+def renew(home: Path, name: str) -> None:
+    """Renew the certificate of NAME, a person who joined from this machine, before it ends.
+
+    Members renew theirs themselves. Run this now and then for programs that have a certificate, such as
+    Prometheus: it makes a new key, asks a broker, and replaces the file.
+    """
+    from hanse.live.notary import own  # noqa: PLC0415  only this needs it
+
+    place = Home(home.absolute())
+    directory = place.person(name) if place.person(name).is_dir() else place.member(name)
+    credentials = Credentials(directory)
+    if not credentials.path.is_file():
+        raise click.ClickException(f"there is no certificate of {name!r} in {place.path}")
+    try:
+        own(place, {"directory": str(directory)})
+    except SystemExit as error:
+        raise click.ClickException(f"the certificate could not be renewed: {error}") from None
+    ends = datetime.fromtimestamp(credentials.certificate().not_after / SECOND, UTC)
+    click.echo(f"Renewed; it ends on {ends:%Y-%m-%d at %H:%M} UTC.")
 
 
 def _settle(home: Home, key: str, answer: dict[str, Any], authority: str) -> None:

@@ -7,7 +7,6 @@ import click
 import msgspec
 
 from hanse.app.exit_codes import ExitCode
-from hanse.core.machine import Machine
 from hanse.live.home import Home
 from hanse.live.journal.errors import JournalError
 from hanse.live.journal.reading import history
@@ -68,15 +67,17 @@ def replay_command(home: Path, member: str) -> None:
 
     The comparison needs the digests that '--record-digests' has kept.
     """
+    from hanse.live.eras import Past, read_eras, settings_of  # noqa: PLC0415  NumPy is slow to import
+
     place = Home(home)
-    machine = _machine(place, member)
+    today = settings_of(load(place.league_file), member)
     digests = _digests(place.member(member) / "commands.digest")
     events = compared = 0
     past = history(_directory(home, member))
-    if past.snapshot is not None:
-        machine.restore(past.snapshot)
+    lived = Past(read_eras(place.member(member), today), past.position, past.snapshot)
     for position, record in past.records:
-        commands = machine.handle(decode_event(record))
+        commands = lived.machine.handle(decode_event(record))
+        lived.reached(position)
         events += 1
         expected = digests.get(position)
         if expected is not None:
@@ -88,18 +89,8 @@ def replay_command(home: Path, member: str) -> None:
                     f"(digest {expected:08x}, now {found:08x})"
                 )
                 raise SystemExit(ExitCode.FAILED)
-    machine.check()
+    lived.machine.check()
     click.echo(f"{events} events replayed, {compared} compared with the live run, no difference")
-
-
-def _machine(home: Home, member: str) -> Machine:
-    from hanse.core.warden import Warden  # noqa: PLC0415  NumPy is slow to import
-    from hanse.live.broker_daemon import make_broker  # noqa: PLC0415  as above
-
-    league = load(home.league_file)
-    if any(entry.name == member for entry in league.brokers):
-        return make_broker(league, member)
-    return Warden(league.warden_config(member))
 
 
 def _digests(path: Path) -> dict[int, int]:

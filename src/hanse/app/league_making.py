@@ -9,7 +9,7 @@ import msgspec
 
 from hanse.core.config import NodeConfig
 from hanse.live.home import Home
-from hanse.live.identity.authority import Authority, AuthorityError
+from hanse.live.identity.authority import HOSTS_MAX, Authority, AuthorityError, hosts_problem
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.enrol import new_key, request
 from hanse.live.identity.identity import Identity, Role
@@ -20,6 +20,7 @@ from hanse.live.league_file import store
 CLUSTER_NAMES: Final = ("north", "south", "east", "west", "harbour", "island")
 """What an embedded league calls its clusters; further ones are numbered."""
 PERSON: Final = "admin"
+LOOPBACK: Final = ("localhost", "127.0.0.1")
 
 
 def embedded(clusters: int, brokers: int, nodes: tuple[NodeConfig, ...]) -> League:
@@ -98,17 +99,22 @@ def roles_of(league: League) -> dict[str, Role]:
 def certify(home: Home, league: League, authority: Authority) -> None:
     """A certificate for every member that has none, and one for the person who started the league."""
     for name, role in roles_of(league).items():
-        certify_one(authority, home.member(name), Identity(league.name, role, name))
+        identity = Identity(league.name, role, name)
+        certify_one(authority, home.member(name), identity, league.hosts_of(name))
     certify_one(authority, home.person(PERSON), Identity(league.name, Role.ADMIN, PERSON))
 
 
-def certify_one(authority: Authority, directory: Path, identity: Identity) -> None:
-    """A key and a certificate in a directory, unless there is one that has not yet expired."""
+def certify_one(
+    authority: Authority, directory: Path, identity: Identity, hosts: tuple[str, ...] = ()
+) -> None:
+    """A key and a certificate in a directory, unless there is one that has not yet expired. ``hosts``: where
+    a member listens, beside this machine's own names."""
     credentials = Credentials(directory)
     if credentials.path.exists() and _lasts(credentials):
         return
     key = new_key()
-    certificate = authority.issue(identity, request(key), ["localhost", "127.0.0.1"])
+    named = [host for host in dict.fromkeys((*LOOPBACK, *hosts)) if not hosts_problem([host])]
+    certificate = authority.issue(identity, request(key), named[:HOSTS_MAX])
     if isinstance(certificate, Refusal):
         raise LeagueError(f"no certificate for {identity}: {certificate.detail}")
     credentials.store(key, certificate, authority.certificate)

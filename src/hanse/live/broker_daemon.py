@@ -12,12 +12,15 @@ from hanse.live.daemon import Daemon, peer_of
 from hanse.live.door.broker_door import BrokerDoor
 from hanse.live.door.enrolment import Enrolment
 from hanse.live.door.server import Door
+from hanse.live.eras import BrokerSettings, Past, read_eras
 from hanse.live.feed import Feed
 from hanse.live.home import Home
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.journal.reading import history
 from hanse.live.league import League
 from hanse.live.logs import fields
+from hanse.live.observe.broker_watch import BrokerWatch, living
+from hanse.live.observe.metrics import metrics_route
 from hanse.live.reads.reads import Reads
 from hanse.live.recovery import JOURNAL, decode_event, recover
 from hanse.live.requests import Requests
@@ -44,7 +47,8 @@ class BrokerDaemon(Daemon):
         entry = league.broker(name)
         super().__init__(home, league, Identity(league.name, Role.BROKER, name), entry.address, entry.door)
         self._digests = self.directory / "commands.digest" if digests else None
-        self.machine = make_broker(league, name)
+        self._settings = BrokerSettings(league.broker_config(name), league.policy)
+        self.machine: Broker
         self.shell: JournalledShell | None = None
         self.feed: Feed | None = None
 
@@ -76,15 +80,20 @@ class BrokerDaemon(Daemon):
     async def start(self) -> None:
         """Come back from disk, open the door, then begin to take part."""
         self.feed = feed = Feed(Reads(self.directory / READS, self.identity.name), self.fail)
-        recovered = recover(self.directory, self.machine, feed.replay, self._mend_reads)
+        recovered = recover(self.directory, self._settings, feed.replay, self._mend_reads)
+        assert isinstance(recovered.machine, Broker)
+        self.machine = recovered.machine
         feed.catch_up()
         log.info("recovered", extra=fields(replayed=recovered.replayed, cut=recovered.cut))
         clock = recovered.clock
         self._sharpen_limits(clock)
+        self.watch = watch = BrokerWatch(self, self.machine, clock, recovered.journal, feed)
+        watch.know(living(feed.reads))
         self.shell = shell = JournalledShell(
-            self.machine, clock, self._perform, recovered.journal, self.fail, feed.told, self._digests
+            self.machine, clock, self._perform, recovered.journal, self.fail, watch.told, self._digests
         )
         shell.snapshot_allowed = lambda: feed.applied
+        shell.promised = feed.promised
         epoch = self.machine.epoch + 1
         self._requests = Requests(epoch)
         self.receivers[self.identity.name] = self._receive
@@ -92,7 +101,9 @@ class BrokerDaemon(Daemon):
         shell.take(Booted(clock.now(), epoch, secrets.randbits(SEED_BITS)))
         enrolment = Enrolment(Home(self.home), self.credentials, self.count)
         door = BrokerDoor(self, self.machine, shell, feed, self._requests, enrolment)
-        self.door = Door(door.application(), self.credentials)
+        application = door.application()
+        application.router.routes.append(metrics_route(watch, self.count))
+        self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
 
     def _mend_reads(self, first: int, last: int) -> None:
@@ -103,15 +114,14 @@ class BrokerDaemon(Daemon):
         if first <= feed.applied <= last:
             return
         past = history(self.directory / JOURNAL)
-        machine = make_broker(self.league, self.identity.name)
+        lived = Past(read_eras(self.directory, self._settings), past.position, past.snapshot)
         log.warning("building the read model anew", extra=fields(applied=feed.applied, after=past.position))
         clusters = tuple(entry.name for entry in self.league.clusters)
-        feed.begin(past.snapshot if past.snapshot is not None else machine.dump(), past.position, clusters)
-        if past.snapshot is not None:
-            machine.restore(past.snapshot)
+        feed.begin(lived.machine.dump(), past.position, clusters)
         for position, record in past.records:
             event = decode_event(record)
-            feed.replay(position, event, machine.handle(event))
+            feed.replay(position, event, lived.machine.handle(event))
+            lived.reached(position)
 
     async def close(self) -> None:
         """Let go: the door first, the journal last."""

@@ -19,6 +19,7 @@ from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.league import Address, League
 from hanse.live.logs import fields
+from hanse.live.observe.member_watch import MemberWatch
 from hanse.live.wire.limits import Limits
 from hanse.live.wire.peers import Peer
 from hanse.live.wire.transport import Transport
@@ -59,6 +60,8 @@ class Daemon:
             self._deliver,
             limits={identity.name: self.limits},
         )
+        self.watch = MemberWatch(self)
+        """What monitoring sees; each kind of member puts its own here when it starts."""
         self.door: Door | None = None
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
@@ -84,6 +87,7 @@ class Daemon:
         if self.door is not None:
             await self.door.close()
         await self.wire.close()
+        self.watch.close()
 
     def fail(self, error: BaseException) -> None:
         """Something that cannot be mended while running: stop, and say why."""
@@ -122,6 +126,11 @@ class Daemon:
     def count(self, what: str) -> None:
         """Count an occurrence."""
         self.counters[what] = self.counters.get(what, 0) + 1
+
+    @property
+    def wire_counters(self) -> Mapping[str, int]:
+        """What the wire has counted."""
+        return self.wire.counters
 
     def send(self, envelope: Envelope) -> None:
         """Pass a message on, within this process or over the wire."""

@@ -39,25 +39,33 @@ class Feed:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="questions")
         self._backlog: list[Item] = []
         self._told_last = reads.applied
+        self._promised = 0
+        """Up to where a reader may already rely on what is to come."""
         self._writing = False
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: dict[JobId, list[asyncio.Future[None]]] = {}
         self._behind: list[tuple[int, asyncio.Future[None]]] = []
         """Who waits for the file to have got to a position."""
+        self.heard: list[Callable[[list[Item]], None]] = []
+        """Who is told of what can be read from now on, on the loop's thread."""
 
     def told(self, position: int, event: Event, commands: list[Command]) -> None:
         """An event is safe and its commands were performed."""
         self._told_last = position
         self._backlog.append((position, event, commands))
         if not self._writing and self._timer is None:
-            self._timer = self._loop.call_later(LINGER_SECONDS, self._write)
+            self._timer = self._loop.call_later(0 if self._behind else LINGER_SECONDS, self._write)
+
+    def promised(self, position: int) -> None:
+        """Somebody was told what this event says before it is safe: whoever asks must find it."""
+        self._promised = position
 
     async def caught_up(self) -> None:
         """Wait until all that was told so far can be read: whoever was answered finds what it did."""
-        if not self._backlog and not self._writing:
+        if not self._backlog and not self._writing and self._promised <= self._told_last:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._behind.append((self._told_last, waiter))
+        self._behind.append((max(self._told_last, self._promised), waiter))
         if self._timer is not None:
             self._timer.cancel()
             self._write()
@@ -120,6 +128,8 @@ class Feed:
             waiter = self._behind.pop(0)[1]
             if not waiter.done():
                 waiter.set_result(None)
+        for hear in self.heard:
+            hear(batch)
         if self._backlog:
             self._write()
 
@@ -146,6 +156,10 @@ class Feed:
     async def ask(self, question: Callable[[], T]) -> T:
         """Ask the read model, away from the loop's thread."""
         await self.caught_up()
+        return await self.peek(question)
+
+    async def peek(self, question: Callable[[], T]) -> T:
+        """Ask it as it is, even if it is a little behind."""
         return await self._loop.run_in_executor(self._readers, question)
 
     def close(self) -> None:

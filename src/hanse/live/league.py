@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, Timings, WardenConfig
+from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.problem import label
 
@@ -42,6 +43,7 @@ class BackendKind(StrEnum):
 
     PROCESS = "process"
     NULL = "null"
+    SLURM = "slurm"
 
 
 class BackendEntry(msgspec.Struct, frozen=True):
@@ -55,6 +57,8 @@ class BackendEntry(msgspec.Struct, frozen=True):
     """Bytes kept of each output stream of a task."""
     limits: str = "auto"
     """How limits are enforced: auto, v2, v1 or rlimit."""
+    slurm: SlurmSettings = SlurmSettings()
+    """Of a cluster over Slurm alone."""
 
 
 class Policies(msgspec.Struct, frozen=True):
@@ -115,6 +119,13 @@ class League(msgspec.Struct, frozen=True):
             *(entry.name for entry in self.clusters),
             *(runner.name for entry in self.clusters for runner in entry.runners),
         ]
+
+    def hosts_of(self, name: str) -> tuple[str, ...]:
+        """Where a member listens: its certificate names these hosts, for programs that check them."""
+        runners = [runner for entry in self.clusters for runner in entry.runners]
+        entries: list[BrokerEntry | ClusterEntry | RunnerEntry] = [*self.brokers, *self.clusters, *runners]
+        places = [(entry.door.host, entry.address.host) for entry in entries if entry.name == name]
+        return tuple(dict.fromkeys(host for hosts in places for host in hosts))
 
     def broker(self, name: str) -> BrokerEntry:
         """The broker of this name; a sentence for who asked for another."""

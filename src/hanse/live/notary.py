@@ -3,10 +3,13 @@
 ``python -m hanse.live.notary enrol|renew|own HOME ...``. It reads one JSON document from standard input and
 writes one to standard output: the result, or ``{"code", "refused"}``.
 
-* ``enrol``: a newcomer's request and token (``csr``, ``token``, ``hosts``) become its first certificate.
+* ``enrol``: a newcomer's request and token (``csr``, ``token``) become its first certificate.
 * ``renew``: the next certificate of whoever the daemon's door has recognised (``csr``, ``identity``).
 * ``own``: the next certificate of a member of this machine (``directory``), from the authority in its home
   or, where there is none, from a broker's door.
+
+A member's certificate names the hosts at which the league file has it listen: members know each other by
+name, but Prometheus and curl go by the host.
 """
 
 import http.client
@@ -17,7 +20,8 @@ from typing import Any, Final
 import msgspec
 
 from hanse.live.home import Home
-from hanse.live.identity.authority import Authority, AuthorityError
+from hanse.live.identity.authority import HOSTS_MAX, Authority, AuthorityError, hosts_problem
+from hanse.live.identity.certificate import read_certificate
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.enrol import accept, enrol, new_key, renew, request
 from hanse.live.identity.identity import Identity, Role, parse_identity
@@ -27,6 +31,8 @@ from hanse.live.league_file import load
 
 ANSWER_BYTES_MAX: Final = 1 << 20
 DOOR_SECONDS_MAX: Final = 10.0
+LOOPBACK: Final = ("localhost", "127.0.0.1")
+"""Named in every certificate, for whoever asks on the member's own machine."""
 
 
 def main() -> int:
@@ -34,7 +40,7 @@ def main() -> int:
     answer."""
     verb, home = sys.argv[1], Home(Path(sys.argv[2]))
     given: dict[str, Any] = msgspec.json.decode(sys.stdin.buffer.read())
-    answer = {"enrol": _enrol, "renew": _renew, "own": _own}[verb](home, given)
+    answer = {"enrol": _enrol, "renew": _renew, "own": own}[verb](home, given)
     if isinstance(answer, Refusal):
         answer = {"code": str(answer.reason), "refused": answer.detail}
     sys.stdout.buffer.write(msgspec.json.encode(answer))
@@ -44,7 +50,10 @@ def main() -> int:
 def _enrol(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
     authority = Authority.open(home.authority)
     book = TokenBook(home.authority, authority.fingerprint)
-    certificate = enrol(authority, book, given["csr"], given["token"], given.get("hosts", ()))
+    certificate = enrol(authority, book, given["csr"], given["token"])
+    identity = None if isinstance(certificate, Refusal) else read_certificate(certificate).identity
+    if identity is not None:  # now that we know who it is
+        certificate = renew(authority, identity, given["csr"], _hosts(home, identity))
     if isinstance(certificate, Refusal):
         return certificate
     league = home.league_file.read_text(encoding="utf-8")
@@ -54,17 +63,19 @@ def _enrol(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
 def _renew(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
     identity = parse_identity(given["identity"])
     assert identity is not None, "the door has recognised whoever asks"
-    certificate = renew(Authority.open(home.authority), identity, given["csr"])
+    certificate = renew(Authority.open(home.authority), identity, given["csr"], _hosts(home, identity))
     return certificate if isinstance(certificate, Refusal) else {"certificate": certificate}
 
 
-def _own(home: Home, given: dict[str, Any]) -> dict[str, str]:
+def own(home: Home, given: dict[str, Any]) -> dict[str, str]:
+    """The next certificate of somebody of this machine; ``SystemExit`` says why there is none."""
     credentials = Credentials(Path(given["directory"]))
     identity = credentials.certificate().identity
     assert identity is not None, "a member's certificate says who it is"
     key = new_key()
     try:
-        certificate = renew(Authority.open(home.authority), identity, request(key))
+        authority = Authority.open(home.authority)
+        certificate = renew(authority, identity, request(key), _hosts(home, identity))
     except AuthorityError:
         certificate = _ask_brokers(home, credentials, identity, request(key))
     if isinstance(certificate, Refusal):
@@ -73,6 +84,14 @@ def _own(home: Home, given: dict[str, Any]) -> dict[str, str]:
     if isinstance(accepted, Refusal):
         raise SystemExit(accepted.detail)
     return {"renewed": accepted.uri}
+
+
+def _hosts(home: Home, identity: Identity) -> list[str]:
+    """The hosts for a holder's certificate; a person has none, and what is no host's name is left out."""
+    if not identity.role.member:
+        return []
+    hosts = dict.fromkeys((*LOOPBACK, *load(home.league_file).hosts_of(identity.name)))
+    return [host for host in hosts if not hosts_problem([host])][:HOSTS_MAX]
 
 
 def _ask_brokers(home: Home, credentials: Credentials, identity: Identity, csr: str) -> str | Refusal:

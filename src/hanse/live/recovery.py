@@ -6,14 +6,16 @@ is *told* to whoever keeps a read model, which may have missed the end.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from hanse.core.machine import Machine
 from hanse.live.clock import Clock
+from hanse.live.eras import ERAS, Era, Past, Replayed, Settings, objection, read_eras, write_eras
 from hanse.live.journal.errors import JournalError
 from hanse.live.journal.journal import Journal
+from hanse.live.journal.journal import Recovered as Found
+from hanse.live.league import LeagueError
 from hanse.live.shell import Told
 from hanse.model.events import Event
 
@@ -25,15 +27,6 @@ FoundAt = Callable[[int, int], None]
 decode_event: Final = msgspec.msgpack.Decoder(Event).decode
 
 
-class Recoverable(Machine, Protocol):
-    """A machine with a journal."""
-
-    @property
-    def epoch(self) -> int:
-        """How often it has been started."""
-        ...
-
-
 class ForgetfulError(JournalError):
     """A member must not come back as if it remembered everything."""
 
@@ -41,6 +34,7 @@ class ForgetfulError(JournalError):
 class Recovered(msgspec.Struct, frozen=True):
     """What was found."""
 
+    machine: Replayed
     journal: Journal
     clock: Clock
     replayed: int
@@ -49,9 +43,9 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 def recover(
-    directory: Path, machine: Recoverable, told: Told | None = None, found_at: FoundAt | None = None
+    directory: Path, settings: Settings, told: Told | None = None, found_at: FoundAt | None = None
 ) -> Recovered:
-    """Bring a machine to the state that its journal tells.
+    """Bring a machine to the state that its journal tells, and let it go on under these settings.
 
     ``found_at`` hears, before anything is replayed, between which positions that will be.
     """
@@ -64,23 +58,49 @@ def recover(
             f"stuck or lost.)"
         )
     journal, found = Journal.open(directory / JOURNAL)
-    if found_at is not None:
-        found_at(found.snapshot_position, journal.position)
-    if found.snapshot is not None:
-        machine.restore(found.snapshot)
+    try:
+        if found_at is not None:
+            found_at(found.snapshot_position, journal.position)
+        eras = read_eras(directory, settings)
+        past = Past(eras, found.snapshot_position, found.snapshot)
+        last_at = _replay(past, found, told)
+        _go_on(directory, eras, past, settings, journal.position)
+        since = _last_write(directory / JOURNAL) if journal.position else 0
+        clock = Clock.resume(directory / CLOCK, last_at, since)
+    except BaseException:
+        journal.close()
+        raise
+    return Recovered(past.machine, journal, clock, len(found.records), found.cut)
+
+
+def _replay(past: Past, found: Found, told: Told | None) -> int:
+    """Take the records after the snapshot again; when the last of them happened."""
     last_at = 0
     position = found.snapshot_position
     for record in found.records:
         position += 1
         event = decode_event(record)
-        commands = machine.handle(event)
+        commands = past.machine.handle(event)
         last_at = event.at
         if told is not None:
             told(position, event, commands)
-    assert position == journal.position, f"replayed up to {position}, the journal ends at {journal.position}"
-    machine.check()
-    clock = Clock.resume(directory / CLOCK, last_at, _last_write(directory / JOURNAL) if position else 0)
-    return Recovered(journal, clock, position - found.snapshot_position, found.cut)
+        past.reached(position)
+    past.machine.check()
+    return last_at
+
+
+def _go_on(directory: Path, eras: list[Era], past: Past, settings: Settings, position: int) -> None:
+    """Put today's settings on record if they are new, and carry the state over."""
+    if past.settings != settings:
+        reason = objection(past.machine, settings)
+        if reason:
+            raise LeagueError(f"{directory.name} cannot go on with the league file as it is now: {reason}")
+        past.change(settings)
+        past.machine.check()
+        eras = [*[era for era in eras if era.after < position], Era(position, settings)]
+    elif (directory / ERAS).exists():
+        return
+    write_eras(directory, eras)
 
 
 def _last_write(directory: Path) -> int:

@@ -10,6 +10,8 @@ from hanse.live.door.cluster_door import RunnerDoor
 from hanse.live.door.server import Door
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.league import League
+from hanse.live.observe.metrics import metrics_route
+from hanse.live.observe.warden_watch import RunnerWatch
 from hanse.live.recovery import CLOCK
 from hanse.live.runner_host import RunnerHost
 from hanse.live.wire.limits import Limits, runner_limits
@@ -39,11 +41,14 @@ class RunnerDaemon(Daemon):
         clock = Clock.resume(self.directory / CLOCK, 0, 0)
         self.limits.clock = clock.now
         config = self.league.runner_config(self.cluster, name)
-        self.host = RunnerHost(config, backend, clock, self.directory, self.send)
+        self.watch = watch = RunnerWatch(self, self.send)
+        self.host = RunnerHost(config, backend, clock, self.directory, watch.send)
         self.receivers[name] = self.host.receive
         await self.wire.listen(self.address.host, self.address.port)
         await self.host.start()
-        self.door = Door(RunnerDoor(self, self.cluster, backend).application(), self.credentials)
+        application = RunnerDoor(self, self.cluster, backend).application()
+        application.router.routes.append(metrics_route(watch, self.count))
+        self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
 
     async def close(self) -> None:

@@ -19,8 +19,8 @@ import msgspec
 from hanse.core.machine import Machine
 from hanse.live.clock import Clock
 from hanse.live.journal.journal import Journal
-from hanse.model.commands import Command, WakeAt
-from hanse.model.events import Event, Tick
+from hanse.model.commands import Accepted, Command, WakeAt
+from hanse.model.events import Event, Received, Submitted, Tick
 
 UNSAFE_MAX: Final = 50_000
 """Events whose write has not come back. Beyond half of it new requests are turned away; messages are dropped
@@ -125,6 +125,10 @@ class JournalledShell(Shell):
         """Up to which position the past is no longer needed: the read model's, at a broker."""
         self._pending_snapshot: tuple[int, bytes] | None = None
         self._digests = digests.open("ab") if digests is not None else None
+        self._submissions: dict[int, int] = {}
+        """Requests to take a job that are not on disk yet -> their positions."""
+        self.promised: Callable[[int], None] = lambda _: None
+        """Told when a job is called accepted because of an event that is not on disk yet."""
 
     @property
     def busy(self) -> bool:
@@ -148,7 +152,12 @@ class JournalledShell(Shell):
             self.close()
             self._fail(error)
             raise
-        self._unsafe.append((self.journal.append(_encode(event)), event, commands))
+        position = self.journal.append(_encode(event))
+        self._unsafe.append((position, event, commands))
+        if type(event) is Submitted:
+            self._submissions[event.request] = position
+        elif type(event) is Received:
+            self._accept_early(position, commands)
         if self._committing:
             return
         if all(type(command) is WakeAt for command in commands):
@@ -157,6 +166,14 @@ class JournalledShell(Shell):
         else:
             # After the other events of this turn of the loop, so that they share the write.
             self._commit_within(0.0)
+
+    def _accept_early(self, position: int, commands: list[Command]) -> None:
+        """Tell a submitter at once that the heir has the job: it is on disk there and, since before it was
+        sent there, here. That this broker knows so is worth no wait: after a crash it would ask again."""
+        for command in commands:
+            if type(command) is Accepted and command.request not in self._submissions:
+                self._perform(command)  # and once more when this event is safe, which changes nothing
+                self.promised(position)
 
     async def safe(self) -> None:
         """Wait until all that was taken so far is on disk."""
@@ -204,6 +221,8 @@ class JournalledShell(Shell):
             position, event, commands = unsafe.popleft()
             if self._digests is not None:
                 self._digests.write(b"%d %08x\n" % (position, zlib.crc32(_encode(commands))))
+            if type(event) is Submitted:
+                del self._submissions[event.request]
             self.perform(commands)
             if self._told is not None:
                 self._told(position, event, commands)

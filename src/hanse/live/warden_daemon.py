@@ -6,15 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from hanse.core.warden import Warden
 from hanse.live.backends.interface import Backend
 from hanse.live.backends.make import make_backend
 from hanse.live.daemon import Daemon, peer_of
 from hanse.live.door.cluster_door import ClusterDoor
 from hanse.live.door.server import Door
+from hanse.live.eras import WardenSettings
 from hanse.live.identity.identity import Identity, Role
-from hanse.live.league import League
+from hanse.live.inventory import take_stock
+from hanse.live.league import ClusterEntry, League
 from hanse.live.logs import fields
+from hanse.live.observe.metrics import metrics_route
+from hanse.live.observe.warden_watch import WardenWatch
 from hanse.live.recovery import recover
 from hanse.live.runner_host import RunnerHost
 from hanse.live.shell import JournalledShell
@@ -36,7 +42,7 @@ class WardenDaemon(Daemon):
         identity = Identity(league.name, Role.WARDEN, name)
         super().__init__(home, league, identity, self.entry.address, self.entry.door)
         self._digests = self.directory / "commands.digest" if digests else None
-        self.machine = Warden(league.warden_config(name))
+        self.machine: Warden
         self.shell: JournalledShell | None = None
         self.host: RunnerHost | None = None
 
@@ -56,14 +62,28 @@ class WardenDaemon(Daemon):
         """What its configuration says."""
         return warden_limits(self.league.warden_config(self.identity.name))
 
+    def _know(self, entry: ClusterEntry) -> None:
+        """The cluster's nodes are known now."""
+        if entry is self.entry:
+            return
+        others = tuple(entry if other.name == entry.name else other for other in self.league.clusters)
+        self.league = msgspec.structs.replace(self.league, clusters=others)
+        self.entry = entry
+        config = self.league.warden_config(entry.name)
+        self.limits.nodes, self.limits.runners = len(config.nodes), warden_limits(config).runners
+
     async def start(self) -> None:
         """Come back from disk, ask the backend what it holds, open the door, then take part."""
-        recovered = recover(self.directory, self.machine)
+        self._know(await take_stock(self.entry, self.directory))
+        recovered = recover(self.directory, WardenSettings(self.league.warden_config(self.identity.name)))
+        assert isinstance(recovered.machine, Warden)
+        self.machine = recovered.machine
         log.info("recovered", extra=fields(replayed=recovered.replayed, cut=recovered.cut))
         clock = recovered.clock
         self.limits.clock = clock.now
+        self.watch = watch = WardenWatch(self, self.machine, self.entry, recovered.journal)
         self.shell = shell = JournalledShell(
-            self.machine, clock, self._perform, recovered.journal, self.fail, digests=self._digests
+            self.machine, clock, self._perform, recovered.journal, self.fail, watch.told, self._digests
         )
         self.receivers[self.identity.name] = self._receive
         await self.wire.listen(self.address.host, self.address.port)
@@ -77,7 +97,9 @@ class WardenDaemon(Daemon):
             self.receivers[runner] = self.host.receive
             await self.host.start()
         door = ClusterDoor(self, self.entry, self.machine, shell, backend)
-        self.door = Door(door.application(), self.credentials)
+        application = door.application()
+        application.router.routes.append(metrics_route(watch, self.count))
+        self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
 
     async def close(self) -> None:

@@ -8,6 +8,8 @@ once, so that the cost of a sync is shared by as many records as arrive during o
 import errno
 import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -74,6 +76,8 @@ class Journal:
         """Number of the last appended record, counted from 1 over the journal's whole life; 0: none."""
         self.durable = self.position
         """Number of the last record on disk."""
+        self.committed: Callable[[int, int, float], None] = lambda *_: None
+        """Told after each commit, on its thread: how many records, their bytes, and how long it took."""
 
     @classmethod
     def open(
@@ -131,8 +135,10 @@ class Journal:
         with self._writing:
             with self._handover:
                 self._refuse_after_failure()
-                records, self._pending, self._pending_bytes = self._pending, [], 0
+                records, self._pending = self._pending, []
+                size, self._pending_bytes = self._pending_bytes, 0
             if records:
+                begin = time.monotonic()
                 try:
                     self._segments.write(records)
                 except NoRoom as error:
@@ -143,6 +149,7 @@ class Journal:
                     self._refusing(JournalError("a commit was interrupted: open the journal again"))
                     raise
                 self.durable += len(records)
+                self.committed(len(records), size, time.monotonic() - begin)
             return self.durable
 
     def snapshot(self, position: int, state: bytes) -> None:
