@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from tests.live.harness import LiveLeague, open_directory, running
@@ -141,7 +142,9 @@ def test_what_no_cluster_could_ever_run_is_refused_with_the_reason(live: LiveLea
 
 
 def test_mistakes_in_a_job_are_told_with_their_field(live: LiveLeague) -> None:
-    result = live.broker().ask("POST", "/v1/jobs", {"jobs": [{"comand": "true"}]})["results"][0]
+    status, said = live.broker().raw("POST", "/v1/jobs", {"jobs": [{"comand": "true"}]})
+    assert status == 422
+    result = msgspec.json.decode(said)["results"][0]
     assert result["problems"][0]["field"] == "comand"
     assert "command" in result["problems"][0]["rule"]
 

@@ -3,9 +3,10 @@
 from typing import Final
 
 from hanse.app.job_form import Form
+from hanse.live.door.discretion import HIDDEN
 from hanse.model.ids import job_text
 from hanse.model.job import GROUPS_MAX, JobSpec, SpeedUp, TaskGroup
-from hanse.model.payload import SHELL, command_of
+from hanse.model.payload import SHELL, Command, command_of
 from hanse.model.resources import Resources
 from hanse.model.where import text as where_text
 
@@ -89,6 +90,8 @@ def form_again(spec: JobSpec, failed: list[int], after_done: tuple[str, ...] = (
     ``failed``: indices of the tasks that did not succeed, ascending. A task that is tried again on its own
     finds the index it had in ``HANSE_TASK``. ``after_done``: jobs of ``after`` that have succeeded.
     """
+    if any(HIDDEN in dict(command.env).values() for command in _commands(spec)):
+        return "its environment has secrets that you are not shown; submit the job anew from where it came"
     form = form_of(spec)
     form["after"] = [job for job in map(job_text, spec.after) if job not in after_done]
     if not divisible(spec) or len(failed) == spec.tasks:
@@ -107,6 +110,11 @@ def form_again(spec: JobSpec, failed: list[int], after_done: tuple[str, ...] = (
         first += group.count
     form["groups"] = groups
     return form
+
+
+def _commands(spec: JobSpec) -> list[Command]:
+    found = [command_of(group.payload) for group in spec.groups]
+    return [command for command in found if command is not None]
 
 
 def _single(group: TaskGroup, index: int, name: str) -> Form:

@@ -56,7 +56,11 @@ COMMANDS: Final[dict[str, Entry]] = {
     "token": Entry(
         "identity_commands", "token", "Make single-use tokens with which members and people join."
     ),
+    "access": Entry(
+        "access_commands", "access", "Make, list and revoke access tokens for people and programs."
+    ),
     "join": Entry("identity_commands", "join", "Join a league with a token."),
+    "renew": Entry("identity_commands", "renew", "Renew somebody's certificate before it ends."),
     "broker": Entry("daemon_commands", "broker", "Run one broker in the foreground."),
     "warden": Entry("daemon_commands", "warden", "Run the warden of one cluster in the foreground."),
     "runner": Entry("daemon_commands", "runner", "Run a runner on a machine that is not its warden's."),
@@ -83,7 +87,7 @@ COMMANDS: Final[dict[str, Entry]] = {
 SECTIONS: Final = (
     ("Work", ("submit", "plan", "jobs", "show", "why", "logs", "wait", "cancel", "retry")),
     ("The league", ("tour", "up", "down", "status", "clusters", "nodes", "drain", "undrain")),
-    ("Members", ("init", "token", "join", "broker", "warden", "runner", "journal")),
+    ("Members", ("init", "token", "access", "join", "renew", "broker", "warden", "runner", "journal")),
     ("This program", ("config", "completion")),
 )
 """Under which heads the list shows them; all others simulate, measure or train."""

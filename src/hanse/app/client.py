@@ -14,6 +14,7 @@ from hanse.app.answers import (
     DrainAnswer,
     JobsAnswer,
     LeagueAnswer,
+    NodeAnswer,
     NodesAnswer,
     PlanAnswer,
     SubmitAnswer,
@@ -21,7 +22,7 @@ from hanse.app.answers import (
     TasksAnswer,
     WhyAnswer,
 )
-from hanse.app.doors import BUSY, OWNER_HEADER, REDIRECTS_MAX, Doors, decoded, refusal
+from hanse.app.doors import BUSY, OWNER_HEADER, REDIRECTS_MAX, Doors, decoded, refusal, refused_results
 from hanse.app.exit_codes import ExitCode
 from hanse.app.told import CommandError
 from hanse.app.transport import ANSWER_SECONDS_MAX, Door, Reply, SilentError
@@ -94,12 +95,22 @@ class Client:
 
     def nodes(self, cluster: str = "") -> NodesAnswer:
         """Nodes as a broker believes them to be."""
-        target = _target("/v1/nodes", {"cluster": cluster})
-        return decoded(self.doors.any_broker("GET", target), NodesAnswer)
+        nodes: tuple[NodeAnswer, ...] = ()
+        after: str | None = ""
+        while after is not None:
+            target = _target("/v1/nodes", {"cluster": cluster, "after": after})
+            page = decoded(self.doors.any_broker("GET", target), NodesAnswer)
+            nodes, after = nodes + page.nodes, page.next
+        return NodesAnswer(nodes)
 
     def cluster(self, name: str, address: str = "") -> ClusterDetail:
         """A cluster by its own word. Raises ``SilentError`` if it cannot be reached."""
-        return decoded(self.doors.cluster(name, address).ask("GET", "/v1/cluster"), ClusterDetail)
+        door = self.doors.cluster(name, address)
+        detail = page = decoded(door.ask("GET", "/v1/cluster"), ClusterDetail)
+        while page.next is not None:
+            page = decoded(door.ask("GET", _target("/v1/cluster", {"after": page.next})), ClusterDetail)
+            detail = msgspec.structs.replace(detail, nodes=detail.nodes + page.nodes, next=None)
+        return detail
 
     def drain(self, cluster: str, nodes: list[int], drain: bool) -> DrainAnswer:
         """Let no new task onto nodes of a cluster (none named: all), or let them again."""
@@ -301,7 +312,7 @@ class Client:
             reply = self.doors.broker(name).ask("POST", "/v1/jobs", body, SUBMIT_SECONDS_MAX)
             if reply.status in BUSY:
                 return reply
-            answer = decoded(reply, SubmitAnswer)
+            answer = _submitted(reply)
             assert len(answer.results) == len(left), f"{len(answer.results)} results of {len(left)} jobs"
             results.update(zip(left, answer.results, strict=True))
             self.doors.good(name)
@@ -359,6 +370,15 @@ class _Tried:
         """Do not know the job."""
         self.busy: dict[str, Reply] = {}
         """Cannot answer just now."""
+
+
+def _submitted(reply: Reply) -> SubmitAnswer:
+    """What became of each job of a request, also if none was taken because some are not as they should be."""
+    if reply.status == 422:
+        results = refused_results(reply)
+        if results:
+            return SubmitAnswer(results)
+    return decoded(reply, SubmitAnswer)
 
 
 def _unsettled(result: SubmitResult | None) -> bool:

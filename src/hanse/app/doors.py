@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from hanse.app.answers import ErrorAnswer
+from hanse.app.answers import ErrorAnswer, SubmitResult
 from hanse.app.contexts import Context, config_path, current
 from hanse.app.exit_codes import ExitCode
 from hanse.app.told import CommandError
@@ -163,6 +163,14 @@ def refusal(reply: Reply, subject: str = "") -> CommandError:
     said = error.message or f"the door answered with status {reply.status}"
     status = _STATUSES.get(reply.status, ExitCode.FAILED)
     return CommandError(f"{subject}: {said}" if subject else said, status, error.hint)
+
+
+def refused_results(reply: Reply) -> tuple[SubmitResult, ...]:
+    """What a refusal of jobs says of each of them; nothing if it is another refusal."""
+    try:
+        return msgspec.json.decode(reply.body, type=ErrorAnswer).results
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ()
 
 
 def decoded(reply: Reply, kind: type[T]) -> T:

@@ -197,7 +197,7 @@ def form_of_options(given: Mapping[str, Any], command: tuple[str, ...]) -> Form:
     """The form that the options of ``hanse submit`` describe; only what was given is in it."""
     plain = (
         "name", "tenant", "class", "priority", "deadline", "retries", "grace", "unreachable", "client_id",
-        "count", "cpus", "memory", "gpus", "where", "duration", "workdir",
+        "trace", "count", "cpus", "memory", "gpus", "where", "duration", "workdir",
     )  # fmt: skip
     form: Form = {field: given[field] for field in plain if given.get(field) is not None}
     form |= {field: True for field in ("gang", "preemptible") if given.get(field)}

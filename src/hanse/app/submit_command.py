@@ -62,6 +62,8 @@ _OPTIONS: Final = (
     click.option("--env", multiple=True, metavar="NAME[=VALUE]",
                  help="A variable of its environment; without a value, that of this shell."),
     click.option("--workdir", metavar="DIR", help="Where it runs, on the node."),
+    click.option("--trace", metavar="TRACEPARENT",
+                 help="The W3C trace that it belongs to.  [default: $TRACEPARENT]"),
     click.option("--client-id", metavar="ID", help="The same id twice gives the same job."),
     click.option("--dry-run", is_flag=True, help="Only check the job, and print it with --json."),
     click.option("-q", "--quiet", is_flag=True, help="Print nothing but the ids."),
@@ -131,23 +133,29 @@ def _drafts(files: tuple[str, ...], command: tuple[str, ...], given: dict[str, A
         raise click.UsageError("a job is a file or a command, not both; put the command into the file")
     if command:
         form.setdefault("name", _name_of(command))
-        return [Draft(_with_tenant(form))]
+        return [Draft(_with_shell(form))]
     if not files:
         raise click.UsageError("what is to run? Write 'hanse submit -- CMD...', or name a job file")
     _missing(files)
     drafts = [draft for file in files for draft in read_drafts(file)]
     return [
-        Draft(_with_tenant({**draft.form, **form}), draft.source, draft.lines)
+        Draft(_with_shell({**draft.form, **form}), draft.source, draft.lines)
         if isinstance(draft.form, dict)
         else draft
         for draft in drafts
     ]
 
 
-def _with_tenant(form: dict[str, object]) -> dict[str, object]:
-    """The shell's tenant, for a job that names none."""
-    tenant = os.environ.get("HANSE_TENANT")
-    return {"tenant": tenant, **form} if tenant else form
+def _with_shell(form: dict[str, object]) -> dict[str, object]:
+    """The shell's tenant and trace, for a job that names none. A trace that makes no sense is ignored: the
+    variable may be there for others."""
+    from hanse.model.fields import trace  # noqa: PLC0415  as above
+
+    tenant, parent = os.environ.get("HANSE_TENANT"), trace(os.environ.get("TRACEPARENT"), "")
+    shell: dict[str, object] = {"tenant": tenant} if tenant else {}
+    if isinstance(parent, str):
+        shell["trace"] = parent
+    return {**shell, **form}
 
 
 def _missing(files: tuple[str, ...]) -> None:

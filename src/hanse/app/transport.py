@@ -8,6 +8,7 @@ request of the interface may be repeated).
 import http.client
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,6 +23,9 @@ CONNECT_SECONDS_MAX: Final = 3.0
 """For connecting and the handshake: whoever takes longer is treated as gone."""
 ANSWER_SECONDS_MAX: Final = 15.0
 """For an answer that nobody has to wait for."""
+PATIENCE_SECONDS_MAX: Final = 5
+"""The longest pause that a door may ask for."""
+PATIENCE_TRIES_MAX: Final = 4
 ANSWER_BYTES_MAX: Final = 256 << 20
 PIECE_BYTES_MAX: Final = 64 << 10
 """The most of an output that is passed on at once."""
@@ -58,7 +62,19 @@ class Door:
     def ask(
         self, method: str, target: str, body: bytes | None = None, seconds: float = ANSWER_SECONDS_MAX
     ) -> Reply:
-        """Make a request and read the whole answer. Raises ``SilentError`` if none comes."""
+        """Make a request and read the whole answer. Raises ``SilentError`` if none comes.
+
+        A door that says that we ask too often (429) is asked again when it says, a few times.
+        """
+        for _ in range(PATIENCE_TRIES_MAX):
+            reply = self._ask(method, target, body, seconds)
+            wait = _asked_to_wait(reply)
+            if not wait:
+                break
+            time.sleep(wait)  # the door named the moment: there is nothing else to wait for
+        return reply
+
+    def _ask(self, method: str, target: str, body: bytes | None, seconds: float) -> Reply:
         response = self._begin(method, target, body, seconds)
         try:
             data = response.read(ANSWER_BYTES_MAX + 1)
@@ -162,6 +178,13 @@ class Door:
                 ExitCode.CONFIG,
                 hint,
             ) from None
+
+
+def _asked_to_wait(reply: Reply) -> int:
+    """Seconds after which a door that is asked too often wants to be asked again; 0: it is no such answer, or
+    that is too long to wait."""
+    text = reply.headers.get("retry-after", "") if reply.status == 429 else ""
+    return int(text) if text.isascii() and text.isdigit() and int(text) <= PATIENCE_SECONDS_MAX else 0
 
 
 def _headers(response: http.client.HTTPResponse) -> dict[str, str]:

@@ -5,109 +5,102 @@ asks for that there.
 """
 
 from collections.abc import AsyncIterator
-from typing import Any, Final, Protocol
 
-from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import BaseRoute
 
 from hanse.core.warden import Warden
 from hanse.live.backends.interface import Backend, Stream
-from hanse.live.door.answers import (
-    OPERATE,
+from hanse.live.door import operations as op
+from hanse.live.door.application import Application, Document, Host, gate_of
+from hanse.live.door.gate import Call, Handler
+from hanse.live.door.league_facts import amounts
+from hanse.live.door.records import ClusterDetail, DrainAnswer, DrainRequest, Health, NodeAnswer, Readiness
+from hanse.live.door.replies import (
     RUNNER_HEADER,
-    VIEW,
     ElsewhereError,
     RefusedError,
     body_of,
-    guarded,
     json_answer,
-    number_of,
 )
-from hanse.live.identity.identity import Identity
-from hanse.live.league import ClusterEntry, League
+from hanse.live.league import ClusterEntry
 from hanse.live.shell import JournalledShell
 from hanse.model.events import DrainRequested
 from hanse.model.ids import parse_task
 from hanse.model.resources import dimensions_of
 
-ATTEMPT_MAX: Final = 1 << 40
-
-
-class Host(Protocol):
-    """What a door needs of its daemon."""
-
-    league: League
-    identity: Identity
-    counters: dict[str, int]
-
-    def count(self, what: str) -> None:
-        """Count an occurrence."""
-        ...
-
 
 class RunnerDoor:
     """The output of the tasks of one backend."""
+
+    table: tuple[op.Operation, ...] = op.RUNNER
+    kind = "runner"
 
     def __init__(self, host: Host, entry: ClusterEntry, backend: Backend | None) -> None:
         self.host = host
         self.entry = entry
         self.backend = backend
+        self.gate = gate_of(host)
 
-    def routes(self) -> list[Route]:
-        """What is asked of every machine that runs tasks."""
-        return [
-            Route("/healthz", self._health),
-            Route("/v1/logs/{task}", guarded(VIEW, self._logs, self.host.count)),
-        ]
-
-    def application(self) -> Starlette:
+    def application(self) -> Application:
         """The ASGI application."""
-        return Starlette(routes=self.routes())
+        routes: list[BaseRoute] = [*self.gate.routes(self.table, self.handlers())]
+        return Application(self.gate, routes)
 
-    async def _health(self, _: Request) -> Response:
-        return json_answer({"ok": True})
+    def handlers(self) -> dict[op.Operation, Handler]:
+        """What meets each operation of the table. To add one: a line in ``operations`` and one here."""
+        return {
+            op.HEALTH: self._health,
+            op.READY: self._ready,
+            op.OPENAPI: Document(self.kind).answer,
+            op.LOGS: self._logs,
+        }
 
-    async def _logs(self, request: Request, _: Identity) -> Response:
-        task = parse_task(request.path_params["task"])
+    async def _health(self, _: Call) -> Response:
+        return json_answer(Health(ok=True))
+
+    async def _ready(self, _: Call) -> Response:
+        return json_answer(Readiness(ok=True))
+
+    async def _logs(self, call: Call) -> Response:
+        task = parse_task(call.text("task"))
         if task is None:
-            raise RefusedError(422, "bad_task_id", "a task looks like 1-7.0")
-        stream = request.query_params.get("stream", "stdout")
-        if stream not in tuple(Stream):
-            raise RefusedError(422, "bad_parameter", "stream is stdout or stderr")
-        self._leave_to_runner(request)
+            raise self._no_output(call)
+        self._leave_to_runner(call)
         if self.backend is None:
-            raise self._no_output(request)
+            raise self._no_output(call)
         pieces = self.backend.output(
             task,
-            number_of(request, "attempt", 0, 0, ATTEMPT_MAX),
-            Stream(stream),
-            number_of(request, "offset", 0, 0, 1 << 62),
-            request.query_params.get("follow") == "1",
+            call.number("attempt"),
+            Stream(call.text("stream")),
+            call.number("offset"),
+            call.text("follow") == "1",
         )
         try:
             first = await anext(pieces, b"")
         except FileNotFoundError:
-            raise self._no_output(request) from None
-        return StreamingResponse(_after(first, pieces), media_type="application/octet-stream")
+            raise self._no_output(call) from None
+        return StreamingResponse(_after(first, pieces), media_type=op.OCTETS)
 
-    def _leave_to_runner(self, request: Request) -> None:
+    def _leave_to_runner(self, call: Call) -> None:
         """Send whoever asks about a node of another machine to the runner there."""
-        most = len(self.entry.nodes) - 1
-        node = number_of(request, "node", 0, 0, most) if "node" in request.query_params else None
-        name = "" if node is None else self.entry.nodes[node].runner
+        node = call.optional("node")
+        if node is None:
+            return
+        if node >= len(self.entry.nodes):
+            raise self._no_output(call)
+        name = self.entry.nodes[node].runner
         for runner in self.entry.runners:
             if runner.name == name != self.host.identity.name:
-                location = f"https://{runner.door}{request.url.path}?{request.url.query}"
+                url = call.request.url
+                location = f"https://{runner.door}{url.path}?{url.query}"
                 raise ElsewhereError(RUNNER_HEADER, name, location, "has this output")
 
-    def _no_output(self, request: Request) -> RefusedError:
-        text = request.path_params["task"]
+    def _no_output(self, call: Call) -> RefusedError:
         hint = "output is kept for a limited time"
         if self.entry.runners:
             hint = "say which node it ran on: this cluster has several machines"
-        return RefusedError(404, "no_output", f"there is no output of {text} here", hint)
+        return RefusedError(404, "no_output", f"there is no output of {call.text('task')} here", hint)
 
 
 async def _after(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -117,7 +110,10 @@ async def _after(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[by
 
 
 class ClusterDoor(RunnerDoor):
-    """The routes of one warden."""
+    """The operations of one warden."""
+
+    table = op.WARDEN
+    kind = "warden"
 
     def __init__(
         self,
@@ -131,66 +127,55 @@ class ClusterDoor(RunnerDoor):
         self._machine = machine
         self._shell = shell
 
-    def routes(self) -> list[Route]:
+    def handlers(self) -> dict[op.Operation, Handler]:
         """Those of every runner, and the cluster's own."""
-        count = self.host.count
-        return [
-            *super().routes(),
-            Route("/v1/cluster", guarded(VIEW, self._cluster, count)),
-            Route("/v1/drain", guarded(OPERATE, self._drain, count), methods=["POST"]),
-        ]
+        return {**super().handlers(), op.CLUSTER: self._cluster, op.DRAIN: self._drain}
 
-    async def _cluster(self, _: Request, __: Identity) -> Response:
-        return json_answer(self._answer())
+    async def _ready(self, _: Call) -> Response:
+        """Ready unless its disk is behind."""
+        ready = not self._shell.busy
+        response = json_answer(Readiness(ready), 200 if ready else 503)
+        if not ready:
+            response.headers["Retry-After"] = "1"
+        return response
 
-    def _answer(self) -> dict[str, Any]:
+    async def _cluster(self, call: Call) -> Response:
+        after = call.text("after")
+        first = int(after) + 1 if after else 0
+        behind = first + call.number("limit")
         dimensions = dimensions_of(tuple(node.capacity for node in self.entry.nodes))
+        states = self._machine.states()
         nodes = [
-            {
-                "node": number,
-                "capacity": _amounts(node.capacity.vector(dimensions) or (), dimensions),
-                "free": _amounts(free, dimensions),
-                "attributes": dict(node.attributes),
-                "up": up,
-                "draining": draining,
-                "runner": node.runner,
-            }
-            for number, (node, (up, draining, free)) in enumerate(
-                zip(self.entry.nodes, self._machine.states(), strict=True)
+            NodeAnswer(
+                node=number,
+                cluster=self.entry.name,
+                capacity=amounts(node.capacity.vector(dimensions) or (), dimensions),
+                free=amounts(free, dimensions),
+                attributes=dict(node.attributes),
+                up=up,
+                draining=draining,
+                runner=node.runner,
             )
+            for number, (node, (up, draining, free)) in enumerate(zip(self.entry.nodes, states, strict=True))
+            if first <= number < behind
         ]
-        return {
-            "cluster": self.entry.name,
-            "backend": str(self.entry.backend.kind),
-            "warnings": list(getattr(self.backend, "warnings", ())),
-            "running": self._machine.attempts,
-            "nodes": nodes,
-        }
-
-    async def _drain(self, request: Request, _: Identity) -> Response:
-        body = await body_of(request)
-        nodes = body.get("nodes", []) if isinstance(body, dict) else None
-        drain = body.get("drain", True) if isinstance(body, dict) else None
-        most = len(self.entry.nodes)
-        if (
-            not isinstance(nodes, list)
-            or not isinstance(drain, bool)
-            or not all(
-                isinstance(node, int) and not isinstance(node, bool) and 0 <= node < most for node in nodes
+        return json_answer(
+            ClusterDetail(
+                cluster=self.entry.name,
+                nodes=tuple(nodes),
+                running=self._machine.attempts,
+                backend=str(self.entry.backend.kind),
+                warnings=tuple(getattr(self.backend, "warnings", ())),
+                next=str(behind - 1) if behind < len(self.entry.nodes) else None,
             )
-        ):
-            rule = f'the body is {{"nodes": [...], "drain": true}} with node numbers from 0 to {most - 1}'
-            raise RefusedError(422, "bad_request", rule)
-        self._shell.take(DrainRequested(self._shell.clock.now(), tuple(dict.fromkeys(nodes)), drain))
+        )
+
+    async def _drain(self, call: Call) -> Response:
+        wish = await body_of(call.request, DrainRequest)
+        most = len(self.entry.nodes)
+        if any(node >= most for node in wish.nodes):
+            raise RefusedError(422, "bad_request", f"nodes are numbers from 0 to {most - 1}")
+        nodes = tuple(dict.fromkeys(wish.nodes))
+        self._shell.take(DrainRequested(self._shell.clock.now(), nodes, wish.drain))
         await self._shell.safe()
-        return json_answer({"cluster": self.entry.name, "nodes": nodes or list(range(most)), "drain": drain})
-
-
-def _amounts(vector: tuple[int, ...], dimensions: tuple[str, ...]) -> dict[str, Any]:
-    amounts = dict(zip(dimensions, vector, strict=False))
-    return {
-        "cpu": amounts.get("cpu", 0),
-        "memory": amounts.get("memory", 0),
-        "gpu": amounts.get("gpu", 0),
-        "custom": {name: amounts.get(name, 0) for name in dimensions[3:]},
-    }
+        return json_answer(DrainAnswer(self.entry.name, nodes or tuple(range(most)), wish.drain))

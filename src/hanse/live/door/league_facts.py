@@ -1,9 +1,15 @@
 """What a broker's door says of the league: its members, and each cluster as this broker believes it to be."""
 
-from typing import Any
-
 from hanse import __version__
 from hanse.core.broker import Broker
+from hanse.live.door.records import (
+    Amounts,
+    BrokerAnswer,
+    ClusterAnswer,
+    LeagueAnswer,
+    NodeAnswer,
+    NodesAnswer,
+)
 from hanse.live.league import ClusterEntry, League
 from hanse.live.reads.facts import ClusterFacts, NodeFacts
 from hanse.live.reads.rows import Totals
@@ -14,72 +20,83 @@ SILENT_AFTER = 7 * SECOND
 """A cluster that has not beaten for so long is shown as out of reach."""
 
 
-def league_answer(
-    league: League, own: str, machine: Broker, now: int, totals: list[Totals]
-) -> dict[str, Any]:
+def league_answer(league: League, own: str, machine: Broker, now: int, totals: list[Totals]) -> LeagueAnswer:
     """The whole league at a glance."""
     jobs: dict[str, int] = {}
     for tenant in totals:
         for state, count in tenant.jobs.items():
             jobs[state] = jobs.get(state, 0) + count
-    return {
-        "league": league.name,
-        "broker": own,
-        "version": __version__,
-        "brokers": [
-            {
-                "name": entry.name,
-                "door": str(entry.door),
-                "alive": entry.name == own or machine.alive(entry.name),
-            }
-            for entry in league.brokers
-        ],
-        "clusters": [_cluster_answer(entry, machine, now) for entry in league.clusters],
-        "jobs": jobs,
-    }
+    brokers = [
+        BrokerAnswer(entry.name, str(entry.door), entry.name == own or machine.alive(entry.name))
+        for entry in league.brokers
+    ]
+    clusters = [cluster_answer(entry, machine, now) for entry in league.clusters]
+    return LeagueAnswer(league.name, own, __version__, tuple(brokers), tuple(clusters), jobs)
 
 
-def _cluster_answer(entry: ClusterEntry, machine: Broker, now: int) -> dict[str, Any]:
+def cluster_answer(entry: ClusterEntry, machine: Broker, now: int) -> ClusterAnswer:
+    """One cluster as this broker believes it to be."""
     sight = machine.sight_of(entry.name)
     snapshot = sight.snapshot
-    answer: dict[str, Any] = {
-        "name": entry.name,
-        "door": str(entry.door),
-        "reachable": snapshot is not None and now - sight.renewed_at < SILENT_AFTER,
-        "seen_seconds": (now - sight.renewed_at) / SECOND if snapshot is not None else None,
-        "nodes": len(entry.nodes),
-        "standing": sight.standing / 1_000,
-    }
-    if snapshot is not None:
-        answer["capacity"] = _amounts(_sum(snapshot.capacity), snapshot.dimensions)
-        answer["free"] = _amounts(_sum(sight.free), snapshot.dimensions)
-    return answer
+    seen = snapshot is not None
+    return ClusterAnswer(
+        name=entry.name,
+        door=str(entry.door),
+        reachable=seen and now - sight.renewed_at < SILENT_AFTER,
+        seen_seconds=(now - sight.renewed_at) / SECOND if seen else None,
+        nodes=len(snapshot.capacity) if snapshot is not None else len(entry.nodes),
+        standing=sight.standing / 1_000,
+        capacity=amounts(_sum(snapshot.capacity), snapshot.dimensions) if snapshot is not None else Amounts(),
+        free=amounts(_sum(sight.free), snapshot.dimensions) if snapshot is not None else Amounts(),
+    )
 
 
-def nodes_answer(league: League, machine: Broker, wanted: str) -> dict[str, Any]:
-    """Every node as this broker believes it to be."""
-    nodes: list[dict[str, Any]] = []
-    for entry in league.clusters:
-        if wanted not in ("", entry.name):
-            continue
-        sight = machine.sight_of(entry.name)
-        if sight.snapshot is None:
-            continue
-        dimensions = sight.snapshot.dimensions
-        nodes += [
-            {
-                "cluster": entry.name,
-                "node": number,
-                "capacity": _amounts(capacity, dimensions),
-                "free": _amounts(free, dimensions),
-                "attributes": dict(attributes),
-                "reserve": number in sight.snapshot.reserve,
-            }
-            for number, (capacity, free, attributes) in enumerate(
-                zip(sight.snapshot.capacity, sight.free, sight.snapshot.attributes, strict=True)
-            )
-        ]
-    return {"nodes": nodes}
+def until_silent(league: League, machine: Broker, now: int) -> float | None:
+    """Seconds until the next cluster that is in reach counts as out of it; None: none is."""
+    left = [
+        sight.renewed_at + SILENT_AFTER - now
+        for sight in (machine.sight_of(entry.name) for entry in league.clusters)
+        if sight.snapshot is not None
+    ]
+    return min((span / SECOND for span in left if span > 0), default=None)
+
+
+def nodes_answer(
+    league: League, machine: Broker, wanted: str, behind: tuple[str, int] | None, limit: int
+) -> NodesAnswer:
+    """A page of nodes as this broker believes them to be, in the order of the league file.
+
+    ``wanted``: only those of this cluster; ``behind``: the cluster and number of the last node seen.
+    """
+    names = [entry.name for entry in league.clusters]
+    begin = names.index(behind[0]) if behind is not None and behind[0] in names else 0
+    nodes: list[NodeAnswer] = []
+    for name in names[begin:]:
+        if wanted in ("", name):
+            first = behind[1] + 1 if behind is not None and behind[0] == name else 0
+            nodes += _nodes(name, machine, first, limit + 1 - len(nodes))
+        if len(nodes) > limit:
+            last = nodes[limit - 1]
+            return NodesAnswer(tuple(nodes[:limit]), f"{last.cluster}/{last.node}")
+    return NodesAnswer(tuple(nodes))
+
+
+def _nodes(name: str, machine: Broker, first: int, most: int) -> list[NodeAnswer]:
+    sight = machine.sight_of(name)
+    snapshot = sight.snapshot
+    if snapshot is None:
+        return []
+    return [
+        NodeAnswer(
+            node=number,
+            cluster=name,
+            capacity=amounts(snapshot.capacity[number], snapshot.dimensions),
+            free=amounts(sight.free[number], snapshot.dimensions),
+            attributes=dict(snapshot.attributes[number]),
+            reserve=number in snapshot.reserve,
+        )
+        for number in range(first, min(first + most, len(snapshot.capacity)))
+    ]
 
 
 def cluster_facts(league: League, machine: Broker, now: int) -> tuple[ClusterFacts, ...]:
@@ -117,9 +134,12 @@ def _sum(vectors: "list[Vector] | tuple[Vector, ...]") -> Vector:
     return tuple(sum(column) for column in zip(*vectors, strict=True))
 
 
-def _amounts(vector: Vector, dimensions: Dimensions) -> dict[str, Any]:
-    base = dict(zip(BASE_DIMENSIONS, vector, strict=False))
-    return {**base, "custom": dict(zip(dimensions[3:], vector[3:], strict=True))}
+def amounts(vector: Vector, dimensions: Dimensions) -> Amounts:
+    """A vector with the names of its columns; the base ones are there even if no node has any."""
+    named = dict(zip(dimensions, vector, strict=False))
+    cpu, memory, gpu = (named.get(name, 0) for name in BASE_DIMENSIONS)
+    custom = {name: named.get(name, 0) for name in dimensions[len(BASE_DIMENSIONS) :]}
+    return Amounts(cpu, memory, gpu, custom)
 
 
 def _resources(vector: Vector, dimensions: Dimensions) -> Resources:

@@ -2,7 +2,8 @@
 
 The HTTP parsing is uvicorn's protocol class; its server is not used, because that wakes ten times a second
 for as long as it lives. Who is at the other end comes from the connection's certificate and is put into the
-request's state as ``peer``.
+request's state as ``peer``. Connections are bounded, in all and of each identity or address, and one that
+does not get a request out in time is closed: nobody can keep the others out by holding the door.
 """
 
 import asyncio
@@ -10,16 +11,21 @@ import ssl
 from typing import Any, Final
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from hanse.live.door.replies import RefusedError, later
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import identity_of
 from hanse.live.league import Address
 
 CONNECTIONS_MAX: Final = 1_000
-"""Connections and requests under way; beyond it the answer is 503."""
+"""Connections; beyond it the answer is 503."""
+CONNECTIONS_EACH_MAX: Final = 300
+"""Connections of one identity, or of one address without a certificate; beyond it the answer is 429."""
+REQUEST_SECONDS_MAX: Final = 30.0
+"""How long a connection may take from its beginning to its first request."""
 KEEP_ALIVE_SECONDS: Final = 60
 HANDSHAKE_SECONDS_MAX: Final = 10.0
 CLOSE_SECONDS_MAX: Final = 2.0
@@ -29,19 +35,81 @@ CLOSE_SECONDS_MAX: Final = 2.0
 class PeerProtocol(HttpToolsProtocol):
     """One connection; knows whose certificate it showed."""
 
+    crowd: "Crowd"
+    """All connections of the door; set by whoever makes this."""
+    _key = ""
+    _patience: asyncio.TimerHandle | None = None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         """The handshake is done."""
         super().connection_made(transport)
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        self.app_state = {**self.app_state, "peer": None if tls is None else identity_of(tls)}
+        peer = None if tls is None else identity_of(tls)
+        self._key = peer.uri if peer is not None else f"address {self.client[0] if self.client else ''}"
+        self.app_state = {**self.app_state, "peer": peer, "abort": transport.abort}
+        self.app_state["crowded"] = self.crowd.enter(self._key)
+        self._patience = self.loop.call_later(REQUEST_SECONDS_MAX, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        super().connection_lost(exc)
+        self.crowd.leave(self._key)
+        self._be_patient()
+
+    def on_headers_complete(self) -> None:
+        """A request has come."""
+        self._be_patient()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is not HTTP: told in the shape of all errors."""
+        answer = RefusedError(400, "not_http", msg).answer()
+        lines = [b"HTTP/1.1 400 Bad Request", b"connection: close"]
+        lines += [name + b": " + value for name, value in answer.raw_headers]
+        self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+        self.transport.close()
+
+    def _be_patient(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
+class Crowd:
+    """The connections of a door, counted by whose they are."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._each: dict[str, int] = {}
+
+    def enter(self, key: str) -> RefusedError | None:
+        """Count a connection in; why its requests are refused, if there are too many."""
+        self.total += 1
+        self._each[key] = self._each.get(key, 0) + 1
+        if self._each[key] > CONNECTIONS_EACH_MAX:
+            return later(429, "too_many", f"you have {CONNECTIONS_EACH_MAX} connections already")
+        if self.total > CONNECTIONS_MAX:
+            return later(503, "crowded", "this door has too many connections")
+        return None
+
+    def leave(self, key: str) -> None:
+        """Count it out."""
+        self.total -= 1
+        self._each[key] -= 1
+        if not self._each[key]:
+            del self._each[key]
 
 
 class Door:
     """Listens until it is closed."""
 
     def __init__(self, application: ASGIApp, credentials: Credentials) -> None:
+        self._application = application
+        self._closing = asyncio.Event()
+        """In every request's state: what would last for ever ends when it is set."""
         self._config = uvicorn.Config(
-            application,
+            self._serve,
+            interface="asgi3",
             http=PeerProtocol,
             ws="none",
             lifespan="off",
@@ -49,21 +117,34 @@ class Door:
             access_log=False,
             server_header=False,
             date_header=False,
-            limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            proxy_headers=False,  # nobody is believed about where they come from
         )
         self._config.load()
         self._state = ServerState()
+        self._crowd = Crowd()
         self._credentials = credentials
         self._context = credentials.server_context(require=False)
         self._server: asyncio.Server | None = None
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application, for connections that are not one too many."""
+        crowded: RefusedError | None = scope["state"]["crowded"]
+        if crowded is None:
+            await self._application(scope, receive, send)
+            return
+        response = crowded.answer()
+        response.headers["Connection"] = "close"
+        await response(scope, receive, send)
 
     async def listen(self, address: Address) -> int:
         """Begin to listen; the real port."""
         loop = asyncio.get_running_loop()
 
         def connection() -> Any:
-            return PeerProtocol(self._config, self._state, {}, loop)
+            made = PeerProtocol(self._config, self._state, {"closing": self._closing}, loop)
+            made.crowd = self._crowd
+            return made
 
         self._server = await loop.create_server(
             connection,
@@ -82,6 +163,7 @@ class Door:
 
     async def close(self) -> None:
         """Take no new connections; give requests under way a moment."""
+        self._closing.set()
         if self._server is not None:
             self._server.close()
         for connection in list(self._state.connections):

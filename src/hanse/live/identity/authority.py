@@ -97,6 +97,12 @@ class Authority:
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise AuthorityError(f"the authority's files are damaged: {error}") from None
 
+    def sign(self, data: bytes) -> bytes:
+        """The authority's signature (DER) under bytes that cannot be taken for a certificate: an access
+        token's begin with its prefix, a certificate's with a tag of DER."""
+        assert data[:1].isalpha(), "only texts are signed"
+        return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
+
     def issue(
         self, identity: Identity, csr_pem: str, hosts: Sequence[str] = (), lifetime: int | None = None
     ) -> str | Refusal:

@@ -47,16 +47,25 @@ class Certificate(msgspec.Struct, frozen=True):
 
 def read_certificate(pem: str) -> Certificate:
     """The first certificate of a PEM text (which may hold a key as well)."""
+    return _read(_der(pem))
+
+
+def _der(pem: str) -> bytes:
+    """The bytes of the first certificate of a PEM text."""
     if len(pem) > PEM_BYTES_MAX:
         raise CertificateError(f"a certificate takes at most {PEM_BYTES_MAX} bytes")
     block = _BLOCK.search(pem)
     if block is None:
         raise CertificateError("there is no certificate in this text")
     try:
-        der = binascii.a2b_base64(block[1])
+        return binascii.a2b_base64(block[1])
     except binascii.Error as error:
         raise CertificateError(f"the certificate is not base64: {error}") from None
-    return _read(der)
+
+
+def public_key_of(pem: str) -> bytes:
+    """The public key (SubjectPublicKeyInfo in DER) of the first certificate of a PEM text."""
+    return _key(_der(pem))
 
 
 def due_for_renewal(path: Path, now: int) -> bool:
@@ -69,21 +78,35 @@ def due_for_renewal(path: Path, now: int) -> bool:
 
 def _read(der: bytes) -> Certificate:
     """Certificate ::= { tbs { [0] version, serial, algorithm, issuer, validity, subject, key, ... } ... }."""
+    fields = _fields(der)
     try:
-        whole = next(_items(der))
-        body = next(_items(_expect(whole, _SEQUENCE)))
-        fields = list(_items(_expect(body, _SEQUENCE)))
-        if fields and fields[0][0] == _VERSION:
-            fields = fields[1:]
         times = list(_items(_expect(fields[3], _SEQUENCE)))
         return Certificate(
             identity=_identity(fields[6:]),
             not_before=_instant(*times[0]),
             not_after=_instant(*times[1]),
-            fingerprint=fingerprint_of(_whole(fields[5])),
+            fingerprint=fingerprint_of(_key(der)),
         )
     except (IndexError, StopIteration):
         raise CertificateError("the certificate ends early") from None
+
+
+def _fields(der: bytes) -> list[tuple[int, bytes]]:
+    """The fields of the signed part, from the serial number on."""
+    try:
+        whole = next(_items(der))
+        body = next(_items(_expect(whole, _SEQUENCE)))
+        fields = list(_items(_expect(body, _SEQUENCE)))
+    except (IndexError, StopIteration):
+        raise CertificateError("the certificate ends early") from None
+    return fields[1:] if fields and fields[0][0] == _VERSION else fields
+
+
+def _key(der: bytes) -> bytes:
+    fields = _fields(der)
+    if len(fields) < 6:
+        raise CertificateError("the certificate ends early")
+    return _whole(fields[5])
 
 
 def fingerprint_of(key: bytes) -> str:

@@ -12,6 +12,7 @@ class Reason(StrEnum):
     """No such token, or not its secret: the two are not told apart."""
     EXPIRED = "expired"
     USED = "used"
+    REVOKED = "revoked"
     BAD_REQUEST = "bad_request"
     """What was sent is no request for a certificate that we issue."""
     WRONG_AUTHORITY = "wrong_authority"

@@ -64,7 +64,7 @@ def write(base: sqlite3.Connection, projector: Projector, applied: int, kept_job
     _clear(base, sheet)
     base.executemany(_TASK, [cells for cells in sheet.tasks if cells is not None])
     base.executemany("INSERT INTO decisions VALUES (?,?,?,?,?,?,?,?,?)", sheet.decisions)
-    _write_jobs(base, list(sheet.dirty.values()))
+    _write_jobs(base, projector.memory, list(sheet.dirty.values()))
     _write_lots(base, list(sheet.dirty.values()))
     base.executemany("INSERT INTO changes VALUES (?,?,?,?)", sheet.changes)
     _write_durations(base, projector.memory, sheet)
@@ -85,7 +85,7 @@ def _clear(base: sqlite3.Connection, sheet: Sheet) -> None:
         base.executemany(f"DELETE FROM {table} WHERE job = ?", removed)  # noqa: S608
 
 
-def _write_jobs(base: sqlite3.Connection, jobs: list[LiveJob]) -> None:
+def _write_jobs(base: sqlite3.Connection, memory: Memory, jobs: list[LiveJob]) -> None:
     fresh, old, over, specs, long = [], [], [], [], []
     for job in jobs:
         spec, totals = job.spec, job.totals
@@ -112,17 +112,18 @@ def _write_jobs(base: sqlite3.Connection, jobs: list[LiveJob]) -> None:
             else:
                 over.append((*cells, job.ended, job.ended_serial, job.id))
         if job.decisions > DECISIONS_PER_JOB_MAX:
-            long.append((job.id, job.id, job.decisions - DECISIONS_PER_JOB_MAX))
+            long.append((job.id, job.decisions - DECISIONS_PER_JOB_MAX))
             job.decisions = DECISIONS_PER_JOB_MAX
     base.executemany(_NEW_JOB, fresh)
     base.executemany("INSERT OR REPLACE INTO specs VALUES (?,?)", specs)
     base.executemany(_LIVE_JOB, old)
     base.executemany(_OVER_JOB, over)
-    base.executemany(
-        "DELETE FROM decisions WHERE job = ? AND serial IN"
-        " (SELECT serial FROM decisions WHERE job = ? ORDER BY serial LIMIT ?)",
-        long,
-    )
+    for number, count in long:
+        (last,) = base.execute(
+            "SELECT serial FROM decisions WHERE job = ? ORDER BY serial LIMIT 1 OFFSET ?", (number, count - 1)
+        ).fetchone()
+        base.execute("DELETE FROM decisions WHERE job = ? AND serial <= ?", (number, last))
+        memory.dropped_decisions = max(memory.dropped_decisions, last)
 
 
 def _write_lots(base: sqlite3.Connection, jobs: list[LiveJob]) -> None:
@@ -168,10 +169,10 @@ def _prune(base: sqlite3.Connection, projector: Projector, kept_jobs_max: int) -
     memory = projector.memory
     memory.changes += len(projector.sheet.changes)
     if memory.changes > CHANGES_MAX:
-        base.execute(
-            "DELETE FROM changes WHERE serial IN (SELECT serial FROM changes ORDER BY serial LIMIT ?)",
-            (memory.changes - CHANGES_MAX,),
-        )
+        (memory.dropped_changes,) = base.execute(
+            "SELECT serial FROM changes ORDER BY serial LIMIT 1 OFFSET ?", (memory.changes - CHANGES_MAX - 1,)
+        ).fetchone()
+        base.execute("DELETE FROM changes WHERE serial <= ?", (memory.dropped_changes,))
         memory.changes = CHANGES_MAX
     if memory.durations > DURATIONS_KEYS_MAX:
         base.execute(
@@ -196,6 +197,9 @@ def _prune_jobs(base: sqlite3.Connection, projector: Projector, kept_jobs_max: i
         copies = _prune_copies(projector, kept_jobs_max)
         base.executemany("DELETE FROM lots WHERE job = ?", copies)  # an ended job has none
         gone += copies
+    for (job,) in gone:
+        (last,) = base.execute("SELECT max(serial) FROM decisions WHERE job = ?", (job,)).fetchone()
+        memory.dropped_decisions = max(memory.dropped_decisions, last or 0)
     for table in ("jobs", "specs", "decisions", "tasks") if gone else ():
         base.executemany(f"DELETE FROM {table} WHERE job = ?", gone)  # noqa: S608 - our own names
 

@@ -16,7 +16,7 @@ from hanse.core.link import Link
 from hanse.core.wards import Ward
 from hanse.live.reads.live_job import new_live
 from hanse.live.reads.memory import Bid, Memory, Pending, WardNote
-from hanse.live.reads.projector import Projector
+from hanse.live.reads.projector import SERIAL_BITS, Projector
 from hanse.live.reads.rows import BLOCKED, CANCELLED, FAILED, PLACED, QUEUED, RUNNING, SUCCEEDED
 from hanse.live.reads.times import Times
 from hanse.model.ids import broker_number, job_id, task_id
@@ -41,7 +41,8 @@ def from_state(broker: str, state: bytes, position: int, clusters: tuple[str, ..
     ``clusters`` are those of its configuration, in that order.
     """
     saved = decode_state(state)
-    memory = Memory()
+    before = position << SERIAL_BITS
+    memory = Memory(dropped_changes=before, dropped_decisions=before)
     for peer, link in saved.links.items():
         memory.links[peer] = Link(peer, link.session, received=link.received, ahead=link.ahead)
         memory.sent[peer] = link.sent

@@ -57,3 +57,6 @@ class Memory(msgspec.Struct):
     """Rows kept of each."""
     ended: int = 0
     durations: int = 0
+    dropped_changes: int = 0
+    """The highest serial of a job's change that is no longer on record; 0: all that ever were."""
+    dropped_decisions: int = 0

@@ -1,5 +1,6 @@
 """The questions, as functions of a connection: each reads one consistent state of the file."""
 
+import re
 import sqlite3
 from array import array
 from collections.abc import Iterator, Sequence
@@ -43,6 +44,8 @@ _JOB: Final = (
     "SELECT job, name, tenant, state, total, blocked, queued, placed, running, succeeded, failed, cancelled,"
     " submitted, started, ended, priority, klass, used, cancel_reason, owner, client_id FROM jobs"
 )
+_MOMENT: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+"""A cursor's moment: what fits a column, so that no cursor makes a question fail."""
 _lots = msgspec.msgpack.Decoder(Placement)
 _specs = msgspec.msgpack.Decoder(JobSpec)
 _parts = msgspec.msgpack.Decoder(list[list[int]])
@@ -114,7 +117,7 @@ def _place(base: sqlite3.Connection, after: str) -> tuple[int, int] | None:
     if job is None:
         return None
     if dot:
-        return (int(moment), job) if moment.lstrip("-").isdecimal() and len(moment) < 20 else None
+        return (int(moment), job) if _MOMENT.fullmatch(moment) else None
     row = base.execute("SELECT submitted FROM jobs WHERE job = ?", (job,)).fetchone()
     return (row[0], job) if row is not None else None
 
@@ -337,28 +340,45 @@ def _group_at(spec: JobSpec, index: int) -> TaskGroup:
 # --- the rest ----------------------------------------------------------------------------------------------
 
 
+_DECISION: Final = (
+    "SELECT at, broker, part, answered, tasks, reason, considered, serial FROM decisions WHERE job = ?"
+)
+
+
 def decisions(base: sqlite3.Connection, number: JobId, limit: int) -> list[DecisionRow]:
     """The latest decisions about a job, the oldest of them first."""
+    rows = base.execute(f"{_DECISION} ORDER BY serial DESC LIMIT ?", (number, _bounded(limit))).fetchall()
+    return _decision_rows(base, number, rows[::-1])
+
+
+def decisions_after(base: sqlite3.Connection, number: JobId, after: int, limit: int) -> list[DecisionRow]:
+    """The decisions about a job behind a serial, the oldest first."""
     rows = base.execute(
-        "SELECT at, broker, part, answered, tasks, reason, considered FROM decisions WHERE job = ?"
-        " ORDER BY serial DESC LIMIT ?",
-        (number, _bounded(limit)),
+        f"{_DECISION} AND serial > ? ORDER BY serial LIMIT ?", (number, after, _bounded(limit))
     ).fetchall()
+    return _decision_rows(base, number, rows)
+
+
+def _decision_rows(base: sqlite3.Connection, number: JobId, rows: Sequence[Cells]) -> list[DecisionRow]:
     if not rows:
         return []
     frame, (spec, _) = Frame(base), shape(base, number)
-    return [
-        DecisionRow(
-            at=frame.wall.of(at),
-            broker=broker,
-            group=spec.groups[part].name,
-            answered=Answered(answered),
-            tasks=count,
-            reason=reason,
-            considered=_considered.decode(considered) if considered is not None else (),
-        )
-        for at, broker, part, answered, count, reason, considered in reversed(rows)
-    ]
+    return [decision_row(frame, spec.groups, cells) for cells in rows]
+
+
+def decision_row(frame: Frame, groups: Sequence[TaskGroup], cells: Cells) -> DecisionRow:
+    """A decision from its columns, in the order of ``_DECISION``."""
+    at, broker, part, answered, count, reason, considered, serial = cells
+    return DecisionRow(
+        at=frame.wall.of(at),
+        broker=broker,
+        group=groups[part].name,
+        answered=Answered(answered),
+        tasks=count,
+        reason=reason,
+        considered=_considered.decode(considered) if considered is not None else (),
+        serial=serial,
+    )
 
 
 def counts(base: sqlite3.Connection, broker: str) -> list[Totals]:

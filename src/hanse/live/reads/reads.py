@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hanse.live.reads import file, questions
 from hanse.live.reads.found import from_state
+from hanse.live.reads.happened import Happened, happened
 from hanse.live.reads.pool import Pool
 from hanse.live.reads.projector import Projector
 from hanse.live.reads.rows import Change, DecisionRow, JobDetail, JobRow, Running, TaskRow, Totals
@@ -133,6 +134,16 @@ class Reads:
         """The latest decisions about a job, in the order in which they were made."""
         with self._pool.reading() as base:
             return questions.decisions(base, job, limit)
+
+    def decisions_after(self, job: JobId, after: int, limit: int = 50) -> list[DecisionRow]:
+        """The decisions about a job behind a serial, the oldest first."""
+        with self._pool.reading() as base:
+            return questions.decisions_after(base, job, after, limit)
+
+    def happened(self, after: int, limit: int, since_kept: bool = False) -> Happened:
+        """All changes and decisions behind a serial, in order; see ``happened``."""
+        with self._pool.reading() as base:
+            return happened(base, after, limit, since_kept)
 
     def running_on(
         self, cluster: str | None = None, node: int | None = None, limit: int = 1_000

@@ -121,6 +121,8 @@ class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
     reason: str
     considered: tuple[Considered, ...]
+    serial: int = 0
+    """Rises; give the last one as ``after`` to get the decisions behind it."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +135,15 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     owner: str
     at: int | None
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision among those about all jobs. Its serial is of one sequence with those of changes."""
+
+    serial: int
+    job: str
+    tenant: str
+    row: DecisionRow
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):

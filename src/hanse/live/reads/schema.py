@@ -40,12 +40,15 @@ CREATE TABLE lots (job INTEGER NOT NULL, number INTEGER NOT NULL, lot BLOB NOT N
 CREATE TABLE decisions (job INTEGER NOT NULL, serial INTEGER NOT NULL, at INTEGER NOT NULL,
     broker TEXT NOT NULL, part INTEGER NOT NULL, answered TEXT NOT NULL, tasks INTEGER NOT NULL,
     reason TEXT NOT NULL, considered BLOB, PRIMARY KEY (job, serial)) WITHOUT ROWID;
+CREATE INDEX decisions_serial ON decisions (serial);
 CREATE TABLE changes (serial INTEGER PRIMARY KEY, job INTEGER NOT NULL, state INTEGER NOT NULL,
     at INTEGER NOT NULL);
 CREATE TABLE durations (tenant TEXT NOT NULL, name TEXT NOT NULL, part TEXT NOT NULL, serial INTEGER NOT NULL,
     ran BLOB NOT NULL, PRIMARY KEY (tenant, name, part)) WITHOUT ROWID;
 CREATE INDEX durations_oldest ON durations (serial);
 """
+_SINCE: Final = "CREATE INDEX IF NOT EXISTS decisions_serial ON decisions (serial)"
+"""What a file of this version may lack, because it came later."""
 CONTENT: Final = ("jobs", "specs", "tasks", "lots", "decisions", "changes", "durations")
 """The tables that are built from the journal."""
 
@@ -70,6 +73,7 @@ def open_writer(path: Path, broker: str) -> tuple[sqlite3.Connection, bool]:
         else:
             why = _objection(connection, broker)
             if not why:
+                connection.execute(_SINCE)
                 return connection, False
             connection.close()
             _set_aside(path, why)

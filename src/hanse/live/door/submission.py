@@ -1,0 +1,136 @@
+"""Submitting jobs at a broker's door: checked first, all or none; then handed in, and answered when safe."""
+
+import asyncio
+import hashlib
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from hanse.live.door.gate import Call
+from hanse.live.door.records import JOBS_PER_REQUEST_MAX, Flaw, SubmitAnswer, SubmitResult
+from hanse.live.door.replies import RefusedError, body_of, busy
+from hanse.live.feed import Feed
+from hanse.live.observe.tracing import trace_of
+from hanse.live.requests import Batch, Requests
+from hanse.live.shell import JournalledShell
+from hanse.model.check import job_from_data
+from hanse.model.commands import Accepted, Rejected
+from hanse.model.events import Submitted
+from hanse.model.ids import job_text
+from hanse.model.job import JobSpec
+from hanse.model.problem import Problem
+
+JOBS_AT_ONCE_MAX: Final = 1_000
+"""Jobs of one request that are on their way to the heir at the same time."""
+JOBS_CHECKED_AT_ONCE: Final = 50
+"""Jobs that are checked before others get their turn."""
+JOBS_PER_TOKEN: Final = 20
+"""Jobs that cost as much as one request."""
+SUBMIT_SECONDS_MAX: Final = 30.0
+"""How long a submission waits to be safe with the heir before the client is told to ask again."""
+KEY_HEADER: Final = "Idempotency-Key"
+_NOT_SUBMITTED: Final = "not submitted: other jobs of the request have problems"
+_UNSURE: Final = "the job is not yet safe with a second broker; submit it again with the same client id"
+
+
+class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``records.SubmitRequest`` with the jobs as they came: ``job_from_data`` words what is wrong better."""
+
+    jobs: Annotated[list[Any], Meta(min_length=1, max_length=JOBS_PER_REQUEST_MAX)]
+
+
+class Submission:
+    """Takes jobs for one broker."""
+
+    def __init__(self, shell: JournalledShell, feed: Feed, requests: Requests) -> None:
+        self._shell = shell
+        self._feed = feed
+        self._requests = requests
+
+    async def take(self, call: Call) -> SubmitAnswer:
+        """Submit what a request holds; raises its refusal if that is not as it should be."""
+        if self._shell.busy or self._feed.busy or self._requests.full:
+            raise busy()
+        form = await body_of(call.request, _Form)
+        call.charge(len(form.jobs) / JOBS_PER_TOKEN)
+        jobs = [trace_of(call.request.headers, job) for job in form.jobs]
+        specs = await _checked(_keyed(jobs, call))
+        results: list[SubmitResult] = []
+        for at in range(0, len(specs), JOBS_AT_ONCE_MAX):
+            results += await self._hand_in(specs[at : at + JOBS_AT_ONCE_MAX], call.client)
+        return SubmitAnswer(tuple(results))
+
+    async def _hand_in(self, specs: list[JobSpec], client: str) -> list[SubmitResult]:
+        """Hand some jobs in and wait until each is safe or refused."""
+        batch = Batch(len(specs))
+        numbers: list[int] = []
+        for index, spec in enumerate(specs):
+            number = self._requests.share(batch, index, spec.client_id) if spec.client_id else None
+            if number is None:
+                number = self._requests.open(batch, index, spec.client_id)
+                self._shell.take(Submitted(self._shell.clock.now(), client, number, spec))
+            numbers.append(number)
+        try:
+            await batch.wait(SUBMIT_SECONDS_MAX)
+        finally:
+            self._requests.drop(numbers, batch)
+        return [_result(answer) for answer in batch.answers]
+
+
+def _keyed(jobs: list[Any], call: Call) -> list[Any]:
+    """The jobs, each with a client id if it has none and the request has a key: made of the key, of who asks
+    (other people's keys are not ours) and of its place in the request."""
+    key = call.text(KEY_HEADER)
+    if not key:
+        return jobs
+    mark = hashlib.sha256(f"{call.peer.uri}\n{key}".encode()).hexdigest()[:32]
+    return [
+        {**job, "client_id": f"key-{mark}-{index}"}
+        if isinstance(job, dict) and job.get("client_id") in (None, "")
+        else job
+        for index, job in enumerate(jobs)
+    ]
+
+
+async def _checked(jobs: list[Any]) -> list[JobSpec]:
+    """The jobs as records; raises 422 with what is wrong if any is not as a job should be."""
+    found: list[JobSpec | tuple[Problem, ...]] = []
+    for index, data in enumerate(jobs):
+        if index % JOBS_CHECKED_AT_ONCE == JOBS_CHECKED_AT_ONCE - 1:
+            await asyncio.sleep(0)  # thousands take a second: others have their turn in between
+        found.append(job_from_data(data))
+    bad = [index for index, spec in enumerate(found) if isinstance(spec, tuple)]
+    if bad:
+        refused = RefusedError(
+            422, "bad_jobs", _bad_jobs(bad, len(found)), "mend what 'results' names, and submit again"
+        )
+        refused.results = tuple(_flawed(spec) for spec in found)
+        raise refused
+    return [spec for spec in found if isinstance(spec, JobSpec)]
+
+
+def _bad_jobs(bad: list[int], count: int) -> str:
+    if count == 1:
+        return "the job is not as a job should be; it was not submitted"
+    which = f"{len(bad)} of {count} jobs (the first is number {bad[0]})"
+    return f"{which} are not as jobs should be; none was submitted"
+
+
+def _flawed(spec: JobSpec | tuple[Problem, ...]) -> SubmitResult:
+    if isinstance(spec, JobSpec):
+        return SubmitResult(refused=_NOT_SUBMITTED)
+    return SubmitResult(problems=flaws(spec))
+
+
+def flaws(problems: tuple[Problem, ...]) -> tuple[Flaw, ...]:
+    """What is wrong with a job, as the door tells it."""
+    return tuple(Flaw(problem.field, problem.rule) for problem in problems)
+
+
+def _result(answer: Accepted | Rejected | None) -> SubmitResult:
+    if answer is None:
+        return SubmitResult(refused=_UNSURE, unsure=True)
+    if isinstance(answer, Rejected):
+        return SubmitResult(refused=answer.reason)
+    return SubmitResult(job=job_text(answer.job))

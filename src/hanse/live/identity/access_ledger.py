@@ -1,0 +1,146 @@
+"""Where access tokens are made and revoked: beside the authority, with a list of those that were given out.
+
+The list holds no secret: a token cannot be made from it. It is rewritten whole under a lock, like the book of
+join tokens. Imports ``cryptography`` through the authority: for commands, not for daemons.
+"""
+
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from hanse.live.clock import wall_now
+from hanse.live.home import Home
+from hanse.live.identity import files
+from hanse.live.identity.access import (
+    ACCESS_DAYS_MAX,
+    DAY,
+    PEOPLE,
+    REVOKED_FILE,
+    Access,
+    Revoked,
+    RevokedError,
+    read_revoked,
+    token_text,
+)
+from hanse.live.identity.authority import Authority
+from hanse.live.identity.identity import Role, name_problem
+
+TOKENS_MAX: Final = 10_000
+"""Tokens on the list; expired ones leave it."""
+_BOOK: Final = "access.json"
+_BOOK_BYTES_MAX: Final = 8 << 20
+_SERIAL_BYTES: Final = 16
+
+
+class AccessError(Exception):
+    """A token cannot be made or revoked, and why."""
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A token that was given out."""
+
+    access: Access
+    revoked: bool = False
+
+
+class _Page(msgspec.Struct):
+    """The whole list, as its file holds it."""
+
+    given: list[Given]
+    version: int = 1
+
+
+class AccessLedger:
+    """The access tokens of one league, at the home that has its authority."""
+
+    def __init__(self, home: Home, authority: Authority, clock: Callable[[], int] = wall_now) -> None:
+        self._home = home
+        self._authority = authority
+        self._clock = clock
+        self._path = home.authority / _BOOK
+
+    def create(self, role: Role, name: str, days: int) -> str:
+        """A new token of this role and name; nobody but its bearer has it afterwards."""
+        problem = name_problem(name)
+        if problem is not None:
+            raise AccessError(problem)
+        if role not in PEOPLE:
+            raise AccessError(f"a {role} shows a certificate; make a join token with 'hanse token create'")
+        if not 1 <= days <= ACCESS_DAYS_MAX:
+            raise AccessError(f"a token lives for 1 to {ACCESS_DAYS_MAX} days")
+        now = self._clock()
+        serial = secrets.token_hex(_SERIAL_BYTES)
+        access = Access(self._authority.league, role, name, serial, now, now + days * DAY)
+        with self._opened() as page:
+            if len(page.given) >= TOKENS_MAX:
+                raise AccessError(f"there are {TOKENS_MAX} tokens already; wait until some have expired")
+            page.given.append(Given(access))
+        return token_text(access, self._authority.sign)
+
+    def listed(self) -> list[Given]:
+        """The tokens that have not expired, the oldest first."""
+        with self._opened() as page:
+            return page.given
+
+    def revoke(self, name: str, serial: str = "") -> list[Access]:
+        """End every token of this name (or the one whose serial begins so); those that it ended.
+
+        The list for the doors is written before the book: a crash in between leaves a token that is closed
+        and said to be open, never the other way round.
+        """
+        with self._opened() as page:
+            chosen = [
+                given.access
+                for given in page.given
+                if given.access.name == name and given.access.serial.startswith(serial) and not given.revoked
+            ]
+            if chosen:
+                self._close(chosen)
+            page.given = [
+                msgspec.structs.replace(given, revoked=given.revoked or given.access in chosen)
+                for given in page.given
+            ]
+        return chosen
+
+    def _close(self, chosen: list[Access]) -> None:
+        path, now = self._home.path / REVOKED_FILE, self._clock()
+        try:
+            known = read_revoked(path).serials
+        except RevokedError as error:
+            raise AccessError(f"{error}; mend it, or remove it and revoke every token again") from None
+        serials = {serial: expires for serial, expires in known.items() if now < expires}
+        serials.update((access.serial, access.expires) for access in chosen)
+        files.replace(path, msgspec.json.encode(Revoked(serials)), files.PUBLIC)
+
+    @contextmanager
+    def _opened(self) -> Iterator[_Page]:
+        """The book as it is now, without what has expired; written back when the block ends well."""
+        lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.PRIVATE)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            page = self._load()
+            before = msgspec.json.encode(page)
+            page.given = [given for given in page.given if self._clock() < given.access.expires]
+            yield page
+            if msgspec.json.encode(page) != before:
+                files.replace(self._path, msgspec.json.encode(page), files.PRIVATE)
+        finally:
+            os.close(lock)  # lets the lock go
+
+    def _load(self) -> _Page:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return _Page([])
+        try:
+            page = msgspec.json.decode(data, type=_Page) if len(data) <= _BOOK_BYTES_MAX else None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            page = None
+        if page is None or page.version != 1:
+            raise AccessError(f"{self._path} is damaged; set it aside: the tokens themselves stay good")
+        return page

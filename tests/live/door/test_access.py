@@ -1,0 +1,197 @@
+"""Access tokens: only genuine ones of this league, not expired and not revoked, are believed."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hanse.app.cli import hanse
+from hanse.live.home import Home
+from hanse.live.identity import signature
+from hanse.live.identity.access import (
+    DAY,
+    KNOWN_MAX,
+    REVOKED_FILE,
+    Access,
+    AccessBook,
+    RevokedError,
+    encoded,
+    token_text,
+)
+from hanse.live.identity.access_ledger import AccessError, AccessLedger
+from hanse.live.identity.authority import Authority
+from hanse.live.identity.identity import Identity, Role
+from hanse.live.identity.keys import key_bytes, new_key, read_key
+from hanse.live.identity.refusal import Reason, Refusal
+
+NOW = 1_800_000_000_000_000
+
+
+class Place:
+    """A league's authority, a member that checks, and a clock that tests set."""
+
+    def __init__(self, path: Path, league: str = "local") -> None:
+        self.home = Home(path)
+        self.now = NOW
+        self.authority = Authority.create(self.home.authority, league, lambda: self.now)
+        self.ledger = AccessLedger(self.home, self.authority, lambda: self.now)
+        self.book = AccessBook(league, self.authority.certificate, path / REVOKED_FILE, lambda: self.now)
+
+    def reason(self, token: str) -> Reason:
+        found = self.book.check(token)
+        assert isinstance(found, Refusal), found
+        return found.reason
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "home")
+
+
+def test_a_token_says_who_its_bearer_is_until_it_expires(place: Place) -> None:
+    token = place.ledger.create(Role.SUBMITTER, "ci", 2)
+    for _ in range(2):  # read, then remembered
+        assert place.book.check(token) == Identity("local", Role.SUBMITTER, "ci")
+    place.now += 2 * DAY - 1
+    assert isinstance(place.book.check(token), Identity)
+    place.now += 1
+    assert place.reason(token) is Reason.EXPIRED
+
+
+@pytest.fixture(scope="module")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, str]:
+    """One place and one good token, for many tries."""
+    place = Place(tmp_path_factory.mktemp("place"))
+    return place, place.ledger.create(Role.VIEWER, "ann", 1)
+
+
+@settings(max_examples=300, deadline=None)
+@given(place_in=st.integers(0, 5_000), other=st.sampled_from("abcXYZ019-_.=é "), how=st.integers(0, 2))
+def test_no_other_text_is_a_token(settled: tuple[Place, str], place_in: int, other: str, how: int) -> None:
+    place, token = settled
+    at = place_in % len(token)
+    changed = (token[:at] + other + token[at + 1 :], token[:at], token + other)[how]
+    if changed != token:
+        assert place.reason(changed) is Reason.UNKNOWN
+    assert isinstance(place.book.check(token), Identity)
+
+
+def test_claims_cannot_be_exchanged(place: Place) -> None:
+    head, claims, seal = place.ledger.create(Role.VIEWER, "ann", 1).split(".")
+    del claims
+    wish = Access("local", Role.ADMIN, "ann", "00", NOW, NOW + DAY)
+    assert place.reason(f"{head}.{encoded(msgspec.json.encode(wish))}.{seal}") is Reason.UNKNOWN
+
+
+def test_tokens_of_another_league_are_strangers(place: Place, tmp_path: Path) -> None:
+    assert place.reason(Place(tmp_path / "other").ledger.create(Role.ADMIN, "eve", 1)) is Reason.UNKNOWN
+    foreign = Access("elsewhere", Role.ADMIN, "eve", "00", NOW, NOW + DAY)
+    assert place.reason(token_text(foreign, place.authority.sign)) is Reason.UNKNOWN
+
+
+@pytest.mark.parametrize("role", [Role.BROKER, Role.WARDEN, Role.RUNNER])
+def test_no_token_makes_a_member(place: Place, role: Role) -> None:
+    with pytest.raises(AccessError):
+        place.ledger.create(role, "b1", 1)
+    signed = token_text(Access("local", role, "b1", "00", NOW, NOW + DAY), place.authority.sign)
+    assert place.reason(signed) is Reason.UNKNOWN
+
+
+def test_revoking_ends_the_tokens_of_a_name_at_once(place: Place) -> None:
+    first, second = (place.ledger.create(Role.VIEWER, "ann", 1) for _ in range(2))
+    bob = place.ledger.create(Role.VIEWER, "bob", 1)
+    assert isinstance(place.book.check(first), Identity)
+    serial = place.ledger.listed()[0].access.serial
+    assert [access.serial for access in place.ledger.revoke("ann", serial)] == [serial]
+    assert place.reason(first) is Reason.REVOKED
+    assert isinstance(place.book.check(second), Identity)
+    assert len(place.ledger.revoke("ann")) == 1
+    assert place.reason(second) is Reason.REVOKED
+    assert isinstance(place.book.check(bob), Identity)
+    assert [given.revoked for given in place.ledger.listed()] == [True, True, False]
+    assert place.ledger.revoke("ann") == []
+
+
+def test_what_has_expired_leaves_the_lists(place: Place) -> None:
+    place.ledger.create(Role.VIEWER, "ann", 1)
+    place.ledger.revoke("ann")
+    place.now += 2 * DAY
+    place.ledger.create(Role.VIEWER, "bob", 1)
+    assert [given.access.name for given in place.ledger.listed()] == ["bob"]
+    place.ledger.revoke("bob")
+    listed = msgspec.json.decode((place.home.path / REVOKED_FILE).read_bytes())["serials"]
+    assert len(listed) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"serials": {}, "version": 2}', b"\xff"])
+def test_a_list_that_cannot_be_read_closes_the_door(place: Place, content: bytes) -> None:
+    token = place.ledger.create(Role.VIEWER, "ann", 1)
+    (place.home.path / REVOKED_FILE).write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(RevokedError):
+            place.book.check(token)
+    (place.home.path / REVOKED_FILE).unlink()
+    assert isinstance(place.book.check(token), Identity)
+
+
+def test_only_so_many_tokens_are_remembered(place: Place) -> None:
+    signed = [
+        token_text(Access("local", Role.VIEWER, "ann", str(n), NOW, NOW + DAY), place.authority.sign)
+        for n in range(KNOWN_MAX + 5)
+    ]
+    assert all(isinstance(place.book.check(token), Identity) for token in signed)
+    assert len(place.book._known) == KNOWN_MAX
+
+
+def test_the_authority_signs_nothing_that_could_be_a_certificate(place: Place) -> None:
+    with pytest.raises(AssertionError):
+        place.authority.sign(b"\x30\x82\x01\x00")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    signed=st.binary(max_size=200), at=st.integers(0, 200), bit=st.integers(0, 7), junk=st.binary(max_size=80)
+)
+def test_both_ways_of_checking_a_signature_agree(signed: bytes, at: int, bit: int, junk: bytes) -> None:
+    check = signature.by_openssl()
+    assert check is not None, "this Python hides its OpenSSL"
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    private = read_key(_KEY)
+    key, seal = key_bytes(private.public_key()), private.sign(signed, ec.ECDSA(hashes.SHA256()))
+    bent = bytearray(seal)
+    bent[at % len(seal)] ^= 1 << bit
+    for given_key, given_seal, text in (
+        (key, seal, signed), (key, seal, signed + b"x"), (key, bytes(bent), signed), (key, junk, signed),
+        (junk, seal, signed), (key[:-1], seal, signed), (key, b"", signed),
+    ):  # fmt: skip
+        assert check(given_key, given_seal, text) == signature.by_cryptography(given_key, given_seal, text)
+    assert check(key, seal, signed)
+    assert not check(key, seal, signed + b"x")
+
+
+_KEY = new_key()
+
+
+def test_the_command_makes_lists_and_revokes(tmp_path: Path) -> None:
+    place = Place(tmp_path / "home")
+    hand = CliRunner()
+    home = ["--home", str(place.home.path)]
+    made = hand.invoke(hanse, ["access", "create", *home, "ci", "--role", "submitter"])
+    assert made.exit_code == 0, made.output
+    book = AccessBook("local", place.authority.certificate, place.home.path / REVOKED_FILE)
+    assert book.check(made.output.strip()) == Identity("local", Role.SUBMITTER, "ci")
+    listed = hand.invoke(hanse, ["access", "list", *home])
+    assert "ci  submitter" in listed.output
+    assert made.output.strip() not in listed.output
+    assert hand.invoke(hanse, ["access", "revoke", *home, "ci"]).exit_code == 0
+    assert isinstance(book.check(made.output.strip()), Refusal)
+    assert "revoked" in hand.invoke(hanse, ["access", "list", *home]).output
+    assert hand.invoke(hanse, ["access", "revoke", *home, "ci"]).exit_code == 1
+    assert hand.invoke(hanse, ["access", "create", *home, "no name", "--role", "viewer"]).exit_code == 1
+    assert hand.invoke(hanse, ["access", "create", *home, "b9", "--role", "broker"]).exit_code == 2
+    assert hand.invoke(hanse, ["access", "list", "--home", str(tmp_path / "none")]).exit_code == 1

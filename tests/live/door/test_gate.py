@@ -1,0 +1,185 @@
+"""The gate by itself: limits, bounds, bugs of ours."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.responses import Response
+
+from hanse.live.door import gate as gate_module
+from hanse.live.door.application import Application
+from hanse.live.door.gate import LASTING_MAX, UNDER_WAY_MAX, Call, Gate, Handler
+from hanse.live.door.operations import Operation
+from hanse.live.door.replies import json_answer
+from hanse.live.identity.access import REVOKED_FILE, AccessBook
+from hanse.live.identity.authority import Authority
+from hanse.live.identity.identity import Identity, Role
+
+QUICK = Operation(name="quick", verb="GET", path="/quick", says="", roles=(Role.VIEWER,))
+LASTING = Operation(name="lasting", verb="GET", path="/lasting", says="", roles=(Role.VIEWER,), lasting=True)
+CLOSED = Operation(name="closed", verb="GET", path="/closed", says="")
+OPEN = Operation(name="open", verb="GET", path="/open", says="", public=True)
+
+
+class Asked:
+    """An application, asked without a network."""
+
+    def __init__(self, path: Path, handler: Handler, clock: Callable[[], float]) -> None:
+        authority = Authority.create(path / "authority", "local")
+        self.counts: dict[str, int] = {}
+        book = AccessBook("local", authority.certificate, path / REVOKED_FILE)
+        self.gate = Gate("local", book, self._count)
+        for buckets in (self.gate.identities, self.gate.strangers):
+            buckets._clock = clock
+        table = (QUICK, LASTING, CLOSED, OPEN)
+        self.application = Application(self.gate, [*self.gate.routes(table, dict.fromkeys(table, handler))])
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    async def get(
+        self, path: str, name: str = "ann", role: Role = Role.VIEWER, host: str = "192.0.2.1"
+    ) -> tuple[int, dict[str, str], Any]:
+        """Status, headers and body of one request of somebody with a certificate; no name: without one."""
+        sent: list[dict[str, Any]] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        peer = Identity("local", role, name) if name else None
+        scope = {
+            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"",
+            "headers": [], "client": (host, 1), "server": ("door", 443), "scheme": "https", "root_path": "",
+            "http_version": "1.1", "state": {"peer": peer},
+        }  # fmt: skip
+        await self.application(scope, receive, send)
+        headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
+        body = b"".join(message.get("body", b"") for message in sent[1:])
+        return sent[0]["status"], headers, msgspec.json.decode(body) if body else None
+
+
+async def fine(_: Call) -> Response:
+    return json_answer({"ok": True})
+
+
+def never() -> float:
+    """A clock that stands still: buckets do not fill."""
+    return 0.0
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "HELD_SECONDS", 0.0)
+
+
+def test_a_flood_of_one_is_refused_and_the_others_are_served(tmp_path: Path) -> None:
+    async def play() -> None:
+        asked = Asked(tmp_path, fine, never)
+        statuses = [(await asked.get("/quick", "eve"))[0] for _ in range(3_000)]
+        assert statuses.count(200) == 1_000
+        assert statuses[1_000:] == [429] * 2_000
+        status, headers, body = await asked.get("/quick", "eve")
+        assert (status, headers["retry-after"], body["error"]["code"]) == (429, "1", "too_often")
+        assert [(await asked.get("/quick", "ann"))[0] for _ in range(1_000)] == [200] * 1_000
+        assert asked.counts == {"refused_too_often": 2_001}
+
+    asyncio.run(play())
+
+
+def test_strangers_pay_by_their_address_and_do_not_touch_identities(tmp_path: Path) -> None:
+    async def play() -> None:
+        asked = Asked(tmp_path, fine, never)
+        tries = [(await asked.get("/quick", ""))[0] for _ in range(300)]
+        assert tries == [401] * 200 + [429] * 100
+        assert (await asked.get("/open", ""))[0] == 429
+        assert (await asked.get("/open", "", host="192.0.2.2"))[0] == 200
+        assert (await asked.get("/quick", "ann"))[0] == 200
+        network = [(await asked.get("/quick", "", host=f"2001:db8::{n:x}"))[0] for n in range(1, 302)]
+        assert network.count(401) == 200, "one host may have all addresses of its network"
+
+    asyncio.run(play())
+
+
+def test_only_so_much_of_one_identity_is_under_way(tmp_path: Path) -> None:
+    async def play() -> None:
+        gates = asyncio.Event()
+
+        async def slow(_: Call) -> Response:
+            await gates.wait()
+            return json_answer({"ok": True})
+
+        asked = Asked(tmp_path, slow, never)
+        quick = [asyncio.create_task(asked.get("/quick", "eve")) for _ in range(UNDER_WAY_MAX)]
+        lasting = [asyncio.create_task(asked.get("/lasting", "eve")) for _ in range(LASTING_MAX)]
+        await asyncio.sleep(0)
+        for path in ("/quick", "/lasting"):
+            async with asyncio.timeout(10):
+                status, headers, body = await asked.get(path, "eve")
+            assert (status, body["error"]["code"], headers["retry-after"]) == (429, "too_many", "1")
+        other = asyncio.create_task(asked.get("/quick", "ann"))
+        gates.set()
+        assert (await other)[0] == 200
+        assert [one[0] for one in await asyncio.gather(*quick, *lasting)] == [200] * len([*quick, *lasting])
+        assert (await asked.get("/quick", "eve"))[0] == 200
+        assert asked.gate._under_way == {}
+
+    asyncio.run(play())
+
+
+def test_refusals_are_held_only_so_many_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        asked = Asked(tmp_path, fine, never)
+        asked.gate.identities.charge("viewer/eve", 10_000)
+        held = [asyncio.create_task(asked.get("/quick", "eve")) for _ in range(gate_module.HELD_MAX)]
+        await asyncio.sleep(0)
+        assert (await asked.get("/quick", "eve"))[0] == 429
+        assert not any(task.done() for task in held)
+        for task in held:
+            task.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        assert asked.gate._held == 0
+
+    monkeypatch.setattr(gate_module, "HELD_SECONDS", 3_600.0)
+    asyncio.run(play())
+
+
+def test_a_bug_of_ours_is_told_in_the_shape_of_errors(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(_: Call) -> Response:
+        raise ZeroDivisionError("secret detail")
+
+    async def play() -> None:
+        asked = Asked(tmp_path, broken, never)
+        status, _, body = await asked.get("/quick")
+        assert (status, body["error"]["code"]) == (500, "bug")
+        assert "secret" not in body["error"]["message"]
+        assert asked.counts == {"failed_requests": 1}
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(play())
+    assert "secret detail" in caplog.text
+
+
+def test_what_has_no_roles_is_for_nobody(tmp_path: Path) -> None:
+    async def play() -> None:
+        asked = Asked(tmp_path, fine, never)
+        assert [(await asked.get("/closed", "x", role))[0] for role in Role] == [403] * len(Role)
+        assert (await asked.get("/closed", ""))[0] == 401
+
+    asyncio.run(play())
+
+
+def test_a_table_and_its_handlers_must_agree(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, fine, never)
+    with pytest.raises(AssertionError):
+        asked.gate.routes((QUICK, OPEN), {QUICK: fine})
+    with pytest.raises(AssertionError):
+        asked.gate.routes((QUICK,), {QUICK: fine, OPEN: fine})
