@@ -16,6 +16,9 @@
         nodes:
           - {count: 2, cpus: 1, memory: 1GiB, gpus: 0, attributes: {zone: a}}
           - {cpus: 8, memory: 32GiB, runner: north-2}
+      - name: baltic
+        backend: {kind: slurm, conf: /etc/slurm/slurm.conf, shared_dir: /shared/hanse}   # see docs/slurm.md
+                                   # no nodes: they are what Slurm has
 
 Addresses that are left out are chosen on this machine when the league is first started. Mistakes are told
 with the field's path and what is allowed; nothing is guessed.
@@ -29,6 +32,8 @@ import msgspec
 import yaml
 
 from hanse.core.config import NodeConfig, Timings
+from hanse.live.backends.slurm.league_fields import SLURM_FIELDS, slurm_settings, slurm_to_data
+from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.league import (
     LIVE_TIMINGS,
     Address,
@@ -168,7 +173,10 @@ def _cluster(value: object, path: str, problems: Problems) -> ClusterEntry | Non
         runners=runners,
     )
     names = {cluster.own_runner: None, **{runner.name: None for runner in runners}}
-    groups = _entries(fields, "nodes", lambda item, at, found: _nodes(item, at, found, names), NODES_MAX)
+    least = 0 if cluster.backend.kind is BackendKind.SLURM else 1
+    groups = _entries(
+        fields, "nodes", lambda item, at, found: _nodes(item, at, found, names), NODES_MAX, least
+    )
     nodes = tuple(node for group in groups for node in group)
     if len(nodes) > NODES_MAX:
         problems.add(fields.path("nodes"), f"a cluster has at most {NODES_MAX} nodes, not {len(nodes)}")
@@ -238,10 +246,13 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
     def read(value: object, path: str) -> BackendEntry | Problem:
         if isinstance(value, str):
             value = {"kind": value}
-        fields = Fields.of(value, path, ("kind", "sandbox", "user", "output", "limits"), problems)
+        known = ("kind", "sandbox", "user", "output", "limits")
+        over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM
+        fields = Fields.of(value, path, (*known, *(SLURM_FIELDS if over_slurm else ())), problems)
         if fields is None:
             return BackendEntry()
         return BackendEntry(
+            slurm=slurm_settings(fields) if over_slurm else SlurmSettings(),
             kind=fields.take("kind", choice(BackendKind), BackendKind.PROCESS),
             sandbox=fields.take("sandbox", _one_of(_SANDBOXES), "none"),
             user=fields.take("user", text, ""),
@@ -341,8 +352,9 @@ def _cluster_to_data(cluster: ClusterEntry) -> dict[str, object]:
     backend = {
         name: getattr(cluster.backend, name)
         for name in BackendEntry.__struct_fields__
-        if getattr(cluster.backend, name) != getattr(BackendEntry(), name)
+        if name != "slurm" and getattr(cluster.backend, name) != getattr(BackendEntry(), name)
     }
+    backend.update(slurm_to_data(cluster.backend.slurm))
     backend["kind"] = str(cluster.backend.kind)
     data: dict[str, object] = {
         "name": cluster.name,
@@ -357,7 +369,8 @@ def _cluster_to_data(cluster: ClusterEntry) -> dict[str, object]:
             {"name": entry.name, "address": str(entry.address), "door": str(entry.door)}
             for entry in cluster.runners
         ]
-    data["nodes"] = _nodes_to_data(cluster)
+    if cluster.nodes:
+        data["nodes"] = _nodes_to_data(cluster)
     return data
 
 

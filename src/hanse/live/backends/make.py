@@ -6,6 +6,7 @@ from typing import Literal, cast
 from hanse.live.backends.interface import Backend
 from hanse.live.backends.null import NullBackend
 from hanse.live.backends.process import ProcessBackend
+from hanse.live.backends.slurm.make import make_slurm_backend
 from hanse.live.league import BackendKind, ClusterEntry
 
 TASKS = "tasks"
@@ -17,6 +18,8 @@ def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
     wanted = entry.backend
     if wanted.kind is BackendKind.NULL:
         return NullBackend(entry.nodes)
+    if wanted.kind is BackendKind.SLURM:
+        return make_slurm_backend(directory / TASKS, entry.name, entry.nodes, wanted.slurm, wanted.user)
     return ProcessBackend(
         directory / TASKS,
         entry.name,

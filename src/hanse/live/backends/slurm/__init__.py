@@ -1,0 +1,1 @@
+"""Tasks as jobs of a Slurm cluster that somebody else runs."""

@@ -1,0 +1,333 @@
+"""Tasks as jobs of a Slurm cluster: the backend of a warden whose cluster somebody else runs.
+
+The truth about an attempt is in the shared directory, where its script says that it began and how it ended
+(``script``, ``shared``); Slurm is asked to run scripts, and believed only about what scripts cannot tell. So
+a controller may crash, forget jobs or run them twice: an attempt begins at most once, and no attempt is
+called lost before it is certain that it does not run (``keeper``, ``review``).
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import AsyncGenerator, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from hanse.core.config import NodeConfig
+from hanse.live.backends.commands import Refused, TaskUser
+from hanse.live.backends.interface import Found, Living, Reports, Stream
+from hanse.live.backends.outputs import KeptOutputs, Outputs
+from hanse.live.backends.slurm.attempts import NOTHING, Attempt, AttemptStore, Fate
+from hanse.live.backends.slurm.clerk import Clerk, report_failure
+from hanse.live.backends.slurm.driver import SlurmAwayError, SlurmDriver, SlurmJob, SlurmRefusedError
+from hanse.live.backends.slurm.ends import untold
+from hanse.live.backends.slurm.inotify import DirectoryNews
+from hanse.live.backends.slurm.keeper import Keeper, now
+from hanse.live.backends.slurm.lookout import IDLE_FACTOR, Look, Lookout
+from hanse.live.backends.slurm.review import Review
+from hanse.live.backends.slurm.room import Room, discover
+from hanse.live.backends.slurm.script import ScriptMaker
+from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.live.backends.slurm.shared import SharedDirectory
+from hanse.live.backends.slurm.submitter import START_MICROSECONDS_MAX, Submitter
+from hanse.live.backends.slurm.tags import Key, prefix_of
+from hanse.model.commands import Launch
+from hanse.model.ids import SECOND, TaskId, task_text
+from hanse.model.messages import End, Outcome
+from hanse.model.resources import Resources
+
+KEPT_BYTES_MAX: Final = 1 << 30
+"""Output of forgotten attempts that is kept, oldest dropped first."""
+KEPT_COUNT_MAX: Final = 10_000
+CAPACITY_TRIES_MAX: Final = 5
+CLOSE_SECONDS_MAX: Final = 5.0
+"""For the last orders to be written."""
+
+log = logging.getLogger(__name__)
+
+
+class SlurmBackend:
+    """Runs the tasks of one runner on one Slurm cluster; see ``interface.Backend``.
+
+    ``directory`` is the runner's own. ``nodes`` may be empty: then ``capacity`` asks Slurm. Nodes with the
+    attribute ``slurm.node`` are that node; tasks of others run where Slurm likes.
+    """
+
+    kept_bytes_max = KEPT_BYTES_MAX
+    kept_count_max = KEPT_COUNT_MAX
+    start_max = START_MICROSECONDS_MAX
+
+    def __init__(
+        self,
+        directory: Path,
+        cluster: str,
+        nodes: tuple[NodeConfig, ...],
+        driver: SlurmDriver,
+        settings: SlurmSettings,
+        user: TaskUser,
+    ) -> None:
+        self._directory = directory.absolute()
+        self._cluster = cluster
+        self._nodes = nodes
+        self._driver = driver
+        self._settings = settings
+        place = Path(settings.shared_dir) / cluster if settings.shared_dir else self._directory / "shared"
+        self._shared = SharedDirectory(place.absolute(), user)
+        self._store = AttemptStore(self._directory)
+        self._scripts = ScriptMaker(self._shared.path, cluster)
+        self._clerk = Clerk()
+        self._outputs = Outputs(self._shared.output)
+        self._kept = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
+        self._followed: dict[Key, int] = {}
+        self._keeper = Keeper(self._shared, self._store, self._clerk, self._look_again, self._outputs.ended)
+        self._submitter = Submitter(
+            self._keeper, driver, self._scripts, settings.array_max, self._spawn, self._away
+        )
+        self._review = Review(self._keeper, self._submitter.submit)
+        self._room = Room(nodes)
+        self._fresh: list[Key] = []
+        self._is_away = False
+        self._lookout: Lookout | None = None
+        self._news: DirectoryNews | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cancelling = False
+        self._lock = -1
+
+    async def capacity(self) -> tuple[NodeConfig, ...]:
+        """The nodes as configured, or as Slurm has them; raises ``OSError`` if it does not say."""
+        for left in reversed(range(CAPACITY_TRIES_MAX)):
+            if self._nodes:
+                break
+            try:
+                found = await self._driver.nodes()
+            except (SlurmAwayError, SlurmRefusedError) as error:
+                if not left:
+                    raise OSError(f"Slurm does not say what nodes it has: {error}") from None
+                await asyncio.sleep(self._settings.poll / SECOND)
+                continue
+            self._nodes = discover(found, self._settings.partition)
+            if not self._nodes:
+                raise OSError(f"Slurm has no nodes in {self._settings.partition or 'any partition'}")
+            self._room = Room(self._nodes)
+        return self._nodes
+
+    async def reconcile(self, reports: Reports) -> Found:
+        """Take over the directories, by what they say alone: Slurm need not be there.
+
+        Raises ``OSError`` if another daemon has them, or if they cannot be used.
+        """
+        keeper = self._keeper
+        assert keeper.reports is None, "reconcile is called once"
+        self._directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._lock = _lock(self._directory)
+        self._store.prepare()
+        instance = await asyncio.to_thread(self._shared.prepare)
+        await asyncio.to_thread(keeper.load, self._scripts)
+        self._submitter.prefix = prefix_of(self._cluster, instance)
+        self._submitter.names = self._room.names
+        keeper.reports = reports
+        running, ended = [], []
+        for attempt in keeper.attempts.values():
+            if attempt.end is not None:
+                ended.append(attempt.end)
+            else:
+                launch = attempt.launch
+                running.append(Living(launch.task, launch.attempt, launch.estate, launch.moves))
+        for dropped in self._kept.load(self._shared.output, lambda key: key in keeper.attempts):
+            self._shared.drop_output(dropped)
+        self._clerk.start()
+        with contextlib.suppress(OSError):  # then the looks at Slurm find what is new
+            self._news = DirectoryNews(self._shared.records, keeper.heard)
+        keeper.heard(None)
+        self._lookout = Lookout(self._driver, self._submitter.prefix, self._interval, self._seen, self._away)
+        self._spawn(self._lookout.run())
+        keeper.rest()
+        return Found(tuple(running), tuple(ended))
+
+    def start(self, launch: Launch) -> None:
+        """Put an attempt on record; all that are started in one turn of the loop are submitted together."""
+        key = (launch.task, launch.attempt)
+        keeper = self._keeper
+        assert key not in keeper.attempts, f"told twice to start {task_text(key[0])} attempt {key[1]}"
+        command = self._scripts.check(launch)
+        if isinstance(command, Refused):
+            attempt = keeper.attempts[key] = Attempt(launch, NOTHING, 0)
+            end = End(*key, Outcome.FAILED, 126, note=command.note)
+            asyncio.get_running_loop().call_soon(keeper.finish, attempt, end)
+            return
+        attempt = keeper.attempts[key] = Attempt(launch, command, now() + self.start_max)
+        try:
+            self._store.save_launch(launch)
+        except OSError as error:
+            end = untold(attempt, Fate(Outcome.LOST, f"it cannot be put on record: {error}"))
+            asyncio.get_running_loop().call_soon(keeper.finish, attempt, end)
+            return
+        if keeper.lease_over():
+            attempt.fate = Fate(Outcome.UNSTARTED, "no lease to start it under")
+            keeper.revoke(attempt)
+            return
+        if not self._fresh:
+            asyncio.get_running_loop().call_soon(self._gather)
+        self._fresh.append(key)
+
+    def stop(self, task: TaskId, attempt: int, grace: int) -> None:
+        """Write the wish into the attempt's orders, which its script reads every second."""
+        live = self._keeper.attempts.get((task, attempt))
+        if live is None or live.end is not None:
+            return
+        at = now() + max(grace, 0)
+        if live.stop_at is None or at < live.stop_at:
+            live.stop_at = at
+            self._keeper.stop(live, max(grace, 0))
+
+    def guard(self, until: int) -> None:
+        """Move the lease in the shared directory."""
+        assert self._keeper.reports is not None, "guard before reconcile"
+        self._keeper.guard(until)
+
+    def forget(self, task: TaskId, attempt: int) -> None:
+        """Drop the records; the output stays for a while."""
+        key = (task, attempt)
+        over = self._keeper.attempts.get(key)
+        if over is None or over.end is None:
+            return
+        del self._keeper.attempts[key]
+        self._store.drop(key)
+
+        def dropped(size: int | OSError) -> None:
+            for old in self._kept.add(key, size if isinstance(size, int) else 0):
+                self._clerk.ask(partial(self._shared.drop_output, old))
+
+        self._clerk.ask(lambda: self._shared.drop(key), dropped)
+
+    async def output(
+        self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False
+    ) -> AsyncGenerator[bytes, None]:
+        """What the attempt wrote; see ``interface.Backend.output``. Where the file system tells nothing of
+        what nodes write, growth is seen with the next look at Slurm."""
+        key = (task, attempt)
+        attempts = self._keeper.attempts
+        if key not in attempts and key not in self._kept:
+            raise FileNotFoundError(f"no output of {task_text(task)} attempt {attempt} is kept here")
+
+        def alive() -> bool:
+            live = attempts.get(key)
+            return live is not None and live.end is None and not self._keeper.closed
+
+        pieces = self._outputs.read(key, stream, offset, follow, alive)
+        self._followed[key] = self._followed.get(key, 0) + 1
+        try:
+            async for piece in pieces:
+                yield piece
+        finally:
+            self._followed[key] -= 1
+            if not self._followed[key]:
+                del self._followed[key]
+            await pieces.aclose()
+
+    async def close(self) -> None:
+        """Write what was ordered, and let go. Jobs go on under their scripts' watch."""
+        self._keeper.close()
+        if self._news is not None:
+            self._news.close()
+        await self._clerk.finish(CLOSE_SECONDS_MAX)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+        await self._driver.close()
+        for key in self._keeper.attempts:
+            self._outputs.ended(key)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        """Write the orders of what was started in one turn, then submit it."""
+        keys, self._fresh = self._fresh, []
+
+        def write() -> None:
+            for key in keys:
+                self._shared.order(key, "run")
+
+        def written(result: OSError | None) -> None:
+            if isinstance(result, OSError):
+                for attempt in self._keeper.living(keys):
+                    fate = Fate(Outcome.LOST, f"the shared directory cannot be used: {result}")
+                    self._keeper.finish(attempt, untold(attempt, fate))
+            else:
+                self._submitter.submit(keys)
+                self._look_again()
+                self._keeper.rest()
+
+        self._clerk.ask(write, written)
+
+    def _interval(self) -> float:
+        busy = any(attempt.end is None for attempt in self._keeper.attempts.values())
+        return self._settings.poll / SECOND * (1 if busy else IDLE_FACTOR)
+
+    def _look_again(self) -> None:
+        if self._lookout is not None:
+            self._lookout.soon()
+
+    def _away(self, why: str) -> None:
+        if not self._is_away:
+            log.warning("Slurm does not answer: %s", why)
+        self._is_away = True
+        self._tell_room(self._room.away())
+
+    def _seen(self, look: Look) -> None:
+        if self._is_away:
+            log.warning("Slurm answers again")
+        self._is_away = False
+        self._review.compare(look)
+        useless = self._review.useless(look)
+        if useless and not self._cancelling:
+            self._cancelling = True
+            self._spawn(self._cancel(useless))
+        sizes: dict[int, list[Resources]] = {}
+        for key, jobs in look.by_key.items():
+            live = self._keeper.attempts.get(key)
+            if live is not None and any(job.holds_room for job in jobs):
+                sizes.setdefault(live.launch.node, []).append(live.launch.size)
+        self._tell_room(self._room.seen(look.nodes, look.jobs, sizes))
+        self._keeper.heard(None)
+        for key in self._followed:
+            self._outputs.ended(key)  # only wakes them: they read on
+
+    async def _cancel(self, jobs: list[SlurmJob]) -> None:
+        try:
+            await self._driver.cancel(jobs)
+        except (SlurmAwayError, SlurmRefusedError) as error:
+            log.warning("Slurm did not cancel %d jobs: %s", len(jobs), error)
+        finally:
+            self._cancelling = False
+
+    def _tell_room(self, changes: list[tuple[int, Resources]]) -> None:
+        reports = self._keeper.reports
+        assert reports is not None, "news before reconcile"
+        if not self._keeper.closed:
+            for node, amount in changes:
+                reports.withheld(node, amount)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(report_failure)
+
+
+def _lock(directory: Path) -> int:
+    """Have the directory alone."""
+    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise OSError(f"another daemon uses {directory}") from None
+    return lock

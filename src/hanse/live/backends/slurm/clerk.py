@@ -1,0 +1,85 @@
+"""Who reads and writes the shared directory: one thread, one thing after the other, in the order of asking.
+
+A file system over the network can hang; then this hangs, and the daemon does not.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Then = Callable[[Any], None]
+"""Called on the loop's thread with the result, or with the ``OSError``."""
+
+log = logging.getLogger(__name__)
+
+
+class Clerk:
+    """Does work in a thread and tells the results on the loop. What waits is bounded by who asks: a few works
+    per attempt."""
+
+    def __init__(self) -> None:
+        self._asked: list[tuple[Callable[[], Any], Then | None]] = []
+        self._woken = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(report_failure)
+
+    def ask(self, work: Callable[[], T], then: Callable[[T | OSError], None] | None = None) -> None:
+        """Have something done after all that was asked before."""
+        self._asked.append((work, then))
+        self._idle.clear()
+        self._woken.set()
+
+    async def finish(self, seconds: float) -> None:
+        """Wait until all is done, but not for ever, and stop."""
+        if self._task is None:
+            return
+        if not self._task.done():
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._idle.wait()
+            except TimeoutError:
+                log.warning("the shared directory does not answer; %d writes are left", len(self._asked))
+            self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            batch, self._asked = self._asked, []
+            results = await asyncio.to_thread(_do, [work for work, _ in batch])
+            for (_, then), result in zip(batch, results, strict=True):
+                if then is not None:
+                    then(result)
+                elif isinstance(result, OSError):
+                    log.warning("the shared directory cannot be used: %s", result)
+            if not self._asked:
+                self._idle.set()
+
+
+def _do(works: list[Callable[[], Any]]) -> list[Any]:
+    results: list[Any] = []
+    for work in works:
+        try:
+            results.append(work())
+        except OSError as error:
+            results.append(error)
+    return results
+
+
+def report_failure(task: "asyncio.Task[None]") -> None:
+    """A background task that fails is never passed over in silence."""
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None:
+        context = {"message": "a part of the Slurm backend failed", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(context)

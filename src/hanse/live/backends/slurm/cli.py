@@ -1,0 +1,190 @@
+"""Slurm by its commands.
+
+Every command has a time limit, and only a few run at once. They get an environment of their own making: what
+``sbatch`` finds there becomes the environment of the job, and ``--export`` with a value would have the node
+run a login shell first.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from hanse.live.backends.commands import TaskUser
+from hanse.live.backends.slurm.driver import (
+    CLOSED_STATES,
+    ENVIRONMENT_PATH,
+    SlurmAwayError,
+    SlurmJob,
+    SlurmNode,
+    Submission,
+    complaint_error,
+    parse_gres,
+)
+from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.live.backends.slurm.tags import WORD
+
+COMMANDS_MAX: Final = 4
+"""Commands at once."""
+COMMAND_SECONDS_MAX: Final = 20.0
+OUTPUT_BYTES_MAX: Final = 64 << 20
+"""Of one command; more is a mistake."""
+CANCELS_MAX: Final = 100
+"""Jobs named in one command."""
+_JOB_FIELDS: Final = "%F|%K|%A|%T|%N|%C|%m|%b|%j"
+_SUFFIXES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z:_]+)=")
+
+
+class CliDriver:
+    """Slurm by ``sbatch``, ``scancel``, ``squeue`` and ``scontrol``; see ``driver.SlurmDriver``."""
+
+    arrays = True
+
+    def __init__(self, settings: SlurmSettings, user: TaskUser) -> None:
+        self._settings = settings
+        self._environment = {"PATH": ENVIRONMENT_PATH, "LANG": "C.UTF-8"}
+        if settings.conf:
+            self._environment["SLURM_CONF"] = settings.conf
+        self._user = user
+        self._slots = asyncio.Semaphore(COMMANDS_MAX)
+
+    async def submit(self, submission: Submission) -> int:
+        """Submit by ``sbatch``, with the script on its input."""
+        options = [
+            "--parsable", "--no-requeue", "--nodes=1", "--ntasks=1", "--chdir=/", "--open-mode=append",
+            "--input=/dev/null", "--output=/dev/null", "--error=/dev/null",
+            f"--job-name={submission.name}", f"--comment={submission.comment}",
+            f"--cpus-per-task={submission.cpus}", f"--mem={submission.memory_mib}M",
+        ]  # fmt: skip
+        if submission.gres:
+            options.append("--gres=" + ",".join(f"{name}:{count}" for name, count in submission.gres))
+        if submission.node:
+            options.append(f"--nodelist={submission.node}")
+        if submission.count > 1:
+            options.append(f"--array=0-{submission.count - 1}")
+        if self._settings.partition:
+            options.append(f"--partition={self._settings.partition}")
+        if self._settings.account:
+            options.append(f"--account={self._settings.account}")
+        if self._settings.time_limit:
+            options.append(f"--time={time_limit_minutes(self._settings)}")
+        if self._user.uid >= 0:  # without a group of its own the job would have ours
+            options += [f"--uid={self._user.uid}", f"--gid={self._user.gid}"]
+        answer = await self._run(["sbatch", *options], submission.script)
+        number = answer.strip().partition(";")[0]
+        if not number.isdigit():
+            raise SlurmAwayError(f"sbatch answered {answer[:100]!r}")
+        return int(number)
+
+    async def cancel(self, jobs: Sequence[SlurmJob]) -> None:
+        """End jobs by number *and* name: a number may be somebody else's by now."""
+        by_name: dict[str, list[str]] = {}
+        for job in jobs:
+            by_name.setdefault(job.name, []).append(job.reference)
+        for name, references in by_name.items():
+            assert name.startswith(f"{WORD}:"), f"{name} is not ours"
+            for begin in range(0, len(references), CANCELS_MAX):
+                part = references[begin : begin + CANCELS_MAX]
+                await self._run(["scancel", "--quiet", f"--name={name}", *part])
+
+    async def jobs(self) -> list[SlurmJob]:
+        """One ``squeue``, of the jobs of our user alone: the controller sends no others."""
+        uid = self._user.uid if self._user.uid >= 0 else os.geteuid()
+        command = ["squeue", "--noheader", "--array", "--states=all", f"--user={uid}", "-o", _JOB_FIELDS]
+        found = [read_job(line) for line in (await self._run(command)).splitlines()]
+        return [job for job in found if job is not None and job.name.startswith(f"{WORD}:")]
+
+    async def nodes(self) -> list[SlurmNode]:
+        """One ``scontrol show node``."""
+        text = await self._run(["scontrol", "show", "node", "--details", "--oneliner"])
+        return [read_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    async def _run(self, command: list[str], text: str = "") -> str:
+        async with self._slots:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE, env=self._environment, cwd="/", start_new_session=True,
+                )  # fmt: skip
+            except FileNotFoundError:
+                raise SlurmAwayError(f"{command[0]} is not installed") from None
+            try:
+                async with asyncio.timeout(COMMAND_SECONDS_MAX):
+                    out, err = await process.communicate(text.encode())
+            except TimeoutError:
+                raise SlurmAwayError(f"{command[0]} timed out") from None
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await asyncio.shield(process.wait())
+        if process.returncode == 0:
+            return out.decode(errors="replace")
+        complaint = " ".join(err.decode(errors="replace").split())[:300] or f"exit code {process.returncode}"
+        raise complaint_error(complaint)
+
+
+def time_limit_minutes(settings: SlurmSettings) -> int:
+    """The time limit as Slurm counts it, rounded up."""
+    return -(-settings.time_limit // 60_000_000)
+
+
+def read_job(line: str) -> SlurmJob | None:
+    """A line of ``squeue`` in our format; None if it is something else."""
+    fields = line.split("|", 8)
+    if len(fields) < 9 or not fields[0].isdigit():
+        return None
+    number, element, own, state, node, cpus, memory, gres, name = fields
+    return SlurmJob(
+        number=int(number),
+        element=int(element) if element.isdigit() else -1,
+        own=int(own) if own.isdigit() else 0,
+        name=name,
+        state=state,
+        node=node,
+        cpus=int(cpus) if cpus.isdigit() else 0,
+        memory=_bytes(memory),
+        gres=parse_gres(gres),
+    )
+
+
+def read_node(line: str) -> SlurmNode:
+    """A line of ``scontrol show node -o``: words with ``=``, of which some values have spaces."""
+    marks = list(_FIELD.finditer(line))
+    ends = [mark.start() for mark in marks[1:]] + [len(line)]
+    facts = {mark[1]: line[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)}
+    states = facts.get("State", "UNKNOWN").upper()
+    words = [word.rstrip("*~#!%$@^-") for word in states.split("+")]
+    is_open = "*" not in states and not any(word in CLOSED_STATES for word in words)
+    return SlurmNode(
+        name=facts["NodeName"],
+        is_open=is_open,
+        cpus=_whole(facts.get("CPUEfctv") or facts.get("CPUTot", "0")),
+        memory=(_whole(facts.get("RealMemory", "0")) - _whole(facts.get("MemSpecLimit", "0"))) << 20,
+        gres=parse_gres(facts.get("Gres", "")),
+        cpus_used=_whole(facts.get("CPUAlloc", "0")),
+        memory_used=_whole(facts.get("AllocMem", "0")) << 20,
+        gres_used=parse_gres(facts.get("GresUsed", "")),
+        partitions=_words(facts.get("Partitions", "")),
+        features=_words(facts.get("ActiveFeatures", "")),
+        arch=facts.get("Arch", ""),
+        system=facts.get("OS", "").partition(" ")[0],
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(sorted(word for word in text.split(",") if word and word != "(null)"))
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _bytes(text: str) -> int:
+    """``64M`` or ``1.50G`` in bytes; a plain number is in MiB."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)[cn]?", text)
+    return int(float(found[1]) * _SUFFIXES[found[2] or "M"]) if found else 0

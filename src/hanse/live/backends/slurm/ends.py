@@ -1,0 +1,53 @@
+"""From what a script and Slurm say to the end of an attempt."""
+
+from typing import Final
+
+from hanse.live.backends.slurm.attempts import Attempt, Fate
+from hanse.live.backends.slurm.script import LEASE_OVER, STOPPED, Ended
+from hanse.model.messages import End, Outcome, Usage
+
+NOTE_LENGTH_MAX: Final = 200
+LEASE_NOTE: Final = "the lease it ran under is over"
+KILLED: Final = -9
+FATES: Final = {
+    "BOOT_FAIL": Fate(Outcome.LOST, "Slurm could not boot its node"),
+    "CANCELLED": Fate(Outcome.FAILED, "cancelled in Slurm by somebody else", -15),
+    "DEADLINE": Fate(Outcome.FAILED, "Slurm's deadline for it has passed", -15),
+    "NODE_FAIL": Fate(Outcome.LOST, "Slurm says that its node failed"),
+    "OUT_OF_MEMORY": Fate(Outcome.FAILED, "out of memory", KILLED),
+    "PREEMPTED": Fate(Outcome.PREEMPTED, "preempted in Slurm"),
+    "REVOKED": Fate(Outcome.LOST, "Slurm's federation ran it elsewhere"),
+    "TIMEOUT": Fate(Outcome.FAILED, "it ran into Slurm's time limit", -15),
+}
+"""What the states of ended jobs mean for an attempt whose script could not tell its end, or was told to end
+by somebody else."""
+UNEXPLAINED: Final = Fate(
+    Outcome.LOST, "it ended in Slurm without a word: can its node use the shared directory?"
+)
+
+
+def told(attempt: Attempt, ended: Ended, slurm_state: str | None) -> End | None:
+    """The end that an ``ended`` record means; None if Slurm must be asked first. ``slurm_state``: its answer,
+    empty if there is none to be had, None if it has not been asked."""
+    task, number = attempt.key
+    usage = Usage(ended.cpu, ended.memory, ended.ran)
+    by_itself = ended.why == 0 and not ended.outside
+    if ended.why == LEASE_OVER:
+        return End(task, number, Outcome.LOST, ended.code, usage, LEASE_NOTE)
+    if attempt.fate is not None and not (by_itself and ended.code >= 0):
+        return End(task, number, attempt.fate.outcome, ended.code, usage, attempt.fate.note)
+    if ended.why == STOPPED or attempt.stop_at is not None:
+        return End(task, number, Outcome.CANCELLED, ended.code, usage)
+    if ended.outside or ended.code == KILLED:
+        if slurm_state is None:
+            return None
+        fate = FATES.get(slurm_state)
+        if fate is not None:
+            return End(task, number, fate.outcome, ended.code, usage, fate.note)
+    outcome = Outcome.FAILED if ended.code else Outcome.SUCCEEDED
+    return End(task, number, outcome, ended.code, usage)
+
+
+def untold(attempt: Attempt, fate: Fate) -> End:
+    """The end of an attempt whose script told nothing."""
+    return End(*attempt.key, fate.outcome, fate.code, note=fate.note[:NOTE_LENGTH_MAX])

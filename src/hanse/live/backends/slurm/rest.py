@@ -1,0 +1,238 @@
+"""Slurm by its REST daemon, over a socket of this machine or over HTTP, with a token.
+
+A connection per request: requests are few (a look at Slurm every second or so), and slurmrestd closes
+connections as it likes. Written against ``v0.0.38`` (Slurm 22.05), which cannot cancel a waiting element of
+an array; so there are no arrays here, and a submission is one exchange of a few milliseconds.
+"""
+
+import asyncio
+import os
+import pwd
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from hanse.live.backends.commands import TaskUser
+from hanse.live.backends.slurm.cli import time_limit_minutes
+from hanse.live.backends.slurm.driver import (
+    CLOSED_STATES,
+    ENVIRONMENT_PATH,
+    SlurmAwayError,
+    SlurmJob,
+    SlurmNode,
+    SlurmRefusedError,
+    Submission,
+    complaint_error,
+    parse_gres,
+)
+from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.live.backends.slurm.tags import WORD
+
+REQUESTS_MAX: Final = 4
+"""Requests at once."""
+REQUEST_SECONDS_MAX: Final = 20.0
+ANSWER_BYTES_MAX: Final = 256 << 20
+TOKEN_BYTES_MAX: Final = 1 << 14
+_AWAY_ERRORS: Final = frozenset((-1, 1_800, 1_801, 1_802, 5_004, 5_005, 6_000, 7_000))
+
+
+class RestDriver:
+    """Slurm by slurmrestd; see ``driver.SlurmDriver``."""
+
+    arrays = False
+
+    def __init__(self, settings: SlurmSettings, user: TaskUser) -> None:
+        self._settings = settings
+        self._base = f"/slurm/{settings.api}"
+        self._runs_as = user
+        self._slots = asyncio.Semaphore(REQUESTS_MAX)
+
+    async def submit(self, submission: Submission) -> int:
+        """Submit a job by ``job/submit``."""
+        settings = self._settings
+        job: dict[str, object] = {
+            "name": submission.name,
+            "comment": submission.comment,
+            "current_working_directory": "/",
+            "environment": {"PATH": ENVIRONMENT_PATH, "LANG": "C.UTF-8"},
+            "standard_input": "/dev/null",
+            "standard_output": "/dev/null",
+            "standard_error": "/dev/null",
+            "no_requeue": True,  # ``requeue: false`` is taken and not heeded by 22.05
+            "nodes": 1,
+            "tasks": 1,
+            "cpus_per_task": submission.cpus,
+            "memory_per_node": submission.memory_mib,
+        }
+        if submission.gres:
+            job["gres"] = ",".join(f"{name}:{count}" for name, count in submission.gres)
+        if submission.node:
+            job["nodelist"] = submission.node
+        assert submission.count == 1, "no arrays by REST"
+        if settings.partition:
+            job["partition"] = settings.partition
+        if settings.account:
+            job["account"] = settings.account
+        if settings.time_limit:
+            job["time_limit"] = time_limit_minutes(settings)
+        answer = await self._ask("POST", "/job/submit", {"job": job, "script": submission.script})
+        number = answer.get("job_id")
+        if not isinstance(number, int) or not number:
+            raise SlurmAwayError("slurmrestd gave no job number")
+        return number
+
+    async def cancel(self, jobs: Sequence[SlurmJob]) -> None:
+        """End jobs by number, each after a look that it still has its name."""
+        for job in jobs:
+            assert job.name.startswith(f"{WORD}:"), f"{job.name} is not ours"
+            if not job.own:
+                continue  # it waits in an array that was submitted by commands: it finds itself revoked
+            try:
+                answer = await self._ask("GET", f"/job/{job.own}")
+                found = [
+                    each.get("name") for each in answer.get("jobs") or () if each.get("job_id") == job.own
+                ]
+                if found == [job.name]:
+                    await self._ask("DELETE", f"/job/{job.own}")
+            except SlurmRefusedError:  # it is over, or not there any more
+                continue
+
+    async def jobs(self) -> list[SlurmJob]:
+        """All jobs; those of others are passed over."""
+        answer = await self._ask("GET", "/jobs")
+        return [
+            read_job(job) for job in answer.get("jobs", ()) if str(job.get("name", "")).startswith(f"{WORD}:")
+        ]
+
+    async def nodes(self) -> list[SlurmNode]:
+        """All nodes."""
+        answer = await self._ask("GET", "/nodes")
+        return [read_node(node) for node in answer.get("nodes", ())]
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    async def _ask(self, verb: str, path: str, body: object = None) -> dict[str, Any]:
+        async with self._slots:
+            try:
+                async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                    status, content = await self._exchange(verb, self._base + path, body)
+            except (OSError, EOFError, asyncio.LimitOverrunError, ValueError) as error:
+                raise SlurmAwayError(f"slurmrestd: {error or type(error).__name__}") from None
+        try:
+            answer = msgspec.json.decode(content, type=dict[str, Any])
+        except msgspec.MsgspecError:
+            words = content[:200].decode(errors="replace")
+            raise SlurmAwayError(f"slurmrestd answered {status}: {words}") from None
+        errors = answer.get("errors") or []
+        if errors or status >= 400:
+            complaint = "; ".join(
+                str(each.get("error") or each.get("description") or each) for each in errors
+            )
+            numbers = [each.get("error_number", each.get("error_code")) for each in errors]
+            away = (status >= 500 and not errors) or any(number in _AWAY_ERRORS for number in numbers)
+            if away:
+                raise SlurmAwayError(complaint or f"slurmrestd answered {status}")
+            raise complaint_error(complaint or f"slurmrestd answered {status}")
+        return answer
+
+    async def _exchange(self, verb: str, path: str, body: object) -> tuple[int, bytes]:
+        """One request on a connection of its own."""
+        content = b"" if body is None else msgspec.json.encode(body)
+        lines = [f"{verb} {path} HTTP/1.1", "Host: slurm", "Connection: close", "Accept: application/json"]
+        if body is not None:
+            lines += ["Content-Type: application/json", f"Content-Length: {len(content)}"]
+        lines += [f"{name}: {value}" for name, value in self._credentials().items()]
+        reader, writer = await self._connect()
+        try:
+            writer.write("\r\n".join([*lines, "", ""]).encode() + content)
+            await writer.drain()
+            return await _answer(reader)
+        finally:
+            writer.close()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        url = self._settings.url
+        if url.startswith("unix:"):
+            return await asyncio.open_unix_connection(url.removeprefix("unix:"))
+        place = urlsplit(url)
+        if not place.hostname or not place.port:
+            raise OSError(f"{url!r} is neither unix:PATH nor http://HOST:PORT")
+        return await asyncio.open_connection(place.hostname, place.port, ssl=place.scheme == "https" or None)
+
+    def _credentials(self) -> Mapping[str, str]:
+        if not self._settings.token_file:
+            return {}
+        token = Path(self._settings.token_file).read_text(encoding="ascii")[:TOKEN_BYTES_MAX].strip()
+        uid = self._runs_as.uid
+        user = self._settings.token_user or pwd.getpwuid(uid if uid >= 0 else os.geteuid()).pw_name
+        return {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": token.removeprefix("SLURM_JWT=")}
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Status and content of an answer."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    status = int(head[0].split(" ")[1])
+    fields = {
+        name.strip().lower(): value.strip()
+        for name, mark, value in (line.partition(":") for line in head[1:])
+        if mark
+    }
+    if fields.get("transfer-encoding", "").lower() == "chunked":
+        pieces, total = [], 0
+        while size := int((await reader.readline()).split(b";")[0], 16):
+            total += size
+            if total > ANSWER_BYTES_MAX:
+                raise ValueError("the answer is too long")
+            pieces.append(await reader.readexactly(size))
+            await reader.readline()
+        return status, b"".join(pieces)
+    length = fields.get("content-length")
+    if length is not None:
+        if int(length) > ANSWER_BYTES_MAX:
+            raise ValueError("the answer is too long")
+        return status, await reader.readexactly(int(length))
+    return status, await reader.read()
+
+
+def read_job(job: Mapping[str, Any]) -> SlurmJob:
+    """A job as slurmrestd tells it."""
+    array = int(job.get("array_job_id") or 0)
+    element = job.get("array_task_id")
+    rest_of_array = array and element is None
+    requested = str(job.get("tres_alloc_str") or job.get("tres_req_str") or "")
+    amounts = dict(part.partition("=")[::2] for part in requested.split(",") if "=" in part)
+    gres = parse_gres(",".join(f"{name}={count}" for name, count in amounts.items() if "gres/" in name))
+    return SlurmJob(
+        number=array or int(job["job_id"]),
+        element=-2 if rest_of_array else (int(element) if array and element is not None else -1),
+        own=0 if rest_of_array else int(job["job_id"]),
+        name=str(job["name"]),
+        state=str(job["job_state"]),
+        node=str(job.get("nodes") or ""),
+        cpus=int(job.get("cpus") or 0),
+        memory=int(job.get("memory_per_node") or 0) << 20,
+        gres=gres or parse_gres(str(job.get("tres_per_node") or "")),
+    )
+
+
+def read_node(node: Mapping[str, Any]) -> SlurmNode:
+    """A node as slurmrestd tells it."""
+    words = [str(node.get("state", "unknown")), *map(str, node.get("state_flags") or ())]
+    return SlurmNode(
+        name=str(node["name"]),
+        is_open=not any(word.upper() in CLOSED_STATES for word in words),
+        cpus=int(node.get("cpus") or 0),
+        memory=int(node.get("real_memory") or 0) << 20,
+        gres=parse_gres(str(node.get("gres") or "")),
+        cpus_used=int(node.get("alloc_cpus") or 0),
+        memory_used=int(node.get("alloc_memory") or 0) << 20,
+        gres_used=parse_gres(str(node.get("gres_used") or "")),
+        partitions=tuple(sorted(map(str, node.get("partitions") or ()))),
+        features=tuple(sorted(filter(None, str(node.get("active_features") or "").split(",")))),
+        arch=str(node.get("architecture") or ""),
+        system=str(node.get("operating_system") or "").partition(" ")[0],
+    )

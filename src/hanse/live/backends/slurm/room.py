@@ -1,0 +1,147 @@
+"""Slurm's nodes as ours: their capacity and attributes, and how much of each is not for us now."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from hanse.core.config import NodeConfig
+from hanse.live.backends.slurm.driver import SlurmJob, SlurmNode
+from hanse.model.constraints import ATTRIBUTES_PER_NODE_MAX, TEXT_CHARACTERS_MAX, Value
+from hanse.model.resources import CUSTOM_KINDS_MAX, Resources
+
+NODE: Final = "slurm.node"
+"""The attribute that says which node of Slurm it is."""
+GPU: Final = "gpu"
+"""The generic resource that is counted as GPUs; all others are custom resources."""
+MEMORY_LEAST_MIB: Final = 64
+"""Asked for a task that asks for no memory: Slurm takes 0 for all of a node's."""
+_MIB: Final = 1 << 20
+
+
+def asked(size: Resources) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+    """What Slurm is asked for a task of this size: whole CPUs, MiB, generic resources."""
+    gres = (((GPU, size.gpu),) if size.gpu else ()) + size.custom
+    return max(1, -(-size.cpu // 1_000)), -(-size.memory // _MIB) or MEMORY_LEAST_MIB, tuple(sorted(gres))
+
+
+def amount(cpus: int, memory: int, gres: Iterable[tuple[str, int]]) -> Resources:
+    """Slurm's amounts as ours."""
+    counts = dict(gres)
+    gpu = counts.pop(GPU, 0)
+    return Resources(cpus * 1_000, memory, gpu, tuple(sorted((k, v) for k, v in counts.items() if v)))
+
+
+def held(size: Resources) -> Resources:
+    """What a task of this size really holds, rounded up as Slurm does."""
+    cpus, mib, gres = asked(size)
+    return amount(cpus, mib * _MIB, gres)
+
+
+def less(whole: Resources, part: Resources) -> Resources:
+    """What is left of ``whole``, nothing where ``part`` is larger."""
+    minus = dict(part.custom)
+    custom = tuple((name, count - minus.get(name, 0)) for name, count in whole.custom)
+    return Resources(
+        max(0, whole.cpu - part.cpu),
+        max(0, whole.memory - part.memory),
+        max(0, whole.gpu - part.gpu),
+        tuple((name, count) for name, count in custom if count > 0),
+    )
+
+
+def at_most(some: Resources, limit: Resources) -> Resources:
+    """``some``, but of nothing more than ``limit``."""
+    most = dict(limit.custom)
+    custom = tuple((name, min(count, most.get(name, 0))) for name, count in some.custom)
+    return Resources(
+        min(some.cpu, limit.cpu),
+        min(some.memory, limit.memory),
+        min(some.gpu, limit.gpu),
+        tuple((name, count) for name, count in custom if count > 0),
+    )
+
+
+def discover(nodes: Sequence[SlurmNode], partition: str) -> tuple[NodeConfig, ...]:
+    """The nodes of a partition (or all), in the order of their names, which a restart does not change."""
+    chosen = [node for node in nodes if not partition or partition in node.partitions]
+    return tuple(_node(node) for node in sorted(chosen, key=lambda node: node.name))
+
+
+def _node(node: SlurmNode) -> NodeConfig:
+    attributes: dict[str, Value] = {NODE: node.name}
+    if node.arch:
+        attributes["arch"] = node.arch
+    if node.system:
+        attributes["os"] = node.system.lower()
+    for kind, words in (("partition", node.partitions), ("feature", node.features)):
+        for word in words:
+            name = f"slurm.{kind}.{_attribute(word)}"
+            if len(name) <= TEXT_CHARACTERS_MAX and len(attributes) < ATTRIBUTES_PER_NODE_MAX:
+                attributes[name] = True
+    capacity = amount(node.cpus, node.memory, node.gres[:CUSTOM_KINDS_MAX])
+    return NodeConfig(capacity, tuple(sorted(attributes.items())))
+
+
+def _attribute(word: str) -> str:
+    """A word of Slurm's as a part of an attribute's name."""
+    return "".join(each if (each.isascii() and each.isalnum()) or each in "_.-/" else "_" for each in word)
+
+
+class Room:
+    """How much of each of our nodes is withheld: by its state, by others' jobs, and by Slurm's rounding."""
+
+    def __init__(self, nodes: Sequence[NodeConfig]) -> None:
+        self.names = tuple(str(dict(node.attributes).get(NODE, "")) for node in nodes)
+        """Slurm's name of each node; empty: any node that Slurm likes."""
+        self._capacities = tuple(node.capacity for node in nodes)
+        self._told: list[Resources] = [Resources()] * len(nodes)
+        self._before: dict[tuple[int, int], SlurmJob] = {}
+        self._over: dict[tuple[int, int], SlurmJob] = {}
+
+    def away(self) -> list[tuple[int, Resources]]:
+        """Slurm does not answer: nothing of any node is for us. What has changed by that."""
+        return self._changes(list(self._capacities))
+
+    def seen(
+        self, nodes: Sequence[SlurmNode], jobs: Sequence[SlurmJob], sizes: Mapping[int, Sequence[Resources]]
+    ) -> list[tuple[int, Resources]]:
+        """What has changed, by what Slurm says and by the sizes of our tasks that hold room on each node.
+
+        The two lists of Slurm are not of the same moment: a job of ours that ends in between would look like
+        somebody else's. So the jobs of the look before count as ours too, and those that are over since: for
+        one look a little too much is on offer, and whatever is placed on it waits in Slurm's queue.
+        """
+        now = {(job.number, job.element): job for job in jobs if job.holds_room}
+        over = {(job.number, job.element): job for job in jobs if job.is_over and job.node}
+        just_over = {which: job for which, job in over.items() if which not in self._over}
+        self._over = over
+        ours: dict[str, Resources] = {}
+        for job in {**self._before, **just_over, **now}.values():
+            held_by = amount(job.cpus, job.memory, job.gres)
+            ours[job.node] = ours.get(job.node, Resources()).plus(held_by)
+        self._before = now
+        facts = {node.name: node for node in nodes}
+        wanted: list[Resources] = []
+        for number, (name, capacity) in enumerate(zip(self.names, self._capacities, strict=True)):
+            node = facts.get(name)
+            if not name:
+                wanted.append(Resources())
+            elif node is None or not node.is_open:
+                wanted.append(capacity)
+            else:
+                used = amount(node.cpus_used, node.memory_used, node.gres_used)
+                foreign = less(used, ours.get(name, Resources()))
+                rounding = Resources()
+                for size in sizes.get(number, ()):
+                    rounding = rounding.plus(less(held(size), size))
+                smaller = less(capacity, amount(node.cpus, node.memory, node.gres))
+                wanted.append(at_most(foreign.plus(rounding).plus(smaller), capacity))
+        return self._changes(wanted)
+
+    def _changes(self, wanted: list[Resources]) -> list[tuple[int, Resources]]:
+        changed = [
+            (number, new)
+            for number, (old, new) in enumerate(zip(self._told, wanted, strict=True))
+            if old != new
+        ]
+        self._told = wanted
+        return changed

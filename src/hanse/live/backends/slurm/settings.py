@@ -1,0 +1,38 @@
+"""What a league file says of a cluster over Slurm."""
+
+from typing import Final
+
+import msgspec
+
+API_VERSION: Final = "v0.0.38"
+"""The REST interface that this backend was written against (Slurm 22.05)."""
+SECOND: Final = 1_000_000
+
+
+class SlurmSettings(msgspec.Struct, frozen=True):
+    """How to reach Slurm, and what every job of ours is submitted with."""
+
+    driver: str = "cli"
+    """``cli``: the commands ``sbatch``, ``squeue``...; ``rest``: a slurmrestd."""
+    conf: str = ""
+    """The cluster's ``slurm.conf`` for the commands; empty: Slurm's default."""
+    url: str = ""
+    """Where slurmrestd listens: ``unix:PATH`` or ``http://HOST:PORT``."""
+    token_file: str = ""
+    """A file with the token for slurmrestd, read before every request, so that it can be renewed."""
+    token_user: str = ""
+    """Whose token it is; empty: whoever the daemon is."""
+    api: str = API_VERSION
+    """The version in the paths of the REST interface."""
+    partition: str = ""
+    """Where jobs go and which nodes are ours to use; empty: Slurm's default partition, and all nodes."""
+    account: str = ""
+    shared_dir: str = ""
+    """A directory that this daemon and all nodes see under the same name, for orders, records and output.
+    Empty: in the runner's own directory, which serves only where the nodes are this machine."""
+    poll: int = SECOND
+    """Microseconds between two looks at Slurm while something of ours is there."""
+    time_limit: int = 0
+    """Microseconds after which Slurm ends a job; 0: as the partition says."""
+    array_max: int = 200
+    """Tasks in one job array; 1: no arrays. The cluster's ``MaxArraySize`` must be larger."""

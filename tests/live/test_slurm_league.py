@@ -1,0 +1,150 @@
+"""One league of two real Slurm clusters and one of plain processes: a controller dies with jobs in every
+state and comes back; nothing is lost, nothing runs twice, and work goes where there is room meanwhile."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hanse.app.contexts import Context, save_context
+from hanse.app.league_making import PERSON
+from tests.live.backends.slurm.fixture import NODE_CPUS, Slurm, missing, slurm_clusters
+from tests.live.execution_log import command, complaints, lives
+from tests.live.harness import LiveLeague, open_directory, running
+
+LEAGUE = """
+timings: {{runner_lease: 6s, cluster_lease: 12s, suspect_after: 4s, lease_grace: 1s}}
+brokers: [{{name: b1}}, {{name: b2}}]
+clusters:
+  - name: alpha
+    backend: {{kind: slurm, conf: {alpha.conf}, shared_dir: {shared}, poll: 300ms}}
+  - name: beta
+    backend: {{kind: slurm, driver: rest, url: "unix:{beta.rest_socket}", token_file: {token},
+               shared_dir: {shared}, poll: 300ms}}
+  - name: local
+    nodes: [{{count: 2, cpus: 4, memory: 512MiB}}]
+"""
+SLOTS = {
+    **{f"{cluster}/{node}": NODE_CPUS for cluster in ("alpha", "beta") for node in range(3)},
+    "local/0": 4,
+    "local/1": 4,
+}
+
+
+class Shown:
+    """The league, its Slurm clusters, and where its tasks say that they live."""
+
+    def __init__(self, live: LiveLeague, alpha: Slurm, beta: Slurm, log: Path) -> None:
+        self.live, self.alpha, self.beta, self.log = live, alpha, beta, log
+
+    def hanse(self, *words: str) -> str:
+        """The command line, as a user has it."""
+        told = subprocess.run(
+            [sys.executable, "-m", "hanse", *words], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert told.returncode == 0, told.stdout + told.stderr
+        return told.stdout.strip()
+
+    def submit(self, count: int, *options: str, pause: str = "0.2") -> str:
+        """A job whose tasks tell their lives."""
+        life = command(self.log, pause)
+        return self.hanse(
+            "submit", "-q", "-n", str(count), "--mem", "32MiB", *options, "--", "/bin/sh", "-c", life
+        )
+
+    def owner(self, job: str) -> str:
+        """The broker that speaks for a job."""
+        for name in ("b1", "b2"):
+            if self.live.broker(name).raw("GET", f"/v1/jobs/{job}?local=1")[0] == 200:
+                return name
+        raise AssertionError(f"nobody speaks for {job}")
+
+    def done(self, job: str) -> dict[str, int]:
+        """Wait for a job that must succeed; each task and the attempt that counted."""
+        row = self.live.wait(job, self.owner(job))
+        tasks = self.live.tasks(job, self.owner(job))
+        wrong = [
+            (task["index"], task["attempt"], task["cluster"], task["outcome"], task["note"])
+            for task in tasks
+            if task["state"] != "succeeded"
+        ]
+        assert row["state"] == "succeeded", wrong[:10]
+        return {f"{job}.{task['index']}": task["attempt"] for task in tasks}
+
+    def clusters(self, job: str) -> set[str]:
+        """Where the tasks of a job ran."""
+        return {task["cluster"] for task in self.live.tasks(job, self.owner(job))}
+
+
+@pytest.fixture(scope="module")
+def shown() -> Iterator[Shown]:
+    if why := missing():
+        pytest.skip(why)
+    patch = pytest.MonkeyPatch()
+    with slurm_clusters("alpha", "beta") as (alpha, beta), open_directory() as directory:
+        beta.start_rest()
+        token, shared, log = directory / "token", directory / "shared", directory / "lives"
+        token.write_text(beta.token(), encoding="ascii")
+        shared.mkdir(mode=0o755)
+        log.touch()
+        log.chmod(0o666)
+        patch.setenv("HANSE_CONFIG", str(directory / "contexts"))
+        description = LEAGUE.format(alpha=alpha, beta=beta, token=token, shared=shared)
+        with running(directory / "home", description) as live:
+            save_context("slurm", context(live), make_current=True)
+            yield Shown(live, alpha, beta, log)
+    patch.undo()
+
+
+def context(live: LiveLeague) -> Context:
+    league = live.league
+    return Context(
+        league=league.name,
+        home=str(live.home.path),
+        credentials=str(live.home.person(PERSON)),
+        brokers={entry.name: str(entry.door) for entry in league.brokers},
+        clusters={entry.name: str(entry.door) for entry in league.clusters},
+    )
+
+
+def test_a_slurm_cluster_serves_commands_output_and_exit_codes(shown: Shown) -> None:
+    where = "slurm.feature.big == true"
+    job = shown.hanse("submit", "-q", "--gpus", "1", "--where", where, "--", "sh", "-c", "echo $HANSE_GPUS")
+    assert shown.hanse("wait", job)
+    assert shown.hanse("logs", job).endswith("1")
+    assert shown.clusters(job) <= {"alpha", "beta"}
+    job = shown.live.submit({"command": "exit 7", "clusters": {"allow": ["beta"]}})
+    assert shown.live.wait(job)["state"] == "failed"
+    assert shown.live.tasks(job)[0]["code"] == 7
+
+
+def test_a_controller_dies_with_jobs_in_every_state_and_comes_back(shown: Shown) -> None:
+    alpha = shown.alpha
+    done = shown.done(shown.submit(12, "--cluster", "alpha"))
+    jobs = [
+        shown.submit(40, "--cluster", "alpha", pause="1.5"),
+        shown.submit(40),
+        shown.submit(10, "--cluster", "local"),
+        shown.submit(20, "--cluster", "beta", "--unreachable", "wait"),
+    ]
+    alpha.wait(lambda: "RUNNING" in states(alpha), "something runs")
+    jobs.append(shown.submit(60, "--cluster", "alpha"))
+    alpha.wait(lambda: {"RUNNING", "PENDING", "COMPLETED"} <= states(alpha), "jobs are in every state")
+    alpha.kill_controller()
+    meanwhile = shown.submit(20)
+    done |= shown.done(meanwhile)
+    assert "alpha" not in shown.clusters(meanwhile)  # the work went where there is room
+    alpha.start_controller()
+    for job in jobs:
+        done |= shown.done(job)
+    assert len(done) == 12 + 40 + 40 + 10 + 20 + 60 + 20
+    assert not (wrong := complaints(lives(shown.log), done, SLOTS)), wrong
+    back = shown.submit(3, "--cluster", "alpha")
+    shown.done(back)
+    assert shown.clusters(back) == {"alpha"}
+
+
+def states(slurm: Slurm) -> set[str]:
+    return set(slurm.run("squeue", "-h", "-r", "-t", "all", "-o", "%T").split())
