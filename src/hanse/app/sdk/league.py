@@ -1,0 +1,58 @@
+"""The league's doors for several threads: each borrows a client of its own and gives it back."""
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hanse.app.client import Client
+from hanse.app.contexts import Context, current
+from hanse.app.doors import Doors
+from hanse.app.sdk.errors import SdkError
+from hanse.app.told import CommandError
+
+
+def plainly(error: CommandError) -> SdkError:
+    """An error of a command as one of this package."""
+    return SdkError(f"{error.message} ({error.hint})" if error.hint else error.message)
+
+
+def chosen(name: str | None) -> tuple[str, Context]:
+    """The context of this name, of ``$HANSE_CONTEXT``, or the current one. Raises ``SdkError``."""
+    try:
+        return current(name or os.environ.get("HANSE_CONTEXT") or None)
+    except CommandError as error:
+        raise plainly(error) from None
+
+
+class LeagueDoors:
+    """Doors of one context; there are as many as threads that use them at once."""
+
+    def __init__(self, name: str, context: Context) -> None:
+        self.name = name
+        self.context = context
+        self._idle: deque[Doors] = deque()
+        self._closed = False
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """A client for one thread. What the league refuses is raised as ``SdkError``."""
+        try:
+            doors = self._idle.pop()
+        except IndexError:
+            doors = Doors(self.name, self.context)
+        try:
+            yield Client(doors)
+        except CommandError as error:
+            raise plainly(error) from None
+        finally:
+            if self._closed:
+                doors.close()
+            else:
+                self._idle.append(doors)
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()

@@ -1,0 +1,466 @@
+"""Calls and jobs of Python programs in a league of real daemons, with real hands."""
+
+import asyncio
+import concurrent.futures
+import operator
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hanse
+from tests.live import sdk_calls
+from tests.live.harness import LiveLeague, open_directory
+from tests.live.sdk_league import sdk_league
+
+SECONDS_MAX = 60.0
+"""A result that has not come by then will not come."""
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LiveLeague]:
+    with sdk_league() as league:
+        yield league
+
+
+@pytest.fixture(scope="module")
+def pool(live: LiveLeague) -> Iterator[hanse.Executor]:
+    with hanse.Executor(hands=2, name="shared") as executor:
+        assert executor.wait_for_hands(2, SECONDS_MAX)
+        yield executor
+
+
+# --- a real executor ---------------------------------------------------------------------------------------
+
+
+def test_functions_by_name_by_value_and_methods_are_called(pool: hanse.Executor) -> None:
+    shift = 5
+    assert pool.submit(operator.add, 1, 2).result(SECONDS_MAX) == 3
+    assert pool.submit(lambda x: x + shift, 1).result(SECONDS_MAX) == 6
+    assert pool.submit(sdk_calls.keyword, 1, b=2).result(SECONDS_MAX) == {"a": 1, "b": 2}
+    assert pool.submit("a-b".replace, "-", "+").result(SECONDS_MAX) == "a+b"
+    assert pool.submit(dict, a=1).result(SECONDS_MAX) == {"a": 1}
+
+
+def test_calls_run_elsewhere_and_say_where(pool: hanse.Executor, live: LiveLeague) -> None:
+    future = pool.submit(os.getpid)
+    assert future.result(SECONDS_MAX) != os.getpid()
+    assert future.cluster in ("north", "south")
+    assert future.hand in pool.tasks
+    job, _, index = future.hand.partition(".")
+    row = live.broker().ask("GET", f"/v1/jobs/{job}")["row"]
+    assert row["name"] == "shared"
+    assert int(index) < row["total"]
+
+
+def test_as_completed_wait_and_map_work(pool: hanse.Executor) -> None:
+    futures = [pool.submit(operator.mul, n, n) for n in range(100)]
+    done = {future.result() for future in concurrent.futures.as_completed(futures, SECONDS_MAX)}
+    assert done == {n * n for n in range(100)}
+    states = concurrent.futures.wait(futures, SECONDS_MAX)
+    assert len(states.done) == 100
+    assert list(pool.map(operator.add, range(50), range(50))) == [2 * n for n in range(50)]
+    assert list(pool.map(abs, range(-1_000, 0), chunksize=64)) == list(range(1_000, 0, -1))
+    assert list(pool.map(lambda n: n + 1, range(300))) == list(range(1, 301))
+
+
+def test_asyncio_waits_for_calls(pool: hanse.Executor) -> None:
+    async def both() -> list[int]:
+        futures = [asyncio.wrap_future(pool.submit(abs, -n)) for n in (1, 2)]
+        return await asyncio.wait_for(asyncio.gather(*futures), SECONDS_MAX)
+
+    assert asyncio.run(both()) == [1, 2]
+
+
+def test_an_exception_comes_back_with_the_traceback_of_the_hand(pool: hanse.Executor) -> None:
+    future = pool.submit(sdk_calls.fails, "told")
+    with pytest.raises(ValueError, match="told") as caught:
+        future.result(SECONDS_MAX)
+    assert isinstance(caught.value.__cause__, hanse.RemoteTracebackError)
+    assert "in fails" in str(caught.value.__cause__)
+    assert "hand.py" not in str(caught.value.__cause__)
+
+
+def test_what_cannot_be_pickled_is_told(pool: hanse.Executor) -> None:
+    for function, args in ((sdk_calls.gives_a_lock, ()), (abs, (threading.Lock(),))):
+        with pytest.raises(hanse.CannotTravelError, match="cannot be pickled"):
+            pool.submit(function, *args).result(SECONDS_MAX)
+    with pytest.raises(hanse.SdkError, match="OddError: odd"):
+        pool.submit(sdk_calls.raises_odd).result(SECONDS_MAX)
+
+
+def test_exits_end_the_call_and_not_the_hand(pool: hanse.Executor) -> None:
+    before = pool.tasks
+    for function in (sys.exit, sdk_calls.interrupts):
+        with pytest.raises(hanse.CallExitedError):
+            pool.submit(function).result(SECONDS_MAX)
+    assert pool.tasks == before
+
+
+def test_futures_as_arguments_make_a_graph(pool: hanse.Executor) -> None:
+    one = pool.submit(sdk_calls.later, 0.2, 1)
+    two = pool.submit(operator.add, one, 1)
+    three = pool.submit(sum, [one, two, 10])
+    four = pool.submit(sdk_calls.keyword, {"x": three}, b=(two,))
+    assert four.result(SECONDS_MAX) == {"a": {"x": 13}, "b": (2,)}
+
+
+def test_a_failed_argument_fails_the_call(pool: hanse.Executor) -> None:
+    bad = pool.submit(sdk_calls.fails, "first")
+    after = pool.submit(abs, bad)
+    with pytest.raises(hanse.DependencyFailedError) as caught:
+        pool.submit(abs, after).result(SECONDS_MAX)
+    assert isinstance(after.exception(SECONDS_MAX), hanse.DependencyFailedError)
+    assert isinstance(caught.value.__cause__, hanse.DependencyFailedError)
+
+
+def test_large_values_travel_by_file_and_over_the_channel(live: LiveLeague) -> None:
+    data = np.arange(1_000_000, dtype=np.int64)
+    for spool in (None, ""):
+        with hanse.Executor(hands=1, spool=spool) as executor:
+            back = executor.submit(sdk_calls.doubled, data).result(SECONDS_MAX)
+            assert np.array_equal(back, 2 * data)
+            back[0] = 7  # a result is the caller's own
+            text = executor.submit(sdk_calls.repeated, b"x" * 700_000, 3).result(SECONDS_MAX)
+            assert text == b"x" * 2_100_000
+
+
+def test_large_results_pass_from_hand_to_hand_without_coming_here(live: LiveLeague) -> None:
+    with hanse.Executor(hands=2) as executor:
+        first = executor.submit(sdk_calls.slow_block, 2_000_000)
+        second = executor.submit(sdk_calls.size_and_sum, first)
+        assert second.result(SECONDS_MAX) == (2_000_000, 2_000_000)
+        assert first._stored() is not None
+        spool = executor._spool
+        assert spool is not None
+        assert (
+            len(list(Path(spool.directory).iterdir())) == 2
+        )  # the token, and the block that is kept for its future
+        assert first.result(SECONDS_MAX) == b"\1" * 2_000_000
+        assert first._stored() is None
+        assert len(list(Path(spool.directory).iterdir())) == 1
+    assert not Path(spool.directory).exists()
+
+
+# --- cancelling, explaining ---------------------------------------------------------------------------------
+
+
+def test_results_in_files_outlive_their_executor(live: LiveLeague) -> None:
+    with hanse.Executor(hands=2) as executor:
+        first = executor.submit(sdk_calls.slow_block, 400_000)
+        second = executor.submit(len, first)
+    assert second.result(SECONDS_MAX) == 400_000
+    assert first.result(SECONDS_MAX) == b"\1" * 400_000
+
+
+def test_a_bug_in_the_executor_leaves_nobody_waiting(
+    live: LiveLeague, capsys: pytest.CaptureFixture[str]
+) -> None:
+    executor = hanse.Executor(hands=1)
+    with sdk_calls.Gate() as gate:
+        futures = [executor.submit(gate.wait), executor.submit(abs, 1)]
+        gate.entered(SECONDS_MAX)
+        executor._exchange.post(lambda: operator.truediv(1, 0))
+        for future in futures:
+            with pytest.raises(hanse.SdkError, match="bug in the executor"):
+                future.result(SECONDS_MAX)
+        with pytest.raises(hanse.SdkError, match="bug in the executor"):
+            executor.submit(abs, 1).result(SECONDS_MAX)
+    executor.shutdown()
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_queued_calls_can_be_cancelled_wherever_they_wait(live: LiveLeague) -> None:
+    with hanse.Executor(hands=1) as executor:
+        assert executor.submit(abs, 1).result(SECONDS_MAX) == 1
+        with sdk_calls.Gate() as gate:
+            first = executor.submit(gate.wait)
+            gate.entered(SECONDS_MAX)
+            behind = [executor.submit(abs, n) for n in range(3_000)]
+            assert behind[-1].cancel()  # it waits here: the hand has too many already
+            asked = [future.cancel() for future in behind[:10]]
+            concurrent.futures.wait([future for future in behind if future.cancelled()], SECONDS_MAX)
+            running = first.cancel()
+            gate.open()
+        assert not running
+        assert first.result(SECONDS_MAX) == "through"
+        for future, at_once in zip(behind[:10], asked, strict=True):
+            assert future.cancelled() or not at_once
+            with pytest.raises(concurrent.futures.CancelledError):
+                future.result(SECONDS_MAX)
+        assert behind[100].result(SECONDS_MAX) == 100
+
+
+def test_a_call_behind_a_long_one_goes_to_an_idle_hand(live: LiveLeague) -> None:
+    with hanse.Executor(hands=2) as executor:
+        assert executor.wait_for_hands(2, SECONDS_MAX)
+        list(executor.map(abs, range(2_000), chunksize=1))  # now many are sent ahead
+        with sdk_calls.Gate() as gate:
+            first = executor.submit(gate.wait)
+            others = [executor.submit(abs, n) for n in range(500)]
+            assert [future.result(SECONDS_MAX) for future in others] == list(range(500))
+            assert not first.done()
+            gate.open()
+            assert first.result(SECONDS_MAX) == "through"
+
+
+def test_a_result_does_not_wait_for_the_call_behind_it(live: LiveLeague) -> None:
+    with hanse.Executor(hands=1) as executor:
+        list(executor.map(abs, range(2_000), chunksize=1))  # now many travel together
+        for _ in range(20):
+            with sdk_calls.Gate() as gate:
+                quick = [executor.submit(abs, n) for n in range(50)]
+                long = executor.submit(gate.wait)
+                assert [future.result(SECONDS_MAX) for future in quick] == list(range(50))
+                assert not long.done()
+                gate.open()
+                assert long.result(SECONDS_MAX) == "through"
+
+
+def test_calls_explain_themselves(live: LiveLeague) -> None:
+    with hanse.Executor(hands=1) as executor, sdk_calls.Gate() as gate:
+        first = executor.submit(gate.wait)
+        gate.entered(SECONDS_MAX)
+        second = executor.submit(abs, 1)
+        third = executor.submit(abs, second)
+        assert "has the call" in first.why()
+        assert "others" in second.why()
+        assert "results of others" in third.why()
+        assert second.eta().unknown
+        gate.open()
+        assert third.result(SECONDS_MAX) == 1
+        assert "ended in" in second.why()
+        assert executor.submit(print, "said in the hand").result(SECONDS_MAX) is None
+        assert "said in the hand" in executor.submit(abs, 1).logs() or "said in the hand" in first.logs()
+
+
+def test_calls_that_wait_for_room_say_what_the_league_says(live: LiveLeague) -> None:
+    live.cluster("north").ask("POST", "/v1/drain", {"nodes": [], "drain": True})
+    live.cluster("south").ask("POST", "/v1/drain", {"nodes": [], "drain": True})
+    with hanse.Executor({"cpus": 1}, hands=1) as executor:
+        future = executor.submit(abs, 1)
+        deadline = time.monotonic() + SECONDS_MAX
+        while "as job" not in (why := future.why()):
+            assert time.monotonic() < deadline, why
+            time.sleep(0.02)
+        assert future.eta().p50 is None
+        assert "no hands yet" in future.eta().unknown
+        for cluster in ("north", "south"):
+            live.cluster(cluster).ask("POST", "/v1/drain", {"nodes": [], "drain": False})
+        assert future.result(SECONDS_MAX) == 1
+
+
+# --- hands that end ----------------------------------------------------------------------------------------
+
+
+def test_a_hand_that_dies_costs_a_retry(live: LiveLeague, tmp_path: Path) -> None:
+    with hanse.Executor(hands=1, retries=1) as executor:
+        assert executor.submit(sdk_calls.dies_once, str(tmp_path / "flag")).result(SECONDS_MAX) == "second"
+
+
+def test_a_call_that_kills_its_hands_fails_and_says_how(live: LiveLeague) -> None:
+    with hanse.Executor(hands=1, retries=1) as executor:
+        future = executor.submit(os._exit, 9)
+        innocent = [executor.submit(abs, n) for n in range(100)]
+        with pytest.raises(hanse.HandLostError, match="exit code 9") as caught:
+            future.result(SECONDS_MAX)
+        assert caught.value.code == 9
+        assert caught.value.task
+        assert [one.result(SECONDS_MAX) for one in innocent] == list(range(100))
+
+
+def test_an_executor_that_ends_still_says_how_its_hand_was_lost(live: LiveLeague) -> None:
+    with hanse.Executor(hands=1, retries=0) as executor:
+        future = executor.submit(os._exit, 5)
+    error = future.exception(SECONDS_MAX)
+    assert isinstance(error, hanse.HandLostError)
+    assert error.code == 5
+
+
+def test_out_of_memory_is_told(live: LiveLeague) -> None:
+    with hanse.Executor({"memory": "96MiB"}, hands=1, retries=0) as executor:
+        with pytest.raises(hanse.HandLostError) as caught:
+            executor.submit(sdk_calls.hoards, 300).result(SECONDS_MAX)
+        assert "memory" in caught.value.note
+
+
+def test_a_call_without_retries_is_made_once(live: LiveLeague, tmp_path: Path) -> None:
+    with hanse.Executor(hands=1, retries=0) as executor:
+        with pytest.raises(hanse.HandLostError):
+            executor.submit(sdk_calls.dies_once, str(tmp_path / "flag")).result(SECONDS_MAX)
+        assert executor.submit(abs, -1).result(SECONDS_MAX) == 1
+
+
+def test_hands_killed_at_random_lose_nothing(live: LiveLeague) -> None:
+    chooser = random.Random(4)
+    with hanse.Executor(hands=3, retries=20) as executor:
+        assert executor.wait_for_hands(3, SECONDS_MAX)
+        futures = [executor.submit(sdk_calls.later, 0.002, n) for n in range(2_000)]
+        killed = 0
+        for future in futures[100:1_900:200]:
+            future.result(SECONDS_MAX)
+            pids = sdk_calls.hand_pids(live, executor.tasks)
+            if pids:
+                os.kill(chooser.choice(pids), signal.SIGKILL)
+                killed += 1
+        assert [future.result(SECONDS_MAX) for future in futures] == list(range(2_000))
+        assert killed >= 5
+        assert executor.wait_for_hands(3, SECONDS_MAX)  # refilled
+
+
+def test_calls_go_on_while_daemons_are_dead(live: LiveLeague) -> None:
+    with hanse.Executor(hands=2) as executor:
+        assert executor.wait_for_hands(2, SECONDS_MAX)
+        names = ("b1", "north")
+        for name in names:
+            live.kill(name)
+        try:
+            assert list(executor.map(abs, range(500))) == list(range(500))
+        finally:
+            live.start(*names)
+            live.settle()
+        assert executor.submit(abs, -1).result(SECONDS_MAX) == 1
+
+
+def test_hands_that_never_come_to_life_are_told(live: LiveLeague) -> None:
+    with hanse.Executor(hands=1, python="/no/such/python") as executor:
+        error = executor.submit(abs, 1).exception(SECONDS_MAX)
+        assert isinstance(error, hanse.NoHandsError)
+        assert "do not come to life" in str(error)
+    with open_directory() as directory:
+        program = directory / "python"
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "import not_there"\n', encoding="utf-8")
+        program.chmod(0o755)
+        with hanse.Executor(hands=1, python=str(program)) as executor:
+            error = executor.submit(abs, 1).exception(SECONDS_MAX)
+    assert isinstance(error, hanse.NoHandsError)
+    assert "No module named 'not_there'" in str(error)
+    assert "exit code 1" in str(error)
+
+
+def test_resources_that_nobody_has_are_refused_with_the_reason(live: LiveLeague) -> None:
+    with hanse.Executor({"cpus": 640}) as executor:
+        error = executor.submit(abs, 1).exception(SECONDS_MAX)
+        assert isinstance(error, hanse.NoHandsError)
+        assert "no node of any allowed cluster" in str(error)
+
+
+def test_a_module_that_a_hand_lacks_is_sent_or_told(live: LiveLeague, tmp_path: Path) -> None:
+    """The module is on no path that hands are told: its functions travel by value, its classes do not."""
+    (tmp_path / "only_here.py").write_text("def twice(x):\n    return 2 * x\n", encoding="utf-8")
+    with hanse.Executor(hands=1) as executor:  # hands are told the path as it is now
+        sys.path.insert(0, str(tmp_path))
+        try:
+            import only_here  # type: ignore[import-not-found]  # made by this test
+
+            assert executor.submit(only_here.twice, 4).result(SECONDS_MAX) == 8
+            assert executor.submit(only_here.twice, 5).result(SECONDS_MAX) == 10
+        finally:
+            sys.path.remove(str(tmp_path))
+            sys.modules.pop("only_here", None)
+
+
+# --- pools -------------------------------------------------------------------------------------------------
+
+
+def test_a_pool_grows_with_its_queue_and_shrinks_when_idle(live: LiveLeague) -> None:
+    with hanse.Executor(hands=(0, 3), idle_seconds=0.3) as executor:
+        assert executor.hands == 0
+        futures = [executor.submit(sdk_calls.later, 0.4, n) for n in range(12)]
+        assert executor.wait_for_hands(3, SECONDS_MAX)
+        assert [future.result(SECONDS_MAX) for future in futures] == list(range(12))
+        deadline = time.monotonic() + SECONDS_MAX
+        while executor.hands:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert executor.submit(abs, -1).result(SECONDS_MAX) == 1
+
+
+def test_two_executors_and_two_shapes_do_not_mix(live: LiveLeague) -> None:
+    with hanse.Client() as client:
+        north = client.submit(os.getenv, "HANSE_CLUSTER", resources={"where": 'zone == "a"'})
+        south = client.submit(os.getenv, "HANSE_CLUSTER", resources={"where": 'zone == "b"', "cpus": 2})
+        cpus = client.submit(os.getenv, "HANSE_CPUS", resources={"where": 'zone == "b"', "cpus": 2})
+        assert north.result(SECONDS_MAX) == "north"
+        assert south.result(SECONDS_MAX) == "south"
+        assert cpus.result(SECONDS_MAX) == "2"
+        with hanse.Executor(hands=1) as other:
+            assert other.submit(abs, -1).result(SECONDS_MAX) == 1
+
+
+def test_an_executor_leaves_nothing_behind(live: LiveLeague) -> None:
+    executor = hanse.Executor(hands=2, name="tidy")
+    future = executor.submit(os.getpid)
+    pid = future.result(SECONDS_MAX)
+    executor.shutdown()
+    job = future.hand.partition(".")[0]
+    assert live.wait(job)["state"] in ("succeeded", "cancelled")
+    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(abs, 1)
+
+
+def test_a_hand_that_does_not_want_to_end_is_ended(live: LiveLeague) -> None:
+    executor = hanse.Executor(hands=1)
+    future = executor.submit(sdk_calls.stays)
+    pid = future.result(SECONDS_MAX)
+    executor.shutdown()
+    assert live.wait(future.hand.partition(".")[0])["state"] == "succeeded"
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_cancel_futures_at_shutdown(live: LiveLeague) -> None:
+    executor = hanse.Executor(hands=1)
+    with sdk_calls.Gate() as gate:
+        first = executor.submit(gate.wait)
+        gate.entered(SECONDS_MAX)
+        held = executor.submit(abs, first)
+        others = [executor.submit(abs, n) for n in range(20)]
+        executor.shutdown(wait=False, cancel_futures=True)
+        concurrent.futures.wait([*others, held], SECONDS_MAX)
+        assert all(future.cancelled() for future in [*others, held])
+        gate.open()
+    assert first.result(SECONDS_MAX) == "through"
+    executor.shutdown()
+
+
+CLIENT = """
+import sys, hanse
+from tests.live import sdk_calls
+executor = hanse.Executor(hands=2, name="killed")
+futures = [executor.submit(sdk_calls.pid_then_sleep) for _ in range(2)]
+assert executor.wait_for_hands(2, 60)
+print(*executor.tasks, flush=True)
+futures[0].result()
+"""
+
+
+def test_a_killed_client_leaves_no_hands(live: LiveLeague) -> None:
+    client = subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE, cwd=sdk_calls.ROOT)
+    assert client.stdout is not None
+    with client.stdout:
+        job = client.stdout.readline().decode().split()[0].partition(".")[0]
+        client.kill()
+        client.wait()
+    row = live.wait(job)  # hands end by themselves; nobody cancels them
+    assert row["state"] == "failed"
+    assert row["failed"] == 2
+    with hanse.Client() as watcher:
+        assert "the executor is gone" in watcher.job(job).logs(0, "stderr")
+
+
+# --- strangers ----------------------------------------------------------------------------------------------
+
+
+def test_strangers_are_not_listened_to(pool: hanse.Executor) -> None:
+    sdk_calls.knock(pool._exchange._listener.getsockname())
+    assert pool.submit(abs, -1).result(SECONDS_MAX) == 1
+    assert pool.hands == 2
