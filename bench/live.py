@@ -1,7 +1,9 @@
-"""The live league measured: ``python bench/live.py --json FILE``.
+"""The live league measured: ``python bench/live.py --json FILE [--peers PYTHON]``.
 
-Real daemons on this machine, over TLS, with journals on disk. Beside each figure of ours stands, in the same
-run, a plain loop that only forks and waits. Compare ratios, not seconds: machines are noisy.
+Real daemons on this machine, over TLS, with journals on disk. Beside the figure for real processes stand, in
+the same run and in turns, a plain loop that only forks and waits, and the peers (``spawning``): Ray and
+HyperQueue from the environment of the interpreter that ``--peers`` names, Slurm from this machine's packages.
+Compare ratios, not seconds: machines are noisy.
 """
 
 import argparse
@@ -19,13 +21,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from spawning import Run, calm, contest
 from tests.live.harness import LiveLeague, running
 
-TRUE_TASKS = 2_000
 NULL_TASKS = 20_000
 BATCH_JOBS = 5_000
 CALLS = 300
-IDLE_SECONDS = 20.0
+IDLE_SECONDS = 60.0
+SETTLE_SECONDS = 12.0
+"""Until supervisors that wait for more work have gone, and what the start left to do is done."""
+FIRST_RESULTS = 3
 
 PROCESS = """
 brokers: [{name: b1}, {name: b2}]
@@ -64,26 +69,15 @@ def rate(count: int, work: Callable[[], object]) -> float:
     return count / (time.perf_counter() - begin)
 
 
-def forking() -> dict[str, float]:
-    """2,000 ``/bin/true``: a plain loop, then a league with limits, supervisors and durability."""
-    one_by_one = rate(
-        TRUE_TASKS,
-        lambda: [os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0) for _ in range(TRUE_TASKS)],
-    )
-
+def in_league(work: Callable[[LiveLeague], Run]) -> Run:
+    """Do something with a league for real processes."""
     with league(PROCESS) as live:
-        live.wait(live.submit({"command": ["/bin/true"]}))
+        return work(live)
 
-        def ours() -> None:
-            job = live.submit({"count": TRUE_TASKS, "cpus": 1, "memory": "16MiB", "command": ["/bin/true"]})
-            assert live.wait(job)["succeeded"] == TRUE_TASKS
 
-        hanse = rate(TRUE_TASKS, ours)
-    return {
-        "plain_loop_per_s": round(one_by_one),
-        "hanse_per_s": round(hanse),
-        "loop_over_hanse": round(one_by_one / hanse, 2),
-    }
+def forking(peers: Path | None) -> dict[str, Any]:
+    """2,000 ``/bin/true``, beside the plain loop and the peers."""
+    return contest(in_league, peers)
 
 
 def placing() -> dict[str, float]:
@@ -149,23 +143,9 @@ def federating() -> dict[str, Any]:
             "ratio": round(rates[2] / rates[1], 3), "split": split}  # fmt: skip
 
 
-def idle() -> dict[str, float]:
-    """Two brokers and three wardens with nothing to do."""
-    with league(EMBEDDED) as live:
-        live.wait(live.submit({"command": "true"}))
-        pids = [process.pid for process in live.processes.values()]
-        before = sum(_cpu_seconds(pid) for pid in pids)
-        time.sleep(IDLE_SECONDS)
-        used = sum(_cpu_seconds(pid) for pid in pids) - before
-        largest = max(_resident(pid) for pid in pids)
-    return {
-        "percent_of_a_core_all": round(100 * used / IDLE_SECONDS, 2),
-        "largest_rss_mb": round(largest / 1e6, 1),
-    }
-
-
-def first_result() -> dict[str, float]:
-    """From nothing to the first result, with the commands that a user types."""
+@contextmanager
+def by_command() -> Iterator[tuple[Path, Callable[..., None]]]:
+    """A place for a league, and the command line for it; the league is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="hanse-bench-") as name:
         Path(name).chmod(0o755)
         environment = {**os.environ, "HANSE_CONFIG": f"{name}/config.json", "HANSE_HOME": f"{name}/home"}
@@ -178,17 +158,50 @@ def first_result() -> dict[str, float]:
                 stdout=subprocess.DEVNULL,
             )
 
-        begin = time.perf_counter()
+        try:
+            yield Path(name) / "home", hanse
+        finally:
+            hanse("down", "--delete")
+
+
+def idle() -> dict[str, Any]:
+    """The two brokers and three wardens that ``hanse up`` starts, with nothing to do after a first job."""
+    with by_command() as (home, hanse):
         hanse("up")
         hanse("submit", "--wait", "-q", "--", "true")
-        seconds = time.perf_counter() - begin
-        hanse("down", "--delete")
-    return {"seconds": round(seconds, 2)}
+        pids: dict[str, int] = json.loads((home / "pids.json").read_bytes())
+        time.sleep(SETTLE_SECONDS)
+        before = {name: _cpu_seconds(pid) for name, pid in pids.items()}
+        time.sleep(IDLE_SECONDS)
+        used = {name: _cpu_seconds(pid) - before[name] for name, pid in pids.items()}
+        sizes = {name: round(_resident(pid) / 1e6, 1) for name, pid in pids.items()}
+    return {
+        "seconds": IDLE_SECONDS,
+        "percent_of_a_core_all": round(100 * sum(used.values()) / IDLE_SECONDS, 2),
+        "percent_of_a_core": {name: round(100 * each / IDLE_SECONDS, 2) for name, each in used.items()},
+        "rss_mb": sizes,
+        "largest_rss_mb": max(sizes.values()),
+    }
+
+
+def first_result() -> dict[str, Any]:
+    """From nothing to the first result, with the commands that a user types; the median of a few."""
+    runs = []
+    for _ in range(FIRST_RESULTS):
+        with by_command() as (_, hanse):
+            before = calm()
+            begin = time.perf_counter()
+            hanse("up")
+            up = time.perf_counter() - begin
+            hanse("submit", "--wait", "-q", "--", "true")
+            runs.append({"seconds": round(time.perf_counter() - begin, 2), "up": round(up, 2), **before})
+    return {"seconds": statistics.median(run["seconds"] for run in runs), "runs": runs}
 
 
 def _cpu_seconds(pid: int) -> float:
-    words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    """What its threads have used, exactly: the ticks of ``stat`` are too coarse for an idle process."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((each / "schedstat").read_text(encoding="ascii").split()[0]) for each in threads) / 1e9
 
 
 def _resident(pid: int) -> int:
@@ -196,7 +209,6 @@ def _resident(pid: int) -> int:
 
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
-    "processes": forking,
     "placing": placing,
     "federating": federating,
     "idle": idle,
@@ -208,12 +220,16 @@ def main() -> None:
     """Measure, print, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--only", choices=PARTS, action="append")
+    parser.add_argument("--peers", type=Path, help="a Python that has Ray and HyperQueue")
+    parser.add_argument("--only", choices=("processes", *PARTS), action="append")
     options = parser.parse_args()
-    results = {}
-    for name in options.only or PARTS:
-        results[name] = PARTS[name]()
-        print(name, json.dumps(results[name]), flush=True)
+    results: dict[str, Any] = {}
+    parts = {"processes": lambda: forking(options.peers), **PARTS}
+    for name in options.only or parts:
+        before = calm()
+        results[name] = {**parts[name](), "calm": {"before": before, "after": calm()}}
+        shown = {key: value for key, value in results[name].items() if key != "turns"}
+        print(name, json.dumps(shown), flush=True)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

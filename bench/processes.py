@@ -61,6 +61,9 @@ class Turnstile:
     def started(self, task: TaskId, attempt: int) -> None:
         """Nothing to do."""
 
+    def withheld(self, node: int, amount: Resources) -> None:
+        """Nobody else is here."""
+
     def exited(self, end: End) -> None:
         """Forget it and start the next."""
         assert end.outcome is Outcome.SUCCEEDED, end
@@ -88,9 +91,17 @@ class Turnstile:
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU time that a process and all it has waited for have used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / TICKS
+    """Seconds of CPU time that a launcher, its supervisors and all they have waited for have used."""
+    total = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:  # it is gone
+            continue
+        fields = text.rpartition(")")[2].split()
+        if pid in (int(entry.name), int(fields[1])):
+            total += sum(map(int, fields[11:15]))
+    return total / TICKS
 
 
 def cpu_here() -> float:

@@ -128,6 +128,8 @@ class Sink:
         self._rest = b""
         self.received = 0
         """Bytes that came so far: where to go on after an interruption."""
+        self.complaint = ""
+        """What was last said of why nothing comes: it is not said again at every try."""
 
     def write(self, piece: bytes) -> None:
         """Pass output on. With a mark, an unfinished line waits for its end."""
@@ -170,7 +172,7 @@ def copy(doors: Doors, task: str, row: TaskRow, ask: Ask, sink: Sink) -> bool:
         "follow": "1" if ask.following else "0",
     }
     seconds = None if ask.following else ANSWER_SECONDS_MAX
-    silent: dict[str, str] = {}
+    silent: list[str] = []
     for cluster in clusters:
         try:
             for node in _machines(doors, cluster, row.node if latest else None):
@@ -184,11 +186,19 @@ def copy(doors: Doors, task: str, row: TaskRow, ask: Ask, sink: Sink) -> bool:
                     sink.write(piece)
                 sink.close()
                 return True
+        except _RunnerSilentError as error:
+            silent.append(str(error))
         except SilentError as error:
-            silent[cluster] = str(error)
-    for cluster, why in silent.items():
-        warn(f"{task}: the cluster {cluster} does not answer ({why}); its output cannot be shown now")
+            silent.append(f"the cluster {cluster} does not answer ({error})")
+    complaint = "; ".join(silent)
+    if complaint and complaint != sink.complaint:
+        warn(f"{task}: its output cannot be shown now: {complaint}")
+        sink.complaint = complaint
     return False
+
+
+class _RunnerSilentError(SilentError):
+    """It is not the cluster's door that does not answer, but that of a runner on another machine."""
 
 
 def _machines(doors: Doors, cluster: str, node: int | None) -> Iterator[dict[str, str]]:
@@ -211,7 +221,11 @@ def _opened(doors: Doors, cluster: str, target: str, seconds: float | None) -> t
     if reply.status != 307 or not runner:
         return reply, pieces
     there = urlsplit(reply.headers.get("location", ""))
-    return doors.runner(runner, there.netloc).stream(target, seconds)
+    try:
+        return doors.runner(runner, there.netloc).stream(target, seconds)
+    except SilentError as error:
+        sentence = f"the runner {runner} of the cluster {cluster} does not answer ({error})"
+        raise _RunnerSilentError(sentence, error.sent) from None
 
 
 # --- following ---------------------------------------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""``hanse up`` and ``hanse down``: a whole league on this machine with one command."""
+"""``hanse up`` and ``hanse down``: a whole league on this machine with one command.
+
+A league that is not up yet is wanted soon: the nursery (``nursery``) imports what the members need while this
+process makes the league, so nothing heavy is imported here before it is under way.
+"""
 
 import contextlib
 import os
@@ -10,19 +14,18 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from hanse.app.contexts import Context, remove_context, save_context
-from hanse.app.league_making import PERSON, certify, embedded, found, with_ports
-from hanse.core.config import NodeConfig
-from hanse.live.backends.nodes import default_nodes
+from hanse.app.nursery import READY, Nursery, NurseryError
 from hanse.live.home import Home
-from hanse.live.identity.authority import Authority
-from hanse.live.league import League, LeagueError
-from hanse.live.league_file import load
+
+if TYPE_CHECKING:
+    from hanse.core.config import NodeConfig
+    from hanse.live.league import League
 
 START_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 15.0
@@ -81,11 +84,17 @@ def up(
     Running it again is safe: members that run are left alone, members that died come back.
     """
     place = Home(home.absolute())
+    nursery = Nursery({**os.environ, **FRUGAL}) if not _pids(place) else None
+    from hanse.live.league import LeagueError  # noqa: PLC0415  behind the nursery
+
     try:
         league = _league(place, source, clusters, brokers, nodes)
-        started = _start(place, league, record_digests)
+        started = _start(place, league, record_digests, nursery)
     except LeagueError as error:
         raise click.ClickException(str(error)) from None
+    finally:
+        if nursery is not None:
+            nursery.close()
     save_context(context_name or league.name, _context(place, league), make_current=True)
     total = len(league.members())
     click.echo(
@@ -110,6 +119,8 @@ def up(
 )
 def down(home: Path, delete: bool) -> None:
     """Stop the league of this machine. Its jobs are kept, and go on when it comes up again."""
+    from hanse.live.league_file import load  # noqa: PLC0415  see the module's first words
+
     place = Home(home.absolute())
     if not place.league_file.is_file():
         raise click.ClickException(f"there is no league in {place.path}")
@@ -122,8 +133,13 @@ def down(home: Path, delete: bool) -> None:
         click.echo(f"{place.path} was deleted.")
 
 
-def _league(home: Home, source: Path | None, clusters: int, brokers: int, nodes: int) -> League:
+def _league(home: Home, source: Path | None, clusters: int, brokers: int, nodes: int) -> "League":
     """The league of a home; made now if there is none."""
+    from hanse.app.league_making import certify, embedded, found, with_ports  # noqa: PLC0415  see above
+    from hanse.live.identity.authority import Authority  # noqa: PLC0415  as above
+    from hanse.live.league import LeagueError  # noqa: PLC0415  as above
+    from hanse.live.league_file import load  # noqa: PLC0415  as above
+
     if home.league_file.is_file():
         if source is not None and load(source).members() != load(home.league_file).members():
             raise LeagueError(
@@ -139,14 +155,18 @@ def _league(home: Home, source: Path | None, clusters: int, brokers: int, nodes:
     return league
 
 
-def _slices(clusters: int, nodes: int) -> tuple[NodeConfig, ...]:
+def _slices(clusters: int, nodes: int) -> "tuple[NodeConfig, ...]":
     """One cluster's nodes. Memory is shared out among the clusters; CPUs are not, so that a task of one CPU
     fits everywhere on a small machine: the embedded league is for trying things."""
+    from hanse.live.backends.nodes import default_nodes  # noqa: PLC0415  see above
+
     whole = default_nodes(1)[0].capacity
     return default_nodes(nodes, cpu=max(whole.cpu, 1_000 * nodes), memory=whole.memory // clusters)
 
 
-def _context(home: Home, league: League) -> Context:
+def _context(home: Home, league: "League") -> Context:
+    from hanse.app.league_making import PERSON  # noqa: PLC0415  see above
+
     return Context(
         league=league.name,
         home=str(home.path),
@@ -159,10 +179,10 @@ def _context(home: Home, league: League) -> Context:
 # --- processes ----------------------------------------------------------------------------------------------
 
 
-def _start(home: Home, league: League, record_digests: bool) -> int:
+def _start(home: Home, league: "League", record_digests: bool, nursery: Nursery | None) -> int:
     """Start every member that does not run, and wait until all of them say that they are ready."""
     pids = _pids(home)
-    waiting: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
+    waiting: dict[int, str] = {}
     verbs = {
         **{entry.name: "warden" for entry in league.clusters},
         **{runner.name: "runner" for entry in league.clusters for runner in entry.runners},
@@ -171,12 +191,30 @@ def _start(home: Home, league: League, record_digests: bool) -> int:
     for name, verb in verbs.items():
         if name in pids:
             continue
-        reader, process = start_member(home, verb, name, record_digests)
-        waiting[reader] = (name, process)
-        pids[name] = process.pid
+        reader, pids[name] = _start_one(home, verb, name, record_digests, nursery)
+        waiting[reader] = name
     _save_pids(home, pids)
     _await_ready(home, waiting)
     return len(waiting)
+
+
+def _start_one(
+    home: Home, verb: str, name: str, record_digests: bool, nursery: Nursery | None
+) -> tuple[int, int]:
+    """Start one member; the end of a pipe that tells when it is ready, and its process number."""
+    if nursery is not None:
+        directory = home.member(name)
+        directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+        with contextlib.suppress(NurseryError):  # without one it only takes longer
+            return nursery.fork(_words(home, verb, name, READY, record_digests), directory / "log.jsonl")
+    reader, process = start_member(home, verb, name, record_digests)
+    return reader, process.pid
+
+
+def _words(home: Home, verb: str, name: str, ready: str, record_digests: bool) -> list[str]:
+    """The arguments of ``hanse`` that start a member."""
+    words = [verb, name, "--home", str(home.path), "--ready-fd", ready]
+    return [*words, "--record-digests"] if record_digests else words
 
 
 def start_member(
@@ -189,20 +227,8 @@ def start_member(
     reader, writer = os.pipe()
     directory = home.member(name)
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
-    command = [
-        *prefix,
-        sys.executable,
-        "-m",
-        "hanse",
-        verb,
-        name,
-        "--home",
-        str(home.path),
-        "--ready-fd",
-        str(writer),
-    ]
-    if record_digests:
-        command.append("--record-digests")
+    words = _words(home, verb, name, str(writer), record_digests)
+    command = [*prefix, sys.executable, "-m", "hanse", *words]
     with (directory / "log.jsonl").open("ab") as log:
         process = subprocess.Popen(  # noqa: S603  our own program
             command,
@@ -217,17 +243,19 @@ def start_member(
     return reader, process
 
 
-def _await_ready(home: Home, waiting: "dict[int, tuple[str, subprocess.Popen[bytes]]]") -> None:
+def _await_ready(home: Home, waiting: dict[int, str]) -> None:
+    from hanse.live.league import LeagueError  # noqa: PLC0415  see above
+
     left = dict(waiting)
     deadline = time.monotonic() + START_SECONDS_MAX
     trouble = ""
     while left and not trouble:
         readable, _, _ = select.select(list(left), [], [], max(0.0, deadline - time.monotonic()))
         if not readable:
-            late = ", ".join(name for name, _ in left.values())
+            late = ", ".join(left.values())
             trouble = f"{late} did not get ready in {START_SECONDS_MAX:.0f} s"
         for reader in readable:
-            name, _ = left.pop(reader)
+            name = left.pop(reader)
             if not os.read(reader, 16):
                 trouble = f"{name} ended at once: {_last_words(home, name)}"
     for reader in waiting:

@@ -1,6 +1,7 @@
 """Directories for real tasks, and what may not be left of them: no process, no control group."""
 
 import errno
+import fcntl
 import os
 import select
 import shutil
@@ -84,6 +85,17 @@ def groups_of(place: Path) -> list[Path]:
     return [Path(path) for path, _, _ in os.walk(GROUPS) if Path(path).name == name]
 
 
+def groups_in(base: Path) -> list[Path]:
+    """The control groups of supervisors below a runner's own."""
+    return [path for path in base.iterdir() if path.is_dir()]
+
+
+def wait_let_go(record: Path) -> None:
+    """Wait until the supervisor of an attempt has told its end and let go of its record."""
+    with record.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
 def wait_all_gone(place: Path) -> None:
     """Wait until nothing of this directory runs."""
     for _ in range(PROCESSES_MAX):
@@ -108,7 +120,6 @@ def place_for_tasks() -> Iterator[Path]:
             os.kill(pid, signal.SIGKILL)
             wait_gone(pid)
         for group in groups_of(place):
-            for below in (*group.glob("*.*/"), group):
-                if below.name[0].isdecimal() or below == group:
-                    below.rmdir()
+            for below in (*groups_in(group), group):
+                below.rmdir()
         shutil.rmtree(place, ignore_errors=True)

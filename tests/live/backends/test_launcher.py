@@ -29,7 +29,7 @@ from hanse.live.backends.launcher_link import LauncherLink
 from hanse.live.backends.limits import group_name, read_mounts
 from hanse.model.messages import End, Outcome
 from tests.live.backends.desk import WAIT_SECONDS_MAX, task
-from tests.live.backends.places import alive, processes_of, wait_gone
+from tests.live.backends.places import alive, groups_in, processes_of, wait_gone, wait_let_go
 
 
 def version_2() -> Path | None:
@@ -106,13 +106,14 @@ def test_version_2_kills_a_whole_tree_and_tells_its_cpu_time(place: Path) -> Non
         group = f"u{base}\0\0".encode()
         caller.link.send(order("sh", "-c", TREE, groups=(group,)))
         await caller.next(STARTED)
-        inside = (base / f"{task(0)}.1" / "cgroup.procs").read_text(encoding="ascii").split()
+        (group_of_it,) = groups_in(base)
+        inside = (group_of_it / "cgroup.procs").read_text(encoding="ascii").split()
         assert inside != []
         caller.link.send(simple(STOP, task(0), 1, 0))
         end = await caller.end()
         assert end.outcome is Outcome.CANCELLED
         assert not any(alive(int(pid)) for pid in inside)
-        assert not (base / f"{task(0)}.1").exists()
+        assert groups_in(base) == []
         spin = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
         caller.link.send(order("sh", "-c", spin, index=1, groups=(group,)))
         end = await caller.end()
@@ -135,7 +136,7 @@ def test_version_2_buries_what_a_supervisor_left(place: Path) -> None:
         record = (place / "records" / f"{task(0)}.1").read_bytes()
         os.kill(int.from_bytes(record[12:16], "little"), signal.SIGKILL)
         assert (await caller.end()).outcome is Outcome.LOST
-        assert not (base / f"{task(0)}.1").exists()
+        assert groups_in(base) == []
         assert processes_of(place) == [caller.link.pid]
 
     call(place, story, (base,))
@@ -207,9 +208,8 @@ def test_news_wait_until_a_caller_was_greeted(place: Path) -> None:
             await loop.sock_connect(other, str(place / "launcher"))
             await caller.lost.wait()  # the launcher talks to one at a time: it has answered the other
             os.mkfifo(place / "work" / f"{task(0)}.1" / "go")
-            record = (place / "records" / f"{task(0)}.1").read_bytes()
             (place / "work" / f"{task(0)}.1" / "go").write_text("\n")
-            wait_gone(int.from_bytes(record[12:16], "little"))
+            wait_let_go(place / "records" / f"{task(0)}.1")
             with pytest.raises(BlockingIOError):
                 other.recv(1)
         again = await caller.link.open()

@@ -21,6 +21,9 @@ FORGET: Final = 4
 DROP: Final = 5
 WATCH: Final = 6
 
+SILENT: Final = 1
+"""The number of a ``FORGET``: the attempt wrote nothing, and this must be known after a restart."""
+
 FOUND_RUNNING: Final = 1
 FOUND_ENDED: Final = 2
 READY: Final = 3

@@ -7,7 +7,7 @@ Files are written by the supervisors. Growth is heard from the kernel (inotify),
 import asyncio
 import ctypes
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -27,6 +27,7 @@ _IN_Q_OVERFLOW: Final = 0x4000
 _IN_MASK_ADD: Final = 0x2000_0000
 _EVENT: Final = Struct("=iIII")
 """Watch, what happened, a cookie, and the length of the name behind it."""
+_NOTE: Final = Struct("=qq")
 _FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC
 _EVENTS_BYTES: Final = 1 << 14
 
@@ -54,7 +55,14 @@ class KeptOutputs:
         return dropped
 
     def load(self, directory: Path, besides: Callable[[Key], bool]) -> list[Key]:
-        """Take over what is in a directory, oldest first, but for the attempts not yet forgotten."""
+        """Take over what is in a directory, oldest first, but for the attempts not yet forgotten.
+
+        Attempts that wrote nothing count as older than the others: there is nothing of them to lose.
+        """
+        dropped = []
+        for silent in _silent(directory):
+            if not besides(silent):
+                dropped += self.add(silent, 0)
         sizes: dict[Key, int] = {}
         ages: dict[Key, int] = {}
         with os.scandir(directory) as entries:
@@ -65,10 +73,21 @@ class KeptOutputs:
                 facts = entry.stat(follow_symlinks=False)
                 sizes[key] = sizes.get(key, 0) + facts.st_size
                 ages[key] = max(ages.get(key, 0), facts.st_mtime_ns)
-        dropped = []
         for key in sorted(sizes, key=lambda each: (ages[each], each)):
             dropped += self.add(key, sizes[key])
         return dropped
+
+
+def _silent(directory: Path) -> Iterator[Key]:
+    """Forgotten attempts that wrote nothing, as the launcher notes them; a torn last note is no note."""
+    for name in ("silent.old", "silent"):
+        try:
+            notes = (directory / name).read_bytes()
+        except FileNotFoundError:
+            continue
+        whole = notes[: len(notes) // _NOTE.size * _NOTE.size]
+        for task, attempt in _NOTE.iter_unpack(whole):
+            yield TaskId(task), attempt
 
 
 def _key(name: str) -> Key | None:

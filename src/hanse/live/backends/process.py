@@ -31,6 +31,7 @@ from hanse.live.backends.frames import (
     FOUND_ENDED,
     FOUND_RUNNING,
     GRACE_MAX,
+    SILENT,
     STARTED,
     STOP,
     WATCH,
@@ -214,7 +215,7 @@ class ProcessBackend:
         if over is None or over.end is None:
             return
         del self._attempts[key]
-        self._link.send(simple(FORGET, task, attempt))
+        self._link.send(simple(FORGET, task, attempt, 0 if over.output_bytes else SILENT))
         for dropped in self._kept.add(key, over.output_bytes):
             self._link.send(simple(DROP, *dropped))
 

@@ -3,9 +3,14 @@
  *
  * C99, no Python.h, no library but libc: a supervisor costs a fork of this small process, not the start of an
  * interpreter. One process per runner is the *launcher*: it is detached, listens on a socket in the runner's
- * directory (its working directory), and forks a *supervisor* for every attempt it is told to start. A
+ * directory (its working directory), and gives every attempt that it is told to start a *supervisor*. A
  * supervisor owns all of one attempt: control groups, limits, output, the lease watchdog, the clean-up, the
  * record of its end. Neither needs the daemon; a supervisor does not need the launcher either.
+ *
+ * A supervisor has one attempt at a time. When that has ended and left nothing behind, it waits a while for
+ * the launcher to hand it the next one (over its *desk*, a socket of its own), with its control groups if the
+ * next one's limits are the same: making and removing these, and the process, would cost more than a short
+ * task does. A desk whose launcher is gone is closed, and its supervisor goes after the attempt that it has.
  *
  *   records/TASK.ATTEMPT    one file per attempt, written before it runs, locked (flock) by its supervisor
  *                           as proof of life: a lock cannot be mistaken as a process number can. The end is
@@ -13,8 +18,12 @@
  *                           cannot lose it), in one write within one page, with a checksum. Nothing is
  *                           synced: records must survive the death of processes, not of the machine, after
  *                           which nothing runs and whatever has no valid end is lost.
- *   output/TASK.ATTEMPT.*   what it wrote to stdout and stderr (the latter made with its first byte)
+ *   output/TASK.ATTEMPT.*   what it wrote to stdout and stderr, each made with its first byte
+ *   output/silent, .old     which forgotten attempts wrote nothing, as pairs of numbers; bounded by replacing
+ *                           the older file
  *   work/TASK.ATTEMPT       its working directory
+ *   records, work: spare.N  records and empty directories of forgotten attempts, for the next ones: to make
+ *                           and remove files is the dearest thing that a file system can be asked
  *   guard                   shared memory: the time at which everything ends unless it is moved
  *   launcher, news          the launcher's socket, and the pipe by which supervisors tell it of starts and
  *                           ends. The record always says it first: who opens the pipe and then reads the
@@ -51,6 +60,7 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -62,6 +72,9 @@
 #endif
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
+#endif
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
 #endif
 #ifndef SYS_close_range
 #define SYS_close_range 436
@@ -83,6 +96,16 @@ enum {
     BURIAL_MS_MAX = 5000,          /* for killed processes to be gone */
     RMDIR_TRIES_MAX = 200,         /* a millisecond apart: the kernel lets go of a group a little later */
     BIRTH_MS_MAX = 1000,           /* for a supervisor's first instruction */
+    DESKS_MAX = 128,               /* supervisors that may be used again; others have one attempt and go */
+    IDLE_MS_MAX = 10000,           /* without anything to do, supervisors that wait go */
+    HANDED_BYTES_MAX = 1 << 15,    /* a request that fits into a desk; a longer one gets a new supervisor */
+    CROWD = 8,                     /* attempts under way from which on news are told together */
+    CROWD_MS = 3,                  /* at most so often */
+    SPARES_MAX = 64,               /* records, and directories, that are kept for the next attempts */
+    SPARE_BYTES_MAX = 4096,        /* of a directory; one that was large once is slow for ever */
+    SILENT_MAX = 10000,            /* attempts named in a file of those that wrote nothing */
+    LEFT_BYTES_MAX = 1 << 20,      /* memory still charged to a group that may be used again (caches, mostly) */
+    LEFT_SHARE = 16,               /* and at most this part of its limit */
     GUARD_BYTES = 4096,
     GUARD_AT = 40,                 /* behind the name of the boot */
     EXIT_LOCKED = 75,
@@ -91,12 +114,14 @@ enum {
 /* Requests of the daemon, and what it is told. */
 enum { HELLO = 1, START = 2, STOP = 3, FORGET = 4, DROP = 5, WATCH = 6 };
 enum { LOOK = -1 }; /* instead of a grace: only look at the guard */
+enum { SILENT = 1 }; /* FORGET: it wrote nothing */
 enum { FOUND_RUNNING = 1, FOUND_ENDED = 2, READY = 3, STARTED = 4, ENDED = 5 };
 /* How an attempt ended, and what else is to be said of it. */
 enum { NOT_ENDED = 0, EXITED = 1, STOPPED = 2, LEASE_OVER = 3, NO_LEASE = 4, UNFIT = 5, LOST = 6 };
 enum { OUT_OF_MEMORY = 1, STDOUT_CUT = 2, STDERR_CUT = 4 };
 /* Flags of a start. */
 enum { FRESH_DIRECTORY = 1, SANDBOXED = 2, NO_NEW_PRIVILEGES = 4 };
+enum { DIRECTORY_MADE = 1 << 16 }; /* set by the launcher, of the fresh one */
 
 struct end {
     uint32_t sum;
@@ -128,7 +153,7 @@ struct news {
     int64_t task;
     int64_t attempt;
     int32_t supervisor;
-    uint32_t spare;
+    uint32_t stays; /* ENDED: whether it can take another attempt */
     struct end end;
 };
 
@@ -158,6 +183,18 @@ struct group {
     char role;
     char path[PATH_BYTES];
     int join;
+    int cpu, peak, kills, level;         /* files to measure by; -1: it has none */
+    int64_t cpu_before, kills_before, level_before; /* what earlier attempts left in them */
+    int64_t left_max;                    /* bytes of memory that may be left for another attempt */
+};
+
+/* The control groups that a supervisor has, and the text of the request that they were made by. */
+struct quarters {
+    struct group group[GROUPS_MAX];
+    int groups;
+    bool spoilt; /* no longer as they were made: not for another attempt */
+    uint32_t text_size;
+    char text[HANDED_BYTES_MAX];
 };
 
 struct stream {
@@ -173,12 +210,11 @@ struct attempt {
     const uint32_t *gids;
     const char *meta;
     const char *workdir;
+    char work[64]; /* a directory of its own, if it asked for none */
     char **argv;
     char **env;
     char key[48];
     int record;
-    struct group group[GROUPS_MAX];
-    int groups;
     struct stream stream[2];
     struct end end;
     pid_t child;
@@ -187,7 +223,8 @@ struct attempt {
     bool stopping;
     int64_t stop_at;
     bool untold; /* that it started */
-    int timer;
+    int64_t cpu;    /* microseconds of all processes that were waited for */
+    int64_t memory; /* bytes at most of one of them */
 };
 
 /* An attempt as the launcher knows it. */
@@ -196,14 +233,19 @@ struct life {
     int64_t attempt;
     pid_t pid;
     int watch; /* process file descriptor of one that another launcher forked; -1: our child */
+    int desk;  /* where it can be handed another attempt; -1: it goes after this one */
+    int64_t slot;   /* the name of its control groups */
+    uint64_t likes; /* a digest of how these were made */
+    bool idle;      /* it waits for an attempt, and has none */
     bool ended;
     bool remover; /* a child that removes a directory, no supervisor */
 };
 
 static int listener = -1, door = -1, news_in = -1, news_out = -1, signals = -1, loop = -1, lock_file = -1;
 static volatile int64_t *guard;
-static struct life lives[ATTEMPTS_MAX];
-static int life_count;
+static struct life lives[ATTEMPTS_MAX + DESKS_MAX];
+static int life_count, idle_count, desk_count;
+static int64_t next_slot;
 static char *inbox;
 static size_t inbox_used;
 static char *outbox;
@@ -212,6 +254,17 @@ static bool outbox_armed;
 static bool greeted; /* the daemon was told what there is; before that, news would be about things unknown */
 static char base[GROUPS_MAX][PATH_BYTES]; /* directories to remove with the launcher */
 static int base_count;
+static int spare_record[SPARES_MAX], spare_records, spare_place[SPARES_MAX], spare_places, spare_serial;
+static uid_t spare_uid; /* whose the spare directories are */
+static gid_t spare_gid;
+static int64_t silent[SPARES_MAX][2];
+static int silent_count, silent_file = -1;
+static int64_t silent_written;
+
+/* Of a supervisor. */
+static struct quarters quarters;
+static int64_t own_slot;
+static int desk = -1, timer = -1, null_file = -1;
 
 /* What went wrong in the child before its program ran: it shares our memory until then. */
 static volatile int trouble_step, trouble_errno;
@@ -355,6 +408,7 @@ static int list_descendants(pid_t root, bool all) {
     return count;
 }
 
+/* Of an attempt's groups, the one whose processes are counted. */
 static const struct group *census(const struct group *group, int groups) {
     const struct group *best = NULL; /* pids: it can also stop forks */
     for (int i = 0; i < groups; i++) {
@@ -374,29 +428,31 @@ static void stop_forks(const struct group *count) {
     }
 }
 
-static void reap(struct attempt *a) {
+/* Collect what has ended. False: there is no child at all. */
+static bool reap(struct attempt *a) {
     int status;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    struct rusage used;
+    pid_t pid;
+    while ((pid = wait4(-1, &status, WNOHANG, &used)) > 0) {
+        a->cpu += ((int64_t)used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 + used.ru_utime.tv_usec
+            + used.ru_stime.tv_usec;
+        a->memory = (int64_t)used.ru_maxrss * 1024 > a->memory ? (int64_t)used.ru_maxrss * 1024 : a->memory;
         if (pid == a->child) {
             a->child_over = true;
             a->status = status;
         }
     }
+    return pid == 0;
 }
 
 /* Kill all that is left of an attempt and wait until it is gone. All of it is below us: we are the subreaper
  * of whatever loses its parent, so having no child means that nothing is left. */
 static void kill_all(struct attempt *a) {
-    const struct group *group = census(a->group, a->groups);
-    for (bool forks_stopped = false;; forks_stopped = true) {
-        reap(a);
-        int status;
-        pid_t pid = waitpid(-1, &status, WNOHANG);
-        if (pid < 0 && errno == ECHILD) {
-            return;
-        }
+    const struct group *group = census(quarters.group, quarters.groups);
+    for (bool forks_stopped = false; reap(a); forks_stopped = true) {
         if (!forks_stopped) {
             stop_forks(group);
+            quarters.spoilt = true;
         }
         int count = group ? list_group(group->path) : 0;
         if (count == 0) {
@@ -405,11 +461,8 @@ static void kill_all(struct attempt *a) {
         for (int i = 0; i < count; i++) {
             kill(listed[i], SIGKILL);
         }
-        pid = pid > 0 ? pid : waitpid(-1, &status, 0);
-        if (pid > 0 && pid == a->child) {
-            a->child_over = true;
-            a->status = status;
-        }
+        siginfo_t gone;
+        waitid(P_ALL, 0, &gone, WEXITED | WNOWAIT); /* until one of them is */
     }
 }
 
@@ -441,12 +494,33 @@ static bool kill_group(const struct group *group) {
     return true;
 }
 
+/* The control groups of a supervisor that is gone or goes. */
 static void remove_groups(const struct group *group, int groups) {
     for (int i = 0; i < groups; i++) {
         for (int tries = 0; rmdir(group[i].path) && errno == EBUSY && tries < RMDIR_TRIES_MAX; tries++) {
             doze_ms(1);
         }
     }
+}
+
+static void close_if_open(int file) {
+    if (file >= 0) {
+        close(file);
+    }
+}
+
+static void leave_groups(void) {
+    for (int i = 0; i < quarters.groups; i++) {
+        const struct group *group = &quarters.group[i];
+        const int files[5] = {group->join, group->cpu, group->peak, group->kills, group->level};
+        for (int k = 0; k < 5; k++) {
+            close_if_open(files[k]);
+        }
+    }
+    remove_groups(quarters.group, quarters.groups);
+    quarters.groups = 0;
+    quarters.text_size = 0;
+    quarters.spoilt = false;
 }
 
 /* --- the end of an attempt -------------------------------------------------------------------------------- */
@@ -458,40 +532,57 @@ static void note(struct end *end, const char *format, ...) {
     va_end(arguments);
 }
 
-static void measure(struct attempt *a) {
-    struct rusage used;
+static int64_t number_in(int file, const char *word) {
     char text[4096];
-    getrusage(RUSAGE_CHILDREN, &used);
-    int64_t cpu = ((int64_t)used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000
-        + used.ru_utime.tv_usec + used.ru_stime.tv_usec;
-    int64_t memory = (int64_t)used.ru_maxrss * 1024, killed = 0;
-    for (int i = 0; i < a->groups; i++) {
-        const struct group *group = &a->group[i];
-        int64_t found = -1;
-        if (group->role == 'm' && read_file(group->path, "memory.oom_control", text, sizeof text) > 0) {
-            killed = number_after(text, "oom_kill");
-        } else if (group->role == 'u' && read_file(group->path, "memory.events", text, sizeof text) > 0) {
-            killed = number_after(text, "oom_kill");
-        }
-        const char *peak = group->role == 'm' ? "memory.max_usage_in_bytes" : "memory.peak";
-        if ((group->role == 'm' || group->role == 'u')
-            && read_file(group->path, peak, text, sizeof text) > 0) {
-            memory = strtoll(text, NULL, 10);
-        }
-        /* Children that nobody waited for are counted here only; in c, if cpu and cpuacct are one hierarchy. */
-        if ((group->role == 'c' || group->role == 'a')
-            && read_file(group->path, "cpuacct.usage", text, sizeof text) > 0) {
-            found = strtoll(text, NULL, 10) / 1000;
-        } else if (group->role == 'u' && read_file(group->path, "cpu.stat", text, sizeof text) > 0) {
-            found = number_after(text, "usage_usec");
-        }
-        cpu = found > cpu ? found : cpu;
+    ssize_t got = file >= 0 ? pread(file, text, sizeof text - 1, 0) : -1;
+    if (got <= 0) {
+        return -1;
     }
-    a->end.cpu = cpu;
-    a->end.memory = memory;
-    if (killed > 0) {
-        a->end.flags |= OUT_OF_MEMORY;
+    text[got] = 0;
+    return word ? number_after(text, word) : strtoll(text, NULL, 10);
+}
+
+/* CPU time in microseconds since the group was made, or -1. Children that nobody waited for are counted here
+ * only; in c, if cpu and cpuacct are one hierarchy. */
+static int64_t cpu_in(const struct group *group) {
+    int64_t found = number_in(group->cpu, group->role == 'u' ? "usage_usec" : NULL);
+    return found > 0 && group->role != 'u' ? found / 1000 : found;
+}
+
+static void measure(struct attempt *a) {
+    a->end.cpu = a->cpu;
+    a->end.memory = a->memory;
+    for (int i = 0; i < quarters.groups; i++) {
+        struct group *group = &quarters.group[i];
+        int64_t cpu = cpu_in(group), peak = number_in(group->peak, NULL);
+        int64_t kills = number_in(group->kills, "oom_kill");
+        if (cpu >= 0) {
+            a->end.cpu = cpu - group->cpu_before > a->end.cpu ? cpu - group->cpu_before : a->end.cpu;
+            group->cpu_before = cpu;
+        }
+        if (peak >= 0) {
+            a->end.memory = peak > group->level_before ? peak - group->level_before : 0;
+        }
+        if (kills > group->kills_before) {
+            a->end.flags |= OUT_OF_MEMORY;
+            group->kills_before = kills;
+        }
     }
+}
+
+/* Whether the groups are as good as new: what was measured begins anew, and hardly any memory is left in
+ * them. What is left is mostly caches, which the kernel takes back before a limit is reached. */
+static bool freshen(void) {
+    for (int i = 0; i < quarters.groups && !quarters.spoilt; i++) {
+        struct group *group = &quarters.group[i];
+        if (group->level < 0) {
+            continue;
+        }
+        group->level_before = number_in(group->level, NULL);
+        quarters.spoilt = group->level_before < 0 || group->level_before > group->left_max
+            || (group->peak >= 0 && pwrite(group->peak, "0", 1, 0) != 1); /* version 2: since Linux 6.12 */
+    }
+    return !quarters.spoilt;
 }
 
 static void write_end(int record, struct end *end) {
@@ -502,9 +593,9 @@ static void write_end(int record, struct end *end) {
 }
 
 /* Tell the launcher, if there is one. False: its pipe is full, try again. */
-static bool tell(uint32_t kind, const struct attempt *a) {
+static bool tell(uint32_t kind, const struct attempt *a, bool stays) {
     struct news news = {.kind = kind, .task = a->start->head.task, .attempt = a->start->head.attempt,
-                        .supervisor = getpid(), .end = a->end};
+                        .supervisor = getpid(), .stays = stays, .end = a->end};
     while (write(news_out, &news, sizeof news) < 0) {
         if (errno == EAGAIN) {
             return false;
@@ -516,14 +607,14 @@ static bool tell(uint32_t kind, const struct attempt *a) {
     return true;
 }
 
-static void over(struct attempt *a) {
+static void over(struct attempt *a, bool stays) {
     a->end.ended = now_us();
     write_end(a->record, &a->end);
-    while (!tell(ENDED, a)) {
+    while (!tell(ENDED, a, stays)) {
         struct pollfd room = {.fd = news_out, .events = POLLOUT};
         poll(&room, 1, -1);
     }
-    _exit(0);
+    close(a->record);
 }
 
 /* --- output ----------------------------------------------------------------------------------------------- */
@@ -588,8 +679,9 @@ static void fail(struct attempt *a, uint32_t kind, int code, const char *what, c
     a->end.code = code;
     note(&a->end, "%s%.90s: %s", what, which, strerror(error));
     kill_all(a);
-    remove_groups(a->group, a->groups);
-    over(a);
+    leave_groups();
+    over(a, false);
+    _exit(0);
 }
 
 static const char *next_text(const char **at, const char *end) {
@@ -610,34 +702,87 @@ static char **texts(const char **at, const char *end, uint32_t count) {
     return list;
 }
 
-/* Make the groups of an attempt and set their limits. */
-static void make_groups(struct attempt *a, const char **at, const char *end) {
+static int open_in(const struct group *group, const char *name, int how) {
+    char path[PATH_BYTES + 64];
+    snprintf(path, sizeof path, "%s/%s", group->path, name);
+    return open(path, how | O_CLOEXEC);
+}
+
+static int64_t left_max(const struct group *group) {
+    char text[64];
+    const char *name = group->role == 'm' ? "memory.limit_in_bytes" : "memory.max";
+    if (read_file(group->path, name, text, sizeof text) <= 0 || text[0] == 'm') { /* "max" */
+        return LEFT_BYTES_MAX;
+    }
+    int64_t share = strtoll(text, NULL, 10) / LEFT_SHARE;
+    return share < LEFT_BYTES_MAX ? share : LEFT_BYTES_MAX;
+}
+
+/* Open what a group is joined and measured by, once for all attempts that it will have. */
+static void open_group(struct attempt *a, struct group *group) {
+    bool unified = group->role == 'u';
+    /* Version 1: moving one's only thread takes no global lock, moving a process does. */
+    group->join = open_in(group, unified ? "cgroup.procs" : "tasks", O_WRONLY);
+    if (group->join < 0) {
+        fail(a, LOST, 0, "cannot enter the control group ", group->path);
+    }
+    if (unified || group->role == 'm') {
+        group->kills = open_in(group, unified ? "memory.events" : "memory.oom_control", O_RDONLY);
+        group->level = open_in(group, unified ? "memory.current" : "memory.usage_in_bytes", O_RDONLY);
+        const char *peak = unified ? "memory.peak" : "memory.max_usage_in_bytes";
+        group->peak = open_in(group, peak, O_RDWR);
+        group->peak = group->peak < 0 ? open_in(group, peak, O_RDONLY) : group->peak;
+        group->left_max = left_max(group);
+    }
+    if (unified || group->role == 'c' || group->role == 'a') {
+        group->cpu = open_in(group, unified ? "cpu.stat" : "cpuacct.usage", O_RDONLY);
+    }
+}
+
+static void make_group(struct attempt *a, const char **at, const char *end) {
+    const char *head = next_text(at, end);
+    struct group *group = &quarters.group[quarters.groups];
+    *group = (struct group){.role = head[0], .join = -1, .cpu = -1, .peak = -1, .kills = -1, .level = -1};
+    snprintf(group->path, sizeof group->path, "%s/%lld", head + 1, (long long)own_slot);
+    if (mkdir(group->path, 0755) && errno != EEXIST) {
+        fail(a, LOST, 0, "cannot make the control group ", group->path);
+    }
+    quarters.groups++;
+    for (const char *line; (line = next_text(at, end)) && *line;) {
+        const char *equals = strchr(line, '=');
+        bool optional = line[0] == '?'; /* a file that not every kernel has */
+        line += optional;
+        if (!equals || (write_file(group->path, line, (size_t)(equals - line), equals + 1) && !optional)) {
+            fail(a, LOST, 0, "cannot set the limit ", line);
+        }
+    }
+    open_group(a, group);
+}
+
+/* Where the groups of a start are behind its working directory, as one text. */
+static const char *skip_groups(const struct start *start, const char *at, const char *end) {
+    for (uint32_t i = 0; i < start->groups; i++) {
+        for (const char *line; (line = next_text(&at, end)) && *line;) {
+        }
+    }
+    return at;
+}
+
+/* The groups of an attempt with their limits: those that are there if they were made by the same words. */
+static void take_groups(struct attempt *a, const char **at, const char *end) {
+    const char *behind = skip_groups(a->start, *at, end);
+    size_t size = (size_t)(behind - *at);
+    if (quarters.groups && size == quarters.text_size && memcmp(quarters.text, *at, size) == 0) {
+        *at = behind;
+        return;
+    }
+    leave_groups();
+    if (size <= sizeof quarters.text) {
+        memcpy(quarters.text, *at, size);
+        quarters.text_size = (uint32_t)size;
+    }
     for (uint32_t i = 0; i < a->start->groups; i++) {
-        const char *head = next_text(at, end);
-        struct group *group = &a->group[a->groups];
-        group->role = head[0];
-        snprintf(group->path, sizeof group->path, "%s/%s", head + 1, a->key);
-        if (mkdir(group->path, 0755) && errno != EEXIST) {
-            fail(a, LOST, 0, "cannot make the control group ", group->path);
-        }
-        a->groups++;
-        for (const char *line; (line = next_text(at, end)) && *line;) {
-            const char *equals = strchr(line, '=');
-            bool optional = line[0] == '?'; /* a file that not every kernel has */
-            line += optional;
-            if (!equals
-                || (write_file(group->path, line, (size_t)(equals - line), equals + 1) && !optional)) {
-                fail(a, LOST, 0, "cannot set the limit ", line);
-            }
-        }
-        /* Version 1: moving one's only thread takes no global lock, moving a process does. */
-        const char *name = group->role == 'u' ? "cgroup.procs" : "tasks";
-        char path[PATH_BYTES + 16];
-        snprintf(path, sizeof path, "%s/%s", group->path, name);
-        group->join = open(path, O_WRONLY | O_CLOEXEC);
-        if (group->join < 0) {
-            fail(a, LOST, 0, "cannot enter the control group ", group->path);
-        }
+        make_group(a, at, end);
     }
 }
 
@@ -661,19 +806,19 @@ static void trouble(int step) {
 
 /* In the child, which shares our memory and on whom we wait: from here to its program. Raw system calls for
  * the user: the C library's would look for other threads. */
-static void become(const struct attempt *a, pid_t supervisor, int null, int out, int err) {
+static void become(const struct attempt *a, pid_t supervisor, int out, int err) {
     const struct start *start = a->start;
     sigset_t none;
     setsid();
-    for (int i = 0; i < a->groups; i++) {
-        if (write(a->group[i].join, "0", 1) < 0) {
+    for (int i = 0; i < quarters.groups; i++) {
+        if (write(quarters.group[i].join, "0", 1) < 0) {
             trouble(TROUBLE_GROUP);
         }
     }
     signal(SIGPIPE, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0 || limit(RLIMIT_CORE, 0)
+    if (dup2(null_file, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0 || limit(RLIMIT_CORE, 0)
         || (start->data_max && limit(RLIMIT_DATA, start->data_max))
         || (start->processes_max && limit(RLIMIT_NPROC, start->processes_max))) {
         trouble(TROUBLE_SETUP);
@@ -724,21 +869,20 @@ static void explain(struct attempt *a) {
 
 static void run_program(struct attempt *a) {
     int out[2], err[2];
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null < 0 || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
+    if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
         fail(a, LOST, 0, "cannot make pipes", "");
     }
     pid_t self = getpid();
     environ = a->env; /* execvp looks for the program along the task's own PATH */
     int64_t began = now_us();
+    trouble_step = NO_TROUBLE;
     a->child = vfork();
     if (a->child == 0) {
-        become(a, self, null, out[1], err[1]);
+        become(a, self, out[1], err[1]);
     }
     if (a->child < 0) {
         fail(a, LOST, 0, "cannot make a process", "");
     }
-    close(null);
     close(out[1]);
     close(err[1]);
     a->stream[0].pipe = out[0];
@@ -746,14 +890,11 @@ static void run_program(struct attempt *a) {
     for (int i = 0; i < 2; i++) {
         fcntl(a->stream[i].pipe, F_SETFL, O_NONBLOCK);
     }
-    for (int i = 0; i < a->groups; i++) {
-        close(a->group[i].join);
-    }
     if (trouble_step != NO_TROUBLE) {
         explain(a);
     }
     a->end.began = began;
-    a->untold = !tell(STARTED, a);
+    a->untold = !tell(STARTED, a, false);
 }
 
 /* --- the life of a task ----------------------------------------------------------------------------------- */
@@ -767,7 +908,7 @@ static void arm(const struct attempt *a) {
     if (a->stopping && at <= 0) {
         when.it_value.tv_nsec = 1; /* zero would disarm */
     }
-    timerfd_settime(a->timer, TFD_TIMER_ABSTIME, &when, NULL);
+    timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
 /* Ask the task to end. In a sandbox its first process is the sandbox's own, which would take all others with
@@ -781,7 +922,7 @@ static void ask_to_end(const struct attempt *a) {
         kill(-a->child, SIGCONT); /* one that was halted must hear it too */
         return;
     }
-    const struct group *group = census(a->group, a->groups);
+    const struct group *group = census(quarters.group, quarters.groups);
     int count = group ? list_group(group->path) : list_descendants(getpid(), true);
     for (int i = 0; i < count; i++) {
         if (listed[i] != a->child) {
@@ -821,7 +962,7 @@ static void watch(struct attempt *a) {
     while (a->end.kind == NOT_ENDED && !finished(a)) {
         struct pollfd poll_for[5] = {
             {.fd = signals, .events = POLLIN},
-            {.fd = a->timer, .events = POLLIN},
+            {.fd = timer, .events = POLLIN},
             {.fd = a->stream[0].pipe, .events = POLLIN},
             {.fd = a->stream[1].pipe, .events = POLLIN},
             {.fd = a->untold ? news_out : -1, .events = POLLOUT},
@@ -840,7 +981,7 @@ static void watch(struct attempt *a) {
         }
         if (poll_for[1].revents) {
             uint64_t expiries;
-            ssize_t got = read(a->timer, &expiries, sizeof expiries);
+            ssize_t got = read(timer, &expiries, sizeof expiries);
             (void)got;
             int64_t now = now_us();
             if (*guard != 0 && now >= *guard) {
@@ -851,7 +992,7 @@ static void watch(struct attempt *a) {
             arm(a);
         }
         if (poll_for[4].revents) {
-            a->untold = !tell(STARTED, a);
+            a->untold = !tell(STARTED, a, false);
         }
     }
 }
@@ -870,62 +1011,131 @@ static void conclude(struct attempt *a) {
         a->end.kind = a->stopping ? STOPPED : EXITED;
     }
     measure(a);
-    remove_groups(a->group, a->groups);
-    if (a->untold) {
-        tell(STARTED, a);
+    bool stays = desk >= 0 && a->end.kind != LOST;
+    if (!stays || !freshen()) {
+        leave_groups();
     }
-    over(a);
+    if (a->untold) {
+        tell(STARTED, a, false);
+    }
+    for (int i = 0; i < 2; i++) {
+        close_if_open(a->stream[i].pipe);
+        close_if_open(a->stream[i].file);
+    }
+    over(a, stays);
+    free(a->argv);
+    free(a->env);
+    if (!stays) {
+        _exit(0);
+    }
 }
 
+static void make_places(struct attempt *a) {
+    for (int i = 0; i < 2; i++) {
+        struct stream *stream = &a->stream[i];
+        stream->file = stream->pipe = -1;
+        snprintf(stream->path, sizeof stream->path, "output/%s.%s", a->key, i ? "stderr" : "stdout");
+    }
+    if (a->start->flags & FRESH_DIRECTORY) {
+        snprintf(a->work, sizeof a->work, "work/%s", a->key);
+        if (!(a->start->flags & DIRECTORY_MADE)
+            && (mkdir(a->work, 0700)
+                || (a->start->uid >= 0 && chown(a->work, (uid_t)a->start->uid, (gid_t)a->start->gid)))) {
+            fail(a, LOST, 0, "cannot make the working directory ", a->work);
+        }
+        a->workdir = a->work;
+    }
+}
+
+/* One attempt, from its request to its end. */
 static void supervise(struct attempt *a, const char *at, const char *end) {
     int32_t self = getpid();
     if (pwrite(a->record, &self, sizeof self, offsetof(struct record, supervisor)) < 0) {
         fail(a, LOST, 0, "cannot write the record", "");
     }
-    close(listener);
-    close(door);
-    close(news_in);
-    close(loop);
-    close(lock_file);
-    setpgid(0, 0);
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (*guard != 0 && now_us() >= *guard) {
         a->end.kind = NO_LEASE;
-        over(a);
+        leave_groups();
+        over(a, false);
+        _exit(0);
     }
     a->workdir = next_text(&at, end);
-    make_groups(a, &at, end);
+    take_groups(a, &at, end);
     a->argv = texts(&at, end, a->start->argc);
     a->env = texts(&at, end, a->start->envc);
     errno = EINVAL;
     if (!a->argv || !a->env || a->start->argc == 0) {
         fail(a, LOST, 0, "not a request of this version", "");
     }
-    for (int i = 0; i < 2; i++) {
-        struct stream *stream = &a->stream[i];
-        stream->file = stream->pipe = -1;
-        snprintf(stream->path, sizeof stream->path, "output/%s.%s", a->key, i ? "stderr" : "stdout");
-    }
-    open_output(&a->stream[0]);
-    if (a->stream[0].file < 0) {
-        fail(a, LOST, 0, "cannot write ", a->stream[0].path);
-    }
-    char work[64];
-    snprintf(work, sizeof work, "work/%s", a->key);
-    if (a->start->flags & FRESH_DIRECTORY) {
-        if (mkdir(work, 0700)
-            || (a->start->uid >= 0 && chown(work, (uid_t)a->start->uid, (gid_t)a->start->gid))) {
-            fail(a, LOST, 0, "cannot make the working directory ", work);
-        }
-        a->workdir = work;
-    }
-    a->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (a->timer < 0) {
-        fail(a, LOST, 0, "cannot make a timer", "");
-    }
+    make_places(a);
     run_program(a);
     watch(a);
     conclude(a);
+}
+
+/* Signals that were meant for the attempt before. True: to end was among them. */
+static bool drain_signals(void) {
+    struct signalfd_siginfo heard[8];
+    bool told = false;
+    for (ssize_t got; (got = read(signals, heard, sizeof heard)) > 0;) {
+        for (ssize_t i = 0; i < got / (ssize_t)sizeof heard[0]; i++) {
+            told = told || heard[i].ssi_signo == SIGTERM;
+        }
+    }
+    return told;
+}
+
+/* The next request and its record, from the launcher. Does not come back when there will be none. */
+static const struct start *next_letter(int *record) {
+    static int64_t letter[HANDED_BYTES_MAX / sizeof(int64_t)];
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } passed;
+    for (;;) {
+        struct iovec part = {letter, sizeof letter};
+        struct msghdr message = {
+            .msg_iov = &part, .msg_iovlen = 1, .msg_control = &passed, .msg_controllen = sizeof passed};
+        ssize_t got = recvmsg(desk, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        const struct cmsghdr *with = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+        if (with && with->cmsg_type == SCM_RIGHTS) {
+            memcpy(record, CMSG_DATA(with), sizeof *record);
+            return (const struct start *)letter;
+        }
+        struct pollfd poll_for[2] = {{.fd = desk, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
+        if (got >= 0 || (errno != EAGAIN && errno != EINTR)
+            || (poll(poll_for, 2, -1) > 0 && poll_for[1].revents && drain_signals())) {
+            leave_groups();
+            _exit(0);
+        }
+    }
+}
+
+static const char *read_start(struct attempt *a, const struct start *start);
+
+/* A supervisor's life: the attempt that it was made for, and those that it is handed. */
+static void attend(struct attempt *a, const char *at) {
+    setpgid(0, 0);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    null_file = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (timer < 0 || null_file < 0) {
+        fail(a, LOST, 0, "cannot make a timer", "");
+    }
+    for (;;) {
+        supervise(a, at, (const char *)a->start + a->start->head.size);
+        int record;
+        const struct start *start = next_letter(&record);
+        at = read_start(a, start);
+        a->record = record;
+        if (drain_signals()) {
+            note(&a->end, "its supervisor was told to end");
+            a->end.kind = LOST;
+            leave_groups();
+            over(a, false);
+            _exit(0);
+        }
+    }
 }
 
 /* --- the launcher: what the daemon is told ---------------------------------------------------------------- */
@@ -994,7 +1204,8 @@ static void report_end(int64_t task, int64_t attempt, const struct end *end) {
 
 static struct life *find(int64_t task, int64_t attempt) {
     for (int i = 0; i < life_count; i++) {
-        if (lives[i].task == task && lives[i].attempt == attempt && !lives[i].remover) {
+        const struct life *life = &lives[i];
+        if (life->task == task && life->attempt == attempt && !life->remover && !life->idle) {
             return &lives[i];
         }
     }
@@ -1010,20 +1221,67 @@ static struct life *find_pid(pid_t pid) {
     return NULL;
 }
 
+static int busy_count(void) {
+    return life_count - idle_count;
+}
+
 static struct life *add_life(int64_t task, int64_t attempt, pid_t pid, int watch) {
-    if (life_count == ATTEMPTS_MAX) {
+    if (busy_count() == ATTEMPTS_MAX) {
         return NULL;
     }
     struct life *life = &lives[life_count++];
-    *life = (struct life){.task = task, .attempt = attempt, .pid = pid, .watch = watch};
+    *life = (struct life){.task = task, .attempt = attempt, .pid = pid, .watch = watch, .desk = -1};
     return life;
 }
 
-static void remove_life(struct life *life) {
-    if (life->watch >= 0) {
-        close(life->watch);
+static void close_desk(struct life *life) {
+    if (life->desk >= 0) {
+        close(life->desk);
+        life->desk = -1;
+        desk_count--;
     }
+}
+
+static void remove_life(struct life *life) {
+    close_if_open(life->watch);
+    close_desk(life);
+    idle_count -= life->idle;
     *life = lives[--life_count];
+}
+
+/* An attempt is over. Whoever had it waits for another one, or goes. */
+static void attempt_over(struct life *life, bool stays) {
+    if (stays && life->desk >= 0) {
+        life->idle = true;
+        idle_count++;
+    } else {
+        life->ended = true;
+    }
+}
+
+/* The supervisor to be handed an attempt whose groups have this digest: best one that has such groups, then
+ * the one that came last into the table. NULL: none waits. */
+static struct life *choose_idle(uint64_t likes) {
+    struct life *found = NULL;
+    for (int i = life_count - 1; i >= 0 && idle_count > 0; i--) {
+        if (lives[i].idle && lives[i].likes == likes) {
+            return &lives[i];
+        }
+        found = !found && lives[i].idle ? &lives[i] : found;
+    }
+    return found;
+}
+
+/* Nothing is to do: a closed desk tells its supervisor to go. */
+static void dismiss_idle(void) {
+    for (int i = 0; i < life_count; i++) {
+        if (lives[i].idle) {
+            lives[i].idle = false;
+            lives[i].ended = true;
+            idle_count--;
+            close_desk(&lives[i]);
+        }
+    }
 }
 
 /* What the dead supervisors left to us: every child that we did not fork for a purpose. */
@@ -1043,33 +1301,38 @@ static void sweep_orphans(void) {
     }
 }
 
+/* What is on record of an attempt: nothing, if the machine died while it was written. */
+static void read_record(int file, struct record *record, int64_t task, int64_t attempt) {
+    if (pread(file, record, sizeof *record, 0) != (ssize_t)sizeof *record || record->magic != RECORD_MAGIC
+        || record->task != task || record->attempt != attempt) {
+        memset(record, 0, sizeof *record);
+    }
+}
+
 static int open_record(int64_t task, int64_t attempt, struct record *record) {
     char key[48], path[64];
     key_of(key, sizeof key, task, attempt);
     snprintf(path, sizeof path, "records/%s", key);
     int file = open(path, O_RDWR | O_CLOEXEC);
-    if (file >= 0 && (pread(file, record, sizeof *record, 0) != (ssize_t)sizeof *record
-                      || record->magic != RECORD_MAGIC)) {
-        memset(record, 0, sizeof *record); /* its launcher died in the middle of writing it */
+    if (file >= 0) {
+        read_record(file, record, task, attempt);
     }
     return file;
 }
 
 /* End an attempt whose supervisor is dead: nothing of it may run any more when this is over. */
-static void bury(int file, struct record *record, int64_t task, int64_t attempt) {
+static void bury(int file, struct record *record) {
     static struct group group[GROUPS_MAX];
     static char paths[GROUPS_MAX * PATH_BYTES];
-    char key[48];
     int groups = 0;
     bool gone = true;
-    key_of(key, sizeof key, task, attempt);
     sweep_orphans();
     if (record->groups > 0 && record->groups <= sizeof paths
         && pread(file, paths, record->groups, (off_t)(sizeof *record + record->meta)) == record->groups) {
         const char *at = paths, *end = paths + record->groups;
         for (const char *path; groups < GROUPS_MAX && (path = next_text(&at, end)); groups++) {
             group[groups].role = path[0];
-            snprintf(group[groups].path, PATH_BYTES, "%s/%s", path + 1, key);
+            snprintf(group[groups].path, PATH_BYTES, "%s", path + 1);
         }
         const struct group *all = census(group, groups);
         gone = !all || kill_group(all);
@@ -1083,11 +1346,23 @@ static void bury(int file, struct record *record, int64_t task, int64_t attempt)
     write_end(file, &record->end);
 }
 
+/* What is left of the control groups of a supervisor that had no attempt. */
+static void remove_slot(int64_t slot) {
+    char path[PATH_BYTES + 32];
+    for (int i = 0; i < base_count; i++) {
+        snprintf(path, sizeof path, "%s/%lld", base[i], (long long)slot);
+        rmdir(path);
+    }
+}
+
 /* A supervisor is gone. Its end is on record, or it was killed. */
 static void supervisor_gone(struct life *life) {
     struct record record = {0};
     int64_t task = life->task, attempt = life->attempt;
-    bool told = life->ended || life->remover;
+    bool told = life->ended || life->remover || life->idle;
+    if (life->idle) {
+        remove_slot(life->slot); /* it was killed while it waited */
+    }
     remove_life(life);
     if (told) {
         return;
@@ -1097,7 +1372,7 @@ static void supervisor_gone(struct life *life) {
         return; /* forgotten meanwhile */
     }
     if (!is_end(&record.end)) {
-        bury(file, &record, task, attempt);
+        bury(file, &record);
     }
     close(file);
     report_end(task, attempt, &record.end);
@@ -1137,7 +1412,7 @@ static void take_news(void) {
             if (!life && news->kind == STARTED) {
                 adopt(news->task, news->attempt, news->supervisor, -1);
             } else if (life && news->kind == ENDED) {
-                life->ended = true;
+                attempt_over(life, news->stays);
             }
             report(news, NULL);
         }
@@ -1173,8 +1448,9 @@ static void find_one(int64_t task, int64_t attempt) {
     }
     for (int waited = 0; !is_end(&record.end) && !find(task, attempt); waited++) {
         if (flock(file, LOCK_EX | LOCK_NB) == 0) {
-            if (pread(file, &record, sizeof record, 0) < (ssize_t)sizeof record || !is_end(&record.end)) {
-                bury(file, &record, task, attempt); /* read again: it may have ended before it let go */
+            read_record(file, &record, task, attempt);
+            if (!is_end(&record.end)) {
+                bury(file, &record); /* read again: it may have ended before it let go */
             }
             break;
         }
@@ -1185,9 +1461,7 @@ static void find_one(int64_t task, int64_t attempt) {
             break; /* its first news will say who it is */
         }
         doze_ms(1);
-        if (pread(file, &record, sizeof record, 0) < 0) {
-            break;
-        }
+        read_record(file, &record, task, attempt);
     }
     struct news news = {.kind = FOUND_ENDED, .task = task, .attempt = attempt, .end = record.end};
     static char meta[COPY_BYTES];
@@ -1212,6 +1486,56 @@ static bool parse_key(const char *name, int64_t *task, int64_t *attempt) {
 }
 
 static void forget(int64_t task, int64_t attempt);
+static void drop_spares(void);
+
+/* Whether an attempt on record, or a supervisor of ours, has this group. */
+static bool group_in_use(const char *path) {
+    static char paths[GROUPS_MAX * PATH_BYTES];
+    DIR *place = opendir("records");
+    bool used = place == NULL;
+    for (struct dirent *entry; !used && (entry = readdir(place));) {
+        int64_t task, attempt;
+        struct record record = {0};
+        int file = parse_key(entry->d_name, &task, &attempt) ? open_record(task, attempt, &record) : -1;
+        if (file < 0) {
+            continue;
+        }
+        if (!is_end(&record.end) && record.groups <= sizeof paths
+            && pread(file, paths, record.groups, (off_t)(sizeof record + record.meta)) == record.groups) {
+            const char *at = paths, *end = paths + record.groups;
+            for (const char *text; !used && (text = next_text(&at, end));) {
+                used = strcmp(text + 1, path) == 0;
+            }
+        }
+        close(file);
+    }
+    if (place) {
+        closedir(place);
+    }
+    return used;
+}
+
+/* Groups of supervisors that were killed while they waited, by whoever killed their launcher too. */
+static void sweep_slots(void) {
+    for (int i = 0; i < base_count; i++) {
+        DIR *place = opendir(base[i]);
+        for (struct dirent *entry; place && (entry = readdir(place));) {
+            char path[PATH_BYTES + 300], *rest;
+            int64_t slot = strtoll(entry->d_name, &rest, 10);
+            bool ours = *rest == 0 && rest != entry->d_name;
+            for (int k = 0; ours && k < life_count; k++) {
+                ours = lives[k].slot != slot;
+            }
+            snprintf(path, sizeof path, "%.*s/%s", PATH_BYTES, base[i], entry->d_name);
+            if (ours && !group_in_use(path)) {
+                rmdir(path);
+            }
+        }
+        if (place) {
+            closedir(place);
+        }
+    }
+}
 
 static void greet(const struct request *request, const char *end) {
     if (request->grace != 0 && request->grace != (int64_t)HANSE_SOURCE_CRC) {
@@ -1244,6 +1568,8 @@ static void greet(const struct request *request, const char *end) {
             closedir(place);
         }
     }
+    sweep_slots();
+    drop_spares();
     struct news ready = {.kind = READY, .task = getpid(), .attempt = (int64_t)HANSE_SOURCE_CRC};
     report(&ready, NULL);
 }
@@ -1257,34 +1583,18 @@ static void refuse(const struct request *request, const char *why, int error) {
     report_end(request->task, request->attempt, &end);
 }
 
-static int make_record(const struct attempt *a, const char *at, const char *end) {
-    static char text[GROUPS_MAX * PATH_BYTES];
-    struct record record = {.magic = RECORD_MAGIC, .meta = a->start->meta, .task = a->start->head.task,
-                            .attempt = a->start->head.attempt};
-    next_text(&at, end); /* the working directory */
-    for (uint32_t i = 0; i < a->start->groups; i++) {
-        const char *path = next_text(&at, end);
-        size_t length = path ? strlen(path) + 1 : 0;
-        if (!path || length > PATH_BYTES - 64) {
-            errno = ENAMETOOLONG;
-            return -1;
-        }
-        memcpy(text + record.groups, path, length);
-        record.groups += (uint32_t)length;
-        for (const char *line; (line = next_text(&at, end)) && *line;) {
-        }
-    }
-    char path[64];
-    snprintf(path, sizeof path, "records/%s", a->key);
+static ssize_t length_of(const struct iovec parts[3]) {
+    return (ssize_t)(parts[0].iov_len + parts[1].iov_len + parts[2].iov_len);
+}
+
+static int new_record(const char *path, const struct iovec parts[3]) {
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0) {
         return -1;
     }
-    struct iovec parts[3] = {
-        {&record, sizeof record}, {(void *)(uintptr_t)a->meta, record.meta}, {text, record.groups}};
     errno = ENOSPC; /* what a short write means */
-    flock(file, LOCK_EX); /* shared with the supervisor by the fork: never free while it lives */
-    if (writev(file, parts, 3) != (ssize_t)(sizeof record + record.meta + record.groups)) {
+    flock(file, LOCK_EX); /* shared with the supervisor: never free while it lives */
+    if (writev(file, parts, 3) != length_of(parts)) {
         int error = errno;
         unlink(path);
         close(file);
@@ -1294,46 +1604,200 @@ static int make_record(const struct attempt *a, const char *at, const char *end)
     return file;
 }
 
-static void begin(const struct start *start) {
+static void spare_path(char path[64], const char *place, int number) {
+    snprintf(path, 64, "%s/spare.%d", place, number);
+}
+
+/* The record of a forgotten attempt, written anew before it gets the name of this one. -1 with EEXIST: it has
+ * one already; otherwise a new file is to be made. */
+static int reuse_record(const char *path, const struct iovec parts[3]) {
+    char spare[64];
+    spare_path(spare, "records", spare_record[--spare_records]);
+    int file = open(spare, O_RDWR | O_CLOEXEC);
+    if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0 && writev(file, parts, 3) == length_of(parts)
+        && syscall(SYS_renameat2, AT_FDCWD, spare, AT_FDCWD, path, RENAME_NOREPLACE) == 0) {
+        return file;
+    }
+    int error = errno;
+    close_if_open(file);
+    unlink(spare);
+    errno = error == EEXIST ? EEXIST : EIO;
+    return -1;
+}
+
+static int make_record(const struct attempt *a, int64_t slot, const char *at, const char *end) {
+    static char text[GROUPS_MAX * PATH_BYTES];
+    struct record record = {.magic = RECORD_MAGIC, .meta = a->start->meta, .task = a->start->head.task,
+                            .attempt = a->start->head.attempt};
+    next_text(&at, end); /* the working directory */
+    for (uint32_t i = 0; i < a->start->groups; i++) {
+        const char *path = next_text(&at, end);
+        if (!path || strlen(path) > PATH_BYTES - 64) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        record.groups += 1 + (uint32_t)sprintf(text + record.groups, "%s/%lld", path, (long long)slot);
+        for (const char *line; (line = next_text(&at, end)) && *line;) {
+        }
+    }
+    struct iovec parts[3] = {
+        {&record, sizeof record}, {(void *)(uintptr_t)a->meta, record.meta}, {text, record.groups}};
+    char path[64];
+    snprintf(path, sizeof path, "records/%s", a->key);
+    if (spare_records == 0) {
+        return new_record(path, parts);
+    }
+    int file = reuse_record(path, parts);
+    return file >= 0 || errno == EEXIST ? file : new_record(path, parts);
+}
+
+/* FNV-1a over the groups of a start. */
+static uint64_t likes_of(const char *at, const char *end) {
+    uint64_t digest = 14695981039346656037u;
+    for (; at < end; at++) {
+        digest = (digest ^ (unsigned char)*at) * 1099511628211u;
+    }
+    return digest;
+}
+
+/* The parts of a request; comes back with where its texts begin. */
+static const char *read_start(struct attempt *a, const struct start *start) {
+    const char *at = (const char *)(start + 1);
+    memset(a, 0, sizeof *a);
+    a->start = start;
+    a->gids = (const uint32_t *)at;
+    a->meta = at + (size_t)start->gids * 4;
+    key_of(a->key, sizeof a->key, start->head.task, start->head.attempt);
+    return a->meta + start->meta;
+}
+
+/* Hand an attempt and its record to a supervisor that waits. */
+static bool hand_over(const struct life *life, const struct attempt *a) {
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } passed;
+    memset(&passed, 0, sizeof passed);
+    struct iovec part = {(void *)(uintptr_t)a->start, a->start->head.size};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &passed, .msg_controllen = sizeof passed};
+    passed.head = (struct cmsghdr){
+        .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(&passed.head), &a->record, sizeof(int));
+    return sendmsg(life->desk, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)a->start->head.size;
+}
+
+/* What a supervisor does not need of the launcher's. Above all not the desks of others: these must be closed
+ * when the launcher is gone. */
+static void shed(void) {
+    const int files[] = {listener, door, news_in, loop, lock_file};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        close_if_open(files[i]);
+    }
+    for (int i = 0; i < life_count; i++) {
+        close_if_open(lives[i].desk);
+    }
+}
+
+/* Make a supervisor, with a desk if there is one left. False: there can be no more processes. */
+static bool make_supervisor(struct attempt *a, int64_t slot, uint64_t likes, const char *at) {
+    int ends[2] = {-1, -1};
+    if (desk_count < DESKS_MAX && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)) {
+        ends[0] = ends[1] = -1;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        shed();
+        close_if_open(ends[0]);
+        desk = ends[1];
+        own_slot = slot;
+        attend(a, at);
+    }
+    int error = errno;
+    close_if_open(ends[1]);
+    if (pid < 0) {
+        close_if_open(ends[0]);
+        errno = error;
+        return false;
+    }
+    struct life *life = add_life(a->start->head.task, a->start->head.attempt, pid, -1);
+    life->desk = ends[0];
+    life->slot = slot;
+    life->likes = likes;
+    desk_count += ends[0] >= 0;
+    return true;
+}
+
+static void give(struct attempt *a, struct life *idle, uint64_t likes, const char *at) {
+    if (idle && hand_over(idle, a)) {
+        idle->idle = false;
+        idle_count--;
+        idle->task = a->start->head.task;
+        idle->attempt = a->start->head.attempt;
+        idle->likes = likes;
+        return;
+    }
+    int64_t slot = idle ? idle->slot : next_slot++;
+    if (idle) { /* it is dead; its groups' name is on the record now, and goes to its successor */
+        idle->idle = false;
+        idle->ended = true;
+        idle_count--;
+    }
+    if (!make_supervisor(a, slot, likes, at)) {
+        int error = errno;
+        char path[64];
+        snprintf(path, sizeof path, "records/%s", a->key);
+        unlink(path);
+        refuse(&a->start->head, "cannot make a process", error);
+    }
+}
+
+/* Give an attempt the empty directory of a forgotten one, as whose it was; false: there is none. */
+static bool take_place(const struct attempt *a) {
+    char spare[64], path[64];
+    bool same = a->start->uid < 0;
+    uid_t uid = same ? geteuid() : (uid_t)a->start->uid;
+    gid_t gid = same ? getegid() : (gid_t)a->start->gid;
+    if (spare_places == 0 || uid != spare_uid || gid != spare_gid) {
+        return false;
+    }
+    spare_path(spare, "work", spare_place[--spare_places]);
+    snprintf(path, sizeof path, "work/%s", a->key);
+    if (chmod(spare, 0700) == 0 && rename(spare, path) == 0) {
+        return true;
+    }
+    rmdir(spare);
+    return false;
+}
+
+static void begin(struct start *start) {
     static struct attempt a;
     const char *end = (const char *)start + start->head.size;
-    const char *at = (const char *)(start + 1);
     if (start->head.size < sizeof *start || start->gids > SUPPLEMENTARY_MAX || start->groups > GROUPS_MAX
         || start->meta > COPY_BYTES
         || (size_t)start->gids * 4 + start->meta > start->head.size - sizeof *start) {
         refuse(&start->head, "not a request of this version", 0);
         return;
     }
-    if (life_count == ATTEMPTS_MAX) {
+    if (busy_count() == ATTEMPTS_MAX) {
         refuse(&start->head, "too many attempts run already", 0);
         return;
     }
-    memset(&a, 0, sizeof a);
-    a.start = start;
-    a.gids = (const uint32_t *)at;
-    a.meta = at + (size_t)start->gids * 4;
-    at = a.meta + start->meta;
-    key_of(a.key, sizeof a.key, start->head.task, start->head.attempt);
-    a.record = make_record(&a, at, end);
+    const char *at = read_start(&a, start), *groups = at;
+    next_text(&groups, end); /* behind the working directory */
+    uint64_t likes = likes_of(groups, skip_groups(start, groups, end));
+    struct life *idle = start->head.size <= HANDED_BYTES_MAX ? choose_idle(likes) : NULL;
+    a.record = make_record(&a, idle ? idle->slot : next_slot, at, end);
     if (a.record < 0) {
         if (errno != EEXIST) { /* else told twice: it runs or has ended */
             refuse(&start->head, "cannot write its record", errno);
         }
         return;
     }
-    pid_t pid = fork();
-    if (pid == 0) {
-        supervise(&a, at, end);
+    if (start->flags & FRESH_DIRECTORY && take_place(&a)) {
+        start->flags |= DIRECTORY_MADE;
     }
-    int error = errno;
-    if (pid < 0) {
-        char path[64];
-        snprintf(path, sizeof path, "records/%s", a.key);
-        unlink(path);
-        refuse(&start->head, "cannot make a process", error);
-    } else {
-        add_life(start->head.task, start->head.attempt, pid, -1);
-    }
+    give(&a, idle, likes, at);
     close(a.record);
 }
 
@@ -1363,7 +1827,7 @@ static void stop(const struct request *request) {
 /* The guard was set for the first time: who started before has no timer yet. */
 static void look_all(void) {
     for (int i = 0; i < life_count; i++) {
-        if (!lives[i].remover) {
+        if (!lives[i].remover && !lives[i].idle) {
             signal_life(&lives[i], LOOK);
         }
     }
@@ -1418,6 +1882,116 @@ static void empty_directory(DIR *top) {
     }
 }
 
+static void spare_this_record(const char *path) {
+    char spare[64];
+    spare_path(spare, "records", spare_serial);
+    if (spare_records < SPARES_MAX && rename(path, spare) == 0) {
+        spare_record[spare_records++] = spare_serial++;
+    } else {
+        unlink(path);
+    }
+}
+
+/* Whether a directory is as it was made: empty, small, its owner's alone, without lists of who may what. */
+static bool is_pristine(int file) {
+    int64_t entries[64];
+    char names[256];
+    struct stat facts;
+    if (fstat(file, &facts) || facts.st_size > SPARE_BYTES_MAX || flistxattr(file, names, sizeof names) > 0) {
+        return false;
+    }
+    if (spare_places == 0) {
+        spare_uid = facts.st_uid;
+        spare_gid = facts.st_gid;
+    }
+    if (facts.st_uid != spare_uid || facts.st_gid != spare_gid) {
+        return false;
+    }
+    const struct entry {
+        uint64_t number, offset;
+        unsigned short length;
+        unsigned char kind;
+        char name[1];
+    } *entry;
+    for (long got; (got = syscall(SYS_getdents64, file, entries, sizeof entries)) != 0;) {
+        for (long at = 0; at < got; at += entry->length) {
+            entry = (const struct entry *)((const char *)entries + at);
+            if (strcmp(entry->name, ".") && strcmp(entry->name, "..")) {
+                return false;
+            }
+        }
+        if (got < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Keep the directory of a forgotten attempt for another one, if that could not tell it from a new one. */
+static bool spare_this_place(const char *path) {
+    char spare[64];
+    int file = spare_places < SPARES_MAX ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (file < 0) {
+        return false;
+    }
+    bool kept = is_pristine(file);
+    close(file);
+    spare_path(spare, "work", spare_serial);
+    if (kept && rename(path, spare) == 0) {
+        spare_place[spare_places++] = spare_serial++;
+        return true;
+    }
+    return false;
+}
+
+/* What this launcher, or one before it, has kept for attempts that will not come. */
+static void remove_spares(const char *place) {
+    DIR *top = opendir(place);
+    for (struct dirent *entry; top && (entry = readdir(top));) {
+        if (strncmp(entry->d_name, "spare.", 6) == 0
+            && unlinkat(dirfd(top), entry->d_name, 0) && unlinkat(dirfd(top), entry->d_name, AT_REMOVEDIR)) {
+            say("cannot remove %s/%s: %s", place, entry->d_name, strerror(errno));
+        }
+    }
+    if (top) {
+        closedir(top);
+    }
+}
+
+static void drop_spares(void) {
+    spare_records = spare_places = 0;
+    remove_spares("records");
+    remove_spares("work");
+}
+
+/* Write down which forgotten attempts had no output, so that they are not taken for unknown ones. */
+static void write_silent(void) {
+    if (silent_count == 0) {
+        return;
+    }
+    if (silent_file < 0 || silent_written >= SILENT_MAX) {
+        struct stat facts;
+        close_if_open(silent_file);
+        if (silent_written >= SILENT_MAX) {
+            rename("output/silent", "output/silent.old");
+        }
+        silent_file = open("output/silent", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        silent_written = silent_file >= 0 && fstat(silent_file, &facts) == 0
+            ? facts.st_size / (int64_t)sizeof silent[0] : 0;
+    }
+    ssize_t done = write(silent_file, silent, (size_t)silent_count * sizeof silent[0]);
+    silent_written += done > 0 ? silent_count : 0; /* a full disk: they will be unknown */
+    silent_count = 0;
+}
+
+static void note_silent(int64_t task, int64_t attempt) {
+    if (silent_count == SPARES_MAX) {
+        write_silent();
+    }
+    silent[silent_count][0] = task;
+    silent[silent_count++][1] = attempt;
+}
+
 /* Drop the record of an ended attempt. Its directory goes first: what is left half-way is found again by its
  * record. A directory with something in it is removed by a child, because that may take long. */
 static void forget(int64_t task, int64_t attempt) {
@@ -1429,12 +2003,13 @@ static void forget(int64_t task, int64_t attempt) {
     key_of(key, sizeof key, task, attempt);
     snprintf(work, sizeof work, "work/%s", key);
     snprintf(record, sizeof record, "records/%s", key);
-    if (rmdir(work) == 0 || errno == ENOENT) {
-        unlink(record);
+    if (spare_this_place(work) || rmdir(work) == 0 || errno == ENOENT) {
+        spare_this_record(record);
         return;
     }
-    pid_t pid = life_count < ATTEMPTS_MAX ? fork() : -1;
+    pid_t pid = busy_count() < ATTEMPTS_MAX ? fork() : -1;
     if (pid == 0) {
+        shed();
         DIR *top = open_below(AT_FDCWD, work);
         if (top) {
             empty_directory(top);
@@ -1468,13 +2043,16 @@ static void obey(const struct request *request) {
         greet(request, (const char *)request + request->size);
         break;
     case START:
-        begin((const struct start *)request);
+        begin((struct start *)(uintptr_t)request);
         break;
     case STOP:
         stop(request);
         break;
     case FORGET:
         forget(request->task, request->attempt);
+        if (request->grace == SILENT) {
+            note_silent(request->task, request->attempt);
+        }
         break;
     case DROP:
         drop_output(request->task, request->attempt);
@@ -1547,14 +2125,32 @@ static void answer_door(void) {
     epoll_ctl(loop, EPOLL_CTL_ADD, door, &event);
 }
 
+/* Whether news may wait a moment for others to go with them: many attempts run, and some was just told. */
+static bool hold_back(void) {
+    static int64_t told_at;
+    int64_t now = now_us();
+    if (outbox_used > 0 && greeted && busy_count() >= CROWD && now - told_at < CROWD_MS * 1000) {
+        return true;
+    }
+    told_at = outbox_used > 0 ? now : told_at;
+    return false;
+}
+
 static void serve(void) {
     bool more = false, called = false;
-    while (door >= 0 || life_count > 0 || !called) {
+    while (door >= 0 || busy_count() > 0 || !called) {
         struct epoll_event events[64];
-        flush();
-        int count = epoll_wait(loop, events, 64, more ? 0 : called ? -1 : LINGER_MS);
-        if (count == 0 && !more) {
+        bool held = hold_back();
+        if (!held) {
+            flush();
+        }
+        write_silent();
+        int quiet = !called ? LINGER_MS : idle_count > 0 ? IDLE_MS_MAX : -1;
+        int count = epoll_wait(loop, events, 64, more ? 0 : held ? CROWD_MS : quiet);
+        if (count == 0 && !more && !held) {
             called = true; /* nobody came: stay only while something runs */
+            dismiss_idle();
+            drop_spares();
         }
         for (int i = 0; i < count; i++) {
             int file = events[i].data.fd;
@@ -1580,6 +2176,21 @@ static void serve(void) {
             }
         }
         more = obey_some();
+    }
+}
+
+/* Nobody needs this launcher any more: let its supervisors go, which take their groups along. */
+static void leave(void) {
+    unlink("launcher");
+    close(listener);
+    dismiss_idle();
+    drop_spares();
+    int64_t until = now_us() + BURIAL_MS_MAX * (int64_t)1000;
+    for (int i = 0; i < life_count && now_us() < until; i++) {
+        await_end(lives[i].pid, until);
+    }
+    for (int i = 0; i < base_count; i++) {
+        rmdir(base[i]);
     }
 }
 
@@ -1625,6 +2236,7 @@ static bool open_all(void) {
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     inbox = malloc(FRAME_BYTES_MAX + COPY_BYTES);
+    next_slot = now_us(); /* of no launcher before it since the machine was started */
     signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     loop = epoll_create1(EPOLL_CLOEXEC);
     if (mkfifo("news", 0600) && errno != EEXIST) {
@@ -1710,9 +2322,6 @@ int main(int argc, char **argv) {
     }
     close(ready);
     serve();
-    unlink("launcher");
-    for (int i = 0; i < base_count; i++) {
-        rmdir(base[i]);
-    }
+    leave();
     return 0;
 }
