@@ -15,7 +15,12 @@ LEARN := $(VENV)/.ready-learn
 # The system's pip installs into the environment, so that Python's ensurepip (a package of its own on Debian) is not needed.
 PIP := $(PYTHON) -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live fuzz validate lock format install clean
+# A Python with the peers to measure beside: make bench-live PEERS=/path/to/venv/bin/python
+PEERS ?=
+# Peer simulators, in an environment of their own: they want other versions than we do.
+SIMULATORS := .venv-simulators
+
+.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live bench-calls bench-doors schema fuzz validate lock format install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +29,9 @@ help:
 	@echo "make bench       measure this machine; writes results/bench.json"
 	@echo "make validate    published figures beside ours; writes docs/validation.md and docs/validation-rigid-gpu.md"
 	@echo "make bench-live  measure a real league on this machine; writes results/bench-live.json"
+	@echo "make bench-calls Python calls beside a process pool, and beside PEERS=python with ray, distributed, parsl"
+	@echo "make bench-doors what a flood of one identity does to the others; writes results/bench-doors.json"
+	@echo "make schema      thousands of odd requests against a real league's HTTP interface"
 	@echo "make fuzz        $(FUZZ_SECONDS) s of guided fuzzing of what arrives from the network"
 	@echo "make chaos-long  $(LONG_SEEDS) seeds of chaos"
 	@echo "make lint | types | layers | unit | chaos   the parts of 'make test'"
@@ -73,9 +81,14 @@ chaos: install
 chaos-long: install
 	$(BIN)/hanse chaos --seeds $(LONG_SEEDS)
 
-bench: install
+$(SIMULATORS)/.ready:
+	$(PYTHON) -m venv --clear --without-pip $(SIMULATORS)
+	$(PIP) --python $(SIMULATORS)/bin/python install --quiet accasim==1.1.3 simpy==4.1.2
+	@touch $@
+
+bench: $(LEARN) $(SIMULATORS)/.ready
 	@mkdir -p results
-	$(BIN)/python bench/all.py --json results/bench.json
+	HANSE_PEERS=$(SIMULATORS) $(BIN)/python bench/all.py --json results/bench.json
 
 # Needs the public traces: ../shared/traces, or wherever HANSE_TRACES says.
 validate: install
@@ -84,7 +97,18 @@ validate: install
 
 bench-live: install
 	@mkdir -p results
-	$(BIN)/python bench/live.py --json results/bench-live.json
+	$(BIN)/python bench/live.py --json results/bench-live.json $(if $(PEERS),--peers $(PEERS))
+
+bench-calls: install
+	@mkdir -p results
+	$(BIN)/python bench/calls.py --json results/bench-calls.json $(if $(PEERS),--peers $(PEERS))
+
+bench-doors: install
+	@mkdir -p results
+	$(BIN)/python bench/doors.py --json results/bench-doors.json
+
+schema: install
+	HANSE_SCHEMA_EXAMPLES=100 HANSE_SCHEMA_PHASES=examples,coverage,fuzzing $(BIN)/pytest tests/live/door/test_clients_live.py
 
 fuzz: install
 	$(BIN)/python tests/live/wire/fuzz_frames.py -max_total_time=$(FUZZ_SECONDS)
@@ -105,6 +129,6 @@ lock:
 	rm -rf build
 
 clean:
-	rm -rf $(VENV) build dist results src/*.egg-info src/hanse/policy/kernel/_kernels.so src/hanse/live/supervisor/_supervisor
+	rm -rf $(VENV) $(SIMULATORS) build dist results src/*.egg-info src/hanse/policy/kernel/_kernels.so src/hanse/live/supervisor/_supervisor
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
