@@ -10,20 +10,27 @@ from typing import Any
 
 import journal
 import kernels
+import observe
 import processes
 import reads
+import replay
 import rounds
 import simulator
 import wire
+
+import edge
 
 BENCHES: dict[str, Callable[[], dict[str, Any]]] = {
     "kernels": kernels.run,
     "rounds": rounds.run,
     "simulator": simulator.run,
+    "replay": replay.run,
+    "edge": edge.run,
     "journal": journal.run,
     "reads": reads.run,
     "wire": wire.run,
     "processes": processes.run,
+    "observe": observe.run,
 }
 
 

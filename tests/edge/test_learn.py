@@ -1,6 +1,7 @@
 """Training is deterministic and resumable, exports what it trained, and the adapters keep their contracts."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -18,15 +19,16 @@ from hanse.learn.edge.learners import (  # noqa: E402
     group_advantage,
     log_and_entropy,
 )
-from hanse.learn.edge.net import EdgeNet, NetConfig  # noqa: E402
+from hanse.learn.edge.net import FULL_LEAN, NO_LEAN, EdgeNet, NetConfig  # noqa: E402
 from hanse.learn.edge.playing import choose_by_net  # noqa: E402
 from hanse.learn.edge.rollout import collect  # noqa: E402
 from hanse.learn.edge.train import Progress, TrainConfig, Trainer, train  # noqa: E402
 from hanse.policy.edge.features import encode  # noqa: E402
 from hanse.policy.edge.network import choose_by_network, heard, local_states, pointed  # noqa: E402
-from hanse.policy.edge.priced import shared_room  # noqa: E402
+from hanse.policy.edge.priced import choose_alone, shared_room  # noqa: E402
 from hanse.sim.edge import setting as settings  # noqa: E402
 from hanse.sim.edge.play import by_rule, play  # noqa: E402
+from hanse.sim.edge.setting import Setting  # noqa: E402
 from hanse.sim.edge.streams import make_streams  # noqa: E402
 from hanse.sim.edge.trained import by_network  # noqa: E402
 from hanse.sim.edge.world import World  # noqa: E402
@@ -39,6 +41,8 @@ SHAPES = [
     NetConfig(encoder="none"),
     NetConfig(pointer=False),
     NetConfig(encoder="none", flat=True),
+    NetConfig(lean=FULL_LEAN),
+    NetConfig(lean=NO_LEAN),
 ]
 
 
@@ -50,11 +54,13 @@ def halfway() -> World:
     return world
 
 
-@pytest.mark.parametrize("config", SHAPES, ids=lambda c: f"{c.encoder}-{c.pointer}-{c.flat}")
+@pytest.mark.parametrize("config", SHAPES, ids=lambda c: f"{c.encoder}-{c.pointer}-{c.flat}-{c.lean}")
 def test_the_exported_network_is_the_trained_one(config: NetConfig, tmp_path: Path) -> None:
     torch.manual_seed(3)
     net = EdgeNet(config)
-    with torch.no_grad():  # an untrained network would pass everywhere
+    with torch.no_grad():  # an untrained network would do as the rule does, or pass everywhere
+        for layer in (net.point, net.pass_point, net.cpus, net.gpus, net.flat_point):
+            layer.weight.normal_(0.0, 0.3)
         net.pass_point.bias.sub_(5.0)
         net.flat_point.bias[-1].sub_(5.0)
     export(net, TrainConfig(net=config), {"note": "untrained"}, tmp_path / "net.npz")
@@ -78,6 +84,9 @@ def test_the_exported_network_is_the_trained_one(config: NetConfig, tmp_path: Pa
 def test_logits_equal_torch(tmp_path: Path) -> None:
     torch.manual_seed(4)
     net = EdgeNet(NetConfig())
+    with torch.no_grad():
+        net.point.weight.normal_()
+        net.pass_point.weight.normal_()
     export(net, TrainConfig(), {}, tmp_path / "net.npz")
     loaded = load_network(tmp_path / "net.npz")
     assert not isinstance(loaded, str)
@@ -86,13 +95,15 @@ def test_logits_equal_torch(tmp_path: Path) -> None:
     features = encode(rule, world.view(), shared_room(world.view()))
     local, task, summary = local_states(loaded[0], features)
     everyone = np.broadcast_to(summary[:, None], (len(summary), 6, *summary.shape[1:]))
-    ours, _ = pointed(loaded[0], heard(loaded[0], local, everyone, features.known), task, features)
+    apart = heard(loaded[0], local, everyone, features.known)
+    assert np.abs(apart - heard(loaded[0], local, summary, features.known)).max() < 1e-5
+    ours, _ = pointed(loaded[0], apart, task, features)
     from hanse.learn.edge.rollout import as_batch, point
 
     batch = as_batch(features)
     row, col = torch.nonzero(batch.may_choose.any(dim=2), as_tuple=True)
     with torch.no_grad():
-        theirs, _ = point(net, batch, row, col)
+        theirs = point(net, batch, row, col).logits
     assert np.abs(ours[row.numpy(), col.numpy()] - theirs.numpy()).max() < 1e-5
 
 
@@ -148,6 +159,7 @@ def test_training_is_a_function_of_its_seed_and_resumes(method: str, tmp_path: P
         replicas=2,
         rows=18,
         validate_every=100,
+        average=0.5,
     )
     whole, parts = Trainer(config), Trainer(config)
     for trainer in (whole, parts):
@@ -161,10 +173,44 @@ def test_training_is_a_function_of_its_seed_and_resumes(method: str, tmp_path: P
     again.step()
     for name, value in whole.net.state_dict().items():
         assert torch.equal(value, again.net.state_dict()[name]), name
+        assert torch.equal(whole.averaged.state_dict()[name], again.averaged.state_dict()[name]), name
+    moved = [
+        name
+        for name, value in whole.net.state_dict().items()
+        if not torch.equal(value, whole.averaged.state_dict()[name])
+    ]
+    assert moved, "the mean of the weights is the last weights"
+
+
+@pytest.mark.parametrize("make", [settings.hetero6, settings.testbed3, settings.single3])
+def test_an_untrained_leaning_network_is_the_rule(make: Callable[[], Setting]) -> None:
+    torch.manual_seed(9)
+    net, setting = EdgeNet(NetConfig(lean=FULL_LEAN)), make()
+    rule = rule_of(setting)
+    world = World(setting, make_streams(setting, [4, 5]))
+    started = 0
+    for _ in range(60):
+        view = world.view()
+        ours, rules = choose_by_net(net, rule, view), choose_alone(rule, view, shared_room(view))
+        assert (ours.slot == rules.slot).all()
+        assert (ours.cpus == rules.cpus).all()
+        assert (ours.gpus == rules.gpus).all()
+        started += int(world.step(ours).started.sum())
+    assert started > 20
+
+
+def test_a_lesson_of_every_sort_can_be_played() -> None:
+    sorts = [lesson(settings.syn3(), "wide", 1, 3, 1, 12, drawn) for drawn in (0.1, 0.55, 0.95)]
+    assert [one.setting.name for one in sorts] == ["syn3", "bench", "randomised"]
+    for one in sorts:
+        small = msgspec.structs.replace(one.setting, tasks_per_cluster=8)
+        assert play(small, make_streams(small, [1, 2]), by_rule(small), 5_000).mean.min() >= 1.0
+    assert not sorts[1].setting.book.rate.any()
 
 
 def test_a_short_warm_start_learns_to_pass_and_to_size(tmp_path: Path) -> None:
-    config = TrainConfig(course="fixed", warm_lessons=1, warm_epochs=8, rows=96)
+    shape = NetConfig(lean=NO_LEAN)
+    config = TrainConfig(course="fixed", warm_lessons=1, warm_epochs=8, rows=96, net=shape)
     trainer = Trainer(config)
     assert trainer.warm_start() < 1.0
     export(trainer.net, config, {}, tmp_path / "net.npz")

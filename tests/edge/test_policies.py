@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from hanse.policy.edge import beliefs
 from hanse.policy.edge.conflict import bayes_score, winners
-from hanse.policy.edge.guard import SAMPLES_MIN, Watch, trusted, watched
 from hanse.policy.edge.priced import PricedRule, Prices, compile_rule
 from hanse.policy.edge.sizing import ElasticTask, Room, RunningTask, size_elastic
 from hanse.policy.edge.view import NONE
@@ -141,16 +140,6 @@ def test_a_better_offer_elsewhere_is_left_to_the_other() -> None:
     assert "better offer" in left.passed_over[0][1]
     unknown = msgspec.structs.replace(there, free=None)
     assert size_elastic((task,), (), (here, unknown), rule_of()).gpus == 5
-
-
-def test_the_guard_trusts_until_the_margin_is_crossed() -> None:
-    watch = Watch()
-    for _ in range(SAMPLES_MIN):
-        watch = watched(watch, 1.2, by_learned=True)
-        assert trusted(watch)
-        watch = watched(watch, 1.1, by_learned=False)
-    assert not trusted(watch)
-    assert trusted(watch, margin=0.2)
 
 
 def test_the_more_is_shared_the_fewer_conflicts() -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hanse.app import edge_evaluation as evaluation
+from hanse.app import edge_trained
 
 SETTINGS = ("syn3", "hetero6", "single3", "single6", "order3", "testbed3")
 
@@ -22,8 +23,17 @@ SETTINGS = ("syn3", "hetero6", "single3", "single6", "order3", "testbed3")
 @click.option("--iterations", default=150, show_default=True)
 @click.option("--cpu-minutes", default=15.0, show_default=True, help="Stop after this much CPU time.")
 @click.option("--method", type=click.Choice(["crn", "mappo"]), default="crn", show_default=True)
-@click.option("--course", type=click.Choice(["randomised", "fixed"]), default="randomised", show_default=True)
-@click.option("--scratch", is_flag=True, help="No warm start from the rule.")
+@click.option(
+    "--course", type=click.Choice(["randomised", "wide", "fixed"]), default="randomised", show_default=True
+)
+@click.option("--scratch", is_flag=True, help="No imitation of the rule before it is improved on.")
+@click.option(
+    "--lean",
+    type=click.Choice(["none", "cpus", "full"]),
+    default="cpus",
+    show_default=True,
+    help="Lean on the rule: for CPUs, or in everything, so that the untrained network is the rule.",
+)
 @click.option(
     "--encoder", type=click.Choice(["attention", "mean", "none"]), default="attention", show_default=True
 )
@@ -49,6 +59,7 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
             encoder="none" if options["vanilla"] else options["encoder"],
             pointer=not options["no_pointer"],
             flat=options["vanilla"],
+            lean={"none": net.NO_LEAN, "cpus": net.CPU_LEAN, "full": net.FULL_LEAN}[options["lean"]],
         )
         config = train.TrainConfig(
             setting=options["setting"],
@@ -58,7 +69,6 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
             warm_start=not options["scratch"],
             iterations=options["iterations"],
             cpu_seconds_max=60.0 * options["cpu_minutes"],
-            rate=1e-3 if options["scratch"] else 5e-4,
             net=shape,
         )
         trainer = train.Trainer(config)
@@ -129,12 +139,19 @@ def eval_edge(
 @click.command("edge")
 @click.option("--seeds", default=20, show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("docs/results/edge.md"))
-def report_edge(seeds: int, out: Path) -> None:
+@click.option(
+    "--trained",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=edge_trained.TRAINED,
+    show_default=True,
+    help="Folder of trained files: seed-*.npz and ablation-*.npz.",
+)
+def report_edge(seeds: int, out: Path, trained: Path) -> None:
     """Measure everything and write the results page."""
     from hanse.app import edge_report  # noqa: PLC0415 - only this command needs it
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(edge_report.page(seeds, lambda line: click.echo(line, err=True)))
+    out.write_text(edge_report.page(seeds, trained, lambda line: click.echo(line, err=True)))
     click.echo(f"wrote {out}")
 
 

@@ -81,10 +81,10 @@ def named(name: str, load: float = 1.0) -> Setting:
 def half_width(means: Floats) -> float:
     """Half of the 95 % interval of a mean.
 
-    Student's factor by its expansion, good to 1 % from 10 episodes on.
+    Student's factor by its expansion in one over the degrees of freedom: within 0.3 % from five values on.
     """
     free = max(len(means) - 1, 1)
-    factor = 1.96 + 2.37 / free + 2.82 / free**2
+    factor = 1.96 + 2.372 / free + 2.822 / free**2 + 2.556 / free**3
     return float(factor * means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else float("nan")
 
 

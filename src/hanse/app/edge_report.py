@@ -1,13 +1,16 @@
 """The results page of edge learning: measured in one go, written as Markdown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter, process_time
 from typing import Final
 
 import msgspec
 import numpy as np
 
+from hanse.app import edge_trained as judging
 from hanse.app.edge_evaluation import Row, evaluate, half_width, named
+from hanse.app.edge_trained import table
 from hanse.policy.edge.baselines import choose_random
 from hanse.policy.edge.draws import mixed
 from hanse.policy.edge.features import encode
@@ -17,7 +20,7 @@ from hanse.sim.edge import trained
 from hanse.sim.edge.coordination import Coordinated, Link, Mode, coordinate
 from hanse.sim.edge.learning import learning_curve
 from hanse.sim.edge.observation import observe
-from hanse.sim.edge.play import by_rule, play, true_durations
+from hanse.sim.edge.play import by_rule, true_durations
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import make_streams
 from hanse.sim.edge.world import World
@@ -25,8 +28,6 @@ from hanse.sim.edge.world import World
 Say = Callable[[str], None]
 
 FIRST_SEED: Final = 5_000_000
-FRESH: Final = 200
-"""Fresh episodes on which the network is judged."""
 
 PUBLISHED: Final[dict[str, dict[str, str]]] = {
     "single3": {
@@ -85,12 +86,6 @@ of the authors are public, so their policy could not be run; its figures are quo
 """
 
 
-def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
-
-
 def ladder(name: str, seeds: int, say: Say) -> str:
     """All policies in one setting."""
     rows: list[Row] = []
@@ -114,48 +109,6 @@ def ladder(name: str, seeds: int, say: Say) -> str:
     if "TapFinger" in published:
         lines.append(("TapFinger", "", "", "", "", published["TapFinger"]))
     return table(("policy", "mean ± 95 %", "median", "p95", "conflicts", "published, 1 seed"), lines)
-
-
-def compared(setting: Setting, network: Network, episodes: int, first: int) -> tuple[str, ...]:
-    """Network against rule on the same streams: means, difference, ratio."""
-    rule = compile_rule(true_durations(setting), setting.book.minimum, Prices())
-    streams = make_streams(setting, list(range(first, first + episodes)))
-    learned = play(setting, streams, trained.by_network(network, rule)).mean
-    plain = play(setting, streams, by_rule(setting)).mean
-    gap = learned - plain
-    return (
-        f"{learned.mean():.3f} ± {half_width(learned):.3f}",
-        f"{plain.mean():.3f}",
-        f"{gap.mean():+.3f} ± {half_width(gap):.3f}",
-        f"{100 * (learned.mean() / plain.mean() - 1):+.1f} %",
-    )
-
-
-def generalisation(network: Network, say: Say) -> str:
-    """The network where it was trained and where it was not."""
-    unseen = msgspec.structs.replace(
-        named("syn3"),
-        name="eight",
-        capacity=((4, 8), (8, 4), (6, 6), (16, 8), (32, 32), (20, 10), (12, 16), (16, 16)),
-    )
-    # 75 % of its 100 GPUs, as in the published settings: 12 GPU-steps per task on the mean
-    unseen = msgspec.structs.replace(unseen, arrival_rate=0.75 * 100 / 12)
-    cases = [
-        ("syn3, load as published", named("syn3"), FRESH),
-        ("syn3, load -33 %", named("syn3", 2 / 3), 60),
-        ("syn3, load -17 %", named("syn3", 0.83), 60),
-        ("syn3, load +17 %", named("syn3", 1.17), 60),
-        ("hetero6, load as published", named("hetero6"), 40),
-        ("hetero6, load -17 %", named("hetero6", 0.83), 40),
-        ("hetero6, load +17 %", named("hetero6", 1.17), 40),
-        ("eight unequal clusters, CPUs and GPUs unequal", unseen, 30),
-        ("test-bed shape, three (16, 8)", named("testbed3"), 40),
-    ]
-    rows = []
-    for label, setting, episodes in cases:
-        rows.append((label, str(episodes), *compared(setting, network, episodes, FIRST_SEED + 10_000)))
-        say(" ".join(rows[-1]))
-    return table(("where", "episodes", "network", "rule", "difference ± 95 %", "relative"), rows)
 
 
 def coordination(network: Network, seeds: int, say: Say) -> str:
@@ -240,8 +193,14 @@ def inference_ms(network: Network, clusters: int = 10) -> tuple[float, float]:
     return 1e3 * float(whole), 1e3 * float(forward)
 
 
-def page(seeds: int, say: Say) -> str:
-    """The whole page."""
+def leaning(network: Network, cpus: float, gpus: float) -> Network:
+    """The network with another lean: so much per CPU and per GPU away from the rule's size."""
+    lean = np.array([cpus, gpus, *network.weights["lean"][2:]], dtype=np.float32)
+    return msgspec.structs.replace(network, weights={**network.weights, "lean": lean})
+
+
+def page(seeds: int, folder: Path, say: Say) -> str:
+    """The whole page; ``folder`` holds the trained files of all seeds and ablations."""
     loaded = trained.load_network(trained.shipped_path())
     assert not isinstance(loaded, str), loaded
     network, about = loaded
@@ -249,6 +208,10 @@ def page(seeds: int, say: Say) -> str:
     say(f"durations learned: {curve.round(2)}")
     learned = ", ".join(f"{mean:.2f}" for mean in curve)
     decision, forward = inference_ms(network)
+    places = judging.cases()
+    scratch = [(f"ablation `{name}`", net) for name, net, _ in judging.load_all(folder, "ablation-scratch")]
+    bad = [("shipped, CPUs its own", leaning(network, 0.0, 0.0)), ("ruined", leaning(network, 9.0, 9.0))]
+    guarded = [("shipped", network), *scratch, *bad]
     parts = [
         "# Edge learning: results\n",
         _INTRODUCTION.format(seeds=seeds),
@@ -259,8 +222,17 @@ def page(seeds: int, say: Say) -> str:
         _LEARNED.format(seeds=seeds, curve=learned, later=curve[4:].mean()),
         "## The shipped network against the rule\n",
         f"Recipe: `{about.recipe}`.\n\nTraining said of itself: `{about.measured}`.\n",
-        generalisation(network, say),
+        judging.generalisation(network, places, say),
         _LIMITS,
+        "## Training seeds\n",
+        _SEEDS,
+        judging.training_seeds(folder, places, say),
+        "## Ablations\n",
+        _ABLATIONS,
+        judging.ablations(folder, [places[0], places[4], places[8]], say),
+        "## The guard\n",
+        _GUARD,
+        judging.guards(guarded, say),
         "## Ways of coordinating (syn3)\n",
         _COORDINATION,
         coordination(network, seeds, say),
@@ -300,9 +272,36 @@ cluster and were made again; `ms per round` is CPU time of all clusters' decisio
 """
 
 _LIMITS: Final = """\
-The network was trained on the synthetic kinds in multi-task mode, in one run with one seed. Where it was
-not at home (kinds whose speed depends on CPUs, single-task mode) it is clearly worse than the rule: that is
-what the guard is for, and why the rule on learned durations is the default.
+The networks were trained on `syn3` at loads of 80 to 120 % and on drawn sets of two to five clusters with
+the synthetic kinds at drawn speeds. `hetero6`, the eight clusters, kinds of the test-bed's shape and
+single-task mode were not trained on (`syn3` and `hetero6` on other streams served to choose among the
+iterations of a run). Sizes in CPUs are left to the rule: without that, the test-bed's shapes cost 40 %
+(see the guard, below). Where the network is not at home it is worse than the rule: that is what the guard
+is for.
+"""
+
+_SEEDS: Final = """\
+The same recipe with other training seeds, each file judged on the same fresh streams; intervals over the
+seeds (Student). The shipped file is the one with the best validation on `syn3` (0.9901 of the rule for
+seed 2, 0.9908 for seed 1).
+
+Five seeds were wanted; these two are what there is. Seed 2 was stopped by hand at 90 of 150 iterations.
+Seed 3 was stopped after 10 iterations (133 CPU-seconds), for want of machine time: its worst validation was
+then 33 % above the rule, where seed 2's had been 0.6 % below. How far a seed matters is therefore not known,
+and two seeds that came out well say little of the next. The CPUs' lean was tried on some of the test-bed
+streams below before it was adopted, so those rows are not wholly fresh for it; on `syn3` it changes nothing.
+"""
+
+_ABLATIONS: Final = """\
+One training seed each, with the budget given.
+"""
+
+_GUARD: Final = """\
+Streams of 640 tasks per cluster. The guard lets network and rule take turns of 80 steps until it has seen
+100 tasks of each, then puts the network aside where it is worse than the rule by more than 5 % beyond two
+standard errors, and tries it again in one turn of 32; where tasks take three times their best under it, it
+is put aside at once and for good. A trusted network leaves one turn of 8 to the rule. `CPUs its own` is
+the shipped network with the CPUs it learned itself, `ruined` one that is made to avoid the rule's sizes.
 """
 
 _SPEED: Final = """\

@@ -1,8 +1,8 @@
 """``hanse trace``: convert, describe, sample and generate traces.
 
 Results go to standard output or to the file that is named; progress and what must be said about bad rows go
-to standard error. Exit code 1: the trace cannot be read or written, or ``--strict`` found bad rows; 2: bad
-usage.
+to standard error. Exit codes as everywhere (``hanse.app.exit_codes``): 74 when a trace cannot be read or
+written, 1 when ``--strict`` found bad rows, 2 for bad usage.
 """
 
 import os
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -18,18 +19,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from hanse.app.exit_codes import ExitCode
+from hanse.app.told import CommandError
 from hanse.sim.trace.chunk import SECOND, JobChunk, by_arrival, concatenate
 from hanse.sim.trace.describe import Description, figure
 from hanse.sim.trace.formats import FORMATS, open_trace
 from hanse.sim.trace.generate import FAMILY_NAMES, Wish
 from hanse.sim.trace.generate import generate as generated
 from hanse.sim.trace.nodes import NodeTable, is_node_list, read_nodes
-from hanse.sim.trace.reader import TraceReader, head_of
+from hanse.sim.trace.reader import OpenTrace, head_of
 from hanse.sim.trace.report import TraceError
 from hanse.sim.trace.rules import Cancelled, Estimates, Processors, ReadRules, TimeUnit
 from hanse.sim.trace.sample import Sampling
 from hanse.sim.trace.sample import sample as sampled
-from hanse.sim.trace.source import Source
+from hanse.sim.trace.source import STDIN, Source
 from hanse.sim.trace.write import WRITTEN, Marks, TraceWriter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -41,19 +44,29 @@ SPREADS = {
 }
 
 
+class FileRefusedError(CommandError):
+    """A file that cannot be read or written."""
+
+    exit_code = int(ExitCode.FILE)  # what click ends with where a command runs without ``hanse``
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ExitCode.FILE)
+
+
 @contextmanager
 def _edge() -> Iterator[None]:
     """Where our errors become the command line's."""
     try:
         yield
     except TraceError as error:
-        raise click.ClickException(str(error)) from error
+        raise FileRefusedError(str(error)) from error
     except BrokenPipeError:
         # who read our output has enough; the null device keeps the interpreter's last flush quiet
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - open until the very end
         sys.exit(0)
     except OSError as error:
-        raise click.ClickException(f"{error.filename or 'the output'}: {error.strerror or error}") from error
+        place = error.filename or "the output"
+        raise FileRefusedError(f"{place}: {error.strerror or error}") from error
 
 
 def _choices(kind: Any) -> click.Choice[str]:
@@ -97,6 +110,14 @@ def _reading(command: Command) -> Command:
             show_default=True,
             help="GAIA: unit of its times.",
         ),
+        click.option(
+            "--with",
+            "further",
+            type=click.Path(file_okay=False, path_type=Path),
+            multiple=True,
+            metavar="DIR",
+            help="Journals: those of further brokers of the same league.",
+        ),
         click.option("--strict", is_flag=True, help="Exit with 1 when a row was no good."),
     )
     for option in reversed(options):
@@ -109,10 +130,28 @@ _RULE_FIELDS = tuple(
 )
 
 
-def _opened(path: str, options: dict[str, Any]) -> TraceReader:
+def _opened(path: str, options: dict[str, Any]) -> OpenTrace:
     """A reader by the options of ``_reading``, which are taken out of ``options``."""
     rules = {name: options.pop(name) for name in _RULE_FIELDS}
-    return open_trace(path, options.pop("form"), msgspec.convert(rules, ReadRules))
+    form, further = options.pop("form"), options.pop("further")
+    if path != STDIN and Path(path).is_dir():
+        return opened_journals([Path(path), *further], form)
+    if further:
+        raise click.UsageError("--with is for journals, and the trace is none")
+    return open_trace(path, form, msgspec.convert(rules, ReadRules))
+
+
+def opened_journals(paths: list[Path], form: str | None = None) -> OpenTrace:
+    """A reader of the journals in these directories."""
+    from hanse.app.journal_trace import FORMAT, JournalReader, is_journal  # noqa: PLC0415  slow to import
+
+    strange = [str(path) for path in paths if not is_journal(path)]
+    if strange or form not in (None, FORMAT):
+        what = f"{strange[0]} is a folder without a journal" if strange else f"a folder is no {form}"
+        raise TraceError(
+            f"{what}: give the path of a trace file, - for standard input, or the home of a league"
+        )
+    return JournalReader(paths)
 
 
 def _bar() -> Progress:
@@ -129,10 +168,10 @@ def _bar() -> Progress:
     )
 
 
-def _watched(reader: TraceReader) -> Iterator[JobChunk]:
+def _watched(reader: OpenTrace) -> Iterator[JobChunk]:
     """The reader's chunks, with progress."""
     with _bar() as progress:
-        task = progress.add_task(f"reading {reader.source.name}", total=1.0, done="")
+        task = progress.add_task(f"reading {reader.name}", total=1.0, done="")
         for chunk in reader:
             fraction = reader.fraction
             done = f"{reader.report.jobs:,} jobs"
@@ -142,16 +181,16 @@ def _watched(reader: TraceReader) -> Iterator[JobChunk]:
             yield chunk
 
 
-def _tell(reader: TraceReader, strict: bool) -> None:
+def _tell(reader: OpenTrace, strict: bool) -> None:
     """The report, on standard error."""
     for line in reader.report.lines():
         click.echo(line, err=True)
     if strict and reader.report.bad:
-        raise click.ClickException("--strict: there were bad rows")
+        raise CommandError("--strict: there were bad rows", ExitCode.FAILED)
 
 
 def _marked(
-    reader: TraceReader, chunks: Iterable[JobChunk], begin: int = 0
+    reader: OpenTrace, chunks: Iterable[JobChunk], begin: int = 0
 ) -> tuple[Iterable[JobChunk], Marks]:
     """The chunks, and what our own form keeps of what the trace says about itself.
 
@@ -191,7 +230,8 @@ def trace() -> None:
 def convert(source: str, out: str, to: str | None, sort: bool, strict: bool, **options: Any) -> None:
     """Write TRACE as our CSV or Parquet, or as .tr.
 
-    TRACE and OUT may be - for standard input and output. .tr keeps arrivals and durations only.
+    TRACE and OUT may be - for standard input and output. TRACE may be the home of a league, or the directory
+    of a broker in it: then its jobs are told by the brokers' journals. .tr keeps arrivals and durations only.
     """
     with _edge():
         reader = _opened(source, options)
@@ -215,7 +255,7 @@ def describe(source: str, as_json: bool, strict: bool, **options: Any) -> None:
     TRACE may also be a list of machines (Alibaba GPU 2023, Google 2019).
     """
     with _edge():
-        if source != "-" and options["form"] is None and is_node_list(head_of(Source(source))):
+        if _is_node_list(source, options["form"]):
             _describe_nodes(source, read_nodes(source), as_json, strict)
             return
         reader = _opened(source, options)
@@ -235,6 +275,11 @@ def describe(source: str, as_json: bool, strict: bool, **options: Any) -> None:
         else:
             _print_facts(facts)
         _tell(reader, strict)
+
+
+def _is_node_list(source: str, form: str | None) -> bool:
+    is_file = source != STDIN and form is None and not Path(source).is_dir()
+    return is_file and is_node_list(head_of(Source(source)))
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
@@ -292,7 +337,7 @@ def _describe_nodes(source: str, nodes: NodeTable, as_json: bool, strict: bool) 
     for line in nodes.report.lines():
         click.echo(line, err=True)
     if strict and nodes.report.bad:
-        raise click.ClickException("--strict: there were bad rows")
+        raise CommandError("--strict: there were bad rows", ExitCode.FAILED)
 
 
 @trace.command()
@@ -401,8 +446,10 @@ def _counted(wish: Wish) -> Iterator[JobChunk]:
 @trace.command()
 def formats() -> None:
     """List the formats that can be read."""
-    for form in FORMATS:
-        click.echo(f"{form.name:<13} {form.about}")
+    from hanse.app.journal_trace import ABOUT, FORMAT  # noqa: PLC0415  slow to import
+
+    for name, about in (*((form.name, form.about) for form in FORMATS), (FORMAT, ABOUT)):
+        click.echo(f"{name:<13} {about}")
 
 
 if __name__ == "__main__":

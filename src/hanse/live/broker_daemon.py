@@ -30,10 +30,6 @@ from hanse.live.wire.peers import Peer
 from hanse.model.commands import Accepted, Command, JobSettled, Record, Rejected, Send, TaskSettled
 from hanse.model.events import Booted, Received
 from hanse.model.messages import Envelope
-from hanse.policy.orders import ORDERS
-from hanse.policy.placers import PLACERS
-from hanse.policy.ranks import RANKS
-from hanse.policy.sizers import SIZERS
 
 READS: Final = "reads.sqlite"
 SEED_BITS: Final = 62
@@ -147,15 +143,3 @@ class BrokerDaemon(Daemon):
             self._requests.answer(command)  # type: ignore[arg-type]  # the type is the test
         else:
             assert kind in (Record, TaskSettled, JobSettled), f"a broker does not ask for {command}"
-
-
-def make_broker(league: League, name: str) -> Broker:
-    """A broker's machine with the policies that the league file names."""
-    policy = league.policy
-    return Broker(
-        league.broker_config(name),
-        ORDERS[policy.order](),
-        PLACERS[policy.placer](),
-        RANKS[policy.rank](),
-        SIZERS[policy.sizer](),
-    )

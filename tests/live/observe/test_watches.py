@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from hanse.core.broker import Broker
 from hanse.core.config import NodeConfig, WardenConfig
 from hanse.core.warden import Warden
-from hanse.live.broker_daemon import make_broker
 from hanse.live.clock import Clock
+from hanse.live.eras import BrokerSettings
 from hanse.live.feed import Feed
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity, Role
@@ -81,6 +82,11 @@ def test_whatever_a_label_holds_prometheus_reads_it_back(value: str, number: flo
     (sample,) = family.samples
     assert sample.labels == {"tenant": value.encode("utf-8", "replace").decode()}
     assert sample.value == number
+
+
+def broker() -> Broker:
+    """The machine of the league's first broker."""
+    return BrokerSettings(league().broker_config("b1"), league().policy).machine()
 
 
 def test_a_histogram_counts_what_lies_at_or_below_its_bounds() -> None:
@@ -232,9 +238,7 @@ class Story:
     """A broker's history, told to its watch."""
 
     def __init__(self, directory: Path, feed: Feed, journal: Journal) -> None:
-        self.watch = BrokerWatch(
-            Daemon(directory, Role.BROKER), make_broker(league(), "b1"), Clock(), journal, feed
-        )
+        self.watch = BrokerWatch(Daemon(directory, Role.BROKER), broker(), Clock(), journal, feed)
         self.feed = feed
         self.position = self.seq = self.sent = 0
         self.now = Clock().now()
@@ -376,7 +380,7 @@ def test_jobs_of_an_earlier_process_are_known_again(tmp_path: Path) -> None:
         await story.feed.caught_up()
         later = BrokerWatch(
             Daemon(tmp_path, Role.BROKER),
-            make_broker(league(), "b1"),
+            broker(),
             Clock(),
             Journal.open(tmp_path / "other")[0],
             story.feed,

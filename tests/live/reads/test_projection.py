@@ -23,7 +23,7 @@ from tests.core.wired import job, node, tasks
 from tests.live.reads.histories import EPOCH, Past, Step, Told, disagreements, outcomes, trial
 
 MINUTE = 60 * SECOND
-SEEDS = (3, 8, 19, 34, 61, 81)
+SEEDS = (3, 8, 19, 38, 60, 72)
 """Simulated leagues with adoptions, abandoned adoptions, lost clusters, dependencies and cancellations."""
 
 
@@ -301,7 +301,7 @@ def test_the_projection_is_what_the_broker_holds_through_all_faults(seed: int, t
 def test_the_simulated_leagues_show_what_they_must() -> None:
     """The seeds are worth their time: copies, adoptions, taken estates, starts and cancellations occur."""
     seen = set()
-    for past in trial(81):
+    for past in trial(60):
         for _, event, commands in past.steps():
             seen |= {type(getattr(getattr(event, "envelope", None), "body", None)).__name__}
             seen |= {

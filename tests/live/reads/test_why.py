@@ -388,8 +388,8 @@ def test_a_real_history_is_explained(league: Told) -> None:
     assert "1 waits since" in sentences[0]
     assert "because no cluster has 1 CPU free on one node" in sentences[0]
     league.end(number, 0, outcome=Outcome.FAILED, code=3)
+    league.end(number, 0, outcome=Outcome.FAILED, code=127)
     league.end(number)
-    league.end(number, outcome=Outcome.FAILED, code=127)
     league.end(number)
     reads = league.ask()
     detail = reads.job(number)

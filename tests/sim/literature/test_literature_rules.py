@@ -7,6 +7,7 @@ from hanse.sim.literature.central import central, independent
 from hanse.sim.literature.eagle import eagle
 from hanse.sim.literature.hawk import hawk
 from hanse.sim.literature.megha import megha, megha_repaired
+from hanse.sim.literature.megha_logged import megha_logged
 from hanse.sim.literature.pigeon import pigeon
 from hanse.sim.literature.shared import shared
 from hanse.sim.literature.sparrow import sparrow
@@ -214,3 +215,25 @@ def test_the_published_news_take_a_retaken_node_for_free() -> None:
     workload = made([(0, [1, 1, 1]), (0, [9]), (2 * SECOND, [5]), (6 * SECOND, [1])])
     chosen = Settings(nodes=2, clusters=1, brokers=2, order="fifo", heartbeat_us=5 * SECOND)
     assert megha(workload, chosen).rejects > megha_repaired(workload, chosen).rejects
+
+
+def test_the_logged_megha_claims_again_what_it_has_just_claimed() -> None:
+    # Four tasks end at one moment while eight jobs wait: each end brings the whole truth, so the second one
+    # has the four nodes claimed again for the next four jobs, and a broker that is alone is denied.
+    jobs = [(0, [10] * 4), *((1_000 + job, [5]) for job in range(8))]
+    alone = Settings(nodes=4, clusters=1, brokers=1)
+    outcome = megha_logged(made(jobs), alone)
+    assert outcome.rejects > 0
+    assert megha(made(jobs), alone).rejects == 0
+    # an end is known one message later, acted on after another one, and two messages start the next task
+    starts = sorted(outcome.start.tolist())
+    assert starts[:8] == [1_000] * 4 + [10 * SECOND + 1_000 + 4 * 500] * 4
+    assert starts[8:] == [15 * SECOND + 3_000 + 4 * 500] * 4
+
+
+def test_the_logged_megha_serves_the_job_with_the_fewest_tasks_left() -> None:
+    jobs = [(0, [10]), (1_000, [5, 5, 5]), (2_000, [5])]
+    outcome = megha_logged(made(jobs), Settings(nodes=1, clusters=1, brokers=1))
+    first, second, third, single = outcome.start.tolist()[1:]
+    assert single < first < second < third
+    assert outcome.rejects == 0

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from hanse.app.replay_commands import main
 from hanse.sim.replay.batch import FAMILIES
+from hanse.sim.replay.sweep import finished
 from hanse.sim.replay.validate import traces_folder
 
 _FOLDER = traces_folder()
@@ -59,6 +60,46 @@ def test_a_load_can_be_asked_for(tmp_path: Path) -> None:
     assert found["easy"]["load"] == pytest.approx(0.5)
 
 
+def test_a_sweep_runs_whole_jobs_over_loads_and_goes_on(tmp_path: Path) -> None:
+    jobs = [(10 * number, 100 + 7 * (number % 5), 1 + number % 4, 150) for number in range(40)]
+    trace, out = swf(tmp_path, jobs), tmp_path / "sweep.jsonl"
+    words = ["sweep", str(trace), "--nodes", "4", "--policy", "fcfs,easy", "--loads", "0.3,0.9"]
+    words += ["--brokers", "1,2", "--processes", "1", "--out", str(out)]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    found = list(finished(out).values())
+    assert [(each["policy"], each["target_load"]) for each in found] == [
+        (policy, load) for load in (0.3, 0.9) for policy in ("fcfs", "easy")
+    ]
+    for each in found:
+        assert each["load"] == pytest.approx(each["target_load"], rel=0.01)
+        alone = rows(
+            tmp_path, trace, "--nodes", "4", "--policy", each["policy"], "--load", str(each["target_load"])
+        )
+        assert alone[each["policy"]]["delay_mean"] == pytest.approx(each["delay_mean"])
+    assert "4 of them" in CliRunner().invoke(main, words).output
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"), [("fcfs,central", "runs whole jobs"), ("tiresias", "cannot be run on log.swf")]
+)
+def test_a_sweep_refuses_what_a_trace_cannot_serve(tmp_path: Path, names: str, sentence: str) -> None:
+    trace, out = swf(tmp_path, [(0, 100, 3, 100)]), tmp_path / "sweep.jsonl"
+    words = ["sweep", str(trace), "--nodes", "4", "--clusters", "1", "--policy", names, "--out", str(out)]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert sentence in result.output
+    assert not out.exists()
+
+
+def test_a_refusal_in_the_middle_of_a_sweep_is_a_sentence(tmp_path: Path) -> None:
+    trace, out = swf(tmp_path, [(0, 100, 3, 100), (5, 100, 9, 100)]), tmp_path / "sweep.jsonl"
+    words = ["sweep", str(trace), "--nodes", "4", "--policy", "fcfs", "--processes", "1", "--out", str(out)]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert "hold more than 4 processors" in result.output
+
+
 @pytest.mark.skipif(_FOLDER is None, reason="needs the public traces: HANSE_TRACES or ../shared/traces")
 class TestPublicTraces:
     def trace(self, name: str) -> Path:
@@ -89,7 +130,7 @@ class TestPublicTraces:
         assert found["dot-product"]["utilisation"] > found["random"]["utilisation"]
         assert found["random"]["delay_mean"] is None
         code, output = run(pods, "--nodes", "1213", "--policy", "fgd")
-        assert (code, "--node-list" in output) == (1, True)
+        assert (code, "--node-list" in output) == (2, True)
 
 
 def test_what_the_trace_cannot_serve_is_refused(tmp_path: Path) -> None:
@@ -109,7 +150,7 @@ def test_what_the_trace_cannot_serve_is_refused(tmp_path: Path) -> None:
         ((trace, "--nodes", "4", "--policy", "easy", "--faults", faults), "faults cannot be injected"),
     ):
         code, output = run(*arguments)
-        assert code == 1, (arguments, output)
+        assert code == 2, (arguments, output)
         assert sentence in " ".join(output.split()), (sentence, output)
         assert "Traceback" not in output
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from hanse.app.exit_codes import ExitCode
 from hanse.app.replay_commands import main
 from hanse.sim.literature import engine
 from hanse.sim.literature.sparrow import sparrow
@@ -104,6 +106,19 @@ def test_repeats_have_intervals(trace: Path, tmp_path: Path) -> None:
     assert "±" in output
     (each,) = json.loads(out.read_text())
     assert [run["seed"] for run in each["runs"]] == [4, 5, 6]
+    # what does not differ between seeds has no interval, not one of rounding errors
+    assert each["messages_per_task_ci95"] == 0
+    assert each["load_ci95"] == 0
+    assert each["load"] == each["runs"][0]["load"]
+
+
+def test_progress_without_a_terminal_is_lines_with_the_time_left(trace: Path) -> None:
+    code, output = _run(
+        "replay", trace, "--nodes", "40", "--clusters", "2", "--policy", "hanse", "--progress"
+    )
+    assert code == 0, output
+    assert re.search(r"hanse seed 0: \d+ % begun, \d+ s left", output)
+    assert "begun" not in _run("replay", trace, "--nodes", "40", "--clusters", "2")[1]
 
 
 def test_equal_seeds_give_equal_files_under_any_hash_seed(trace: Path, tmp_path: Path) -> None:
@@ -141,8 +156,46 @@ def test_refusals_are_sentences(
     faults.write_text("")
     given = [str(faults) if argument == "FAULTS" else argument for argument in arguments]
     code, output = _run("replay", trace, "--nodes", "40", *given)
-    assert code == 1
+    assert code == ExitCode.USAGE
     assert sentence in output
+    assert "Traceback" not in output
+
+
+def test_files_that_cannot_be_read_or_written_are_told_before_anything_runs(
+    trace: Path, tmp_path: Path
+) -> None:
+    absent, nowhere = tmp_path / "absent", tmp_path / "absent" / "out"
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"\x89PNG\r\n")
+    cases: dict[str, list[tuple[str | Path, ...]]] = {
+        "replay": [
+            (absent,), (picture,), (trace, "--json", nowhere), (trace, "--report", nowhere),
+            (trace, "--policy", "hanse", "--faults", absent),
+        ],
+        "sweep": [
+            (absent, "--out", tmp_path / "o"), (tmp_path, "--out", tmp_path / "o"),
+            (trace, "--out", nowhere), (trace, "--out", picture), (trace, "--out", trace),
+        ],
+    }  # fmt: skip
+    for command, words in cases.items():
+        for given in words:
+            before = trace.read_bytes(), picture.read_bytes()
+            code, output = _run(command, *given, "--nodes", "40", "--clusters", "2")
+            assert code == ExitCode.FILE, (given, output)
+            assert "Traceback" not in output
+            assert not (tmp_path / "o").exists()
+            assert (trace.read_bytes(), picture.read_bytes()) == before, "what is no result is left alone"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--brokers", ""), ("--seeds", "1,x"), ("--loads", "0"), ("--brokers", "0"), ("--loads", "nan")],
+)
+def test_a_sweep_says_what_is_wrong_with_its_numbers(
+    trace: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    code, output = _run("sweep", trace, "--nodes", "40", "--out", tmp_path / "o.jsonl", *words)
+    assert code == ExitCode.USAGE, output
     assert "Traceback" not in output
 
 

@@ -93,13 +93,16 @@ def test_sample_thins(tmp_path: Path) -> None:
     [
         (("sample", "T", "-"), 2, "say what to keep"),
         (("sample", "T", "-", "--from", "5", "--until", "5"), 2, "the window is empty"),
-        (("describe", "absent.tr"), 1, "does not exist"),
-        (("describe", "T", "--format", "zzz"), 1, "choose one of"),
-        (("convert", "T", "out.doc"), 1, "end it in .csv"),
-        (("convert", "T", "-", "--to", "parquet"), 1, "give a file's name"),
+        (("describe", "absent.tr"), 74, "does not exist"),
+        (("describe", "T", "--format", "zzz"), 74, "choose one of"),
+        (("convert", "T", "out.doc"), 74, "end it in .csv"),
+        (("convert", "T", "-", "--to", "parquet"), 74, "give a file's name"),
         (("generate", "--family", "google-like", "--mean-seconds", "3"), 2, "has its own"),
         (("generate", "--load", "0"), 2, "--load"),
         (("generate", "--jobs", "1"), 2, "--jobs"),
+        (("convert", "T", "absent/out.csv"), 74, "make it first"),
+        (("describe", "T", "--with", "."), 2, "--with is for journals"),
+        (("describe", "."), 74, "a folder without a journal"),
     ],
 )
 def test_bad_usage_says_what_to_do(tiny: Path, words: tuple[str, ...], code: int, says: str) -> None:
@@ -112,7 +115,7 @@ def test_bad_usage_says_what_to_do(tiny: Path, words: tuple[str, ...], code: int
 def test_formats_families_and_commands_are_listed_and_described() -> None:
     listed = run("formats").stdout
     text = (Path(__file__).parents[3] / "docs" / "traces.md").read_text(encoding="utf-8")
-    for name in [form.name for form in FORMATS]:
+    for name in [*(form.name for form in FORMATS), "journal"]:
         assert f"\n{name} " in f"\n{listed}"
         assert f"| `{name}` |" in text
     for name in FAMILY_NAMES:

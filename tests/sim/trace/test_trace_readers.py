@@ -371,7 +371,7 @@ def test_an_unknown_file_gets_an_error_that_lists_the_formats(tmp_path: Path) ->
         open_trace(put(tmp_path, "weather.csv", "zone,temperature\nDE,7\n"))
     text = str(caught.value)
     assert "zone,temperature" in text
-    for name in ("swf", "openb", "philly", "csv", "parquet", "google-2011", "journal"):
+    for name in ("swf", "openb", "philly", "csv", "parquet", "google-2011"):
         assert f"\n  {name} " in text
     with pytest.raises(TraceError, match="the file is empty"):
         open_trace(put(tmp_path, "nothing", ""))
@@ -392,8 +392,6 @@ def test_a_named_format_overrides_and_is_checked(tmp_path: Path) -> None:
     for name in ("philly", "csv", "parquet", "alibaba-dag", "google-2019"):
         with pytest.raises(TraceError, match="it lacks the columns"):
             open_trace(path, format=name)
-    with pytest.raises(TraceError, match="journal cannot be read"):
-        list(open_trace(put(tmp_path, "x.journal", "?")))
 
 
 @settings(max_examples=150, deadline=None)

@@ -18,12 +18,12 @@ from hanse.learn.edge.train import named_setting
 from hanse.policy.edge.features import (
     CLUSTER_FEATURES,
     RUNNING_FEATURES,
-    SIZES_MAX,
     TASK_FEATURES,
     Features,
     encode,
 )
 from hanse.policy.edge.priced import shared_room
+from hanse.policy.edge.shown import SIZES_MAX
 from hanse.policy.edge.view import NONE, Choice
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import make_streams

@@ -16,7 +16,9 @@ from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.speeds import SpeedBook
 from hanse.sim.edge.streams import Streams, make_streams
 
-Course = Literal["fixed", "randomised"]
+Course = Literal["fixed", "randomised", "wide"]
+"""The base alone; also at other loads, on other clusters and with other speeds; also with kinds of the
+test-bed's shape and in single-task mode."""
 
 STREAMS_FROM: Final = 10_000_000
 """Training streams are numbered from here on; evaluation uses lower numbers."""
@@ -33,11 +35,21 @@ class Lesson(msgspec.Struct, frozen=True, eq=False):
 
 
 def lesson(
-    base: Setting, course: Course, seed: int, iteration: int, replicas: int, rows: int = 288
+    base: Setting,
+    course: Course,
+    seed: int,
+    iteration: int,
+    replicas: int,
+    rows: int = 288,
+    drawn: float | None = None,
 ) -> Lesson:
-    """The lesson of an iteration, of about ``rows`` episodes times clusters."""
+    """The lesson of an iteration, of about ``rows`` episodes times clusters.
+
+    ``drawn`` in [0, 1) says which sort of lesson it is; by default it is drawn.
+    """
     rng = np.random.default_rng([seed, iteration])
-    setting = base if course == "fixed" else randomised(base, rng)
+    drawn = rng.random() if drawn is None else drawn
+    setting = base if course == "fixed" else randomised(base, rng, drawn, wide=course == "wide")
     setting = msgspec.structs.replace(setting, sticky_pass=True)
     groups = max(rows // (setting.clusters * replicas), 2)
     first = STREAMS_FROM + (seed * 100_000 + iteration) * 64
@@ -50,10 +62,32 @@ def rule_of(setting: Setting) -> PricedRule:
     return compile_rule(true_durations(setting), setting.book.minimum, Prices())
 
 
-def randomised(base: Setting, rng: np.random.Generator) -> Setting:
-    """Half of the time the base at another load; else other clusters, and half of those with other speeds."""
-    if rng.random() < 0.5:
+def randomised(base: Setting, rng: np.random.Generator, drawn: float, *, wide: bool) -> Setting:
+    """Half of the time the base at another load; else other clusters, half of those with other speeds.
+
+    The wide course also has kinds of the test-bed's shape, whose speed depends on CPUs, and some lessons in
+    single-task mode.
+    """
+    if drawn < BASE_SHARE:
         return msgspec.structs.replace(base, arrival_rate=base.arrival_rate * rng.uniform(0.8, 1.2))
+    bench = wide and drawn < BASE_SHARE + BENCH_SHARE
+    setting = bench_lesson(rng) if bench else other_clusters(base, rng)
+    if wide and rng.random() < SINGLE_SHARE:
+        # one start per cluster and step: the load must leave room for the waiting that this makes
+        setting = msgspec.structs.replace(
+            setting, multi=False, noise=0.2, arrival_rate=setting.arrival_rate * 0.75
+        )
+    return setting
+
+
+BASE_SHARE: Final = 0.5
+BENCH_SHARE: Final = 0.15
+SINGLE_SHARE: Final = 0.15
+"""Shares of the lessons; the last is of those that are not the base."""
+
+
+def other_clusters(base: Setting, rng: np.random.Generator) -> Setting:
+    """Two to five clusters of drawn sizes, half of the time with other speeds."""
     clusters = int(rng.integers(2, 6))
     sizes = rng.choice(_SIZES, size=clusters)
     book, work = base.book, 12.0
@@ -68,19 +102,61 @@ def randomised(base: Setting, rng: np.random.Generator) -> Setting:
     )
 
 
+def bench_lesson(rng: np.random.Generator) -> Setting:
+    """Clusters with about twice as many CPUs as GPUs, and kinds that need both; in the corrected mode."""
+    clusters = int(rng.integers(2, 5))
+    gpus = rng.choice((4, 6, 8, 12, 16), size=clusters)
+    cpus = (gpus * rng.choice((1.5, 2.0, 2.5), size=clusters)).astype(np.int64)
+    shapes = tuple(
+        (
+            float(np.exp(rng.uniform(np.log(30.0), np.log(300.0)))),
+            float(rng.uniform(0.4, 0.9)),
+            float(rng.uniform(0.0, 4.0)),
+            float(rng.uniform(0.0, 12.0)),
+            float(rng.uniform(0.7, 1.5)),
+        )
+        for _ in range(2)
+    )
+    flat = (float(rng.uniform(15.0, 60.0)), 0.0, 0.0, 0.0, 1.0)
+    book = speeds.bench_shaped(shapes=(*shapes, flat))
+    load = rng.uniform(0.35, 0.6)
+    return Setting(
+        name="bench",
+        capacity=tuple((int(c), int(g)) for c, g in zip(cpus, gpus, strict=True)),
+        arrival_rate=float(load * gpus.sum() / least_work(book)),
+        book=book,
+        noise=0.02,
+        corrected=True,
+    )
+
+
+def least_work(book: SpeedBook) -> float:
+    """Mean over kinds of the GPU-steps of a task at its cheapest size."""
+    steps = speeds.durations(book)
+    steps = np.where(np.isfinite(steps), steps, speeds.DURATION_MAX)
+    work = (steps[:, :, 1:] * np.arange(1, steps.shape[2])).min(axis=(1, 2))
+    return float(work.mean())
+
+
 def stretched(rng: np.random.Generator) -> tuple[SpeedBook, float]:
     """The synthetic kinds with other speeds, and the mean GPU-steps of a task at its cheapest size."""
     plain = speeds.synthetic()
     flat, steep = rng.uniform(0.14, 0.5), rng.uniform(0.7, 1.5)
     scale = np.array([flat / 0.25, steep])[:, None, None]
     book = msgspec.structs.replace(plain, rate=plain.rate * scale, base=plain.base * scale)
-    steps = speeds.durations(book)
-    steps = np.where(np.isfinite(steps), steps, speeds.DURATION_MAX)
-    work = (steps[:, :, 1:] * np.arange(1, steps.shape[2])).min(axis=(1, 2))
-    return book, float(work.mean())
+    return book, least_work(book)
+
+
+VALIDATION: Final = {"syn3": 48, "hetero6": 16, "bench": 12}
+"""Settings that a network is judged on while it trains, and episodes of each."""
 
 
 def validation(name: str) -> tuple[Setting, list[int]]:
     """A setting and streams to judge a network on while it trains; not used for anything else."""
-    made = {"syn3": settings.syn3, "hetero6": settings.hetero6}[name]()
-    return made, list(range(9_000_000, 9_000_000 + (48 if name == "syn3" else 16)))
+    made = {"syn3": settings.syn3, "hetero6": settings.hetero6, "bench": _bench}[name]()
+    return made, list(range(9_000_000, 9_000_000 + VALIDATION[name]))
+
+
+def _bench() -> Setting:
+    """The test-bed's kinds on unequal clusters."""
+    return msgspec.structs.replace(settings.testbed3(), name="bench", capacity=((12, 6), (16, 8), (20, 10)))

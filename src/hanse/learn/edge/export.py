@@ -23,6 +23,7 @@ def export(net: EdgeNet, recipe: TrainConfig, measured: dict[str, Any], path: Pa
         "heads": net.config.heads,
         "encoder": net.config.encoder,
         "pointer": net.config.pointer,
+        "flat": net.config.flat,
         "recipe": msgspec.to_builtins(recipe),
         "measured": measured,
     }

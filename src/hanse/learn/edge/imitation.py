@@ -80,12 +80,14 @@ def imitate(
         for rows in minibatches(lessons.batch.cluster.shape[0], 128, generator):
             batch, at = picked(decided, lessons.batch, rows)
             row_of[rows] = torch.arange(len(rows))
-            logits, state = point(net, batch, row_of[decided.row[at]], decided.col[at])
+            row, col = row_of[decided.row[at]], decided.col[at]
+            pointed = point(net, batch, row, col)
             slot = decided.slot[at]
-            loss = nn.functional.cross_entropy(logits, slot)
+            loss = nn.functional.cross_entropy(pointed.logits, slot)
             took = torch.nonzero(slot < window)[:, 0]
             if len(took):
-                cpu_logits, gpu_logits = net.size(state[took, slot[took]])
+                raw = batch.task[row[took], col[took], slot[took]]
+                cpu_logits, gpu_logits = net.size(pointed.at(took, slot[took]), raw)
                 chosen = at[took]
                 cpu_logits = cpu_logits.masked_fill(~decided.cpu_mask[chosen], MASKED)
                 gpu_logits = gpu_logits.masked_fill(~decided.gpu_mask[chosen], MASKED)

@@ -87,12 +87,14 @@ def log_and_entropy(
     net: EdgeNet, batch: Batch, decided: Decided, at: Tensor, row: Tensor
 ) -> tuple[Tensor, ...]:
     """Log-probabilities of the pointer and of the size, and the entropy, of the decisions ``at``."""
-    logits, state = point(net, batch, row, decided.col[at])
-    slot = decided.slot[at]
+    col = decided.col[at]
+    pointed = point(net, batch, row, col)
+    logits, slot = pointed.logits, decided.slot[at]
     window = batch.task.shape[2]
     passed = slot == window
-    chosen = state[torch.arange(len(slot)), slot.clamp(max=window - 1)]
-    cpu_logits, gpu_logits = net.size(chosen)
+    place = slot.clamp(max=window - 1)
+    chosen = pointed.at(torch.arange(len(slot)), place)
+    cpu_logits, gpu_logits = net.size(chosen, batch.task[row, col, place])
     cpu_logits = cpu_logits.masked_fill(~decided.cpu_mask[at], MASKED)
     gpu_logits = gpu_logits.masked_fill(~decided.gpu_mask[at], MASKED)
     log_size = log_of(cpu_logits, decided.cpus[at]) + log_of(gpu_logits, decided.gpus[at])

@@ -13,17 +13,22 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from hanse.policy.edge.features import (
-    CLUSTER_FEATURES,
-    RUNNING_FEATURES,
-    SIZES_MAX,
-    TASK_FEATURES,
-)
+from hanse.policy.edge.features import CLUSTER_FEATURES, RUNNING_FEATURES, TASK_FEATURES
+from hanse.policy.edge.shown import CPUS_SHOWN, GPUS_SHOWN, SIZES_MAX
 
 SUMMARY: Final = 62
 """Floats of a cluster's summary; its free CPUs and GPUs make it 64."""
 
 MASKED: Final = -1e9
+
+Lean = tuple[float, float, float, float]
+"""What is added to the logits: per CPU and GPU away from the rule's size, for its slot and for its pass."""
+
+NO_LEAN: Final[Lean] = (0.0, 0.0, 0.0, 0.0)
+CPU_LEAN: Final[Lean] = (-20.0, 0.0, 0.0, 0.0)
+"""CPUs are the rule's: in training they hardly matter, and where they do, they have not been learned."""
+FULL_LEAN: Final[Lean] = (-1.5, -1.5, 3.0, 3.0)
+"""The untrained network's likeliest answer is the rule's own; sizes near the rule's are tried most."""
 
 
 class NetConfig(msgspec.Struct, frozen=True):
@@ -39,6 +44,8 @@ class NetConfig(msgspec.Struct, frozen=True):
     """True: no shared scorer at all, one perceptron over all slots at once (vanilla MARL)."""
     window: int = 10
     """Pending slots; only the flat network depends on it."""
+    lean: Lean = CPU_LEAN
+    """How the network leans on the rule; what leans says nothing of its own before training."""
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):
@@ -49,6 +56,32 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     running: Tensor
     may_choose: Tensor
     known: Tensor
+
+
+class Tokens(msgspec.Struct, frozen=True, eq=False):
+    """The pending (or running) tasks that are there, packed: most slots are empty, and work costs time."""
+
+    state: Tensor
+    """(T, H)."""
+    owner: Tensor
+    """(T,) cluster of the task: row * N + column."""
+    place: Tensor
+    """(T,) slot of the task, counted over the whole batch."""
+
+
+class Pointed(msgspec.Struct, frozen=True, eq=False):
+    """What the pointer says for D deciders."""
+
+    logits: Tensor
+    """(D, P+1), masked; the last is the pass."""
+    state: Tensor
+    """(M, H) states of the slots that may be chosen."""
+    index: Tensor
+    """(D, P) row of ``state`` of each slot; 0 where it may not be chosen."""
+
+    def at(self, decider: Tensor, slot: Tensor) -> Tensor:
+        """States of some deciders' slots."""
+        return self.state[self.index[decider, slot]]
 
 
 class EdgeNet(nn.Module):
@@ -78,100 +111,130 @@ class EdgeNet(nn.Module):
         self.pass_point = nn.Linear(h, 1)
         self.gpus = nn.Linear(h, SIZES_MAX)
         self.cpus = nn.Linear(h, SIZES_MAX)
+        self.lean: Tensor
+        self.register_buffer("lean", torch.tensor(config.lean))
         flat_inputs = CLUSTER_FEATURES + config.window * TASK_FEATURES
         self.flat_hidden = nn.Linear(flat_inputs if config.flat else 1, 2 * h)
         self.flat_point = nn.Linear(2 * h, config.window + 1)
         self.flat_size = nn.Linear(2 * h, h)
+        leaning = ((self.cpus,), (self.gpus,), (self.point, self.flat_point), (self.pass_point,))
+        for layers, slope in zip(leaning, config.lean, strict=True):
+            for layer in layers if slope else ():  # say nothing yet: what is left is the rule
+                nn.init.zeros_(layer.weight)
+                nn.init.zeros_(layer.bias)
 
-    def states(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(B, N, H) cluster states after messages, and (B, N, P, H) task states before them."""
-        task = _filled(self.task_in, batch.task)
+    def states(self, batch: Batch) -> tuple[Tensor, Tokens]:
+        """(B, N, H) cluster states after messages, and the states of their pending tasks before them."""
+        task = packed(self.task_in, batch.task)
         own = torch.relu(self.cluster_in(batch.cluster))
         if self.config.encoder == "none":
             return own, task
-        local = self.local(batch, own, task)
+        local = self.local(own, task, packed(self.running_in, batch.running))
         return self.heard(local, self.summary(local), batch.known), task
 
-    def local(self, batch: Batch, own: Tensor, task: Tensor) -> Tensor:
+    def local(self, own: Tensor, task: Tokens, running: Tokens) -> Tensor:
         """(B, N, H) what a cluster makes of its own tasks."""
-        running = _filled(self.running_in, batch.running)
-        here = batch.task[..., 0] > 0
-        busy = batch.running[..., 0] > 0
+        b, n, h = own.shape
         if self.config.encoder == "mean":
-            messages = [_mean(task, here), _mean(running, busy)]
+            messages = [_mean(task, b * n), _mean(running, b * n)]
         else:
-            query = self.query(own).chunk(2, dim=-1)
+            query = self.query(own).view(b * n, 2, self.config.heads, h)
             messages = [
-                self.value_task(self.attend(query[0], task, here)),
-                self.value_running(self.attend(query[1], running, busy)),
+                self.value_task(attend(query[:, 0], task)),
+                self.value_running(attend(query[:, 1], running)),
             ]
-        return torch.relu(self.fuse(torch.cat([own, *messages], dim=-1)))
-
-    def attend(self, query: Tensor, token: Tensor, there: Tensor) -> Tensor:
-        """What each head of each cluster gathers from its (B, N, S, H) tokens: (B, N, heads * H); zero over
-        nothing.
-
-        The key matrix is folded into the query and the value matrix is applied after the sum: the same
-        function as ordinary multi-head attention with linear keys and values, for a fraction of the work per
-        token.
-        """
-        b, n, _, h = token.shape
-        score = query.view(b, n, self.config.heads, h) @ token.transpose(2, 3) / h**0.5
-        weight = torch.softmax(score.masked_fill(~there[:, :, None], MASKED), dim=3) * there[:, :, None]
-        return (weight @ token).flatten(2)
+        parts = [own, *(message.view(b, n, h) for message in messages)]
+        return torch.relu(self.fuse(torch.cat(parts, dim=-1)))
 
     def heard(self, local: Tensor, summary: Tensor, known: Tensor) -> Tensor:
         """(B, N, H) cluster states after the shortcut node, which holds the summaries each cluster knows."""
         b, n, _ = summary.shape
         heads, size = self.config.heads, self.config.hidden // self.config.heads
-        value = self.shortcut_value(summary).view(b, 1, n, heads, size)
+        value = self.shortcut_value(summary).view(b, n, heads, size).transpose(1, 2)
         if self.config.encoder == "mean":
             share = known.float() / known.float().sum(dim=2, keepdim=True)
-            weight = share[..., None].expand(b, n, n, heads)
+            weight = share[:, None].expand(b, heads, n, n)
         else:
-            score = self.shortcut_score(summary).view(b, 1, n, heads)
-            weight = torch.softmax(score.masked_fill(~known[..., None], MASKED), dim=2)
-        message = (weight[..., None] * value).sum(dim=2).reshape(b, n, heads * size)
+            score = self.shortcut_score(summary).transpose(1, 2)[:, :, None]
+            weight = torch.softmax(score.masked_fill(~known[:, None], MASKED), dim=3)
+        message = (weight @ value).transpose(1, 2).reshape(b, n, heads * size)
         return torch.relu(self.back(torch.cat([local, message], dim=-1)))
 
-    def point_at(self, cluster: Tensor, task: Tensor, raw: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
-        """For D deciders: (D, P+1) masked logits, the last being the pass, and (D, P, H) states of the slots.
+    def point_at(
+        self, cluster: Tensor, task: Tokens, raw: Tensor, allowed: Tensor, rules: Tensor, owner: Tensor
+    ) -> Pointed:
+        """The pointer of D deciders.
 
-        ``cluster`` (D, H), ``task`` (D, P, H), ``raw`` (D, CLUSTER_FEATURES + P * TASK_FEATURES),
-        ``allowed`` (D, P).
+        ``cluster`` (D, H), ``raw`` (D, CLUSTER_FEATURES + P * TASK_FEATURES), ``allowed`` (D, P), ``rules``
+        (D, P) 1 for the rule's own pick, ``owner`` (D,) the decider's cluster as the tokens name it.
         """
         d, window = allowed.shape
         if self.config.flat:
             hidden = torch.tanh(self.flat_hidden(raw))
-            state = torch.relu(self.flat_size(hidden))[:, None].expand(-1, window, -1)
             open_ = torch.cat([allowed, torch.ones_like(allowed[:, :1])], dim=1)
-            return self.flat_point(hidden).masked_fill(~open_, MASKED), state
-        who, slot = torch.nonzero(allowed, as_tuple=True)  # most slots are empty: work on the others only
-        packed = torch.relu(self.head_task(task[who, slot]) + self.head_cluster(cluster)[who])
-        packed = torch.relu(self.head(packed))
+            index = torch.arange(d)[:, None].expand(d, window)
+            logits = (self.flat_point(hidden) + self.picking(rules * allowed)).masked_fill(~open_, MASKED)
+            return Pointed(logits=logits, state=torch.relu(self.flat_size(hidden)), index=index)
+        who, slot = torch.nonzero(allowed, as_tuple=True)
+        at = torch.searchsorted(task.place, owner[who] * window + slot)
+        state = torch.relu(self.head_task(task.state[at]) + self.head_cluster(cluster)[who])
+        state = torch.relu(self.head(state))
         count = allowed.sum(dim=1, keepdim=True).clamp(min=1)
-        near = torch.zeros(d, packed.shape[1]).index_add(0, who, packed) / count
+        near = torch.zeros(d, state.shape[1]).index_add(0, who, state) / count
         passing = torch.relu(self.pass_hidden(torch.cat([cluster, near], dim=-1)))
-        logits = torch.full((d, window), MASKED).index_put((who, slot), self.point(packed)[:, 0])
-        state = torch.zeros(d, window, packed.shape[1]).index_put((who, slot), packed)
-        return torch.cat([logits, self.pass_point(passing)], dim=-1), state
+        logits = torch.full((d, window), MASKED).index_put((who, slot), self.point(state)[:, 0])
+        index = torch.zeros(d, window, dtype=torch.long).index_put((who, slot), torch.arange(len(who)))
+        logits = torch.cat([logits, self.pass_point(passing)], dim=-1) + self.picking(rules * allowed)
+        return Pointed(logits=logits, state=state, index=index)
 
-    def size(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """CPU and GPU logits (sizes 1 to 16, unmasked) from the states of chosen slots."""
-        return self.cpus(state), self.gpus(state)
+    def picking(self, rules: Tensor) -> Tensor:
+        """(D, P+1) what the rule's own pick, or its pass, adds to that logit."""
+        passes = 1.0 - rules.sum(dim=1, keepdim=True)
+        return torch.cat([self.lean[2] * rules, self.lean[3] * passes], dim=1)
+
+    def size(self, state: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """CPU and GPU logits (sizes 1 to 16, unmasked) of chosen slots: their states and their features."""
+        cpus = self.cpus(state) + self.leaning(raw, CPUS_SHOWN, 0)
+        return cpus, self.gpus(state) + self.leaning(raw, GPUS_SHOWN, 1)
+
+    def leaning(self, raw: Tensor, column: int, which: int) -> Tensor:
+        """(D, 16) what distance from the rule's size adds to the logits."""
+        away = (raw[:, column, None] * SIZES_MAX - torch.arange(1.0, SIZES_MAX + 1)).abs()
+        return self.lean[which] * away
 
 
-def _filled(layer: nn.Linear, token: Tensor) -> Tensor:
-    """A layer over the tokens that are there (their first feature is 1), zero for the others."""
-    there = torch.nonzero(token[..., 0] > 0, as_tuple=True)
-    out = torch.zeros(*token.shape[:-1], layer.out_features)
-    return out.index_put(there, torch.relu(layer(token[there])))
+def packed(layer: nn.Linear, token: Tensor) -> Tokens:
+    """A layer over the (B, N, S, F) tokens that are there: their first feature is 1."""
+    flat = token.flatten(0, 2)
+    place = torch.nonzero(flat[:, 0] > 0)[:, 0]
+    return Tokens(state=torch.relu(layer(flat[place])), owner=place // token.shape[2], place=place)
 
 
-def _mean(values: Tensor, there: Tensor) -> Tensor:
-    """Mean over the third axis of what is there; zero over nothing."""
-    weight = there.float()[..., None]
-    return (values * weight).sum(dim=2) / weight.sum(dim=2).clamp(min=1.0)
+def attend(query: Tensor, token: Tokens) -> Tensor:
+    """What each head of each cluster gathers from its tokens: (C, heads * H); zero over nothing.
+
+    The key matrix is folded into the ``query`` (C, heads, H) and the value matrix is applied after the sum:
+    the same function as ordinary multi-head attention with linear keys and values, for a fraction of the
+    work per token.
+    """
+    clusters, heads, h = query.shape
+    state, owner = token.state, token.owner
+    score = (query[owner] * state[:, None]).sum(dim=2) / h**0.5
+    with torch.no_grad():  # only keeps the exponential in range; the share does not depend on it
+        shape = owner[:, None].expand(-1, heads)
+        top = torch.zeros(clusters, heads).scatter_reduce(0, shape, score, "amax", include_self=False)
+    weight = torch.exp(score - top[owner])
+    total = torch.ones(clusters, heads) * 1e-30
+    share = weight / total.index_add(0, owner, weight)[owner]
+    spread = (share[:, :, None] * state[:, None]).flatten(1)
+    return torch.zeros(clusters, heads * h).index_add(0, owner, spread)
+
+
+def _mean(token: Tokens, clusters: int) -> Tensor:
+    """(C, H) mean of each cluster's tokens; zero over nothing."""
+    count = torch.zeros(clusters).index_add(0, token.owner, torch.ones(len(token.owner)))
+    total = torch.zeros(clusters, token.state.shape[1]).index_add(0, token.owner, token.state)
+    return total / count.clamp(min=1.0)[:, None]
 
 
 class Critic(nn.Module):

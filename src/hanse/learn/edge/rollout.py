@@ -5,8 +5,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hanse.learn.edge.net import MASKED, Batch, EdgeNet
-from hanse.policy.edge.features import Features, encode, size_masks
+from hanse.learn.edge.net import MASKED, Batch, EdgeNet, Pointed
+from hanse.policy.edge.features import PICK_SHOWN, Features, encode, size_masks
 from hanse.policy.edge.priced import PricedRule, shared_room
 from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View
 from hanse.sim.edge.setting import Setting
@@ -75,13 +75,15 @@ def narrowed(net: EdgeNet, features: Features, view: View) -> Features:
     return msgspec.structs.replace(features, may_choose=features.may_choose & oldest)
 
 
-def point(net: EdgeNet, batch: Batch, row: Tensor, col: Tensor) -> tuple[Tensor, Tensor]:
-    """Pointer logits (D, P+1) and slot states (D, P, H) of the deciders."""
+def point(net: EdgeNet, batch: Batch, row: Tensor, col: Tensor) -> Pointed:
+    """The pointer of the deciders, cluster ``col`` of batch row ``row``."""
     cluster, task = net.states(batch)
     raw = batch.cluster[row, col]
     if net.config.flat:
         raw = torch.cat([raw, batch.task[row, col].flatten(1)], dim=1)
-    return net.point_at(cluster[row, col], task[row, col], raw, batch.may_choose[row, col])
+    owner = row * batch.cluster.shape[1] + col
+    rules = batch.task[row, col, :, PICK_SHOWN]
+    return net.point_at(cluster[row, col], task, raw, batch.may_choose[row, col], rules, owner)
 
 
 def pick(logits: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -102,13 +104,14 @@ def decide(
 ) -> Decided:
     """Choices of all clusters that may choose something. ``masks``: (B, N, P, 16) CPUs and GPUs per slot."""
     row, col = torch.nonzero(batch.may_choose.any(dim=2), as_tuple=True)
-    logits, state = point(net, batch, row, col)
+    pointed = point(net, batch, row, col)
+    logits = pointed.logits
     slot = pick(logits, generator)
     window = batch.task.shape[2]
     passed = slot == window
     at = slot.clamp(max=window - 1)
     index = torch.arange(len(slot))
-    cpu_logits, gpu_logits = net.size(state[index, at])
+    cpu_logits, gpu_logits = net.size(pointed.at(index, at), batch.task[row, col, at])
     cpu_mask = masks[0][row, col, at] | passed[:, None]
     gpu_mask = masks[1][row, col, at] | passed[:, None]
     cpu_logits = cpu_logits.masked_fill(~cpu_mask, MASKED)

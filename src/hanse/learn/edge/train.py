@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from hanse.learn.edge import learners
-from hanse.learn.edge.courses import Course, lesson, rule_of, validation
+from hanse.learn.edge.courses import VALIDATION, Course, lesson, rule_of, validation
 from hanse.learn.edge.imitation import imitate, watch_rule
 from hanse.learn.edge.net import Critic, EdgeNet, NetConfig
 from hanse.learn.edge.playing import by_net
@@ -35,6 +35,7 @@ class TrainConfig(msgspec.Struct, frozen=True):
     method: Literal["crn", "mappo"] = "crn"
     course: Course = "randomised"
     warm_start: bool = True
+    """True: imitate the rule first."""
     warm_lessons: int = 4
     warm_epochs: int = 10
     iterations: int = 150
@@ -46,6 +47,11 @@ class TrainConfig(msgspec.Struct, frozen=True):
     """Episodes times clusters of one iteration."""
     rate: float = 5e-4
     """Learning rate at the start; falls linearly to a tenth."""
+    average: float = 0.0
+    """Weight of the past in the running mean of the weights, per iteration; 0: no mean.
+
+    What is judged and exported is the mean.
+    """
     validate_every: int = 10
     net: NetConfig = NetConfig()
     ppo: learners.PpoConfig = learners.PpoConfig()
@@ -90,6 +96,8 @@ class Trainer:
         self.config = config
         self.base = named_setting(config.setting)
         self.net = EdgeNet(config.net)
+        self.averaged = EdgeNet(config.net)
+        self.averaged.load_state_dict(self.net.state_dict())
         self.critic = Critic(config.net.hidden)
         self.optimiser = torch.optim.Adam(self.net.parameters(), lr=config.rate)
         self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), lr=1e-3)
@@ -99,6 +107,8 @@ class Trainer:
         self.against_rule = float("nan")
         self.best = float("inf")
         self.best_weights: dict[str, torch.Tensor] = {}
+        self.ratios: dict[str, float] = {}
+        """Latest validation, by setting."""
         self._judged: dict[str, tuple[Setting, list[int], Floats]] = {}
 
     def save(self, path: Path) -> None:
@@ -106,6 +116,7 @@ class Trainer:
         keep: dict[str, Any] = {
             "config": msgspec.json.encode(self.config),
             "net": self.net.state_dict(),
+            "averaged": self.averaged.state_dict(),
             "critic": self.critic.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "critic_optimiser": self.critic_optimiser.state_dict(),
@@ -126,6 +137,7 @@ class Trainer:
         kept = torch.load(path, weights_only=True)
         trainer = cls(msgspec.json.decode(kept["config"], type=TrainConfig))
         trainer.net.load_state_dict(kept["net"])
+        trainer.averaged.load_state_dict(kept["averaged"])
         trainer.critic.load_state_dict(kept["critic"])
         trainer.optimiser.load_state_dict(kept["optimiser"])
         trainer.critic_optimiser.load_state_dict(kept["critic_optimiser"])
@@ -139,7 +151,8 @@ class Trainer:
         optimiser = torch.optim.Adam(self.net.parameters(), lr=2e-3)
         drawn = []
         for number in range(config.warm_lessons):
-            first = lesson(self.base, config.course, config.seed, 90_000 + number, 1, config.rows)
+            share = (number + 0.5) / config.warm_lessons  # every sort of lesson, in proportion
+            first = lesson(self.base, config.course, config.seed, 90_000 + number, 1, config.rows, share)
             rows = np.arange(min(len(first.streams.seed), 48))
             drawn.append(watch_rule(first.setting, first.streams.take(rows), first.rule))
         for epoch in range(config.warm_epochs):
@@ -148,7 +161,15 @@ class Trainer:
             for number, lessons in enumerate(drawn):
                 generator = torch.Generator().manual_seed(config.seed * 1_000 + epoch * 10 + number)
                 loss = imitate(self.net, optimiser, lessons, 1, generator)
+        self.averaged.load_state_dict(self.net.state_dict())
         return loss
+
+    def _average(self) -> None:
+        """Move the mean of the weights towards those of this iteration."""
+        keep = self.config.average
+        with torch.no_grad():
+            for mean, now in zip(self.averaged.parameters(), self.net.parameters(), strict=True):
+                mean.mul_(keep).add_(now, alpha=1.0 - keep)
 
     def step(self) -> tuple[float, float, float]:
         """One iteration; the mean completion, the share of conflicts and the entropy."""
@@ -166,6 +187,7 @@ class Trainer:
             advantage, target = learners.critic_advantage(memory, value, config.ppo)
             learners.improve_critic(self.critic, self.critic_optimiser, memory.batch, target, generator)
         info = learners.improve(self.net, self.optimiser, memory, advantage, config.ppo, generator)
+        self._average()
         self.iteration += 1
         self.sub_steps += memory.sub_steps
         return float(memory.completion.mean()), memory.conflicts, info["entropy"]
@@ -173,7 +195,7 @@ class Trainer:
     def validate(self) -> float:
         """Worst of the ratios to the rule over the validation settings; remembers the best weights."""
         worst = 0.0
-        for name in ("syn3", "hetero6"):
+        for name in VALIDATION:
             if name not in self._judged:
                 setting, seeds = validation(name)
                 self._judged[name] = (
@@ -182,16 +204,17 @@ class Trainer:
                     play(setting, make_streams(setting, seeds), by_rule(setting)).mean,
                 )
             setting, seeds, rule_means = self._judged[name]
-            player = by_net(self.net, rule_of(setting))
+            player = by_net(self.averaged, rule_of(setting))
             means = play(setting, make_streams(setting, seeds), player).mean
             weight = 1.0 if name == self.config.setting else 0.0
             ratio = float(means.mean() / rule_means.mean())
+            self.ratios[name] = ratio
             # the trained-for setting decides; another may be up to 1 % worse than the rule before it counts
             worst = max(worst, ratio if weight else ratio - 0.01)
         self.against_rule = worst
         if worst < self.best:
             self.best = worst
-            self.best_weights = {name: value.clone() for name, value in self.net.state_dict().items()}
+            self.best_weights = {name: value.clone() for name, value in self.averaged.state_dict().items()}
         return worst
 
 
@@ -200,8 +223,9 @@ def train(trainer: Trainer, report: Callable[[Progress], None], checkpoint: Path
     config = trainer.config
     began, from_iteration = monotonic(), trainer.iteration
     clock = process_time()
-    if trainer.iteration == 0 and config.warm_start:
-        trainer.warm_start()
+    if trainer.iteration == 0:
+        if config.warm_start:
+            trainer.warm_start()
         trainer.validate()
     while trainer.iteration < config.iterations and trainer.cpu_seconds < config.cpu_seconds_max:
         completion, conflicts, entropy = trainer.step()
@@ -229,5 +253,5 @@ def train(trainer: Trainer, report: Callable[[Progress], None], checkpoint: Path
         )
     trainer.validate()
     if trainer.best_weights:
-        trainer.net.load_state_dict(trainer.best_weights)
-    return trainer.net
+        trainer.averaged.load_state_dict(trainer.best_weights)
+    return trainer.averaged

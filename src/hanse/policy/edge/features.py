@@ -3,34 +3,32 @@ rule's own opinion.
 
 Nothing names a kind or a cluster: a task is described by how long it is believed to take at several sizes,
 so a trained network meets new kinds, loads and cluster sets without a change of shape. The rule's answer is
-among the features; the network learns where to differ from it.
+among the features; the network learns where to differ from it. A warden asks for one state at a time, so
+what counts here is the number of array operations, not their size.
 """
 
 from typing import Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from hanse.policy.edge.baselines import feasible
-from hanse.policy.edge.priced import PricedRule, acceptable, best_anywhere, leave_to_better
-from hanse.policy.edge.view import NONE, Flags, Ints, View, reach_flags
-
-Singles = NDArray[np.float32]
+from hanse.policy.edge.priced import PricedRule, Standing, own_pick, standing
+from hanse.policy.edge.shown import SHOWN_FEATURES, SIZES_MAX, Singles
+from hanse.policy.edge.view import NONE, Flags, Floats, Ints, View
 
 CLUSTER_FEATURES: Final = 18
-TASK_FEATURES: Final = 18
+TASK_FEATURES: Final = 20
 RUNNING_FEATURES: Final = 6
-SIZES_MAX: Final = 16
-"""The heads size a task with 1 to this many CPUs and GPUs."""
 
-RATIO_UNKNOWN: Final = 1e3
-"""Cost ratio shown for what does not fit at all."""
+PICK_SHOWN: Final = 19
+"""Column of a task's features that marks the slot the rule would choose by itself."""
 
-_PROBES: Final = (1, 2, 4, 8, 16)
-"""GPUs at which a task's believed duration is shown."""
+COST_UNKNOWN: Final = 1e6
+"""Cost shown for what does not fit, and a tenth of it for what reaches no cluster."""
+
 _SOON: Final = 5
 """Room that is believed to come free is shown for each of this many next steps."""
+_STEPS: Final = np.arange(_SOON)
 
 
 class Features(msgspec.Struct, frozen=True, eq=False):
@@ -54,91 +52,85 @@ def encode(rule: PricedRule, view: View, believed: Ints) -> Features:
     ``believed`` (E, N, N, 2) is each cluster's idea of everyone's free room, -1: none.
     """
     clusters = view.task.shape[1]
-    known = np.asarray((believed >= 0).all(axis=-1)) | np.eye(clusters, dtype=np.bool_)
-    may_choose = feasible(view, rule.minimum)
+    stand = standing(rule, view, believed)
+    filled = view.task != NONE
+    may_choose = filled & (stand.cost < np.inf) & view.can_act[:, :, None]
+    left = _left(rule, view)
     return Features(
-        cluster=_cluster_columns(rule, view),
-        task=_task_columns(rule, view, believed, may_choose),
-        running=_running_columns(rule, view),
+        cluster=_cluster_columns(view, filled, left),
+        task=_task_columns(rule, view, believed, may_choose, stand),
+        running=_running_columns(view, left),
         may_choose=may_choose,
-        known=known,
+        known=(believed[..., 1] >= 0) | np.eye(clusters, dtype=np.bool_),
     )
 
 
-def _left(rule: PricedRule, view: View) -> NDArray[np.float64]:
+def _left(rule: PricedRule, view: View) -> Floats:
     """(E, N, R) steps that running tasks are believed to have left, at least 1; 0 in empty slots."""
-    size = np.minimum(view.run_cpus, rule.limit[0]), np.minimum(view.run_gpus, rule.limit[1])
-    whole = rule.durations[view.run_kind, size[0], size[1]]
-    left = np.maximum(np.where(np.isfinite(whole), whole, 1.0) - view.run_elapsed, 1.0)
-    return np.where(view.run_task != NONE, left, 0.0)
+    cpus, gpus = np.minimum(view.run_cpus, rule.limit[0]), np.minimum(view.run_gpus, rule.limit[1])
+    _, wide, high = rule.durations.shape
+    whole = rule.durations.ravel().take((view.run_kind * wide + cpus) * high + gpus)
+    left: Floats = np.maximum(whole - view.run_elapsed, 1.0)
+    left[left == np.inf] = 1.0
+    left[view.run_task == NONE] = 0.0
+    return left
 
 
-def _cluster_columns(rule: PricedRule, view: View) -> Singles:
+def _cluster_columns(view: View, filled: Flags, left: Floats) -> Singles:
     episodes, clusters, window = view.task.shape
-    out = np.zeros((episodes, clusters, CLUSTER_FEATURES), dtype=np.float32)
-    out[..., 0:2] = view.free / 16.0
+    out = np.empty((episodes, clusters, CLUSTER_FEATURES), dtype=np.float32)
+    np.multiply(view.free, 1 / 16.0, out=out[..., 0:2], casting="same_kind")
     out[..., 2:4] = view.capacity / 32.0
-    out[..., 4:6] = view.free / np.maximum(view.capacity, 1)
-    out[..., 6] = (view.task != NONE).sum(axis=2) / window
+    np.divide(view.free, np.maximum(view.capacity, 1), out=out[..., 4:6], casting="same_kind")
+    out[..., 6] = filled.sum(axis=2) / window
     out[..., 7] = np.log1p(view.queued) / 4.0
-    out[..., 8] = (view.run_task != NONE).sum(axis=2) / 8.0
+    out[..., 8] = (left > 0).sum(axis=2) / 8.0
     out[..., 9] = view.can_act
-    left = _left(rule, view)
-    for step in range(_SOON):
-        soon = (left > step) & (left <= step + 1)
-        out[..., 10 + step] = np.where(soon, view.run_gpus, 0).sum(axis=2) / 16.0
-    out[..., 15] = np.where((left > 0) & (left <= 1), view.run_cpus, 0).sum(axis=2) / 16.0
+    soon = (np.ceil(left)[..., None] == _STEPS + 1).astype(np.float32)
+    held = np.stack([view.run_gpus, view.run_cpus], axis=2).astype(np.float32)
+    coming = held @ soon
+    np.multiply(coming[:, :, 0], 1 / 16.0, out=out[..., 10 : 10 + _SOON])
+    np.multiply(coming[:, :, 1, 0], 1 / 16.0, out=out[..., 15])
     out[..., 16] = out[..., 6].mean(axis=1, keepdims=True)
-    out[..., 17] = (view.waited.max(axis=2) / 10.0).clip(0, 2)
+    np.minimum(view.waited.max(axis=2) / 10.0, 2.0, out=out[..., 17], casting="same_kind")
     return out
 
 
-def _task_columns(rule: PricedRule, view: View, believed: Ints, may_choose: Flags) -> Singles:
+def _task_columns(
+    rule: PricedRule, view: View, believed: Ints, may_choose: Flags, stand: Standing
+) -> Singles:
     episodes, clusters, window = view.task.shape
-    out = np.zeros((episodes, clusters, window, TASK_FEATURES), dtype=np.float32)
-    room = np.minimum(view.free, rule.limit)[:, :, None, :]
-    best = best_anywhere(rule, view.capacity, view.kind, view.reach)
-    allowed, cost = acceptable(rule, view, view.free, best)
-    known = np.isfinite(cost) & np.isfinite(best)
-    ratio = np.log(np.where(known, cost, RATIO_UNKNOWN) / np.where(known, best, 1.0))
-    out[..., 0] = 1.0
-    out[..., 1:6] = kind_probes(rule)[view.kind]
-    out[..., 6] = rule.gpus[view.kind, room[..., 0], room[..., 1]] / 16.0
-    out[..., 7] = rule.cpus[view.kind, room[..., 0], room[..., 1]] / 16.0
-    out[..., 8] = ratio.clip(0, 2)
-    out[..., 9] = allowed
-    out[..., 10] = leave_to_better(rule, view, believed, cost)
-    out[..., 11] = (view.waited / 10.0).clip(0, 2)
-    options = np.bitwise_count(view.reach)
-    out[..., 12] = options / clusters
-    out[..., 13] = options == 1
-    others = reach_flags(view.reach, clusters) & ~np.eye(clusters, dtype=np.bool_)[None, :, None, :]
-    out[..., 14] = np.where(others, believed[:, :, None, :, 1], 0).max(axis=-1).clip(0) / 16.0
-    out[..., 15] = may_choose
-    out[..., 16] = (view.due / 20.0).clip(-1, 1)
-    out[..., 17] = 1.0 / np.maximum(options, 1)
-    out *= (view.task != NONE)[..., None]
+    out = np.empty((episodes, clusters, window, TASK_FEATURES), dtype=np.float32)
+    filled = view.task != NONE
+    out[..., :SHOWN_FEATURES] = rule.shown.take(rule.at(view.kind, view.free), axis=0)
+    ratio = np.minimum(stand.cost, COST_UNKNOWN) / np.minimum(stand.best, COST_UNKNOWN / 10)
+    out[..., 9] = np.log(np.minimum(np.maximum(ratio, 1.0), np.e**2))
+    out[..., 10] = stand.allowed
+    out[..., 11] = stand.ours
+    out[..., 12] = np.minimum(view.waited / 10.0, 2.0)
+    options = stand.reached.sum(axis=-1)
+    out[..., 13] = options / clusters
+    out[..., 14] = options == 1
+    others = stand.reached & ~np.eye(clusters, dtype=np.bool_)[:, None]
+    out[..., 15] = (others * np.maximum(believed[:, :, None, :, 1], 0)).max(axis=-1) / 16.0
+    out[..., 16] = may_choose
+    out[..., 17] = (view.due / 20.0).clip(-1, 1)
+    out[..., 18] = 1.0 / np.maximum(options, 1)
+    pick = own_pick(view, stand.allowed & stand.ours)
+    out[..., PICK_SHOWN] = pick[..., None] == np.arange(window)
+    out *= filled[..., None]
     return out
 
 
-def kind_probes(rule: PricedRule) -> Singles:
-    """(K, 5) log of the least duration at each probed number of GPUs, about 0 to 1."""
-    fastest = rule.durations.min(axis=1)
-    columns = [fastest[:, min(gpus, fastest.shape[1] - 1)] for gpus in _PROBES]
-    steps = np.stack(columns, axis=1)
-    return np.asarray(np.log(np.where(np.isfinite(steps), steps, 20.0)) / 3.0, dtype=np.float32)
-
-
-def _running_columns(rule: PricedRule, view: View) -> Singles:
-    filled = view.run_task != NONE
-    out = np.zeros((*view.run_task.shape, RUNNING_FEATURES), dtype=np.float32)
-    left = _left(rule, view)
+def _running_columns(view: View, left: Floats) -> Singles:
+    out = np.empty((*view.run_task.shape, RUNNING_FEATURES), dtype=np.float32)
+    filled = left > 0
     out[..., 0] = filled
-    out[..., 1] = view.run_cpus / 16.0
-    out[..., 2] = view.run_gpus / 16.0
-    out[..., 3] = np.where(filled, view.run_elapsed / 10.0, 0).clip(0, 2)
-    out[..., 4] = (left / 10.0).clip(0, 2)
-    out[..., 5] = np.where(filled, 1.0 / np.maximum(left, 1.0), 0)
+    np.multiply(view.run_cpus, 1 / 16.0, out=out[..., 1], casting="same_kind")
+    np.multiply(view.run_gpus, 1 / 16.0, out=out[..., 2], casting="same_kind")
+    out[..., 3] = np.minimum(view.run_elapsed / 10.0, 2.0)
+    out[..., 4] = np.minimum(left / 10.0, 2.0)
+    out[..., 5] = filled / np.maximum(left, 1.0)
     return out
 
 

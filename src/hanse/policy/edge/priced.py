@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from hanse.policy.edge.shown import Singles, shown_table
 from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View, reach_flags
 
 
@@ -46,6 +47,14 @@ class PricedRule(msgspec.Struct, frozen=True, eq=False):
     cpus: Ints
     gpus: Ints
     """The size with that value; ties to fewer GPUs, then fewer CPUs; 0 where none fits."""
+    shown: Singles
+    """What the network is shown of a kind in some free room, by the flat index of :meth:`at`."""
+
+    def at(self, kind: Ints, free: Ints) -> Ints:
+        """Flat index into the tables of tasks of ``kind`` (..., P) in ``free`` room (..., 2)."""
+        _, wide, high = self.cost.shape
+        room = np.minimum(free, self.limit)
+        return np.asarray(kind * (wide * high) + (room[..., 0] * high + room[..., 1])[..., None])
 
 
 def compile_rule(durations: Floats, minimum: Ints, prices: Prices) -> PricedRule:
@@ -66,6 +75,8 @@ def compile_rule(durations: Floats, minimum: Ints, prices: Prices) -> PricedRule
     cost = np.take_along_axis(value.reshape(kinds, -1), size, axis=1).reshape(value.shape)
     fits = np.isfinite(cost)
     assert kinds == len(minimum), "durations and minimums are of different kinds"
+    cpus = np.where(fits, size.reshape(value.shape) // high, 0)
+    gpus = np.where(fits, size.reshape(value.shape) % high, 0)
     return PricedRule(
         prices=prices,
         minimum=minimum,
@@ -73,15 +84,18 @@ def compile_rule(durations: Floats, minimum: Ints, prices: Prices) -> PricedRule
         durations=durations,
         value=value,
         cost=cost,
-        cpus=np.where(fits, size.reshape(value.shape) // high, 0),
-        gpus=np.where(fits, size.reshape(value.shape) % high, 0),
+        cpus=cpus,
+        gpus=gpus,
+        shown=shown_table(durations, cpus, gpus),
     )
 
 
-def best_anywhere(rule: PricedRule, capacity: Ints, kind: Ints, reach: Ints) -> Floats:
+def best_anywhere(
+    rule: PricedRule, capacity: Ints, kind: Ints, reach: Ints, reached: Flags | None = None
+) -> Floats:
     """The least cost each task could have on an empty cluster that it reaches.
 
-    ``inf`` where it reaches none.
+    ``inf`` where it reaches none. ``reached`` is ``reach`` as flags, if the caller has them.
     """
     room = np.minimum(capacity, rule.limit)
     alone = rule.cost[:, room[:, 0], room[:, 1]]
@@ -90,8 +104,8 @@ def best_anywhere(rule: PricedRule, capacity: Ints, kind: Ints, reach: Ints) -> 
         sets = np.arange(1 << clusters, dtype=np.int64)
         table = np.where(reach_flags(sets, clusters)[None], alone[:, None, :], np.inf).min(axis=2)
         return np.asarray(table[kind, reach])
-    reached = reach_flags(reach, clusters)
-    return np.asarray(np.where(reached, alone[kind], np.inf).min(axis=-1))
+    reached = reach_flags(reach, clusters) if reached is None else reached
+    return np.asarray(np.where(reached, alone.take(kind, axis=0), np.inf).min(axis=-1))
 
 
 TABLED_CLUSTERS_MAX: Final = 10
@@ -103,8 +117,7 @@ def acceptable(rule: PricedRule, view: View, free: Ints, best: Floats | None = N
 
     ``best`` is what :func:`best_anywhere` says, if the caller has it.
     """
-    room = np.minimum(free, rule.limit)[:, :, None, :]
-    cost = rule.cost[view.kind, room[..., 0], room[..., 1]]
+    cost = rule.cost.ravel().take(rule.at(view.kind, free))
     if best is None:
         best = best_anywhere(rule, view.capacity, view.kind, view.reach)
     patient = cost <= rule.prices.patience * best
@@ -119,14 +132,45 @@ def leave_to_better(rule: PricedRule, view: View, believed: Ints, cost: Floats) 
     ``believed`` (E, N, N, 2) is what each cluster (second axis) believes to be free at each other (third
     axis); negative where it knows nothing, and then it leaves nothing to that one.
     """
+    reached = reach_flags(view.reach, view.task.shape[1])
+    return np.asarray(cost <= _elsewhere(rule, view, believed, reached))
+
+
+def _elsewhere(rule: PricedRule, view: View, believed: Ints, reached: Flags) -> Floats:
+    """(E, N, P) the least cost that a reached cluster is believed to offer now."""
     episodes, clusters, _ = view.task.shape
+    kinds, wide, high = rule.cost.shape
     room = np.minimum(np.maximum(believed, 0), rule.limit)
-    offers = np.moveaxis(rule.cost[:, room[..., 0], room[..., 1]], 0, 2)
-    offers = np.where(np.asarray((believed >= 0).all(axis=-1))[:, :, None, :], offers, np.inf)
-    rows = np.arange(episodes)[:, None, None]
-    cols = np.arange(clusters)[None, :, None]
-    elsewhere = np.where(reach_flags(view.reach, clusters), offers[rows, cols, view.kind], np.inf)
-    return np.asarray(cost <= elsewhere.min(axis=-1))
+    offers = rule.cost.reshape(kinds, wide * high).take(room[..., 0] * high + room[..., 1], axis=1)
+    offers[:, (believed < 0).any(axis=-1)] = np.inf
+    row = view.kind * (episodes * clusters) + np.arange(episodes * clusters).reshape(episodes, clusters, 1)
+    each = offers.reshape(-1, clusters).take(row, axis=0)
+    each[~reached] = np.inf
+    return np.asarray(each.min(axis=-1))
+
+
+class Standing(msgspec.Struct, frozen=True, eq=False):
+    """Where every pending task stands with the rule; all (E, N, P) but the last."""
+
+    cost: Floats
+    """Its cost in its cluster's free room; ``inf`` where it does not fit."""
+    best: Floats
+    """The least it could have on an empty cluster that it reaches; ``inf`` where it reaches none."""
+    allowed: Flags
+    """Whether the rule would start it now, as far as its own cluster goes."""
+    ours: Flags
+    """Whether no other cluster is believed to offer less now."""
+    reached: Flags
+    """(E, N, P, N) the clusters it reaches."""
+
+
+def standing(rule: PricedRule, view: View, believed: Ints) -> Standing:
+    """Everything the rule knows of the pending tasks, computed once. ``believed``: (E, N, N, 2)."""
+    reached = reach_flags(view.reach, view.task.shape[1])
+    best = best_anywhere(rule, view.capacity, view.kind, view.reach, reached)
+    allowed, cost = acceptable(rule, view, view.free, best)
+    ours = np.asarray(cost <= _elsewhere(rule, view, believed, reached))
+    return Standing(cost=cost, best=best, allowed=allowed, ours=ours, reached=reached)
 
 
 def shared_room(view: View) -> Ints:
@@ -146,8 +190,8 @@ def choose_priced(rule: PricedRule, view: View) -> Choice:
     that would give it a lower cost now. Inside a cluster: fewest clusters reached first (who has no
     alternative must not lose the place), then the longest wait, then the lowest task number.
     """
-    allowed, cost = acceptable(rule, view, view.free)
-    allowed &= leave_to_better(rule, view, shared_room(view), cost)
+    stand = standing(rule, view, shared_room(view))
+    allowed = stand.allowed & stand.ours
     episodes, clusters, _ = view.task.shape
     slot = np.full((episodes, clusters), NONE, dtype=np.int64)
     taken = slot.copy()
@@ -169,14 +213,20 @@ def choose_alone(rule: PricedRule, view: View, believed: Ints) -> Choice:
 
     Two may choose the same task.
     """
-    allowed, cost = acceptable(rule, view, view.free)
-    allowed &= leave_to_better(rule, view, believed, cost)
+    stand = standing(rule, view, believed)
+    return sized(rule, view, own_pick(view, stand.allowed & stand.ours))
+
+
+def own_pick(view: View, usable: Flags) -> Ints:
+    """(E, N) the slot that each cluster would choose by itself among the usable (E, N, P); ``NONE``: none.
+
+    The order is that of :func:`choose_priced` inside a cluster.
+    """
     episodes, clusters, window = view.task.shape
     flat = (episodes * clusters, window)
     options = np.bitwise_count(view.reach).astype(np.int64)
     columns = (options.reshape(flat), view.waited.reshape(flat), view.task.reshape(flat))
-    slot = order_slots(*columns, allowed.reshape(flat)).reshape(episodes, clusters)
-    return sized(rule, view, slot)
+    return order_slots(*columns, usable.reshape(flat)).reshape(episodes, clusters)
 
 
 def sized(rule: PricedRule, view: View, slot: Ints) -> Choice:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hanse.policy.edge import network as networks
 from hanse.policy.edge.features import encode
-from hanse.policy.edge.guard import Watch, trusted
+from hanse.policy.edge.guard import Watch, decides
 from hanse.policy.edge.network import Network
 from hanse.policy.edge.priced import PricedRule, acceptable, best_anywhere, choose_alone, leave_to_better
 from hanse.policy.edge.view import NO_DEADLINE, NONE, Choice, Ints, View
@@ -98,19 +98,17 @@ def size_elastic(
 ) -> Sizing:
     """Choose one pending task and its size for the cluster whose room comes first, or nothing.
 
-    With a network that the watch still trusts, the network answers; else the priced rule.
+    With a network whose turn it is by the watch (:func:`hanse.policy.edge.guard.decides`; without a watch it
+    always is), the network answers; else the priced rule.
     """
     view = _view(tasks[:PENDING_MAX], running, rooms)
     believed = _believed(rooms)
-    learned = network is not None and (watch is None or trusted(watch))
+    learned = network is not None and (watch is None or decides(watch))
     if network is not None and learned:
         features = networks.narrowed(network, encode(rule, view, believed), view)
         local, task, summary = networks.local_states(network, features)
         alone = np.broadcast_to(np.eye(len(rooms), dtype=np.bool_), features.known.shape)
-        n = len(rooms)
-        heard = networks.heard(
-            network, local, np.broadcast_to(summary[:, None], (1, n, *summary.shape[1:])), alone
-        )
+        heard = networks.heard(network, local, summary, alone)
         choice = networks.finish(network, rule, view, features, (heard, task))
     else:
         choice = choose_alone(rule, view, believed)

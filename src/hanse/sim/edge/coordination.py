@@ -177,8 +177,7 @@ def _network_choice(
         return networks.choose_by_network(net, rule, view, believed)
     features = networks.narrowed(net, encode(rule, view, believed), view)
     local, task, summary = networks.local_states(net, features)
-    everyone = np.broadcast_to(summary[:, None], (len(summary), n, *summary.shape[1:]))
-    states = networks.heard(net, local, everyone, features.known), task
+    states = networks.heard(net, local, summary, features.known), task
     choice = networks.finish(net, rule, view, features, states)
     for turn in range(1, n):  # a centre lets nobody choose what one before has chosen
         features = _without_taken(features, view, choice, turn)

@@ -30,18 +30,29 @@ def observe(world: World) -> Observation:
     """The observation of all episodes."""
     s, book = world.state, world.setting.book
     kinds = len(book.names)
-    filled, going = s.pend != NONE, s.run != NONE
+    episodes, clusters, _ = s.pend.shape
     server = np.concatenate([s.free, s.queued[..., None]], axis=-1).astype(np.float32)
     # one row per kind and a last one for the dummy: a gather is the fastest way to fill the columns
     rows = np.zeros((kinds + 1, 3 + kinds), dtype=np.float32)
     rows[:kinds, :2] = book.minimum
     rows[kinds, 2] = 1.0
     rows[np.arange(kinds), 3 + np.arange(kinds)] = 1.0
-    pending = rows.take(np.where(filled, s.pend_kind, kinds), axis=0)
-    running = np.zeros((*s.run.shape, 3 + kinds), dtype=np.float32)
-    running[..., :2] = s.run_size
-    running[..., 2:-1] = rows[:, 3:].take(np.where(going, s.run_kind, kinds), axis=0)
-    running[..., -1] = (s.time[:, None, None] - s.run_start) * going
-    least = book.minimum[:, 0][s.pend_kind], book.minimum[:, 1][s.pend_kind]
-    mask = filled & (least[0] <= s.free[:, :, None, 0]) & (least[1] <= s.free[:, :, None, 1])
-    return Observation(server=server, pending=pending, running=running, mask=mask)
+    shown = np.where(s.pend != NONE, s.pend_kind, kinds)
+    pending = rows.take(shown, axis=0)
+    running = np.zeros((s.run.size, 3 + kinds), dtype=np.float32)
+    going = np.flatnonzero(s.run != NONE)  # most slots are empty: fill the others alone
+    busy = np.empty((len(going), 3 + kinds), dtype=np.float32)
+    busy[:, :2] = s.run_size.reshape(-1, 2).take(going, axis=0)
+    busy[:, 2:-1] = rows[:, 3:].take(s.run_kind.ravel().take(going), axis=0)
+    busy[:, -1] = s.time.take(going // (s.run.size // episodes)) - s.run_start.ravel().take(going)
+    running[going] = busy
+    # whether a kind fits is a matter of the cluster; the dummy never does
+    fits = np.zeros((episodes, clusters, kinds + 1), dtype=np.bool_)
+    fits[..., :kinds] = (book.minimum <= s.free[:, :, None]).all(axis=-1)
+    owner = np.arange(episodes * clusters).reshape(episodes, clusters, 1)
+    return Observation(
+        server=server,
+        pending=pending,
+        running=running.reshape(*s.run.shape, 3 + kinds),
+        mask=fits.ravel().take(shown + owner * (kinds + 1)),
+    )

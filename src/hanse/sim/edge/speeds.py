@@ -87,24 +87,34 @@ def short_and_long() -> SpeedBook:
     return book(("short", "long"), minimum, np.zeros(shape), base, np.array([True, True]))
 
 
-def bench_shaped(step_seconds: float = 10.0) -> SpeedBook:
-    """Three kinds of the shape of source 002's test-bed, 17 x 9 sizes: our own smooth fit, not the authors'
-    rows.
+Shape = tuple[float, float, float, float, float]
+"""Work, gain, sync, starve and feed of one kind of the test-bed's shape; see :func:`bench_shaped`."""
+
+BENCH_SHAPES: Final[tuple[Shape, ...]] = (
+    (68.5, 0.70, 3.1, 11.3, 0.88),
+    (283.0, 0.62, 0.0, 4.6, 1.29),
+    (19.2, 0.0, 0.0, 0.0, 1.0),
+)
+"""Our fit to the test-bed: vision, language, speech."""
+
+
+def bench_shaped(step_seconds: float = 10.0, shapes: tuple[Shape, ...] = BENCH_SHAPES) -> SpeedBook:
+    """Kinds of the shape of source 002's test-bed, 17 x 9 sizes: our own smooth fit, not the authors' rows.
 
     Seconds at c CPUs and g GPUs are ``work / g**gain + sync * g + starve * lack * sqrt(g / c)`` with
     ``lack = softplus(2 (g - feed * c)) / 2``: too few CPUs for the GPUs make a task slower than it was with
     fewer GPUs.
     """
     c, g = np.meshgrid(np.arange(1.0, 17), np.arange(1.0, 9), indexing="ij")
-    shapes = ((68.5, 0.70, 3.1, 11.3, 0.88), (283.0, 0.62, 0.0, 4.6, 1.29), (19.2, 0.0, 0.0, 0.0, 1.0))
-    base = np.zeros((3, 17, 9))
+    base = np.zeros((len(shapes), 17, 9))
     for kind, (work, gain, sync, starve, feed) in enumerate(shapes):
         lack = np.logaddexp(0.0, 2.0 * (g - feed * c)) / 2.0
         base[kind, 1:, 1:] = step_seconds / (work / g**gain + sync * g + starve * lack * np.sqrt(g / c))
-    minimum = np.array([[2, 1]] * 3, dtype=np.int64)
-    return book(
-        ("vision", "language", "speech"), minimum, np.zeros_like(base), base, np.array([True, True, False])
-    )
+    minimum = np.array([[2, 1]] * len(shapes), dtype=np.int64)
+    names = ("vision", "language", "speech", *(f"kind {kind}" for kind in range(3, len(shapes))))
+    # the third kind of the test-bed does not depend on its size, and has no noise there
+    noisy = np.array([gain > 0 for _, gain, _, _, _ in shapes])
+    return book(names[: len(shapes)], minimum, np.zeros_like(base), base, noisy)
 
 
 def durations(speeds: SpeedBook, tolerance: float = 0.0) -> Floats:

@@ -10,7 +10,7 @@ from hanse.policy.edge.network import About, Network, choose_by_network, from_ar
 from hanse.policy.edge.priced import PricedRule, shared_room
 from hanse.sim.edge.play import Player, by_choice
 
-SHIPPED: Final = "edge-1.npz"
+SHIPPED: Final = "edge-2.npz"
 """The network that comes with the package."""
 
 

@@ -152,58 +152,73 @@ class World:
 
     def _resolve(self, slot: Ints, preference: Floats) -> tuple[Flags, Flags]:
         """Which clusters keep what they chose, and which lost it to another."""
-        s = self.state
-        rows = np.arange(self.episodes)[:, None]
-        cols = np.arange(self.setting.clusters)[None, :]
-        task = np.where(slot != NONE, s.pend[rows, cols, slot], NONE)
+        s, n = self.state, self.setting.clusters
+        cell = np.arange(self.episodes * n).reshape(-1, n) * self.setting.window + slot
+        chosen = slot != NONE
+        task = np.where(chosen, s.pend.ravel().take(cell), NONE)
+        order = np.sort(task, axis=1)
+        twice = (order[:, 1:] == order[:, :-1]) & (order[:, 1:] != NONE)
+        rows = np.flatnonzero(twice.any(axis=1))
+        won = chosen & (task != NONE)
+        if not len(rows):  # few rounds have a conflict: the rule is worked out for those alone
+            return won, np.zeros_like(won)
         if self.setting.bayes:
-            kind = s.pend_kind[rows, cols, slot]
-            score = conflict.bayes_score(preference, s.free, self.minimum[kind])
-            key = mixed(self.streams.seed.astype(np.uint64), _TIE + s.time * 1_000)
-            tie = uniform(mixed(key[:, None], s.rounds[:, None] * self.setting.clusters + cols))
+            kind = s.pend_kind.ravel().take(cell[rows])
+            score = conflict.bayes_score(preference[rows], s.free[rows], self.minimum[kind])
+            key = mixed(self.streams.seed[rows].astype(np.uint64), _TIE + s.time[rows] * 1_000)
+            tie = uniform(mixed(key[:, None], s.rounds[rows, None] * n + np.arange(n)))
         else:
-            score = np.zeros(slot.shape)
+            score = np.zeros((len(rows), n))
             tie = score
-        won = conflict.winners(task, score, tie)
-        return won, (task != NONE) & ~won
+        lost = np.zeros_like(won)
+        lost[rows] = won[rows] & ~conflict.winners(task[rows], score, tie)
+        return won & ~lost, lost
 
     def _start(self, e: Ints, n: Ints, slot: Ints, size: Ints) -> None:
         """Start the tasks in these slots with these sizes and take them out of every cluster's sight."""
         if not len(e):
             return
         s = self.state
-        task = s.pend[e, n, slot]
-        kind = s.pend_kind[e, n, slot]
+        owner = e * self.setting.clusters + n
+        task = s.pend.ravel().take(owner * self.setting.window + slot)
+        kind = s.pend_kind.ravel().take(owner * self.setting.window + slot)
         assert (task != NONE).all(), "a policy chose an empty slot"
-        sized = size.any(axis=1)
-        fits = (size >= self.minimum[kind]) & (size <= np.minimum(s.free[e, n], self.limit))
-        assert (fits.all(axis=1) | ~sized).all(), "a policy chose a size outside of the mask"
-        r = np.argmax(s.run[e, n] == NONE, axis=1)
-        assert (s.run[e, n, r] == NONE).all(), "no running slot is left"
-        s.free[e, n] -= size
-        s.run[e, n, r] = task
-        s.run_kind[e, n, r] = kind
-        s.run_size[e, n, r] = size
-        s.run_before[e, n, r] = size
-        s.run_start[e, n, r] = s.time[e]
-        s.progress[e, n, r] = s.saved[e, task]
-        away = self.streams.home[e, task] != n
-        s.warm[e, n, r] = np.where(away, self.setting.variants.locality_steps, 0)
-        s.begun[e, task] = s.time[e]
-        s.where[e, task] = n
-        s.size[e, task] = size
+        free = s.free.reshape(-1, 2)
+        room = free.take(owner, axis=0)
+        fits = (size >= self.minimum[kind]) & (size <= np.minimum(room, self.limit))
+        assert (fits.all(axis=1) | ~size.any(axis=1)).all(), "a policy chose a size outside of the mask"
+        slots = s.run.shape[2]
+        empty = s.run.reshape(-1, slots).take(owner, axis=0) == NONE
+        place = empty.argmax(axis=1)
+        assert empty.ravel().take(place + np.arange(len(e)) * slots).all(), "no running slot is left"
+        at, now = owner * slots + place, s.time.take(e)
+        free[owner] = room - size
+        s.run.ravel()[at] = task
+        s.run_kind.ravel()[at] = kind
+        s.run_size.reshape(-1, 2)[at] = size
+        s.run_before.reshape(-1, 2)[at] = size
+        s.run_start.ravel()[at] = now
+        begun = e * self.setting.tasks + task
+        s.progress.ravel()[at] = s.saved.ravel().take(begun)
+        if self.setting.variants.locality_steps:
+            away = self.streams.home[e, task] != n
+            s.warm.ravel()[at] = np.where(away, self.setting.variants.locality_steps, 0)
+        s.begun.ravel()[begun] = now
+        s.where.ravel()[begun] = n
+        s.size.reshape(-1, 2)[begun] = size
         self._forget(e, task)
 
     def _forget(self, e: Ints, task: Ints) -> None:
         """Take started tasks out of all pending slots and queues."""
-        s = self.state
-        k, n, p = np.nonzero(s.pend[e] == task[:, None, None])
-        s.pend[e[k], n, p] = NONE
-        s.pend_kind[e[k], n, p] = 0
-        s.pend_reach[e[k], n, p] = 0
-        waiting = s.in_queue[e, :, task]
-        if waiting.any():
-            k, n = np.nonzero(waiting)
+        s, clusters = self.state, self.setting.clusters
+        wide = clusters * self.setting.window
+        found = np.flatnonzero(s.pend.reshape(-1, wide).take(e, axis=0) == task[:, None])
+        cell = e.take(found // wide) * wide + found % wide
+        s.pend.ravel()[cell] = NONE
+        s.pend_kind.ravel()[cell] = 0
+        s.pend_reach.ravel()[cell] = 0
+        if s.queued.any():
+            k, n = np.nonzero(s.in_queue[e, :, task])
             s.in_queue[e[k], n, task[k]] = False
             np.subtract.at(s.queued, (e[k], n), 1)
         if self.setting.corrected:
@@ -211,23 +226,22 @@ class World:
 
     def _conclude(self, slot: Ints, won: Flags, lost: Flags) -> Stepped:
         """Decide whether time moves, and move it."""
-        s = self.state
-        self.sub_steps += int(self.live.sum())
-        acted = won.any(axis=1)
-        if self.setting.multi:
-            if self.setting.sticky_pass:
-                s.passed |= slot == NONE
-                moved = s.passed.all(axis=1) & self.live
-            else:
-                moved = ~acted & self.live
+        s, live = self.state, self.live
+        self.sub_steps += int(live.sum())
+        if not self.setting.multi:
+            moved = live
+        elif self.setting.sticky_pass:
+            s.passed |= slot == NONE
+            moved = s.passed.all(axis=1) & live
         else:
-            moved = self.live
+            moved = ~won.any(axis=1) & live
         s.rounds += 1
-        in_hand = (s.run != NONE).sum(axis=2) + (s.pend != NONE).sum(axis=2) + s.queued
-        reward = np.where(moved[:, None], -in_hand, 0).astype(np.float64)
         rows = np.flatnonzero(moved)
+        reward = np.zeros(won.shape)
         if len(rows):
-            self._walk(moved)
+            running, pending = s.run[rows] != NONE, s.pend[rows] != NONE
+            reward[rows] = -(running.sum(axis=2) + pending.sum(axis=2) + s.queued[rows])
+            self._walk(rows, running)
             if self.setting.variants.failure_rate > 0:
                 self._fail(rows)
             s.time[rows] += 1
@@ -241,16 +255,17 @@ class World:
 
     # --- time ---------------------------------------------------------------------------------------------
 
-    def _gain(self, e: Ints, n: Ints, r: Ints) -> Floats:
-        """Progress of these running slots in this step, before the switching cost."""
+    def _gain(self, e: Ints, n: Ints, at: Ints) -> Floats:
+        """Progress of these running slots (``at`` counts over the batch) in this step, before switching."""
         s, book, variants = self.state, self.setting.book, self.setting.variants
-        kind, size = s.run_kind[e, n, r], s.run_size[e, n, r]
-        rate = book.rate[kind, size[:, 0], size[:, 1]]
-        base = book.base[kind, size[:, 0], size[:, 1]]
-        gain = rate * np.sqrt(np.maximum(CONVERGENCE - s.progress[e, n, r], 0.0)) + base
+        kind, size = s.run_kind.ravel().take(at), s.run_size.reshape(-1, 2).take(at, axis=0)
+        _, wide, high = book.rate.shape
+        entry = (kind * wide + size[:, 0]) * high + size[:, 1]
+        rate, base = book.rate.ravel().take(entry), book.base.ravel().take(entry)
+        gain = rate * np.sqrt(np.maximum(CONVERGENCE - s.progress.ravel().take(at), 0.0)) + base
         if self.setting.noise > 0:
             key = mixed(self.streams.seed[e].astype(np.uint64), np.asarray(_NOISE))
-            chance = uniform(mixed(mixed(key, s.run[e, n, r]), s.time[e])) - 0.5
+            chance = uniform(mixed(mixed(key, s.run.ravel().take(at)), s.time[e])) - 0.5
             gain = gain + np.where(book.noisy[kind], chance * self.setting.noise, 0.0)
         if variants.interference > 0:
             others = s.run_size[e, n, :, 1].sum(axis=1) - size[:, 1]
@@ -259,28 +274,36 @@ class World:
             gain = gain * self._scale[n]
         return np.where((rate > 0) | (base > 0), np.maximum(gain, 0.0), 0.0)
 
-    def _walk(self, moved: Flags) -> None:
-        """Let every running task gain one step's progress, and complete those that are done."""
+    def _walk(self, rows: Ints, running: Flags) -> None:
+        """Let every running task of these episodes gain one step's progress; complete those that are done.
+
+        ``running`` flags the slots of ``rows`` that hold a task.
+        """
         s = self.state
-        e, n, r = np.nonzero((s.run != NONE) & moved[:, None, None])
-        gain = self._gain(e, n, r)
+        clusters, slots = s.run.shape[1:]
+        found = np.flatnonzero(running)
+        e = rows.take(found // (clusters * slots))
+        at = e * (clusters * slots) + found % (clusters * slots)
+        n = at // slots % clusters
+        gain = self._gain(e, n, at)
         if self.setting.switch_weight < 1.0:
-            gain = np.where(self._switched()[e, n, r], gain * self.setting.switch_weight, gain)
-            s.run_before[e, n, r] = s.run_size[e, n, r]
+            gain = np.where(self._switched().ravel().take(at), gain * self.setting.switch_weight, gain)
+            s.run_before.reshape(-1, 2)[at] = s.run_size.reshape(-1, 2).take(at, axis=0)
         if self.setting.variants.locality_steps:
-            loading = s.warm[e, n, r] > 0
+            loading = s.warm.ravel().take(at) > 0
             gain = np.where(loading, 0.0, gain)
-            s.warm[e, n, r] -= loading
-        progress = s.progress[e, n, r] + gain
-        s.progress[e, n, r] = progress
-        done = progress >= (1.0 - ROUNDING if self.setting.corrected else 1.0)
-        if not done.any():
+            s.warm.ravel()[at] -= loading
+        progress = s.progress.ravel().take(at) + gain
+        s.progress.ravel()[at] = progress
+        done = np.flatnonzero(progress >= (1.0 - ROUNDING if self.setting.corrected else 1.0))
+        if not len(done):
             return
-        e, n, r = e[done], n[done], r[done]
-        s.finish[e, s.run[e, n, r]] = s.time[e] + 1
-        np.add.at(s.free, (e, n), s.run_size[e, n, r])
-        np.add.at(s.done, e, 1)
-        self._clear(e, n, r)
+        e, at = e.take(done), at.take(done)
+        s.finish.ravel()[e * self.setting.tasks + s.run.ravel().take(at)] = s.time.take(e) + 1
+        size = s.run_size.reshape(-1, 2).take(at, axis=0)
+        np.add.at(s.free.reshape(-1, 2), at // slots, size)
+        s.done += np.bincount(e, minlength=self.episodes)
+        self._clear(at)
 
     def _switched(self) -> Flags:
         """Where a preemptive policy changed the size of a task since the last walk.
@@ -294,69 +317,86 @@ class World:
             return np.asarray((s.run_before != s.run_size).any(axis=-1) & s.run_before.any(axis=-1))
         return np.asarray(s.run_before[..., 0] != s.run_size[..., 0])
 
-    def _clear(self, e: Ints, n: Ints, r: Ints) -> None:
-        """Empty running slots whose room was already given back."""
+    def _clear(self, at: Ints) -> None:
+        """Empty running slots (counted over the batch) whose room was already given back."""
         s = self.state
-        s.run[e, n, r] = NONE
-        s.run_kind[e, n, r] = 0
-        s.run_size[e, n, r] = 0
-        s.progress[e, n, r] = 0.0
-        s.warm[e, n, r] = 0
+        s.run.ravel()[at] = NONE
+        s.run_kind.ravel()[at] = 0
+        s.run_size.reshape(-1, 2)[at] = 0
+        s.progress.ravel()[at] = 0.0
+        s.warm.ravel()[at] = 0
 
     def _arrive(self, rows: Ints) -> None:
         """Show the tasks that arrive now to the clusters they reach: a free pending slot, else the queue."""
         s, streams = self.state, self.streams
-        due = (streams.arrival[rows] <= s.time[rows, None]).sum(axis=1)
-        count = due - s.arrived[rows]
-        most = int(count.max(initial=0))
-        if most == 0:
+        tasks = self.setting.tasks
+        first = s.arrived.take(rows)
+        # an episode's arrivals are in order of time: look as far ahead as somebody still has one
+        count, ahead, now = np.zeros_like(first), 0, s.time.take(rows)
+        start = rows * tasks
+        open_ = np.flatnonzero(first < tasks)
+        while len(open_):
+            next_ = streams.arrival.ravel().take(start.take(open_) + first.take(open_) + ahead)
+            open_ = open_[next_ <= now.take(open_)]
+            count[open_] += 1
+            ahead += 1
+            open_ = open_[first.take(open_) + ahead < tasks]
+        if not count.any():
             return
-        task = s.arrived[rows, None] + np.arange(most)
-        valid = np.arange(most) < count[:, None]
-        k, j = np.nonzero(valid)
-        s.arrived[rows] = due
-        self._show(rows[k], task[k, j])
+        s.arrived[rows] = first + count
+        e = np.repeat(rows, count)
+        began = np.cumsum(count) - count
+        self._show(e, np.repeat(first - began, count) + np.arange(len(e)))
 
     def _show(self, e: Ints, task: Ints) -> None:
         """Show tasks, listed by episode and then age, to all clusters they reach."""
-        s = self.state
-        open_slot = s.pend == NONE
-        counted = np.cumsum(open_slot, axis=2)
-        reached = self.streams.connected[e, task]
+        s, clusters, window = self.state, self.setting.clusters, self.setting.window
+        reached = self.streams.connected.reshape(-1, clusters).take(e * self.setting.tasks + task, axis=0)
         first = np.searchsorted(e, e, side="left")
         running = np.cumsum(reached, axis=0)
         before = np.where((first > 0)[:, None], running[first - 1], 0)
         rank: Ints = np.asarray(running - before - 1, dtype=np.int64)
-        fits = reached & (rank < counted[e, :, -1])
-        k, n = np.nonzero(fits)
-        slot = np.argmax(counted[e[k], n] == np.asarray(rank[k, n])[:, None] + 1, axis=1)
-        self._put(e[k], n, slot, task[k])
-        k, n = np.nonzero(reached & ~fits)
-        s.in_queue[e[k], n, task[k]] = True
-        np.add.at(s.queued, (e[k], n), 1)
+        found = np.flatnonzero(reached)
+        k = found // clusters
+        owner = e.take(k) * clusters + found % clusters
+        turn = rank.ravel().take(found)
+        # the slot for the task of this rank is the open one with as many open ones before it
+        counted = np.cumsum(s.pend.reshape(-1, window).take(owner, axis=0) == NONE, axis=1)
+        fits = turn < counted[:, -1]
+        slot = (counted <= turn[:, None]).sum(axis=1)
+        shown = task.take(k)
+        self._put(e.take(k)[fits], owner[fits], slot[fits], shown[fits])
+        if not fits.all():
+            late = ~fits
+            s.in_queue.reshape(-1, self.setting.tasks)[owner[late], shown[late]] = True
+            np.add.at(s.queued.ravel(), owner[late], 1)
 
-    def _put(self, e: Ints, n: Ints, slot: Ints, task: Ints) -> None:
-        """Write tasks into pending slots."""
-        s = self.state
-        s.pend[e, n, slot] = task
-        s.pend_kind[e, n, slot] = self.streams.kind[e, task]
-        s.pend_arrival[e, n, slot] = self.streams.arrival[e, task]
-        s.pend_reach[e, n, slot] = self._reach[e, task]
+    def _put(self, e: Ints, owner: Ints, slot: Ints, task: Ints) -> None:
+        """Write tasks of episodes ``e`` into pending slots of clusters (``owner`` counts over the batch)."""
+        s, entry, cell = self.state, e * self.setting.tasks + task, owner * self.setting.window + slot
+        s.pend.ravel()[cell] = task
+        s.pend_kind.ravel()[cell] = self.streams.kind.ravel().take(entry)
+        s.pend_arrival.ravel()[cell] = self.streams.arrival.ravel().take(entry)
+        s.pend_reach.ravel()[cell] = self._reach.ravel().take(entry)
 
     def _refill(self, rows: Ints) -> None:
         """Load the oldest queued tasks into free pending slots."""
-        s = self.state
+        s, clusters = self.state, self.setting.clusters
+        if not s.queued.any():
+            return
+        owner = (rows[:, None] * clusters + np.arange(clusters)).ravel()
+        owner = owner[s.queued.ravel().take(owner) > 0]
+        pend, queue = s.pend.reshape(-1, self.setting.window), s.in_queue.reshape(-1, self.setting.tasks)
         for _ in range(self.setting.window):
-            room = (s.pend[rows] == NONE).any(axis=2)
-            k, n = np.nonzero(room & (s.queued[rows] > 0))
-            if not len(k):
+            empty = pend.take(owner, axis=0) == NONE
+            keep = np.flatnonzero(empty.any(axis=1) & (s.queued.ravel().take(owner) > 0))
+            if not len(keep):
                 return
-            e = rows[k]
-            task = np.argmax(s.in_queue[e, n], axis=1)
-            slot = np.argmax(s.pend[e, n] == NONE, axis=1)
-            s.in_queue[e, n, task] = False
-            s.queued[e, n] -= 1
-            self._put(e, n, slot, task)
+            owner = owner.take(keep)
+            task = queue.take(owner, axis=0).argmax(axis=1)
+            queue[owner, task] = False
+            s.queued.ravel()[owner] -= 1
+            self._put(owner // clusters, owner, empty.take(keep, axis=0).argmax(axis=1), task)
 
     # --- variants -----------------------------------------------------------------------------------------
 
@@ -370,7 +410,8 @@ class World:
         s.saved[e, task] = kept
         s.moved[e, task] = True
         np.add.at(s.free, (e, n), s.run_size[e, n, r])
-        self._clear(e, n, r)
+        clusters, slots = s.run.shape[1:]
+        self._clear((e * clusters + n) * slots + r)
         order = np.lexsort((task, e))
         self._show(e[order], task[order])
 

@@ -48,11 +48,12 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 def read_faults(settings: Settings) -> tuple[Fault, ...]:
-    """The faults in the file that the settings name, in the order of their times."""
+    """The faults in the file that the settings name, in the order of their times; ``OSError`` when there is
+    none."""
     try:
         text = Path(settings.faults).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ReplayError(f"the faults file cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ReplayError(f"{settings.faults} is no text: {error}") from error
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         words = " ".join(line.partition("#")[0].split())

@@ -57,6 +57,8 @@ class Result(msgspec.Struct, frozen=True):
     wall_seconds: float
     cpu_seconds: float
     tasks_per_cpu_second: float
+    starts_per_task: float = 1.0
+    """Above 1 where faults made tasks run again."""
 
 
 class Curves(msgspec.Struct, frozen=True, eq=False):
@@ -128,6 +130,7 @@ def measure(
         wall_seconds=wall,
         cpu_seconds=cpu,
         tasks_per_cpu_second=begun / cpu if cpu else 0.0,
+        starts_per_task=outcome.launches / ran,
     )
 
 

@@ -147,6 +147,10 @@ def _logged() -> list[Case]:
     wide = f"{_GOOGLE}, 50000 nodes, whole seconds"
     goals = {"delay_mean": 3.0, "delay_p50": 3.0, "delay_p90": 3.0, "delay_p99": 3.0}
     one = (29.1, 0.034, 7.99, 417, 4114)
+    slow = msgspec.structs.replace(crowded, heartbeat_us=30 * SECOND)
+    slow_alone = msgspec.structs.replace(alone, heartbeat_us=30 * SECOND)
+    logged_one = {**_figures(one, _DELAYS), "rejects_per_task": 1.25}
+    logged = {**_figures((67.7, 2.03, 42.7, 1473, 9068), _DELAYS), "rejects_per_task": 1.03}
     near = {"delay_mean": 20.0, "delay_p99": 20.0}
     floor = _figures((0.0015,) * 5, _DELAYS)
     kept = msgspec.structs.replace(crowded, short_percent=17)
@@ -162,6 +166,8 @@ def _logged() -> list[Case]:
         Case(name, "eagle", _GOOGLE, kept, {"delay_mean": 913.0}, SIMULATOR, True, 3),
         Case(name, "megha", _GOOGLE, crowded, {"delay_mean": 2074.0}, SIMULATOR, True, 3),
         Case(name, "megha-repaired", _GOOGLE, crowded, repaired, SIMULATOR, True, 3),
+        Case(f"{name}, one broker", "megha-logged", _GOOGLE, slow_alone, logged_one, AUTHORS, True, 5, near),
+        Case(f"{name}, heartbeat 30 s", "megha-logged", _GOOGLE, slow, logged, AUTHORS, True, 5),
         Case(as_given, "central", _GOOGLE, crowded, _figures(one, _DELAYS), AUTHORS, False, 1),
         Case(wide, "sparrow", _GOOGLE, roomy, sparrow_wide, AUTHORS, True, 10),
         Case(wide, "megha", _GOOGLE, roomy, floor, AUTHORS, True, 1),

@@ -10,6 +10,7 @@ from hanse.sim.literature.central import central, independent
 from hanse.sim.literature.eagle import eagle
 from hanse.sim.literature.hawk import hawk
 from hanse.sim.literature.megha import megha, megha_repaired
+from hanse.sim.literature.megha_logged import megha_logged
 from hanse.sim.literature.pigeon import pigeon
 from hanse.sim.literature.shared import shared
 from hanse.sim.literature.sparrow import sparrow
@@ -63,6 +64,9 @@ _KNOWN: Final = (
     ),
     Policy("megha", megha, "optimistic claims on stale views, as published (megha3.0)", (), "fifo", 2),
     Policy("megha-repaired", megha_repaired, "the same with its defects repaired", ORDERS, "", 2),
+    Policy(
+        "megha-logged", megha_logged, "as in its authors' logs, defects and all", (), "fewest-remaining", 2
+    ),
     Policy("independent", independent, "every broker its own nodes, no communication", ORDERS, "", 2),
     Policy("shared", shared, "every broker its own nodes, gossip of free counts", ORDERS, "", 2),
     Policy("central", central, "the oracle: one queue that knows everything at once", ORDERS, "", 3),

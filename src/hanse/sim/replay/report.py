@@ -8,7 +8,7 @@ import msgspec
 
 from hanse.sim.replay.plots import Axis, Line, distribution, plot
 from hanse.sim.replay.records import Settings
-from hanse.sim.replay.runs import Run
+from hanse.sim.replay.runs import Run, write_whole
 
 COLUMNS: Final = (
     ("policy", "policy"), ("order", "order"), ("delay_mean", "delay mean s"), ("delay_p50", "p50"),
@@ -80,8 +80,8 @@ def page(rows: list[dict[str, Any]], runs: list[Run], settings: Settings, comman
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write the page."""
-    path.write_text(text, encoding="utf-8")
+    """Write the page, whole or not at all."""
+    write_whole(path, text.encode())
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

@@ -102,10 +102,14 @@ def _averaged(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 def write_json(path: Path, objects: list[dict[str, Any]]) -> None:
     """Write the results; a reader sees the old file or the new one, never half of one."""
-    text = msgspec.json.format(msgspec.json.encode(objects), indent=2)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(objects), indent=2) + b"\n")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file beside its place and move it there."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        scratch.write_bytes(text + b"\n")
+        scratch.write_bytes(data)
         scratch.replace(path)
     finally:
         with contextlib.suppress(FileNotFoundError):

@@ -25,10 +25,10 @@ def t_975(freedom: int) -> float:
 
 def mean_with_interval(values: Sequence[float]) -> tuple[float, float]:
     """The mean, and half the width of its 95 % confidence interval (0 for a single value: nothing is
-    known)."""
+    known). Equal values have themselves for mean, to the last bit, and no interval."""
     count = len(values)
+    if min(values) == max(values):
+        return values[0], 0.0
     mean = math.fsum(values) / count
-    if count < 2:
-        return mean, 0.0
     variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
     return mean, t_975(count - 1) * math.sqrt(variance / count)

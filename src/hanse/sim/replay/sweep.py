@@ -1,7 +1,10 @@
 """A grid of runs (load x policy x brokers x seeds) in parallel processes, resumed where it was stopped.
 
 The result file is JSON lines: one finished run each, with the key of its cell. A cell whose key is in the
-file is not run again. A line that was cut off by a crash is dropped when the file is opened next.
+file is not run again. A line that was cut off by a crash is dropped when the file is opened next; a file that
+holds anything else is refused.
+
+Schedulers for whole jobs have a grid of their own (load x policy x seeds): they know no brokers.
 """
 
 import os
@@ -14,15 +17,20 @@ from typing import Any, Final
 
 import msgspec
 
+from hanse.sim.replay.batch import BatchTrace, batch_names, chosen_batch
+from hanse.sim.replay.batch import at_load as batch_at_load
 from hanse.sim.replay.measures import as_dict
-from hanse.sim.replay.records import Settings, Workload
+from hanse.sim.replay.records import ReplayError, Settings, Workload
 from hanse.sim.replay.registry import chosen
-from hanse.sim.replay.runs import run_once
+from hanse.sim.replay.runs import run_batch, run_once
 from hanse.sim.replay.workloads import at_load, digest, read_workload
+from hanse.sim.trace import ReadRules, TraceError, load_with_report
 
 CELLS_MAX: Final = 100_000
 """Runs of one sweep."""
 STOP_CHECK_SECONDS: Final = 0.2
+KEY_BEGIN: Final = b'{"key"'
+"""How every line of a result file begins."""
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -54,17 +62,38 @@ class Grid(msgspec.Struct, frozen=True):
 
     def cells(self) -> list[Cell]:
         """All cells in the order load, policy, brokers, seed; refuses what could not be run."""
+        if self.trace.is_dir():
+            raise TraceError(f"{self.trace} is a folder: make a file of it with 'hanse trace convert' first")
+        if not self.trace.is_file():
+            raise TraceError(f"{self.trace} does not exist: give the path of a trace file")
+        brokers = self._checked_brokers()
+        count = len(self.loads) * len(self.policies) * len(brokers) * len(self.seeds)
+        if count > CELLS_MAX:
+            raise ReplayError(f"{count:,} runs are more than the {CELLS_MAX:,} that a sweep takes")
         mark = digest(self.trace)
-        found = []
-        for load in self.loads:
-            for policy in self.policies:
-                for brokers in self.brokers:
-                    for seed in self.seeds:
-                        settings = msgspec.structs.replace(self.fixed, brokers=brokers, seed=seed)
-                        chosen([policy], settings)
-                        found.append(Cell(self.trace.name, mark, self.whole_seconds, policy, load, settings))
-        assert len(found) <= CELLS_MAX, f"a sweep has at most {CELLS_MAX} runs"
-        return found
+        return [
+            Cell(
+                self.trace.name,
+                mark,
+                self.whole_seconds,
+                policy,
+                load,
+                msgspec.structs.replace(self.fixed, brokers=number, seed=seed),
+            )
+            for load in self.loads
+            for policy in self.policies
+            for number in brokers
+            for seed in self.seeds
+        ]
+
+    def _checked_brokers(self) -> tuple[int, ...]:
+        """The numbers of brokers to run, once it is clear that all policies can be run."""
+        if self.policies and all(name in batch_names() for name in self.policies):
+            chosen_batch(list(self.policies), _batch_trace(self.trace, self.whole_seconds), self.fixed)
+            return (1,)
+        for number in self.brokers:
+            chosen(list(self.policies), msgspec.structs.replace(self.fixed, brokers=number))
+        return self.brokers
 
 
 def finished(path: Path) -> dict[str, dict[str, Any]]:
@@ -72,25 +101,32 @@ def finished(path: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     found: dict[str, dict[str, Any]] = {}
-    good = 0
-    data = path.read_bytes()
-    for line in data.splitlines(keepends=True):
+    *lines, torn = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
         try:
-            entry = msgspec.json.decode(line, type=dict[str, Any]) if line.endswith(b"\n") else {}
+            entry = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.DecodeError:
             entry = {}
         if "key" not in entry:
-            break
+            raise TraceError(f"{path} is no result file of a sweep (line {number}): name another one")
         found[entry["key"]] = entry
-        good += len(line)
-    if good < len(data):
+    if torn:
+        if not found and not torn.startswith(KEY_BEGIN):
+            raise TraceError(f"{path} is no result file of a sweep: name another one")
         with path.open("r+b") as file:
-            file.truncate(good)
+            file.truncate(path.stat().st_size - len(torn))
     return found
 
 
-_WORKLOADS: dict[tuple[str, bool], Workload] = {}
+_READ: dict[tuple[str, bool], Workload | BatchTrace] = {}
 """In a process of the pool: the trace it has read."""
+_SCALED: dict[tuple[float, Settings], BatchTrace] = {}
+"""... and what it has brought to a load: for whole jobs that takes a run of its own."""
+
+
+def _batch_trace(path: Path, whole_seconds: bool) -> BatchTrace:
+    rules = ReadRules(truncate_seconds=whole_seconds)
+    return BatchTrace(path.name, load_with_report(path, rules=rules)[0])
 
 
 def _prepare() -> None:
@@ -101,15 +137,38 @@ def _prepare() -> None:
 def run_cell(path: str, cell: Cell) -> dict[str, Any]:
     """Run one cell; the trace is read once per process."""
     key = path, cell.whole_seconds
-    if key not in _WORKLOADS:
-        _WORKLOADS.clear()
-        _WORKLOADS[key] = read_workload(Path(path), whole_seconds=cell.whole_seconds)[0]
-    workload = _WORKLOADS[key]
+    whole_jobs = cell.policy in batch_names()
+    if key not in _READ:
+        _READ.clear()
+        _SCALED.clear()
+        read = _batch_trace if whole_jobs else _workload
+        _READ[key] = read(Path(path), cell.whole_seconds)
+    trace = _READ[key]
+    run = _batch_run(trace, cell) if isinstance(trace, BatchTrace) else _run(trace, cell)
+    return {"key": cell.key(), "target_load": cell.load, **run}
+
+
+def _workload(path: Path, whole_seconds: bool) -> Workload:
+    return read_workload(path, whole_seconds=whole_seconds)[0]
+
+
+def _run(workload: Workload, cell: Cell) -> dict[str, Any]:
     if cell.load is not None:
         workload = at_load(workload, cell.settings.nodes, cell.load)
     policy = chosen([cell.policy], cell.settings)[0]
-    result = as_dict(run_once(policy, workload, cell.settings).result)
-    return {"key": cell.key(), "target_load": cell.load, **result}
+    return as_dict(run_once(policy, workload, cell.settings).result)
+
+
+def _batch_run(trace: BatchTrace, cell: Cell) -> dict[str, Any]:
+    policy = chosen_batch([cell.policy], trace, cell.settings)[0]
+    if cell.load is not None:
+        # how much work there is does not depend on the seed, nor on who schedules it
+        key = cell.load, msgspec.structs.replace(cell.settings, seed=0)
+        if key not in _SCALED:
+            _SCALED.clear()
+            _SCALED[key] = batch_at_load(trace, cell.settings, cell.load, policy)
+        trace = _SCALED[key]
+    return as_dict(run_batch(policy, trace, cell.settings).result)
 
 
 def sweep(

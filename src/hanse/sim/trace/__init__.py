@@ -5,9 +5,9 @@ The doors: ``open_trace`` (chunks and a report), ``read`` (chunks), ``load`` (on
 """
 
 from hanse.sim.trace.chunk import JobChunk, by_arrival, concatenate, take
-from hanse.sim.trace.formats import FORMATS, load, load_with_report, open_trace, read
+from hanse.sim.trace.formats import FORMATS, load, load_open, load_with_report, open_trace, read
 from hanse.sim.trace.nodes import NodeTable, read_nodes
-from hanse.sim.trace.reader import TraceReader
+from hanse.sim.trace.reader import OpenTrace, TraceReader
 from hanse.sim.trace.report import BadRow, ReadReport, TraceError
 from hanse.sim.trace.rules import Cancelled, Estimates, Processors, ReadRules, TimeUnit
 
@@ -18,6 +18,7 @@ __all__ = [
     "Estimates",
     "JobChunk",
     "NodeTable",
+    "OpenTrace",
     "Processors",
     "ReadReport",
     "ReadRules",
@@ -27,6 +28,7 @@ __all__ = [
     "by_arrival",
     "concatenate",
     "load",
+    "load_open",
     "load_with_report",
     "open_trace",
     "read",

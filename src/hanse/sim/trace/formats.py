@@ -12,7 +12,7 @@ from hanse.sim.trace.chunk import JobChunk, by_arrival, concatenate, take
 from hanse.sim.trace.google2011 import GOOGLE_2011
 from hanse.sim.trace.own import OWN_CSV, OWN_PARQUET
 from hanse.sim.trace.parquet_sets import ALIBABA_2017, ALIBABA_DAG, AZURE_LLM, GOOGLE_2019, JOBS_PARQUET
-from hanse.sim.trace.reader import Format, Head, TraceReader, head_of
+from hanse.sim.trace.reader import Format, Head, OpenTrace, TraceReader, head_of
 from hanse.sim.trace.report import ReadReport, TraceError
 from hanse.sim.trace.rules import DEFAULT_RULES, ReadRules
 from hanse.sim.trace.source import Source
@@ -23,24 +23,9 @@ from hanse.sim.trace.tr import TR
 _LOG = logging.getLogger(__name__)
 
 
-def _no_journal(reader: TraceReader) -> Iterator[JobChunk]:
-    raise TraceError(
-        f"{reader.source.name}: Hanse's own journal cannot be read as a trace yet;"
-        " export the jobs as our CSV form"
-    )
-
-
-JOURNAL = Format(
-    "journal",
-    "Hanse's own journal; by name .journal (not readable yet)",
-    lambda head: head.name.endswith(".journal"),
-    _no_journal,
-)
-
 FORMATS: Final[tuple[Format, ...]] = (
     OWN_CSV,
     OWN_PARQUET,
-    JOURNAL,
     OPENB,
     PHILLY,
     MURI,
@@ -112,6 +97,11 @@ def load_with_report(
 ) -> tuple[JobChunk, ReadReport]:
     """A trace as one chunk in order of arrival, and the report. ``limit``: only the file's first entries."""
     reader = open_trace(path, format, rules)
+    return load_open(reader, limit), reader.report
+
+
+def load_open(reader: OpenTrace, limit: int | None = None) -> JobChunk:
+    """All of an open trace as one chunk in order of arrival; ``limit``: only its first entries."""
     chunks: list[JobChunk] = []
     jobs = 0
     for chunk in reader:
@@ -122,7 +112,7 @@ def load_with_report(
     whole = concatenate(chunks)
     if limit is not None and whole.jobs > limit:
         whole = take(whole, np.arange(limit))
-    return by_arrival(whole), reader.report
+    return by_arrival(whole)
 
 
 def load(

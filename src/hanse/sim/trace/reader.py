@@ -98,17 +98,19 @@ class Format(msgspec.Struct, frozen=True):
     """Columns without which a file cannot be read in this format, whatever the user says."""
 
 
-class TraceReader:
-    """An open trace: iterate over it for its chunks, then ask ``report``. A file may be iterated again."""
+class OpenTrace:
+    """A trace that is being read: iterate over it for its chunks, then ask ``report``.
 
-    def __init__(self, source: Source, form: Format, rules: ReadRules, head: Head) -> None:
-        self.source = source
-        self.form = form
-        self.rules = rules
-        self.head = head
+    Where the chunks come from is the subclass's affair: a file (``TraceReader``), or whatever else can be
+    told as jobs.
+    """
+
+    def __init__(self, name: str, form: str) -> None:
+        self.name = name
+        """What the user calls it."""
+        self.format = form
+        """The name of the format."""
         self.report = ReadReport()
-        self.header: dict[str, str] = {}
-        """What the trace says about itself (SWF's header comments)."""
         self.nodes_hint: int | None = None
         """How many nodes (SWF: processors) the trace says its system had."""
         self.unix_start: int | None = None
@@ -119,28 +121,49 @@ class TraceReader:
         self.has_durations = True
         """False: the trace does not say how long tasks run, and every duration is 0."""
         self.rows_total: int | None = None
-        """Rows in the file, when that is known beforehand (Parquet)."""
-        if form.prepare is not None:
-            form.prepare(self)
-
-    @property
-    def format(self) -> str:
-        """The name of the format."""
-        return self.form.name
+        """Rows in all, when that is known beforehand."""
 
     @property
     def fraction(self) -> float | None:
         """How far the reading is, from 0 to 1; None when that cannot be known."""
-        if self.rows_total is not None:
-            return self.report.rows / self.rows_total if self.rows_total else 1.0
-        return self.source.fraction
+        if self.rows_total is None:
+            return None
+        return min(1.0, self.report.rows / self.rows_total) if self.rows_total else 1.0
+
+    def chunks(self) -> Iterator[JobChunk]:
+        """One pass over the trace."""
+        raise NotImplementedError
 
     def __iter__(self) -> Iterator[JobChunk]:
         self.report.clear()
+        return self.chunks()
+
+
+class TraceReader(OpenTrace):
+    """A trace in a file of a known format (or on standard input). A file may be iterated again."""
+
+    def __init__(self, source: Source, form: Format, rules: ReadRules, head: Head) -> None:
+        super().__init__(source.name, form.name)
+        self.source = source
+        self.form = form
+        self.rules = rules
+        self.head = head
+        self.header: dict[str, str] = {}
+        """What the trace says about itself (SWF's header comments)."""
+        if form.prepare is not None:
+            form.prepare(self)
+
+    @property
+    def fraction(self) -> float | None:
+        """How far the reading is: by rows where their number is known, else by bytes."""
+        return self.source.fraction if self.rows_total is None else super().fraction
+
+    def chunks(self) -> Iterator[JobChunk]:
+        """One pass, as the format has it."""
         return self.form.chunks(self)
 
 
-def collect(reader: TraceReader, builder: Builder, rows: Iterable[tuple[int, Parsed]]) -> Iterator[JobChunk]:
+def collect(reader: OpenTrace, builder: Builder, rows: Iterable[tuple[int, Parsed]]) -> Iterator[JobChunk]:
     """Chunks from parsed rows; what is refused or skipped goes into the report."""
     report = reader.report
     for line, row in rows:

@@ -256,7 +256,7 @@ def test_a_running_job_that_somebody_cancels_has_failed(slurm: Slurm, place: Pat
 
 
 @pytest.mark.usefixtures("drained")
-def test_a_waiting_job_that_somebody_cancels_has_failed_and_never_runs(slurm: Slurm, place: Path) -> None:
+def test_a_waiting_job_that_somebody_cancels_is_given_back_and_never_runs(slurm: Slurm, place: Path) -> None:
     log = Log(place)
 
     async def story(desk: Desk) -> None:
@@ -264,7 +264,7 @@ def test_a_waiting_job_that_somebody_cancels_has_failed_and_never_runs(slurm: Sl
         await listed(slurm)
         slurm.run("scancel", our_job(slurm))
         end = await desk.end_of()
-        assert (end.outcome, end.note) == (Outcome.FAILED, "cancelled in Slurm by somebody else")
+        assert (end.outcome, end.note) == (Outcome.LOST, "cancelled in Slurm before it began")
         assert desk.starts == set()
 
     with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), story)

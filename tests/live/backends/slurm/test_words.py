@@ -371,3 +371,16 @@ def test_mistakes_in_it_are_told(backend: dict[str, str], word: str) -> None:
 def test_only_a_foreign_cluster_may_leave_its_nodes_out() -> None:
     problems = league_from_data({"brokers": [{"name": "b1"}], "clusters": [{"name": "north"}]})
     assert not isinstance(problems, League)
+
+
+@pytest.mark.parametrize("state", ["", "CANCELLED"])
+def test_what_a_controller_ends_when_it_comes_back_is_lost_and_not_the_tasks_fault(state: str) -> None:
+    attempt = Attempt(launch(b""), NOTHING, 0)
+    attempt.shaken = True
+    end = told(attempt, Ended(0, -15, 0, 0, 0, True), state)
+    assert end is not None
+    assert end.outcome is Outcome.LOST
+    assert "controller came back" in end.note
+    own = told(attempt, Ended(0, 7, 0, 0, 0, False), "")
+    assert own is not None
+    assert (own.outcome, own.code) == (Outcome.FAILED, 7), "what it did by itself is its own"

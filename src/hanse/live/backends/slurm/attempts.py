@@ -47,8 +47,8 @@ class Attempt:
 
     __slots__ = (
         "began", "command", "doomed_at", "end", "ended", "fate", "launch", "missing", "over_since",
-        "over_state", "phase", "refused", "start_by", "started", "stop_at", "submits", "submitted_at",
-        "trouble", "verdict_by",
+        "over_state", "phase", "refused", "shaken", "start_by", "started", "stop_at", "submits",
+        "submitted_at", "trouble", "verdict_by",
     )  # fmt: skip
 
     def __init__(self, launch: Launch, command: Command, start_by: int) -> None:
@@ -68,6 +68,9 @@ class Attempt:
         self.began: Began | None = None
         self.ended: Ended | None = None
         self.refused = False
+        self.shaken = False
+        """Whether it lived while the controller was away: one that comes back ends what it does not remember
+        as it is."""
         self.over_state = ""
         """The state in which Slurm says that it ended."""
         self.over_since = 0

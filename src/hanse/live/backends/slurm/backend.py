@@ -276,6 +276,8 @@ class SlurmBackend:
             self._lookout.soon()
 
     def _away(self, why: str) -> None:
+        for attempt in self._keeper.attempts.values():
+            attempt.shaken = True
         if not self._is_away:
             log.warning("Slurm does not answer: %s", why)
         self._is_away = True

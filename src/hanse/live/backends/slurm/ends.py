@@ -21,6 +21,8 @@ FATES: Final = {
 }
 """What the states of ended jobs mean for an attempt whose script could not tell its end, or was told to end
 by somebody else."""
+SHAKEN: Final = Fate(Outcome.LOST, "ended by Slurm when its controller came back", -15)
+NEVER_BEGAN: Final = Fate(Outcome.LOST, "cancelled in Slurm before it began")
 UNEXPLAINED: Final = Fate(
     Outcome.LOST, "it ended in Slurm without a word: can its node use the shared directory?"
 )
@@ -41,11 +43,18 @@ def told(attempt: Attempt, ended: Ended, slurm_state: str | None) -> End | None:
     if ended.outside or ended.code == KILLED:
         if slurm_state is None:
             return None
-        fate = FATES.get(slurm_state)
+        fate = explained(attempt, slurm_state)
         if fate is not None:
             return End(task, number, fate.outcome, ended.code, usage, fate.note)
     outcome = Outcome.FAILED if ended.code else Outcome.SUCCEEDED
     return End(task, number, outcome, ended.code, usage)
+
+
+def explained(attempt: Attempt, slurm_state: str) -> Fate | None:
+    """What Slurm's word means for an attempt that was ended from outside; None if it says nothing."""
+    if attempt.shaken and slurm_state in ("", "CANCELLED"):
+        return SHAKEN
+    return FATES.get(slurm_state)
 
 
 def untold(attempt: Attempt, fate: Fate) -> End:

@@ -15,7 +15,7 @@ from typing import Final
 
 from hanse.live.backends.slurm.attempts import Attempt, Fate, Phase
 from hanse.live.backends.slurm.driver import PENDING, SlurmJob
-from hanse.live.backends.slurm.ends import FATES, UNEXPLAINED, untold
+from hanse.live.backends.slurm.ends import NEVER_BEGAN, UNEXPLAINED, explained, untold
 from hanse.live.backends.slurm.keeper import SLACK_MICROSECONDS, Keeper, now
 from hanse.live.backends.slurm.lookout import Look
 from hanse.live.backends.slurm.shared import Known
@@ -125,7 +125,9 @@ class Review:
     def _silent(self, attempt: Attempt, known: Known, jobs: int) -> None:
         """Slurm says that it is over, and its script says nothing. On a node that Slurm has lost sight of the
         step may live; so it may when another execution was refused."""
-        fate = FATES.get(attempt.over_state, UNEXPLAINED)
+        fate = explained(attempt, attempt.over_state) or UNEXPLAINED
+        if attempt.over_state == "CANCELLED" and not attempt.started:
+            fate = NEVER_BEGAN
         unseen = attempt.over_state in ("NODE_FAIL", "BOOT_FAIL") or known.refused or jobs > 1
         if unseen or not attempt.started:
             self._keeper.doom(attempt, fate)

@@ -1,0 +1,59 @@
+"""The environment's arrays against a plain Python twin: the same choices, the same world, round by round."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import pytest
+
+from hanse.sim.edge import setting as settings
+from hanse.sim.edge.observation import observe
+from hanse.sim.edge.setting import Setting
+from hanse.sim.edge.streams import make_streams
+from hanse.sim.edge.world import World
+
+
+def bench() -> ModuleType:
+    path = Path(__file__).parents[2] / "bench" / "edge.py"
+    spec = importlib.util.spec_from_file_location("bench_edge", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+CROWDED = msgspec.structs.replace(settings.hetero6(), name="crowded", arrival_rate=20.0)
+"""More than the pending slots hold: queues fill and empty."""
+
+
+@pytest.mark.parametrize("setting", [settings.syn3(), settings.hetero6(), CROWDED], ids=lambda s: s.name)
+def test_arrays_and_twin_agree(setting: Setting) -> None:
+    edge = bench()
+    seeds = [11, 12, 13]
+    world = World(setting, make_streams(setting, seeds))
+    twins = [edge.PlainEpisode(setting, seed) for seed in seeds]
+    queued = 0
+    for number in range(260):
+        choice = edge.random_choice(world, number)
+        answers = [edge.answers(choice, episode) for episode in range(len(seeds))]
+        world.step(choice)
+        seen = observe(world)
+        for episode, (twin, answer) in enumerate(zip(twins, answers, strict=True)):
+            twin.step(answer)
+            assert world.state.free[episode].tolist() == twin.free
+            assert world.state.pend[episode].tolist() == twin.pending
+            assert world.state.queued[episode].tolist() == [len(queue) for queue in twin.queue]
+            for n, (server, pending, running, mask) in enumerate(twin.observe()):
+                assert seen.server[episode, n].tolist() == server
+                assert seen.pending[episode, n].tolist() == pending
+                assert seen.mask[episode, n].tolist() == mask
+                going = seen.running[episode, n][world.state.run[episode, n] != -1]
+                assert sorted(going.tolist()) == sorted(running)
+        queued += int(world.state.queued.sum())
+    assert [row.tolist() for row in world.state.finish] == [twin.finish for twin in twins]
+    assert (world.state.finish >= 0).sum() > 100
+    assert queued > 0
