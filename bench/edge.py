@@ -12,16 +12,14 @@ clusters, from the state to task and size: features, network, guard. The twin is
 the same features (absent where torch is not installed); the odds of its choices must be the same.
 """
 
-import argparse
-import json
 import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from figures import as_program
 
 from hanse.policy.edge.baselines import choose_random
 from hanse.policy.edge.draws import mixed, uniform
@@ -299,16 +297,5 @@ def run() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure, print, and write to ``--json``."""
-    parser = argparse.ArgumentParser(description="The edge environment and its network beside their twins.")
-    parser.add_argument("--json", type=Path, help="a file to write the figures to")
-    options = parser.parse_args()
-    text = json.dumps(run(), indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    as_program(run, "The edge environment and its network beside their twins.")

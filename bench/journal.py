@@ -7,8 +7,6 @@ waiting. The ratio is that of the median commits, which other work on the machin
 where the journal is faster; those of the turns compare whole rates and show how uneven the disk was.
 """
 
-import argparse
-import json
 import os
 import platform
 import statistics
@@ -16,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from figures import as_program
 
 from hanse.live.journal import Journal
 
@@ -117,16 +117,5 @@ def run() -> dict[str, Any]:
         }
 
 
-def main() -> None:
-    """Measure, print, and write to ``--json``."""
-    parser = argparse.ArgumentParser(description="Durable records a second.")
-    parser.add_argument("--json", type=Path, help="a file to write the figures to")
-    options = parser.parse_args()
-    text = json.dumps(run(), indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    as_program(run, "Durable records a second.")

@@ -5,16 +5,14 @@ process (``time.process_time``), the best of several repeats, because the machin
 The answers of both backends are compared before anything is timed.
 """
 
-import argparse
-import json
 import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+from figures import options_of, tell
 from numpy.typing import NDArray
 
 from hanse.policy.columns import Room, full_mask, mask_words
@@ -199,14 +197,10 @@ def run(seconds: float = 0.2) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print, and write to ``--json``."""
-    parser = argparse.ArgumentParser(description="Rates of the kernels beside their NumPy twins.")
-    parser.add_argument("--json", type=Path, help="a file to write the figures to")
+    parser = options_of("Rates of the kernels beside their NumPy twins.")
     parser.add_argument("--seconds", type=float, default=0.2, help="CPU time a repeat")
     options = parser.parse_args()
-    text = json.dumps(run(options.seconds), indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    tell(run(options.seconds), options.json)
 
 
 if __name__ == "__main__":

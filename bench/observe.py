@@ -7,10 +7,8 @@ cost beside what a member's shell does with an event at the least: encoding it f
 ``scrape`` is one answer to Prometheus. Rates are per second of CPU time, the best of several repeats.
 """
 
-import argparse
 import asyncio
 import gc
-import json
 import platform
 import tempfile
 import time
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+from figures import as_program
 from rounds import JOB_TASKS, NODES, REPEATS, RUNNER, Pair
 
 from hanse.core.config import NodeConfig
@@ -147,16 +146,5 @@ def run() -> dict[str, Any]:
     return result
 
 
-def main() -> None:
-    """Measure, print, and write to ``--json``."""
-    parser = argparse.ArgumentParser(description="Tasks per CPU-second with and without metrics.")
-    parser.add_argument("--json", type=Path, help="a file to write the figures to")
-    options = parser.parse_args()
-    text = json.dumps(run(), indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    as_program(run, "Tasks per CPU-second with and without metrics.")

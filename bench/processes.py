@@ -13,9 +13,7 @@ concerned (the daemon, its launcher, the supervisors, the tasks; mean of the tur
 may be. ``null`` is attempts a second of CPU time, from ``start`` by way of both reports to ``forget``.
 """
 
-import argparse
 import asyncio
-import json
 import os
 import platform
 import statistics
@@ -24,6 +22,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from figures import as_program
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.interface import Backend
@@ -188,16 +188,5 @@ def run() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure, print, and write if asked."""
-    parser = argparse.ArgumentParser(description="The cost of starting tasks.")
-    parser.add_argument("--json", type=Path, help="a file to write the figures to")
-    options = parser.parse_args()
-    text = json.dumps(run(), indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    as_program(run, "The cost of starting tasks.")

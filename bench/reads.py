@@ -14,9 +14,7 @@ commands that a broker has in each part of a task's life, in batches as a daemon
 ``questions`` are milliseconds of one answer.
 """
 
-import argparse
 import gc
-import json
 import platform
 import sqlite3
 import tempfile
@@ -24,6 +22,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from figures import as_program
 
 from hanse.live.reads.reads import Reads
 from hanse.model.commands import Accepted, Command, JobSettled, Record, Send, TaskSettled
@@ -251,16 +251,5 @@ def run() -> dict[str, Any]:
     return result
 
 
-def main() -> None:
-    """Measure, print, and write to ``--json``."""
-    parser = argparse.ArgumentParser(description="What the read models take in one second of CPU time.")
-    parser.add_argument("--json", type=Path, help="a file to write the figures to")
-    options = parser.parse_args()
-    text = json.dumps(run(), indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    as_program(run, "What the read models take in one second of CPU time.")

@@ -13,7 +13,6 @@ same figure. Our time is without reading the trace (``reading_cpu_seconds``); Ac
 task at equal load on 1,000, 10,000 and 50,000 nodes, and the ratio of the last to the first.
 """
 
-import argparse
 import json
 import os
 import platform
@@ -26,6 +25,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from figures import options_of, tell
 
 from hanse.sim.replay.records import SECOND, Settings, Workload
 from hanse.sim.replay.registry import policies
@@ -162,15 +162,11 @@ def _sizes(name: str, workload: Workload) -> dict[str, float]:
 
 def main() -> None:
     """Measure, print, and write to ``--json``."""
-    parser = argparse.ArgumentParser(description="Tasks that a replay takes per CPU-second, beside peers.")
-    parser.add_argument("--json", type=Path, help="a file to write the figures to")
+    parser = options_of("Tasks that a replay takes per CPU-second, beside peers.")
     parser.add_argument("--peers", type=Path, help="an environment that has accasim and simpy")
     parser.add_argument("--jobs", type=int, help="only the first jobs of each trace")
     options = parser.parse_args()
-    text = json.dumps(run(options.peers, options.jobs), indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    tell(run(options.peers, options.jobs), options.json)
 
 
 if __name__ == "__main__":

@@ -16,17 +16,16 @@ is the same with the kernels in NumPy in place of the compiled ones. Rates are p
 this process, the best of several repeats.
 """
 
-import argparse
 import cProfile
 import gc
-import json
 import platform
 import pstats
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
+
+from figures import options_of, tell
 
 from hanse.core import acceptance, grants
 from hanse.core.broker import Broker
@@ -239,8 +238,7 @@ def profile(tasks: int) -> None:
 
 def main() -> None:
     """Measure, print, and write to ``--json``."""
-    parser = argparse.ArgumentParser(description="Tasks per CPU-second of an in-process broker and warden.")
-    parser.add_argument("--json", type=Path, help="a file to write the figures to")
+    parser = options_of("Tasks per CPU-second of an in-process broker and warden.")
     parser.add_argument(
         "--profile", type=int, metavar="TASKS", help="profile rounds of jobs of so many tasks"
     )
@@ -248,10 +246,7 @@ def main() -> None:
     if options.profile:
         profile(options.profile)
         return
-    text = json.dumps(run(), indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    tell(run(), options.json)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,10 @@ NumPy; both must give the same digest. Rates are per second of CPU time of this 
 several repeats.
 """
 
-import argparse
-import json
 import platform
-from pathlib import Path
 from typing import Any
 
+from figures import options_of, tell
 from rounds import twin_kernels
 
 from hanse.policy.kernel import BACKEND, WHY_NOT_NATIVE
@@ -65,14 +63,10 @@ def run(seeds: range = SEEDS) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print, and write to ``--json``."""
-    parser = argparse.ArgumentParser(description="Simulated events per CPU-second, all checkers on.")
-    parser.add_argument("--json", type=Path, help="a file to write the figures to")
+    parser = options_of("Simulated events per CPU-second, all checkers on.")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many seeds, from 0 on")
     options = parser.parse_args()
-    text = json.dumps(run(range(options.seeds)), indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    tell(run(range(options.seeds)), options.json)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ awaited read each, with TLS and without, decoded and not checked. ``path`` is de
 without a network. Rates are per second of CPU time of this process, the best of several repeats.
 """
 
-import argparse
 import asyncio
-import json
 import platform
 import ssl
 import tempfile
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from figures import as_program
 
 from hanse.core.config import NodeConfig, WardenConfig
 from hanse.live.identity.authority import Authority
@@ -209,16 +208,5 @@ def _best(measure: Callable[[], float]) -> float:
     return min(measure() for _ in range(REPEATS))
 
 
-def main() -> None:
-    """Print the figures, and write them if asked to."""
-    parser = argparse.ArgumentParser(description="Envelopes over mutual TLS on the loopback interface.")
-    parser.add_argument("--json", type=Path, help="a file to write the figures to")
-    options = parser.parse_args()
-    text = json.dumps(run(), indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    as_program(run, "Envelopes over mutual TLS on the loopback interface.")

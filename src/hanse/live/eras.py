@@ -6,7 +6,6 @@ same place: the state is carried over into a machine with the new settings. What
 the old ones promised is refused when the member starts.
 """
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +14,7 @@ import msgspec
 from hanse.core.broker import Broker
 from hanse.core.config import BrokerConfig, WardenConfig
 from hanse.core.warden import Warden
+from hanse.live.identity.files import PRIVATE, replace
 from hanse.live.league import League, LeagueError, Policies
 from hanse.model.resources import Resources
 from hanse.policy.orders import ORDERS
@@ -107,17 +107,7 @@ def read_eras(directory: Path, today: Settings) -> list[Era]:
 
 def write_eras(directory: Path, eras: list[Era]) -> None:
     """Put them on record, durably."""
-    part = directory / f"{ERAS}.part"
-    with part.open("wb") as file:
-        file.write(_encode(eras))
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(directory / ERAS)
-    place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(place)
-    finally:
-        os.close(place)
+    replace(directory / ERAS, _encode(eras), PRIVATE)
 
 
 _encode: Final = msgspec.json.Encoder().encode

@@ -6,7 +6,6 @@ the warden's start, what is remembered serves.
 """
 
 import logging
-import os
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,7 @@ import msgspec
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.make import make_backend
+from hanse.live.identity.files import PRIVATE, replace
 from hanse.live.league import ClusterEntry, LeagueError
 from hanse.live.logs import fields
 
@@ -45,7 +45,8 @@ async def take_stock(entry: ClusterEntry, directory: Path) -> ClusterEntry:
     if not nodes:
         raise LeagueError(f"cluster {entry.name}: its backend has found no nodes")
     if nodes != known:
-        _remember(directory / NODES, nodes)
+        directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+        replace(directory / NODES, msgspec.json.format(msgspec.json.encode(nodes)), PRIVATE)
     return msgspec.structs.replace(entry, nodes=nodes)
 
 
@@ -79,13 +80,3 @@ def _remembered(path: Path) -> tuple[NodeConfig, ...]:
         return ()
     except msgspec.MsgspecError as error:
         raise LeagueError(f"{path} is not as it was written: {error}") from None
-
-
-def _remember(path: Path, nodes: tuple[NodeConfig, ...]) -> None:
-    path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(nodes)))
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

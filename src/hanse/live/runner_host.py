@@ -6,7 +6,6 @@ truth is the backend. Only the number of its starts is kept, because sessions mu
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from hanse.core.config import RunnerConfig
 from hanse.core.runner import Runner
 from hanse.live.backends.interface import Backend
 from hanse.live.clock import Clock
+from hanse.live.identity.files import PRIVATE, replace
 from hanse.live.shell import Shell
 from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, Send
 from hanse.model.events import BackendReported, Booted, Received, RoomWithheld, TasksMoved
@@ -118,10 +118,5 @@ def _next_epoch(path: Path) -> int:
         epoch = int(path.read_text(encoding="ascii")) + 1
     except FileNotFoundError:
         epoch = 1
-    part = path.with_suffix(".part")
-    with part.open("w", encoding="ascii") as file:
-        file.write(str(epoch))
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    replace(path, str(epoch).encode("ascii"), PRIVATE)
     return epoch

@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-RATE: Final = 200.0
+RATE: Final = 1_000.0
 """Tokens a second of an identity. A question costs about one: half a millisecond of a broker's time."""
-BURST: Final = 1_000.0
+BURST: Final = 5_000.0
 """Tokens that an identity may have saved up, and that it may owe at most."""
 STRANGER_RATE: Final = 50.0
 """The same of an address from which nobody has said who they are."""
