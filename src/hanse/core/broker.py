@@ -37,6 +37,7 @@ from hanse.model.messages import (
     News,
     Progress,
     Refusal,
+    Refused,
     Replicate,
     Snapshot,
     Sync,
@@ -193,16 +194,24 @@ class Broker:
                 if state[index] == CLAIMED and attempts[index] == attempt:
                     state[index] = PLACED
             self._placing.expect(view.index, lot)
-        if not answer.refused:
-            return
+        if answer.refused:
+            self._refused(view, answer.refused)
+        elif self._placing.spare:
+            self._placing.use_spare(view.index)
+
+    def _refused(self, view: ClusterView, refused: tuple[Refused, ...]) -> None:
+        """What was not taken waits again; room that was granted meanwhile is used first."""
+        desk = self._desk
         touched: dict[JobId, None] = {}
-        for entry in answer.refused:
+        for entry in refused:
             if entry.reason in (Refusal.STALE_ROUND, Refusal.FENCED):
                 view.sight.closed_until = desk.now + desk.timings.beat
             desk.mark(f"broker.refused_{entry.reason}")
             self._disappointed(view, entry.task)
             self._careers.refused(entry.task, entry.attempt, entry.reason)
             touched[job_of(entry.task)] = None
+        if self._placing.spare:
+            self._placing.use_spare(view.index)
         for job in touched:
             record = desk.jobs.get(job)
             for group in range(len(record.lines)) if record is not None else ():
@@ -287,6 +296,9 @@ class Broker:
         offers = self._placing.offers
         if offers and now >= offers[0][2]:
             self._placing.bind_offers()
+        spare = self._placing.spare
+        if spare and now >= spare[0][2]:
+            self._placing.use_spare()
         if now >= self._estates.state.progress_at:
             self._estates.tick()
         if now >= desk.settling.state.due:
@@ -311,11 +323,11 @@ class Broker:
             self._careers.ask_again()
         if self._placing.sizing.waiting:
             self._placing.resize(self._placing.sizing.patient())
-        for line in desk.lines.lines.values():
-            if line.count:
-                self._placing.place_all()
-                self._placing.demands.remind()
-                break
+        if any(line.count for line in desk.lines.lines.values()):
+            self._placing.place_all()
+            self._placing.demands.remind()
+        elif self._placing.demands.outdated:
+            self._placing.demands.remind()
 
     def _arm(self, now: int) -> None:
         """Ask for a tick when something is next due, unless an earlier one will come anyway."""
@@ -333,6 +345,8 @@ class Broker:
             due = self._careers.deadlines[0][0]
         if placing.offers and placing.offers[0][2] < due:
             due = placing.offers[0][2]
+        if placing.spare and placing.spare[0][2] < due:
+            due = placing.spare[0][2]
         self._due = due
         if due < self._armed or now >= self._armed:
             self._armed = due
@@ -427,6 +441,7 @@ class Broker:
             registered=placing.demands.registered,
             best=placing.demands.best,
             offers=placing.offers,
+            spare=placing.spare,
             expected=placing.expected,
             hold_at=placing.demands.hold_at,
             ended=careers.ended,  # type: ignore[arg-type]
@@ -456,7 +471,7 @@ class Broker:
         desk.lines.restore(saved.lines, saved.free_lines, desk.jobs)
         for view, sight in zip(desk.views, saved.sights, strict=False):  # clusters may have joined
             view.restore(sight)
-        placing.restore(saved.offers, saved.expected)
+        placing.restore(saved.offers, saved.spare, saved.expected)
         placing.sizing.restore(saved.experience, desk.jobs)
         placing.demands.restore(saved.registered, saved.best, saved.hold_at)
         careers.ended, careers.clients = saved.ended, saved.clients  # type: ignore[assignment]

@@ -39,6 +39,7 @@ class BrokerState(msgspec.Struct):
     registered: list[Registered]
     best: dict[int, tuple[int, ...]]
     offers: list[tuple[int, Offer, int]]
+    spare: list[tuple[int, Offer, int]]
     expected: list[Expected]
     hold_at: dict[int, tuple[int, int]]
     ended: dict[int, Ended]

@@ -56,9 +56,16 @@ class Demands:
             elif changed:
                 self._send_demand(view, heads, force)
 
+    @property
+    def outdated(self) -> bool:
+        """Whether some warden was told of work that waits, though none does."""
+        return any(told.lines for told in self.registered)
+
     def remind(self) -> None:
         """With every beat: repeat the demand where the warden's idea of it is out of date."""
         heads = self.heads()
+        if not heads:
+            self.best.clear()
         for view in self.desk.views:
             self._send_demand(view, heads, self.registered[view.index].stale)
 

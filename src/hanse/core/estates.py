@@ -118,7 +118,7 @@ class Estates:
             self._disowned(message.estate, owned, cluster, message.owner)
         elif message.owner == self.desk.config.name:
             owned.lost_to.pop(cluster, None)
-            first = owned.term not in owned.accepted.values()
+            first = message.term == owned.term and owned.term not in owned.accepted.values()
             owned.accepted[cluster] = message.term
             if first and any(term != owned.term for term in owned.accepted.values()):
                 self._register(message.estate)  # sure now: opens wardens that an abandoned adoption closed

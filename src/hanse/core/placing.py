@@ -58,6 +58,9 @@ class Placing:
         self.sizing = Sizing(desk)
         self.offers: list[tuple[int, Offer, int]] = []
         """Cluster, offer, and when it must be used: grants awaiting the end of the conflict window."""
+        self.spare: list[tuple[int, Offer, int]] = []
+        """Cluster, offer, and when it is given back: grants without a task to use them, while claims are on
+        their way to the same cluster. If those are refused, it may be for the sake of these very grants."""
         self.expected: list[Expected] = []
         self._briefs: dict[tuple[JobId, int], Brief] = {}
         self.lots: dict[int, list[Lot]] = {}
@@ -337,11 +340,34 @@ class Placing:
         if len(offers) > 1:
             offers.sort(key=lambda item: (-item[1].score * item[1].prior, item[0], item[1].lease))
         for cluster, offer, _ in offers:
-            if not self._bind(self.desk.views[cluster], offer):
-                self.desk.mark("broker.released_grant")
-                self.releases.setdefault(cluster, []).append(offer.lease)
-                self.demands.registered[cluster].stale = True
+            view = self.desk.views[cluster]
+            if not self._bind(view, offer):
+                if view.sight.claims:
+                    self.desk.mark("broker.spared_grant")
+                    self.spare.append((cluster, offer, self.desk.now + self.desk.timings.grant_lease // 2))
+                else:
+                    self._give_back(cluster, offer)
             self.touched.setdefault(offer.line, None)
+
+    def use_spare(self, answered: int = -1) -> None:
+        """Claims to a cluster were answered, or time has passed: use the grants kept for this case, or give
+        them back."""
+        kept = []
+        for cluster, offer, until in self.spare:
+            view = self.desk.views[cluster]
+            if cluster == answered and self._bind(view, offer):
+                self.touched.setdefault(offer.line, None)
+            elif self.desk.now < until and view.sight.claims:
+                kept.append((cluster, offer, until))
+            else:
+                self._give_back(cluster, offer)
+        self.spare = kept
+
+    def _give_back(self, cluster: int, offer: Offer) -> None:
+        self.desk.mark("broker.released_grant")
+        self.releases.setdefault(cluster, []).append(offer.lease)
+        self.demands.registered[cluster].stale = True
+        self.touched.setdefault(offer.line, None)
 
     def _bind(self, view: ClusterView, offer: Offer) -> bool:
         desk = self.desk
@@ -374,9 +400,14 @@ class Placing:
             self.lots.clear()
             self.releases.clear()
 
-    def restore(self, offers: list[tuple[int, Offer, int]], expected: list[Expected]) -> None:
+    def restore(
+        self,
+        offers: list[tuple[int, Offer, int]],
+        spare: list[tuple[int, Offer, int]],
+        expected: list[Expected],
+    ) -> None:
         """Take a dumped state."""
-        self.offers, self.expected = offers, expected
+        self.offers, self.spare, self.expected = offers, spare, expected
         self._briefs.clear()
 
     def judge(self, view: ClusterView, good: bool) -> None:
