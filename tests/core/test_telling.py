@@ -123,3 +123,23 @@ def test_a_runner_speaks_for_its_own_nodes_only() -> None:
     withhold(league, 0, 3_000, runner="c1.r2")
     league.run(SECOND)
     assert seen(league, "b1") == [(4_000, 0, 0)] * 2
+
+
+def test_a_grant_that_crosses_a_claim_is_used_when_the_claim_is_refused_for_its_sake() -> None:
+    """Else broker and warden could go on for ever: claim and demand cross, the demand gets the room, the claim
+    is refused, the grant finds nothing that waits and is given back, and all begins anew."""
+    league = quiet(("b1",), 1_000)
+    withhold(league, 0, 1_000)
+    league.run(SECOND)
+    league.hand_in(job(tasks(1)))  # no room in view: demand goes out
+    demand = list(league.mail)
+    league.mail.clear()
+    withhold(league, 0, 0)
+    league.run(200 * MILLISECOND)  # the room is seen, and claimed; the claim waits for the demand before it
+    assert league.live == {}
+    for envelope in demand:
+        league.hand_over(envelope)
+    league.deliver()
+    assert len(league.live) == 1
+    assert league.marks("b1")["broker.spared_grant"] == 1
+    assert "broker.released_grant" not in league.marks("b1")
