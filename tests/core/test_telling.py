@@ -1,9 +1,11 @@
 """What a warden tells of its room, and when it says nothing; room that is not for the league."""
 
+import msgspec
+
 from hanse.core.config import Timings
 from hanse.model.events import RoomWithheld
 from hanse.model.ids import MILLISECOND, SECOND, task_id
-from hanse.model.messages import Change, Claim, News, Orders, Settle
+from hanse.model.messages import Change, Claim, Demand, News, Orders, Settle
 from hanse.model.resources import Resources, Vector
 from tests.core.wired import Wired, job, node, tasks
 
@@ -126,20 +128,24 @@ def test_a_runner_speaks_for_its_own_nodes_only() -> None:
 
 
 def test_a_grant_that_crosses_a_claim_is_used_when_the_claim_is_refused_for_its_sake() -> None:
-    """Else broker and warden could go on for ever: claim and demand cross, the demand gets the room, the claim
-    is refused, the grant finds nothing that waits and is given back, and all begins anew."""
-    league = quiet(("b1",), 1_000)
+    """Else broker and warden could go on for ever: claim and demand cross, the demand gets the room, the
+    claim is refused, the grant finds nothing that waits and is given back, and all begins anew."""
+    league = Wired({"c1": (node(1_000),)}, ("b1",), msgspec.structs.replace(QUIET, grant_lease=10 * SECOND))
+    league.run(2 * QUIET.beat)
     withhold(league, 0, 1_000)
     league.run(SECOND)
     league.hand_in(job(tasks(1)))  # no room in view: demand goes out
-    demand = list(league.mail)
+    (demand,) = league.mail
     league.mail.clear()
     withhold(league, 0, 0)
-    league.run(200 * MILLISECOND)  # the room is seen, and claimed; the claim waits for the demand before it
-    assert league.live == {}
-    for envelope in demand:
-        league.hand_over(envelope)
+    league.loses = lambda envelope: isinstance(envelope.body, Claim | Demand)
+    league.run(200 * MILLISECOND)  # the room is seen and claimed, and the claim is lost for now
+    league.hand_over(demand)
     league.deliver()
-    assert len(league.live) == 1
     assert league.marks("b1")["broker.spared_grant"] == 1
+    assert league.live == {}
+    league.loses = lambda _: False
+    league.run(3 * SECOND)
+    assert len(league.live) == 1
+    assert league.marks("b1")["broker.refused_no_room"] == 1
     assert "broker.released_grant" not in league.marks("b1")
