@@ -140,6 +140,7 @@ def test_a_grant_that_crosses_a_claim_is_used_when_the_claim_is_refused_for_its_
     withhold(league, 0, 0)
     league.loses = lambda envelope: isinstance(envelope.body, Claim | Demand)
     league.run(200 * MILLISECOND)  # the room is seen and claimed, and the claim is lost for now
+    league.loses = lambda envelope: isinstance(envelope.body, Claim)
     league.hand_over(demand)
     league.deliver()
     assert league.marks("b1")["broker.spared_grant"] == 1
