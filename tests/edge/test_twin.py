@@ -1,7 +1,6 @@
 """The environment's arrays against a plain Python twin: the same choices, the same world, round by round."""
 
-import importlib.util
-import sys
+import importlib
 from pathlib import Path
 from types import ModuleType
 
@@ -14,16 +13,14 @@ from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import make_streams
 from hanse.sim.edge.world import World
 
+BENCH = Path(__file__).parents[2] / "bench"
 
-def bench() -> ModuleType:
-    path = Path(__file__).parents[2] / "bench" / "edge.py"
-    spec = importlib.util.spec_from_file_location("bench_edge", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+
+@pytest.fixture
+def edge(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark, which has the twin."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module("edge")
 
 
 CROWDED = msgspec.structs.replace(settings.hetero6(), name="crowded", arrival_rate=20.0)
@@ -31,8 +28,7 @@ CROWDED = msgspec.structs.replace(settings.hetero6(), name="crowded", arrival_ra
 
 
 @pytest.mark.parametrize("setting", [settings.syn3(), settings.hetero6(), CROWDED], ids=lambda s: s.name)
-def test_arrays_and_twin_agree(setting: Setting) -> None:
-    edge = bench()
+def test_arrays_and_twin_agree(setting: Setting, edge: ModuleType) -> None:
     seeds = [11, 12, 13]
     world = World(setting, make_streams(setting, seeds))
     twins = [edge.PlainEpisode(setting, seed) for seed in seeds]

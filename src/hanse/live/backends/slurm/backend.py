@@ -43,6 +43,8 @@ KEPT_BYTES_MAX: Final = 1 << 30
 """Output of forgotten attempts that is kept, oldest dropped first."""
 KEPT_COUNT_MAX: Final = 10_000
 CAPACITY_TRIES_MAX: Final = 5
+SHAKY_MICROSECONDS: Final = 15 * SECOND
+"""How long after its return a controller may still end what it does not remember, or remembers wrongly."""
 CLOSE_SECONDS_MAX: Final = 5.0
 """For the last orders to be written."""
 
@@ -90,6 +92,7 @@ class SlurmBackend:
         self._room = Room(nodes)
         self._fresh: list[Key] = []
         self._is_away = False
+        self._shaky_until = 0
         self._lookout: Lookout | None = None
         self._news: DirectoryNews | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -275,9 +278,13 @@ class SlurmBackend:
         if self._lookout is not None:
             self._lookout.soon()
 
-    def _away(self, why: str) -> None:
+    def _shake(self) -> None:
+        """The controller is away or has just come back: what is there may be ended by it."""
         for attempt in self._keeper.attempts.values():
             attempt.shaken = True
+
+    def _away(self, why: str) -> None:
+        self._shake()
         if not self._is_away:
             log.warning("Slurm does not answer: %s", why)
         self._is_away = True
@@ -286,7 +293,10 @@ class SlurmBackend:
     def _seen(self, look: Look) -> None:
         if self._is_away:
             log.warning("Slurm answers again")
+            self._shaky_until = look.at + SHAKY_MICROSECONDS
         self._is_away = False
+        if look.at < self._shaky_until:
+            self._shake()
         self._review.compare(look)
         useless = self._review.useless(look)
         if useless and not self._cancelling:
