@@ -14,7 +14,7 @@ from hanse.live.inventory import merged
 from hanse.live.league import LeagueError, Policies
 from hanse.live.recovery import Recovered, recover
 from hanse.model.commands import Command
-from hanse.model.events import Booted, Event, Tick
+from hanse.model.events import Booted, Event, RoomWithheld, Tick
 from hanse.model.ids import SECOND
 from hanse.model.resources import Resources
 from tests.core.wired import Wired, job, node, tasks
@@ -115,6 +115,21 @@ def test_a_resource_that_was_not_there_before_makes_a_new_column(tmp_path: Path)
     found = come_back(tmp_path, changed(old, nodes=(wider,)))
     assert isinstance(found.machine, Warden)
     assert [free for _, _, free in found.machine.states()] == [(0, 0, 0, 2)]
+
+
+def test_a_node_that_others_used_may_come_back_smaller(tmp_path: Path) -> None:
+    """Eight CPUs with three in tasks and five for others; then four, of which three are still in tasks."""
+    league = Recorded("c1", node(8_000))
+    league.submit(job(tasks(3)))
+    league.give("c1.r1", RoomWithheld(league.now, ((0, Resources(cpu=5_000)),)))
+    league.run(SECOND)
+    old = warden_of(league)
+    live(tmp_path, old, league.events)
+    smaller = NodeConfig(Resources(cpu=4_000), (), old.config.nodes[0].runner)
+    found = come_back(tmp_path, changed(old, nodes=(smaller,)))
+    assert isinstance(found.machine, Warden)
+    found.machine.check()
+    assert [free[0] for _, _, free in found.machine.states()] == [0], "the one CPU left is for others"
 
 
 @pytest.mark.parametrize(

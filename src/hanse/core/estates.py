@@ -99,8 +99,7 @@ class Estates:
 
     def _found(self) -> None:
         self.state.generation += 1
-        heir = next((name for name in self.desk.members.ring if self._reached(name)), "")
-        self.state.owned[self.base] = _owned(1, heir)
+        self.state.owned[self.base] = _owned(1, self._next_heir())
         self._register(self.base)
 
     def _register(self, estate: EstateId) -> None:
@@ -137,11 +136,15 @@ class Estates:
         """With every beat: replace a dead heir, and repeat registrations that were refused."""
         for estate, owned in self.state.owned.items():
             if not self._reached(owned.heir):
-                heir = next((name for name in self.desk.members.ring if self._reached(name)), "")
+                heir = self._next_heir()
                 if heir != owned.heir:
                     self._change_heir(estate, owned, heir)
             elif self._refused(owned) and not self._unanswered():
                 self._register(estate)
+
+    def _next_heir(self) -> str:
+        """The first peer on the ring that can be reached; "" if none can."""
+        return next((name for name in self.desk.members.ring if self._reached(name)), "")
 
     def _reached(self, peer: str) -> bool:
         """Whether a peer lives, as far as is known, and takes what it is sent: gossip may come by a detour

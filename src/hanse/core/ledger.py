@@ -5,7 +5,7 @@ never holds more than it has. Everything that reads or changes a node's free roo
 """
 
 from collections.abc import Sequence
-from operator import add, sub
+from operator import add, gt, sub
 from typing import Final, TypeVar
 
 import msgspec
@@ -395,8 +395,6 @@ class Ledger:
     ) -> None:  # fmt: skip
         """Rebuild columns and indices from what holds room."""
         self.runs, self.leases = runs, leases
-        width = len(self.dimensions)
-        self.withheld = {node: both for node, both in withheld.items() if len(both[0]) == width}
         self.room = Room(self.capacity)
         self.gains.forget()
         self._labels, self._shy = {}, {}
@@ -408,12 +406,25 @@ class Ledger:
         for lease in leases.values():
             for node in lease.nodes:
                 self.room.debit(node, self.fit(lease.shape).ask or ())
-        for node, (_, taken) in self.withheld.items():
-            self.room.debit(node, taken)
+        self._restore_withheld(withheld)
         self.social = False  # as at the end of every step
         self.up, self.draining = mask_of(up, self.nodes), mask_of(draining, self.nodes)
         self._open = self.up & ~self.draining
         self._reshape()
+
+    def _restore_withheld(self, withheld: dict[int, tuple[Vector, Vector]]) -> None:
+        """Keep from the league what it did not have before, as far as the nodes still are what they were."""
+        self.withheld = {}
+        for node, (wanted, taken) in withheld.items():
+            if len(wanted) != len(self.dimensions):
+                continue  # the columns are others: the runner will say it again
+            if any(map(gt, wanted, self.capacity[node])) or not self.room.fits(node, taken):
+                # The node has become smaller.
+                self.withheld[node] = (tuple(map(min, wanted, self.capacity[node])), (0,) * len(wanted))
+                self._withhold_more(node)
+            else:
+                self.withheld[node] = (wanted, taken)
+                self.room.debit(node, taken)
 
     def resume(self, version: int, changed: dict[int, int], held: Sequence[int]) -> None:
         """Take up the telling where it was."""
