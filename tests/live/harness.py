@@ -153,15 +153,20 @@ class LiveLeague:
 
     def broker(self, name: str = "b1") -> Door:
         """A broker's door."""
-        return self.doors.setdefault(name, Door(self, Role.BROKER, name))
+        return self._door(Role.BROKER, name)
 
     def cluster(self, name: str) -> Door:
         """A cluster's door."""
-        return self.doors.setdefault(name, Door(self, Role.WARDEN, name))
+        return self._door(Role.WARDEN, name)
 
     def runner(self, name: str) -> Door:
         """The door of a runner on a machine of its own."""
-        return self.doors.setdefault(name, Door(self, Role.RUNNER, name))
+        return self._door(Role.RUNNER, name)
+
+    def _door(self, role: Role, name: str) -> Door:
+        if name not in self.doors:  # making one reads certificates, which takes as long as a request
+            self.doors[name] = Door(self, role, name)
+        return self.doors[name]
 
     def log(self, name: str) -> str:
         """What a member has logged."""

@@ -1,15 +1,19 @@
 """The live shell: stamp, journal, handle, perform, and nothing awaits in between.
 
 Events are taken on the event loop's thread one at a time. A journalled machine's commands wait until the
-journal has its event on disk: one other thread writes and syncs everything that was appended meanwhile as one
-group, so a busy member pays for few syncs and an idle one answers after a single one.
+journal has its event on disk: everything that was appended meanwhile is written and synced as one group, so
+a busy member pays for few syncs and an idle one answers after a single one. One other thread does it, for
+as long as there is much to write or the disk is slow; a little on a quick disk is written on the spot, which
+takes less time than waking the thread.
 """
 
 import asyncio
+import time
 import zlib
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import Final
@@ -27,6 +31,11 @@ UNSAFE_MAX: Final = 50_000
 at the whole (their senders repeat them)."""
 SNAPSHOT_EVENTS: Final = 50_000
 """Events between snapshots: what a restart must replay, about half a second."""
+QUICK_SECONDS: Final = 0.002
+"""A write that takes longer was a slow one: the next ``WARY_WRITES`` are the other thread's."""
+WARY_WRITES: Final = 100
+FEW_EVENTS: Final = 32
+"""Up to so many events are written on the spot."""
 LAZY_SECONDS: Final = 0.05
 """How long an event may wait for others to share its write, if nothing is to be performed because of it."""
 CHECK_EVENTS: Final = 10_000
@@ -116,7 +125,12 @@ class JournalledShell(Shell):
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._unsafe: deque[tuple[int, Event, list[Command]]] = deque()
         self._committing = False
-        self._commit_timer: asyncio.TimerHandle | None = None
+        self._wary = WARY_WRITES
+        """Writes for which the disk is taken for a slow one."""
+        self._commit_timer: asyncio.Handle | None = None
+        self._commit_soon = False
+        self._aside = False
+        """Whether the next write is the other thread's because there is something better to do here."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         """Who waits for a position to be on disk, in order."""
         self._snapshot_due = journal.position + SNAPSHOT_EVENTS
@@ -174,6 +188,7 @@ class JournalledShell(Shell):
             if type(command) is Accepted and command.request not in self._submissions:
                 self._perform(command)  # and once more when this event is safe, which changes nothing
                 self.promised(position)
+                self._aside = True  # the answer need not wait for the write
 
     async def safe(self) -> None:
         """Wait until all that was taken so far is on disk."""
@@ -186,28 +201,43 @@ class JournalledShell(Shell):
 
     def _commit_within(self, seconds: float) -> None:
         """Write at the latest in so many seconds."""
-        at = self.loop.time() + seconds
         if self._commit_timer is not None:
-            if self._commit_timer.when() <= at:
-                return
+            if self._commit_soon or seconds:
+                return  # it will not be later: all that may wait wait equally long
             self._commit_timer.cancel()
-        self._commit_timer = self.loop.call_at(at, self._commit)
+        self._commit_soon = not seconds
+        call = self.loop.call_soon if self._commit_soon else partial(self.loop.call_later, seconds)
+        self._commit_timer = call(self._commit)
 
     def _commit(self) -> None:
         self._commit_timer = None
         if self.closed:
             return
         self._committing = True
-        future = self._pool.submit(self.journal.commit)
-        future.add_done_callback(self._from_thread)
-
-    def _from_thread(self, future: "Future[int]") -> None:
+        if self._wary or self._aside or len(self._unsafe) > FEW_EVENTS:
+            self._aside = False
+            self._pool.submit(self._write).add_done_callback(self._from_thread)
+            return
         try:
-            self.loop.call_soon_threadsafe(self._committed, future)
+            durable, seconds = self._write()
+        except BaseException as error:
+            self.close()
+            self._fail(error)
+            raise
+        self._committed(durable, seconds)
+
+    def _write(self) -> tuple[int, float]:
+        """Write and sync; the last position that is safe now, and how long it took."""
+        begun = time.monotonic()
+        return self.journal.commit(), time.monotonic() - begun
+
+    def _from_thread(self, future: "Future[tuple[int, float]]") -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._written, future)
         except RuntimeError:  # the loop is closed: the daemon has ended
             return
 
-    def _committed(self, future: "Future[int]") -> None:
+    def _written(self, future: "Future[tuple[int, float]]") -> None:
         if self.closed:
             return
         error = future.exception()
@@ -215,7 +245,14 @@ class JournalledShell(Shell):
             self.close()
             self._fail(error)
             return
-        durable = future.result()
+        self._committed(*future.result())
+
+    def _committed(self, durable: int, seconds: float) -> None:
+        """All up to a position is on disk: what came of it may be performed."""
+        if seconds > QUICK_SECONDS:
+            self._wary = WARY_WRITES
+        elif self._wary:
+            self._wary -= 1
         unsafe = self._unsafe
         while unsafe and unsafe[0][0] <= durable:
             position, event, commands = unsafe.popleft()
@@ -232,7 +269,7 @@ class JournalledShell(Shell):
                 waiter.set_result(None)
         self._committing = False
         if unsafe:
-            self._commit()
+            self._commit_within(0.0)
         self._keep_house()
 
     def _keep_house(self) -> None:
