@@ -1,17 +1,20 @@
 """The live shell: nothing is performed before it is on disk, and a bug ends the daemon, not the journal."""
 
 import asyncio
+import os
 from collections.abc import Coroutine
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import msgspec
 import pytest
 
+from hanse.live import shell as shell_module
 from hanse.live.clock import Clock
 from hanse.live.journal.journal import Journal
 from hanse.live.recovery import decode_event
-from hanse.live.shell import JournalledShell
+from hanse.live.shell import FEW_EVENTS, JournalledShell
 from hanse.model.commands import Accepted, Command, Send, WakeAt
 from hanse.model.events import CancelRequested, Event, Received, Submitted, Tick
 from hanse.model.ids import JobId
@@ -155,5 +158,60 @@ def test_a_job_whose_submission_is_not_on_disk_is_not_accepted_early(tmp_path: P
         assert Accepted in [type(command) for command, _ in stage.performed]
         assert all(durable == 2 for _, durable in stage.performed)
         stage.shell.close()
+
+    play(story())
+
+
+def test_a_little_on_a_quick_disk_is_written_on_the_spot_and_on_a_slow_one_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell_module, "QUICK_SECONDS", 10.0)
+    monkeypatch.setattr(shell_module, "WARY_WRITES", 2)
+
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        where: list[bool] = []
+        stage.journal.committed = lambda *_: where.append(current_thread() is main_thread())
+
+        async def write(*jobs: int) -> None:
+            for job in jobs:
+                stage.ask(job)
+            await stage.shell.safe()
+
+        for job in range(1, 5):
+            await write(job)
+        assert where == [False, False, True, True], "nothing is known of the disk at first"
+        await write(*range(20, 21 + FEW_EVENTS))
+        assert where[4:] == [False], "much is written beside"
+        monkeypatch.setattr(shell_module, "QUICK_SECONDS", 0.0)
+        for job in (5, 6, 7):
+            await write(job)
+        assert where[5:] == [True, False, False], "the disk has become slow"
+        assert [command.job for command, _ in stage.performed if type(command) is Accepted] == [
+            1, 2, 3, 4, *range(20, 21 + FEW_EVENTS), 5, 6, 7,
+        ]  # fmt: skip
+        stage.shell.close()
+
+    play(story())
+
+
+def test_a_write_on_the_spot_that_fails_ends_the_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell_module, "WARY_WRITES", 0)
+
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        stage.ask(1)
+        await stage.shell.safe()
+        os.close(stage.journal._segments._fd)
+        stage.ask(2)
+        ended = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(ended.set_result, None)
+        await ended
+        assert stage.shell.closed
+        assert [command.job for command, _ in stage.performed if type(command) is Accepted] == [1]
+        assert len(stage.failures) == 1
 
     play(story())

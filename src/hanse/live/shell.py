@@ -163,8 +163,8 @@ class JournalledShell(Shell):
         except BaseException as error:
             # A bug of ours: the state is not to be trusted any more, and the event must not come back with
             # the journal. Nobody was told of anything because of it.
-            self.close()
             self._fail(error)
+            self.close()
             raise
         position = self.journal.append(_encode(event))
         self._unsafe.append((position, event, commands))
@@ -221,8 +221,8 @@ class JournalledShell(Shell):
         try:
             durable, seconds = self._write()
         except BaseException as error:
+            self._fail(error)  # first: a broken disk may not even close
             self.close()
-            self._fail(error)
             raise
         self._committed(durable, seconds)
 
@@ -242,8 +242,8 @@ class JournalledShell(Shell):
             return
         error = future.exception()
         if error is not None:
+            self._fail(error)  # first: a broken disk may not even close
             self.close()
-            self._fail(error)
             return
         self._committed(*future.result())
 
