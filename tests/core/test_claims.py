@@ -3,7 +3,7 @@
 from hanse.core.config import NodeConfig
 from hanse.model.constraints import Is
 from hanse.model.ids import SECOND, task_id
-from hanse.model.job import Affinity, JobClass, Scope
+from hanse.model.job import Affinity, JobClass, JobSpec, Scope
 from hanse.model.messages import Answer, Claim, Demand, Refusal, Snapshot
 from hanse.model.resources import Resources
 from tests.core.wired import Wired, job, node, tasks
@@ -240,3 +240,27 @@ def test_what_has_ended_is_settled_everywhere_and_nothing_is_left_over() -> None
     league.run(MINUTE)
     league.check_idle()
     assert len(league.settled) == 12
+
+
+def shares_used(spec: JobSpec) -> dict[str, list[int]]:
+    """Cluster -> nodes on which a job of the second of two brokers runs; its share are nodes 2 and 3."""
+    league = Wired({name: (node(1_000),) * 4 for name in ("c1", "c2", "c3")}, ("b1", "b2"))
+    league.submit(spec, broker="b2")
+    used: dict[str, list[int]] = {}
+    for cluster, launch in league.live.values():
+        used.setdefault(cluster, []).append(launch.node)
+    return {cluster: sorted(nodes) for cluster, nodes in sorted(used.items())}
+
+
+def test_the_own_share_of_every_cluster_comes_before_the_share_of_others() -> None:
+    assert shares_used(job(tasks(6))) == {"c1": [2, 3], "c2": [2, 3], "c3": [2, 3]}
+
+
+def test_what_does_not_fit_into_the_own_shares_is_borrowed() -> None:
+    used = shares_used(job(tasks(9)))
+    assert sum(len(nodes) for nodes in used.values()) == 9
+    assert all({2, 3} <= {*nodes} for nodes in used.values())
+
+
+def test_who_has_its_data_in_a_cluster_borrows_there_first() -> None:
+    assert shares_used(job(tasks(4), data=("c2",))) == {"c2": [0, 1, 2, 3]}

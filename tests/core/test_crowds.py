@@ -58,3 +58,32 @@ def test_a_broker_takes_no_more_jobs_than_its_heir_can_be_told_of() -> None:
     assert league.marks("b1")["broker.heir_behind"] == len(turned_away)
     link = league.machines["b1"]._desk.post.link("b2")  # type: ignore[attr-defined]
     assert len(link.unacked) <= CROWD + 2
+
+
+def test_a_warden_that_was_far_behind_hears_that_nothing_waits_any_more() -> None:
+    """What waited was cancelled while the link was crowded: unless told, the warden would grant for ever."""
+    league = Wired({"c1": (node(cpu=1_000),), "c2": (node(cpu=1_000),)})
+    league.submit(job(tasks(2)))
+    waiting = league.submit(job(tasks(3)))
+    assert wants(league, "c2") == 3
+    link = league.machines["b1"]._desk.post.link("c2")  # type: ignore[attr-defined]
+    league.deaf["c2"] = True
+    turn = 0
+    while not link.crowded:
+        turn += 1
+        request = league.hand_in(job(tasks(1, cpu=100 + turn % 7)))
+        league.deliver()
+        reply = league.replies[request]
+        assert isinstance(reply, Accepted)
+        league.cancel(reply.job)
+        league.deliver()
+    league.cancel(waiting)
+    league.deliver()
+    del league.deaf["c2"]
+    league.run(300 * SECOND)
+    assert wants(league, "c2") == 0
+
+
+def wants(league: Wired, cluster: str) -> int:
+    """For how many tasks a warden thinks that room is wanted."""
+    return sum(want.count for want in league.machines[cluster]._grants.wants.order)  # type: ignore[attr-defined]

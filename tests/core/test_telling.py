@@ -3,9 +3,9 @@
 import msgspec
 
 from hanse.core.config import Timings
-from hanse.model.events import RoomWithheld
+from hanse.model.events import Received, RoomWithheld
 from hanse.model.ids import MILLISECOND, SECOND, task_id
-from hanse.model.messages import Change, Claim, Demand, News, Orders, Settle
+from hanse.model.messages import Change, Claim, Demand, End, Envelope, News, Orders, Outcome, Report, Settle
 from hanse.model.resources import Resources, Vector
 from tests.core.wired import Wired, job, node, tasks
 
@@ -150,3 +150,19 @@ def test_a_grant_that_crosses_a_claim_is_used_when_the_claim_is_refused_for_its_
     assert len(league.live) == 1
     assert league.marks("b1")["broker.refused_no_room"] == 1
     assert "broker.released_grant" not in league.marks("b1")
+
+
+def test_a_runner_tells_of_the_ends_on_its_own_nodes_only() -> None:
+    league = Wired({"c1": (node(1_000), node(1_000, runner="r2"))}, ("b1",))
+    number = league.submit(job(tasks(2)))
+    (index,) = [index for index, (_, at) in league.running(number).items() if at == 0]
+    attempt = next(attempt for task, attempt in league.live if task == task_id(number, index))
+    stranger = league.machines["c1.r2"]
+    link = stranger._post.link("c1")  # type: ignore[attr-defined]
+    report = Report((), (End(task_id(number, index), attempt, Outcome.SUCCEEDED),))
+    envelope = Envelope("c1.r2", "c1", link.session, link.sent + 1, link.received, report)
+    league.give("c1", Received(league.now, envelope))
+    league.run(SECOND)
+    assert league.marks("c1")["warden.end_of_unknown_attempt"] == 1
+    assert league.settled == {}
+    assert index in league.running(number)

@@ -202,17 +202,27 @@ class Placing:
             self._place_from(number, head, open_to)
 
     def _place_group(self, line: Line, record: JobRecord, group: int, views: list[ClusterView]) -> bool:
-        """Claim for as many waiting tasks of a group as there is room; True if that was all of them."""
-        considered: list[tuple[str, int]] = []
-        placed = 0
-        for view in self._ranked(record, views):
+        """Claim for as many waiting tasks of a group as there is room; True if that was all of them.
+
+        Our own shares of all clusters come first, and room is borrowed only then: what several brokers
+        borrow at once is refused to all but one of them. Who has its data somewhere stays close to it.
+        """
+        found: dict[str, int] = {}
+        ranked = self._ranked(record, views)
+        if len(ranked) > 1 and not (line.shape.gang or line.shape.ask_max or record.spec.data):
+            for view in ranked:
+                if not record.waiting[group]:
+                    break
+                found[view.name] = self._place_own(view, line, record, group)
+        for view in ranked:
             if not record.waiting[group]:
                 break
             got = self._place_in(view, line, record, group)
-            placed += got
             if not got:
                 view.sight.exhausted[line.number] = True
-            considered.append((view.name, got))
+            found[view.name] = found.get(view.name, 0) + got
+        considered = list(found.items())
+        placed = sum(found.values())
         left = len(record.waiting[group])
         if placed:
             self.touched[line.number] = None
@@ -247,6 +257,19 @@ class Placing:
             and self.desk.now >= sight.closed_until
             and not self.desk.post.link(view.name).crowded
         )
+
+    def _place_own(self, view: ClusterView, line: Line, record: JobRecord, group: int) -> int:
+        """Claim what is free of our own share of a cluster; how many tasks got some."""
+        vector = line.shape.ask.vector(view.dimensions)
+        if vector is None or view.futile(line.shape):
+            return 0
+        own, usable = view.fit(line.shape).own, view.usable
+        start = mix(self.desk.seed, self.desk.steps, view.index) % max(1, usable.nodes)
+        count = len(record.waiting[group])
+        nodes = self.desk.placer.place(usable, vector, own, start, count, 0, view.table.count)
+        if nodes:
+            self._claim(view, record, group, nodes, line.shape.ask)
+        return len(nodes)
 
     def _place_in(self, view: ClusterView, line: Line, record: JobRecord, group: int) -> int:
         """Claim room in one cluster; how many tasks got some."""

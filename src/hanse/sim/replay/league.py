@@ -22,7 +22,7 @@ from hanse.core.link import WINDOW_MAX
 from hanse.core.machine import Machine
 from hanse.core.runner import Runner
 from hanse.core.warden import Warden
-from hanse.model.ids import BROKER_NUMBER_MAX, SECOND, TASKS_PER_JOB_MAX
+from hanse.model.ids import BROKER_NUMBER_MAX, MILLISECOND, SECOND, TASKS_PER_JOB_MAX
 from hanse.model.job import PRIORITY_MAX, JobClass, JobSpec, TaskGroup
 from hanse.model.messages import (
     Ack,
@@ -56,8 +56,9 @@ BEATS_BEFORE: Final = 2
 """Beats between the start of the machines and the first arrival: the second one opens every estate."""
 LEAD_MESSAGES: Final = 20
 """... and so many message delays, for slow networks with quick beats."""
-NEWS_LINGER_MAX: Final = 1 * SECOND
-"""How long a warden's news of changes waits in a run without faults, unless the heartbeat is quicker."""
+NEWS_LINGER_MAX: Final = 1 * MILLISECOND
+"""How long a warden's news of changes waits in a run without faults, unless the heartbeat is quicker: a round
+trip of the usual network. Brokers that hear later claim what others have taken."""
 PERIODIC: Final = (Ack, Beat, BeatReply, Change, Gossip, RunnerBeat, RunnerLease)
 """Messages that come with time and not with tasks; all others are counted per task."""
 
