@@ -1,5 +1,8 @@
 """Elastic tasks whose size a sizer chooses in advance: asked for as chosen, learned from, chosen anew."""
 
+import msgspec
+import pytest
+
 from hanse.model.decision import Answered
 from hanse.model.ids import SECOND, JobId, task_id
 from hanse.model.job import TaskGroup
@@ -80,7 +83,7 @@ def test_kinds_are_apart() -> None:
 
 def test_the_choice_is_on_record_with_its_reasons_once() -> None:
     wired = league(4_000)
-    wired.submit(job(elastic(3)))
+    wired.submit(job(msgspec.structs.replace(elastic(3), duration=400 * SECOND)))
     wired.run(10 * SECOND)
     told = [decision for decision in wired.decisions if decision.answered is Answered.SIZED]
     assert len(told) == 1
@@ -88,10 +91,32 @@ def test_the_choice_is_on_record_with_its_reasons_once() -> None:
     assert "2 CPUs" in told[0].reason
 
 
-def test_who_waits_long_is_asked_for_at_its_least() -> None:
+@pytest.mark.parametrize(("taken", "size"), [(1_000, 2_000), (3_000, 1_000), (3_500, 500)])
+def test_who_waits_in_vain_is_asked_for_less_until_it_fits(taken: int, size: int) -> None:
+    wired = league(4_000)
+    wired.submit(job(TaskGroup(ask=Resources(cpu=taken))))
+    number = wired.submit(job(elastic()))
+    wired.run(20 * SECOND)
+    assert wired.sizes(number) == {0: size}
+
+
+def test_who_would_run_for_long_waits_for_long_and_then_has_its_least() -> None:
     wired = league(4_000)
     wired.submit(job(TaskGroup(ask=Resources(cpu=3_000))))
-    number = wired.submit(job(elastic()))
+    number = wired.submit(job(msgspec.structs.replace(elastic(), duration=400 * SECOND)))
+    wired.run(100 * SECOND)
     assert wired.sizes(number) == {}
-    wired.run(200 * SECOND)
+    wired.run(100 * SECOND)
     assert wired.sizes(number) == {0: 500}
+
+
+def test_a_group_of_which_some_get_room_has_not_waited_in_vain() -> None:
+    wired = league(4_000)
+    number = wired.submit(job(msgspec.structs.replace(elastic(6), duration=4_000 * SECOND)))
+    sizes = []
+    while wired.sizes(number):
+        ((index, size),) = wired.sizes(number).items()
+        sizes.append(size)
+        wired.run(800 * SECOND)  # nearly as long as it is thought to run; all six together much longer
+        wired.end(number, index)
+    assert sizes == [4_000] * 6

@@ -18,6 +18,7 @@ from hanse.core.runner import Runner
 from hanse.core.warden import Warden
 from hanse.model.commands import (
     Accepted,
+    AskAdvice,
     Command,
     Forgotten,
     Guard,
@@ -102,6 +103,8 @@ class Wired:
         self.settled: dict[TaskId, tuple[int, Outcome]] = {}
         self.over: dict[JobId, Outcome] = {}
         self.decisions: list[Decision] = []
+        self.asked: list[tuple[str, AskAdvice]] = []
+        """Who asked for advice, and what."""
         self.guards: list[tuple[str, int]] = []
         self.deaf: dict[str, bool] = {}
         """Machines that nothing reaches for now (what is sent to them is lost)."""
@@ -190,6 +193,7 @@ class Wired:
         commands = self.machines[name].handle(event)
         for command in commands:
             self._perform(name, command)
+        self.asked += [(name, command) for command in commands if isinstance(command, AskAdvice)]
         return commands
 
     def _perform(self, name: str, command: Command) -> None:

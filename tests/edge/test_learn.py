@@ -10,18 +10,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hanse.learn.edge.courses import lesson, rule_of  # noqa: E402 - after the check that torch is there
+from hanse.learn.edge.courses import judges, lesson, rule_of  # noqa: E402 - after the check that torch is there
 from hanse.learn.edge.export import export, load_network  # noqa: E402
 from hanse.learn.edge.learners import (  # noqa: E402
     PpoConfig,
     cost_to_go,
     critic_advantage,
     group_advantage,
+    improve,
     log_and_entropy,
 )
-from hanse.learn.edge.net import FULL_LEAN, NO_LEAN, EdgeNet, NetConfig  # noqa: E402
+from hanse.learn.edge.net import CPU_LEAN, FULL_LEAN, NO_LEAN, RULES_OWN, EdgeNet, NetConfig  # noqa: E402
 from hanse.learn.edge.playing import choose_by_net  # noqa: E402
-from hanse.learn.edge.rollout import collect  # noqa: E402
+from hanse.learn.edge.rollout import as_batch, collect, point  # noqa: E402
 from hanse.learn.edge.train import Progress, TrainConfig, Trainer, train  # noqa: E402
 from hanse.policy.edge.features import encode  # noqa: E402
 from hanse.policy.edge.network import choose_by_network, heard, local_states, pointed  # noqa: E402
@@ -43,6 +44,7 @@ SHAPES = [
     NetConfig(encoder="none", flat=True),
     NetConfig(lean=FULL_LEAN),
     NetConfig(lean=NO_LEAN),
+    NetConfig(told=True),
 ]
 
 
@@ -54,7 +56,9 @@ def halfway() -> World:
     return world
 
 
-@pytest.mark.parametrize("config", SHAPES, ids=lambda c: f"{c.encoder}-{c.pointer}-{c.flat}-{c.lean}")
+@pytest.mark.parametrize(
+    "config", SHAPES, ids=lambda c: f"{c.encoder}-{c.pointer}-{c.flat}-{c.told}-{c.lean}"
+)
 def test_the_exported_network_is_the_trained_one(config: NetConfig, tmp_path: Path) -> None:
     torch.manual_seed(3)
     net = EdgeNet(config)
@@ -98,8 +102,6 @@ def test_logits_equal_torch(tmp_path: Path) -> None:
     apart = heard(loaded[0], local, everyone, features.known)
     assert np.abs(apart - heard(loaded[0], local, summary, features.known)).max() < 1e-5
     ours, _ = pointed(loaded[0], apart, task, features)
-    from hanse.learn.edge.rollout import as_batch, point
-
     batch = as_batch(features)
     row, col = torch.nonzero(batch.may_choose.any(dim=2), as_tuple=True)
     with torch.no_grad():
@@ -123,11 +125,11 @@ def test_replayed_log_probabilities_are_those_of_the_collection() -> None:
     memory = collect(net, SMALL, streams, rule_of(SMALL), torch.Generator().manual_seed(5))
     decided = memory.decided
     with torch.no_grad():
-        point, size, _ = log_and_entropy(
+        at_point, at_size, _ = log_and_entropy(
             net, memory.batch, decided, torch.arange(len(decided.slot)), decided.row
         )
-    assert torch.allclose(point, decided.log_point, atol=1e-4)
-    assert torch.allclose(size, decided.log_size, atol=1e-4)
+    assert torch.allclose(at_point, decided.log_point, atol=1e-4)
+    assert torch.allclose(at_size, decided.log_size, atol=1e-4)
     assert memory.cost.sum(axis=1) == pytest.approx(memory.completion * SMALL.tasks)
     advantage = group_advantage(memory, 2, 0.9)
     assert np.abs(advantage).max() > 0
@@ -199,6 +201,57 @@ def test_an_untrained_leaning_network_is_the_rule(make: Callable[[], Setting]) -
     assert started > 20
 
 
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_network_that_is_not_told_the_rules_pick_never_comes_to_see_it(flat: bool) -> None:
+    torch.manual_seed(2)
+    seen = []
+    for told in (False, True):
+        net = EdgeNet(NetConfig(told=told, flat=flat, encoder="none" if flat else "attention"))
+        memory = collect(net, SMALL, make_streams(SMALL, [1, 2]), rule_of(SMALL), torch.Generator())
+        assert memory.batch.task[..., RULES_OWN].any()
+        optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
+        gain = np.linspace(-1.0, 1.0, len(memory.episode))
+        improve(net, optimiser, memory, gain, PpoConfig(), torch.Generator())
+        bare = msgspec.structs.replace(memory.batch, task=memory.batch.task.clone())
+        bare.task[..., RULES_OWN] = 0.0
+        row, col = torch.nonzero(bare.may_choose.any(dim=2), as_tuple=True)
+        with torch.no_grad():
+            seen.append(
+                float(
+                    (point(net, memory.batch, row, col).logits - point(net, bare, row, col).logits)
+                    .abs()
+                    .max()
+                )
+            )
+    assert seen[0] == 0.0
+    assert seen[1] > 0.0
+
+
+def test_a_network_leans_late(tmp_path: Path) -> None:
+    config = TrainConfig(course="fixed", warm_start=False, replicas=2, rows=18)
+    trainer = Trainer(config)
+    trainer.base = SMALL
+    trainer.step()
+    trainer.save(tmp_path / "run.pt")
+    for one in (trainer, Trainer.load(tmp_path / "run.pt")):
+        assert one.net.lean.tolist() == list(NO_LEAN)
+        assert one.averaged.lean.tolist() == list(CPU_LEAN)
+    early = Trainer(msgspec.structs.replace(config, lean_late=False))
+    assert early.net.lean.tolist() == list(CPU_LEAN)
+
+
+def test_what_a_course_does_not_teach_does_not_choose_among_its_iterations() -> None:
+    assert judges("randomised") == judges("fixed") == ("syn3", "hetero6")
+    assert judges("wide") == ("syn3", "hetero6", "bench")
+
+
+def test_drawn_clusters_have_a_small_one_among_them() -> None:
+    drawn = [lesson(settings.syn3(), "randomised", 1, number, 1, 12, 0.9).setting for number in range(30)]
+    assert all(one.capacity[0][1] in {4, 8} for one in drawn)
+    assert {one.clusters for one in drawn} == {3, 4, 5}
+    assert {one.capacity[0][1] for one in drawn} == {4, 8}
+
+
 def test_a_lesson_of_every_sort_can_be_played() -> None:
     sorts = [lesson(settings.syn3(), "wide", 1, 3, 1, 12, drawn) for drawn in (0.1, 0.55, 0.95)]
     assert [one.setting.name for one in sorts] == ["syn3", "bench", "randomised"]
@@ -239,6 +292,38 @@ def test_a_run_reports_and_stops_at_its_cpu_limit(tmp_path: Path) -> None:
     train(trainer, seen.append, tmp_path / "run.pt")
     assert [one.iteration for one in seen] == [1]
     assert Trainer.load(tmp_path / "run.pt").iteration == 1
+
+
+def test_the_best_iteration_is_kept_and_not_the_last(tmp_path: Path) -> None:
+    small = msgspec.structs.replace(settings.hetero6(), tasks_per_cluster=2)
+    plain = play(small, make_streams(small, [1, 2]), by_rule(small)).mean
+    trainer = Trainer(TrainConfig(course="fixed", warm_start=False))
+    trainer._judged = {name: (small, [1, 2], plain) for name in judges("fixed")}
+    trainer.iteration = 3
+    assert trainer.validate() == trainer.best
+    best = {name: value.clone() for name, value in trainer.averaged.state_dict().items()}
+    with torch.no_grad():  # passes wherever it may: tasks start only when they have waited too long
+        trainer.averaged.pass_point.bias.add_(1_000.0)
+    trainer.iteration = 4
+    assert trainer.validate() > trainer.best
+    assert trainer.best_iteration == 3
+    trainer.save(tmp_path / "run.pt")
+    again = Trainer.load(tmp_path / "run.pt")
+    assert again.best_iteration == 3
+    assert again.best == trainer.best
+    assert all(torch.equal(value, again.best_weights[name]) for name, value in best.items())
+
+
+def test_a_run_that_is_cut_short_keeps_its_plan_of_the_learning_rate() -> None:
+    plan = TrainConfig(course="fixed", warm_start=False, iterations=4, replicas=2, rows=6, stop_after=2)
+    trainer = Trainer(plan)
+    trainer.base = SMALL
+    trainer.validate = lambda: 1.0  # type: ignore[method-assign]  # two published settings would take a minute
+    seen: list[Progress] = []
+    train(trainer, seen.append)
+    assert [one.iteration for one in seen] == [1, 2]
+    rates = [group["lr"] for group in trainer.optimiser.param_groups]
+    assert rates == [pytest.approx(plan.rate * (1.0 - 0.9 * 1 / 4))]
 
 
 def test_a_lesson_depends_on_seed_and_iteration_alone() -> None:

@@ -33,6 +33,7 @@ POINTS = {
     "lease_expiry": "moved, 1 tasks: alpha cannot be reached",
     "warden_restart": "alpha ## starts, epoch 2",
     "broker_adoption": "b2 => to b1: taken estate=b1#1",
+    "estate_closing": "b2 => to b1: over estate=b1#1",
     "partition": "1-0.0#1 lost",
     "gang": "gang=2",
     "dag": "1-0.3 attempt=0 outcome=cancelled",

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hanse.model.experience import Seen
 from hanse.model.ids import SECOND
 from hanse.model.job import SpeedUp
 from hanse.model.resources import Resources
-from hanse.policy.interface import ElasticFacts, Seen
+from hanse.policy.interface import ElasticFacts
 from hanse.policy.pricing import WAIT_MAX, Priced, sizes_between
 
 LEAST, MOST = Resources(cpu=250), Resources(cpu=4_000)
@@ -64,6 +65,20 @@ def test_a_profile_speaks_before_anything_was_seen() -> None:
 def test_who_has_waited_long_gets_its_least() -> None:
     facts = ElasticFacts(LEAST, MOST, waited=WAIT_MAX)
     assert [chosen.size for chosen in Priced().choose(facts)] == [LEAST]
+
+
+def test_a_size_is_waited_for_as_long_as_it_would_run() -> None:
+    """Four seconds at one unit, half of that at two, a quarter at four."""
+    seen = tuple(Seen(cpu, 0, 400 * SECOND * 1_000 // cpu, 100) for cpu in (1_000, 2_000, 4_000))
+    least, most = Resources(cpu=1_000), Resources(cpu=4_000)
+
+    def after(waited: int) -> tuple[int, bool]:
+        first = Priced().choose(ElasticFacts(least, most, seen=seen, waited=waited))[0]
+        return first.size.cpu, f"it has waited {waited} s" in first.reason
+
+    assert after(0) == (4_000, False)
+    assert [after(waited) for waited in (1, 2)] == [(2_000, True)] * 2
+    assert [after(waited) for waited in (3, 9, 119)] == [(1_000, True)] * 3
 
 
 def test_memory_grows_with_the_rest() -> None:

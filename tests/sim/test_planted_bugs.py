@@ -16,6 +16,8 @@ stale attempt accepted                     a task is settled by an attempt that 
 gives up after five denials                an acknowledged task never ends                         0 to 49
 news overwrites pending claims             the view is no longer confirmed less pending            0 to 13
 late refusal overrides a live grant        a task is placed again while it runs                    0 to 61
+adopted estates are never closed           they pile up at wardens and brokers                     0 to 14
+closed estates are not fenced              a late registration brings one back                     0 to 169
 =========================================  ======================================================  ========
 """
 
@@ -27,10 +29,12 @@ import pytest
 
 from hanse.core import ledger as ledger_module
 from hanse.core.careers import Careers
+from hanse.core.closing import Closing
 from hanse.core.jobs import CLAIMED, PLACED, RUNNING, WAITING, JobRecord
 from hanse.core.ledger import Ledger, Run
 from hanse.core.link import Post
 from hanse.core.runner import Runner
+from hanse.core.tenure import Tenure
 from hanse.core.view import ClusterView
 from hanse.model.commands import Command
 from hanse.model.events import Event
@@ -195,6 +199,18 @@ def late_refusal(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     return factories
 
 
+def never_closed(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A broker keeps every estate that it ever adopted."""
+    patch.setattr(Closing, "_ask", lambda *_: None)
+    return factories
+
+
+def not_fenced(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A warden forgets a closed estate altogether."""
+    patch.setattr(Tenure, "_fence", lambda *_: None)
+    return factories
+
+
 class Planted(NamedTuple):
     """A bug, the promises that it may break, and seeds that are known to show it."""
 
@@ -211,6 +227,7 @@ REPLAY = "ledger equals journal replay"
 LEAKS = "no lease leaks"
 ONE_NUMBER = "one job, one number"
 OWN_RULES = "machines keep their own rules"
+LEFT_OPEN = "no estate is left open"
 
 PLANTED = {
     "ack before journal": Planted(
@@ -223,6 +240,8 @@ PLANTED = {
     "gives up after five denials": Planted(gives_up, (TERMINAL,), (9, 20, 49)),
     "news overwrites pending claims": Planted(news_overwrites_pending, (REPLAY, OWN_RULES), (10, 11, 13)),
     "late refusal overrides a live grant": Planted(late_refusal, (ONE_ATTEMPT, ONE_END, OVER), (16, 56, 61)),
+    "adopted estates are never closed": Planted(never_closed, (LEFT_OPEN,), (5, 8, 14)),
+    "closed estates are not fenced": Planted(not_fenced, (LEFT_OPEN, ONE_ATTEMPT, OVER), (53, 140, 169)),
 }
 
 

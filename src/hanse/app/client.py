@@ -17,6 +17,7 @@ from hanse.app.answers import (
     NodeAnswer,
     NodesAnswer,
     PlanAnswer,
+    RevokeAnswer,
     SubmitAnswer,
     SubmitResult,
     TasksAnswer,
@@ -124,6 +125,11 @@ class Client:
                 ExitCode.UNAVAILABLE,
                 "its warden must run; 'hanse up' starts what is missing of a league on this machine",
             ) from None
+
+    def revoke(self, name: str = "", serials: tuple[str, ...] = ()) -> RevokeAnswer:
+        """End the access tokens of a name, or those with these serials, at every door of the league."""
+        body = msgspec.json.encode({"names": [name] if name else [], "serials": serials})
+        return decoded(self.doors.any_broker("POST", "/v1/access/revoke", body), RevokeAnswer)
 
     # --- lists ----------------------------------------------------------------------------------------------
 

@@ -225,11 +225,16 @@ def _nodes_table(rows: "list[NodeAnswer]") -> "Table":
         if one.up and one.draining:
             state = "[yellow]draining[/]"
         known = {**one.attributes, **one.capacity.custom}
-        attributes = ", ".join(f"{name}={value}" for name, value in known.items())
+        attributes = ", ".join(f"{name}={_written(value)}" for name, value in known.items())
         room = (one.free, one.capacity)
         amounts = (cpus_free(*room), memory_free(*room), gpus_free(*room))
         found.append((escape(f"{one.cluster}/{one.node}"), state, *amounts, escape(attributes)))
     return table(("node", "state", *numbers, "attributes"), found, right=numbers)
+
+
+def _written(value: object) -> str:
+    """An attribute as conditions write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @click.command("drain")

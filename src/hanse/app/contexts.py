@@ -31,10 +31,12 @@ class Context(msgspec.Struct, frozen=True):
     home: str = ""
     """Its home on this machine; empty: it lives elsewhere."""
     credentials: str = ""
-    """The directory with the key and the certificate to show."""
+    """The directory with the league's authority and, unless a token is shown, the key and the certificate."""
     brokers: dict[str, str] = {}
     """Name -> ``host:port`` of the door, in the order in which they are asked."""
     clusters: dict[str, str] = {}
+    token: str = ""
+    """The file with the access token to show, with which no certificate is needed; empty: none."""
 
 
 class Contexts(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from hanse.live.journal.errors import JournalError
 from hanse.live.league import LeagueError
 from hanse.live.league_file import load
 from hanse.live.logs import set_up
+from hanse.live.supervisor import SupervisorMissingError
 
 Made = Callable[[Path, Any, str], Any]
 
@@ -81,7 +82,7 @@ def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | No
 
     try:
         asyncio.run(serve())
-    except LeagueError as error:
+    except (LeagueError, SupervisorMissingError) as error:
         raise click.ClickException(str(error)) from None
     except JournalError as error:
         click.echo(f"hanse: {error}", err=True)

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from hanse.app.access_token import token_of
 from hanse.app.answers import ErrorAnswer, SubmitResult
 from hanse.app.contexts import Context, config_path, current
 from hanse.app.exit_codes import ExitCode
@@ -39,16 +40,33 @@ _STATUSES: Final = {
 class Doors:
     """The doors of one context. Not for several threads: make one for each."""
 
-    def __init__(self, name: str, context: Context) -> None:
+    def __init__(self, name: str, context: Context, token: str | None = None) -> None:
+        """``token``: an access token to show; None: that of the environment or of the context, if any."""
         self.name = name
         self.context = context
+        self._given = token
+        self._token = token_of(context.token, token)
         self._open: dict[tuple[Identity, str], Door] = {}
         self._last = _remembered().get(name, "")
 
     @classmethod
-    def chosen(cls, name: str | None) -> "Doors":
+    def chosen(cls, name: str | None, token: str | None = None) -> "Doors":
         """Those of the context of this name, or of the current one."""
-        return cls(*current(name))
+        return cls(*current(name), token)
+
+    def another(self) -> "Doors":
+        """The same doors with connections of their own, for another thread."""
+        return Doors(self.name, self.context, self._given)
+
+    def check(self) -> None:
+        """Raise ``CommandError`` if the token that would be shown is none."""
+        if self._token is not None:
+            self._token.text()
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody of the league has ever answered here."""
+        return any(door.answered for door in self._open.values())
 
     def order(self) -> list[str]:
         """The brokers in the order in which they are asked: the last good one first."""
@@ -76,7 +94,7 @@ class Doors:
     def _door(self, role: Role, name: str, address: str) -> Door:
         key = (Identity(self.context.league, role, name), address)
         if key not in self._open:
-            self._open[key] = Door(address, key[0], Path(self.context.credentials))
+            self._open[key] = Door(address, key[0], Path(self.context.credentials), self._token)
         return self._open[key]
 
     def close(self) -> None:
@@ -143,6 +161,8 @@ class Doors:
 
     def _expired(self) -> str:
         """A sentence if the reason is our own certificate."""
+        if self._token is not None:
+            return ""
         from hanse.live.clock import wall_now  # noqa: PLC0415  only this failure needs it
 
         try:

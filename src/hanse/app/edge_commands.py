@@ -20,7 +20,8 @@ SETTINGS = ("syn3", "hetero6", "single3", "single6", "order3", "testbed3")
 @click.command("edge")
 @click.option("--setting", type=click.Choice(SETTINGS[:5]), default="syn3", show_default=True)
 @click.option("--seed", default=1, show_default=True)
-@click.option("--iterations", default=150, show_default=True)
+@click.option("--iterations", default=50, show_default=True)
+@click.option("--stop-after", default=0, help="End after so many of the iterations.  [default: all]")
 @click.option("--cpu-minutes", default=15.0, show_default=True, help="Stop after this much CPU time.")
 @click.option("--method", type=click.Choice(["crn", "mappo"]), default="crn", show_default=True)
 @click.option(
@@ -29,11 +30,13 @@ SETTINGS = ("syn3", "hetero6", "single3", "single6", "order3", "testbed3")
 @click.option("--scratch", is_flag=True, help="No imitation of the rule before it is improved on.")
 @click.option(
     "--lean",
-    type=click.Choice(["none", "cpus", "full"]),
-    default="cpus",
+    type=click.Choice(["none", "late", "cpus", "full"]),
+    default="late",
     show_default=True,
-    help="Lean on the rule: for CPUs, or in everything, so that the untrained network is the rule.",
+    help="Lean on the rule: for CPUs once trained, for CPUs from the start, or in everything, so that the "
+    "untrained network is the rule.",
 )
+@click.option("--told", is_flag=True, help="Show the network the rule's own pick.")
 @click.option(
     "--encoder", type=click.Choice(["attention", "mean", "none"]), default="attention", show_default=True
 )
@@ -59,7 +62,8 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
             encoder="none" if options["vanilla"] else options["encoder"],
             pointer=not options["no_pointer"],
             flat=options["vanilla"],
-            lean={"none": net.NO_LEAN, "cpus": net.CPU_LEAN, "full": net.FULL_LEAN}[options["lean"]],
+            told=options["told"],
+            lean={"none": net.NO_LEAN, "full": net.FULL_LEAN}.get(options["lean"], net.CPU_LEAN),
         )
         config = train.TrainConfig(
             setting=options["setting"],
@@ -68,7 +72,9 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
             course=options["course"],
             warm_start=not options["scratch"],
             iterations=options["iterations"],
+            stop_after=options["stop_after"],
             cpu_seconds_max=60.0 * options["cpu_minutes"],
+            lean_late=options["lean"] == "late",
             net=shape,
         )
         trainer = train.Trainer(config)
@@ -86,6 +92,8 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
         "iterations": trainer.iteration,
         "sub_steps": trainer.sub_steps,
         "validation": round(trainer.best, 4),
+        "kept": trainer.best_iteration,
+        "last": round(trainer.against_rule, 4),
     }
     export.export(trained, trainer.config, measured, out)
     click.echo(f"wrote {out} ({out.stat().st_size / 1024:.0f} KiB): {json.dumps(measured)}")
@@ -146,12 +154,17 @@ def eval_edge(
     show_default=True,
     help="Folder of trained files: seed-*.npz and ablation-*.npz.",
 )
-def report_edge(seeds: int, out: Path, trained: Path) -> None:
+@click.option("--section", "wanted", multiple=True, help="Make only this one anew; may be repeated.")
+def report_edge(seeds: int, out: Path, trained: Path, wanted: tuple[str, ...]) -> None:
     """Measure everything and write the results page."""
     from hanse.app import edge_report  # noqa: PLC0415 - only this command needs it
 
+    for name in wanted:
+        if name not in edge_report.SECTIONS:
+            raise click.ClickException(f"no section {name!r}; there are {', '.join(edge_report.SECTIONS)}")
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(edge_report.page(seeds, trained, lambda line: click.echo(line, err=True)))
+    old = out.read_text() if wanted and out.exists() else ""
+    out.write_text(edge_report.page(seeds, trained, lambda line: click.echo(line, err=True), wanted, old))
     click.echo(f"wrote {out}")
 
 

@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
     UNSURE = 75
     """The league did not say in time whether it has the job; doing the same again is safe."""
     FORBIDDEN = 77
-    """The certificate does not allow this."""
+    """The certificate or the access token does not allow this, or is not believed."""
     CONFIG = 78
     """The file of contexts, or what it points to, cannot be used."""
     JOB_FAILED = 100

@@ -103,7 +103,11 @@ def token_create(home: Path, role: str, name: str, lifetime: str) -> None:
 @_home
 @click.argument("door")
 @click.option(
-    "--token", "secret", envvar="HANSE_TOKEN", required=True, help="What 'hanse token create' printed."
+    "--token",
+    "secret",
+    envvar="HANSE_JOIN_TOKEN",
+    required=True,
+    help="What 'hanse token create' printed; better in $HANSE_JOIN_TOKEN, where 'ps' does not show it.",
 )
 def join(home: Path, door: str, secret: str) -> None:
     """Join the league whose broker has its DOOR at host:port: fetch a certificate and the league file."""

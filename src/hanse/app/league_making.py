@@ -1,9 +1,10 @@
 """Making a league on this machine: its file with ports that are free, its authority, its certificates."""
 
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -14,13 +15,15 @@ from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.enrol import new_key, request
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.identity.refusal import Refusal
-from hanse.live.league import Address, BrokerEntry, ClusterEntry, League, LeagueError
+from hanse.live.league import Address, BrokerEntry, ClusterEntry, League, LeagueError, RunnerEntry
 from hanse.live.league_file import store
 
 CLUSTER_NAMES: Final = ("north", "south", "east", "west", "harbour", "island")
 """What an embedded league calls its clusters; further ones are numbered."""
 PERSON: Final = "admin"
 LOOPBACK: Final = ("localhost", "127.0.0.1")
+
+Entry = TypeVar("Entry", BrokerEntry, ClusterEntry, RunnerEntry)
 
 
 def embedded(clusters: int, brokers: int, nodes: tuple[NodeConfig, ...]) -> League:
@@ -45,7 +48,7 @@ def with_ports(league: League) -> League:
     """The league with a free port for every address that has none."""
     with ExitStack() as held:
 
-        def chosen(address: Address) -> Address:
+        def chosen(address: Address, _: str) -> Address:
             if address.port:
                 return address
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
@@ -56,22 +59,42 @@ def with_ports(league: League) -> League:
                 raise LeagueError(f"no port is free on {address.host}: {error}") from None
             return Address(address.host, listener.getsockname()[1])
 
-        replace = msgspec.structs.replace
-        return replace(
-            league,
-            brokers=tuple(replace(b, address=chosen(b.address), door=chosen(b.door)) for b in league.brokers),
-            clusters=tuple(
-                replace(
-                    c,
-                    address=chosen(c.address),
-                    door=chosen(c.door),
-                    runners=tuple(
-                        replace(r, address=chosen(r.address), door=chosen(r.door)) for r in c.runners
-                    ),
-                )
-                for c in league.clusters
-            ),
+        return _with_addresses(league, chosen)
+
+
+def with_ports_of(league: League, other: League) -> League:
+    """The league with the ports that another one chose for the same members, where it has none itself."""
+    known: dict[str, Address] = {}
+
+    def noted(address: Address, place: str) -> Address:
+        known[place] = address
+        return address
+
+    def chosen(address: Address, place: str) -> Address:
+        before = known.get(place, address)
+        return before if not address.port and before.host == address.host else address
+
+    _with_addresses(other, noted)
+    return _with_addresses(league, chosen)
+
+
+def _with_addresses(league: League, chosen: Callable[[Address, str], Address]) -> League:
+    """The league with every address replaced by what is chosen for it and for the place where it stands."""
+
+    def moved(entry: Entry) -> Entry:
+        return msgspec.structs.replace(
+            entry,
+            address=chosen(entry.address, f"{entry.name} address"),
+            door=chosen(entry.door, f"{entry.name} door"),
         )
+
+    clusters = tuple(
+        msgspec.structs.replace(moved(entry), runners=tuple(moved(runner) for runner in entry.runners))
+        for entry in league.clusters
+    )
+    return msgspec.structs.replace(
+        league, brokers=tuple(moved(entry) for entry in league.brokers), clusters=clusters
+    )
 
 
 def found(home: Home, league: League) -> Authority:

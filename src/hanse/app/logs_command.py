@@ -312,7 +312,7 @@ class _Followed:
 
     def _copy(self, output: "_OneOutput", row: TaskRow, ask: Ask) -> None:
         """In a thread of its own, with connections of its own."""
-        doors = Doors(self._doors.name, self._doors.context)
+        doors = self._doors.another()
         try:
             found = copy(doors, f"{self._job}.{row.index}", row, ask, output.sink)
             output.done = found or row.state in ENDED

@@ -14,6 +14,7 @@ from typing import Final
 
 import click
 
+from hanse.app.access_token import TOKEN_VARIABLE
 from hanse.app.exit_codes import ExitCode
 
 STEP_SECONDS_MAX: Final = 120.0
@@ -102,6 +103,7 @@ class _Guide:
         click.secho(f"$ hanse {shlex.join(words)}", fg="cyan")
         sys.stdout.flush()
         environment = {**os.environ, "HANSE_CONFIG": str(self.config), "HANSE_HOME": str(self.home)}
+        environment.pop(TOKEN_VARIABLE, None)  # of another league
         done = subprocess.run(  # noqa: S603  our own program
             [sys.executable, "-m", "hanse", *words], env=environment, check=False, timeout=STEP_SECONDS_MAX
         )

@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
+
+from hanse.app.access_token import Token
 from hanse.app.exit_codes import ExitCode
 from hanse.app.told import CommandError
+from hanse.live.door.records import ErrorAnswer
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity
 
@@ -51,10 +55,14 @@ class Reply(NamedTuple):
 class Door:
     """The door of one member; use it from one thread."""
 
-    def __init__(self, address: str, server: Identity, credentials: Path) -> None:
+    def __init__(self, address: str, server: Identity, credentials: Path, token: Token | None = None) -> None:
         self.address = address
         self.server = server
         self._credentials = credentials
+        self._token = token
+        """Shown instead of the certificate."""
+        self.answered = False
+        """Whether it has ever said anything."""
         self._connection: http.client.HTTPSConnection | None = None
         self._socket: socket.socket | None = None
         """Of the connection; kept because ``http.client`` forgets it when the answer will end with it."""
@@ -80,13 +88,13 @@ class Door:
             data = response.read(ANSWER_BYTES_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise SilentError(_reason(error), sent=True) from None
+            raise SilentError(reason(error), sent=True) from None
         if len(data) > ANSWER_BYTES_MAX:
             self.close()
             raise SilentError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes", sent=True)
         if response.will_close:
             self.close()
-        return Reply(response.status, _headers(response), data)
+        return self._believed(Reply(response.status, _headers(response), data))
 
     def stream(self, target: str, seconds: float | None) -> "tuple[Reply, Iterator[bytes]]":
         """Ask for an output. The answer's beginning and, if its status is 200, its pieces as they come.
@@ -97,10 +105,20 @@ class Door:
         if response.status != 200:
             data = response.read(PIECE_BYTES_MAX)
             self.close()
-            return Reply(response.status, _headers(response), data), iter(())
+            return self._believed(Reply(response.status, _headers(response), data)), iter(())
         assert self._socket is not None
         self._socket.settimeout(seconds)
         return Reply(response.status, _headers(response), b""), self._pieces(response)
+
+    def _believed(self, reply: Reply) -> Reply:
+        """The same answer, unless it is that our token is not believed: no other door would help then."""
+        if reply.status != 401 or self._token is None:
+            return reply
+        try:
+            error = msgspec.json.decode(reply.body, type=ErrorAnswer).error
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            error = ErrorAnswer().error
+        raise self._token.refused(error.code, error.message or f"{self.server.name} does not know us")
 
     def _pieces(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
         promised = response.length  # None: the end is marked, and http.client misses it by itself
@@ -115,7 +133,7 @@ class Door:
                 received += len(piece)
                 yield piece
         except (OSError, http.client.HTTPException) as error:
-            raise SilentError(_reason(error), sent=True) from None
+            raise SilentError(reason(error), sent=True) from None
         finally:
             self.close()
 
@@ -134,7 +152,7 @@ class Door:
                 return self._exchange(method, target, body, seconds)
             except TimeoutError as error:
                 self.close()
-                raise SilentError(_reason(error), sent=True) from None
+                raise SilentError(reason(error), sent=True) from None
             except (OSError, http.client.HTTPException):
                 self.close()  # it was closed while nobody used it
         self._connect()
@@ -142,7 +160,7 @@ class Door:
             return self._exchange(method, target, body, seconds)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise SilentError(_reason(error), sent=True) from None
+            raise SilentError(reason(error), sent=True) from None
 
     def _exchange(
         self, method: str, target: str, body: bytes | None, seconds: float
@@ -152,8 +170,12 @@ class Door:
         assert self._socket is not None
         self._socket.settimeout(seconds)
         headers = {"Content-Type": "application/json"} if body is not None else {}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token.text()}"
         connection.request(method, target, body, headers)
-        return connection.getresponse()
+        response = connection.getresponse()
+        self.answered = True
+        return response
 
     def _connect(self) -> None:
         host, port = host_and_port(self.address)
@@ -164,17 +186,20 @@ class Door:
             connection.connect()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise SilentError(_reason(error), sent=False) from None
+            raise SilentError(reason(error), sent=False) from None
         self._connection, self._socket = connection, connection.sock
 
     def _context(self) -> ssl.SSLContext:
         """Made anew for every connection, because the certificate may have been renewed."""
         try:
-            return Credentials(self._credentials).client_context(self.server)
+            return Credentials(self._credentials).client_context(self.server, show=self._token is None)
         except (OSError, ValueError) as error:
             hint = "run 'hanse up' again if the league is on this machine, or join it with 'hanse join'"
+            what = "certificate"
+            if self._token is not None:
+                what, hint = "certificate of the league's authority", "see 'hanse config set --help'"
             raise CommandError(
-                f"the certificate in {self._credentials} cannot be used: {_reason(error)}",
+                f"the {what} in {self._credentials} cannot be used: {reason(error)}",
                 ExitCode.CONFIG,
                 hint,
             ) from None
@@ -206,7 +231,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     )
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """Why there is no answer, in a few words."""
     if isinstance(error, TimeoutError):
         return "no answer in time"

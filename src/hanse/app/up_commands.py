@@ -19,8 +19,12 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
+from hanse.app.access_token import TOKEN_VARIABLE
 from hanse.app.contexts import Context, remove_context, save_context
+from hanse.app.contexts import load as load_contexts
 from hanse.app.nursery import READY, Nursery, NurseryError
+from hanse.app.task_user import python_problem, user_problem
+from hanse.app.told import warn
 from hanse.live.home import Home
 
 if TYPE_CHECKING:
@@ -67,6 +71,10 @@ _home = click.option(
 @click.option("--from", "source", type=click.Path(path_type=Path, exists=True, dir_okay=False),
               help="A league file, instead of equal clusters on this machine.")  # fmt: skip
 @click.option(
+    "--user", default="", metavar="NAME",
+    help="Who runs the tasks of the equal clusters if you are root.  [default: nobody]",
+)  # fmt: skip
+@click.option(
     "--context", "context_name", default="", help="Name of the context.  [default: the league's name]"
 )
 @click.option("--record-digests", is_flag=True, hidden=True)
@@ -76,6 +84,7 @@ def up(
     brokers: int,
     nodes: int,
     source: Path | None,
+    user: str,
     context_name: str,
     record_digests: bool,
 ) -> None:
@@ -84,11 +93,14 @@ def up(
     Running it again is safe: members that run are left alone, members that died come back.
     """
     place = Home(home.absolute())
-    nursery = Nursery({**os.environ, **FRUGAL}) if not _pids(place) else None
+    _check_user(user, source)
+    nursery = Nursery(_daemon_environment()) if not _pids(place) else None
     from hanse.live.league import LeagueError  # noqa: PLC0415  behind the nursery
 
     try:
         league = _league(place, source, clusters, brokers, nodes)
+        if user:
+            league = _with_user(place, league, user)
         started = _start(place, league, record_digests, nursery)
     except LeagueError as error:
         raise click.ClickException(str(error)) from None
@@ -98,8 +110,9 @@ def up(
     save_context(context_name or league.name, _context(place, league), make_current=True)
     total = len(league.members())
     click.echo(
-        f"The league '{league.name}' is up: {len(league.brokers)} brokers, {len(league.clusters)} clusters, "
-        f"{sum(len(entry.nodes) for entry in league.clusters)} nodes ({started} of {total} members started)."
+        f"The league '{league.name}' is up: {_counted(len(league.brokers), 'broker')}, "
+        f"{_counted(len(league.clusters), 'cluster')}, "
+        f"{_nodes(league)} ({started} of {total} members started)."
     )
     click.echo(f"Its home is {place.path}\n")
     click.echo("  hanse status                         how it is")
@@ -110,6 +123,41 @@ def up(
     click.echo(
         "  hanse down                           stop the league; what runs goes on until its lease ends"
     )
+    problem = python_problem(league)
+    if problem is not None:
+        warn(problem)
+
+
+def _check_user(user: str, source: Path | None) -> None:
+    if user and source is not None:
+        raise click.UsageError("with --from, say it in the league file: 'backend: {kind: ..., user: NAME}'")
+    problem = user_problem(user) if user else None
+    if problem is not None:
+        raise click.UsageError(f"--user: {problem}")
+
+
+def _with_user(home: Home, league: "League", user: str) -> "League":
+    """The league of a home, with tasks that run as this user; it counts for members that are started now."""
+    from hanse.live.league_file import store  # noqa: PLC0415  see the module's first words
+
+    replace = msgspec.structs.replace
+    clusters = tuple(replace(entry, backend=replace(entry.backend, user=user)) for entry in league.clusters)
+    if clusters != league.clusters:
+        league = replace(league, clusters=clusters)
+        store(home.league_file, league)
+    return league
+
+
+def _nodes(league: "League") -> str:
+    """How many nodes there are, in words; a cluster over Slurm finds its own when its warden starts."""
+    known = sum(len(entry.nodes) for entry in league.clusters)
+    if all(entry.nodes for entry in league.clusters):
+        return f"{known} nodes"
+    return f"{known} nodes and what Slurm lists" if known else "nodes as Slurm lists them"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 @click.command()
@@ -129,7 +177,9 @@ def down(home: Path, delete: bool) -> None:
     click.echo(f"The league '{league.name}' is down ({stopped} members stopped).")
     if delete:
         shutil.rmtree(place.path)
-        remove_context(league.name)
+        for name, context in load_contexts().contexts.items():
+            if context.home == str(place.path):
+                remove_context(name)
         click.echo(f"{place.path} was deleted.")
 
 
@@ -137,21 +187,40 @@ def _league(home: Home, source: Path | None, clusters: int, brokers: int, nodes:
     """The league of a home; made now if there is none."""
     from hanse.app.league_making import certify, embedded, found, with_ports  # noqa: PLC0415  see above
     from hanse.live.identity.authority import Authority  # noqa: PLC0415  as above
-    from hanse.live.league import LeagueError  # noqa: PLC0415  as above
     from hanse.live.league_file import load  # noqa: PLC0415  as above
 
     if home.league_file.is_file():
-        if source is not None and load(source).members() != load(home.league_file).members():
-            raise LeagueError(
-                f"{home.path} has another league; use another --home, or 'hanse down --delete' first"
-            )
         league = load(home.league_file)
+        if source is not None:
+            league = _taken_up(home, league, load(source), source)
         authority = Authority.open(home.authority)
     else:
         fresh = load(source) if source is not None else embedded(clusters, brokers, _slices(clusters, nodes))
         league = with_ports(fresh)
         authority = found(home, league)
     certify(home, league, authority)
+    return league
+
+
+def _taken_up(home: Home, kept: "League", fresh: "League", source: Path) -> "League":
+    """The league of a home, as its file says now; the ports that were chosen stay as they are."""
+    from hanse.app.league_making import with_ports, with_ports_of  # noqa: PLC0415  see above
+    from hanse.live.league import LeagueError  # noqa: PLC0415  as above
+    from hanse.live.league_file import store  # noqa: PLC0415  as above
+
+    if (fresh.name, fresh.members()) != (kept.name, kept.members()):
+        raise LeagueError(
+            f"{home.path} has another league; use another --home, or 'hanse down --delete' first"
+        )
+    league = with_ports_of(fresh, kept)
+    if league == kept:
+        return kept
+    if _pids(home):
+        raise LeagueError(
+            f"{source} has changed since the league was started; run 'hanse down' first, then this again"
+        )
+    league = with_ports(league)
+    store(home.league_file, league)
     return league
 
 
@@ -217,6 +286,12 @@ def _words(home: Home, verb: str, name: str, ready: str, record_digests: bool) -
     return [*words, "--record-digests"] if record_digests else words
 
 
+def _daemon_environment() -> dict[str, str]:
+    """What members are started with: all that is here but the token of whoever starts them."""
+    given = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+    return {**given, **FRUGAL}
+
+
 def start_member(
     home: Home, verb: str, name: str, record_digests: bool = False, prefix: Sequence[str] = ()
 ) -> "tuple[int, subprocess.Popen[bytes]]":
@@ -237,7 +312,7 @@ def start_member(
             stderr=log,
             pass_fds=(writer,),
             start_new_session=True,
-            env={**os.environ, **FRUGAL},
+            env=_daemon_environment(),
         )
     os.close(writer)
     return reader, process

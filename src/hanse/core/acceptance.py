@@ -36,11 +36,9 @@ class Acceptance:
         self, now: int, broker: str, lot: Lot, substituted: list[tuple[TaskId, int]], refused: list[Refused]
     ) -> bool:
         """Find room for a lot; whether it was a claim on the fast path, which is always answered."""
-        lease = self.ledger.leases.pop(lot.lease, None) if lot.lease else None
-        if lease is not None and lease.broker != broker:
-            self.ledger.leases[lot.lease] = lease
-            lease = None
-        if lease is not None:
+        lease = self.ledger.leases.get(lot.lease) if lot.lease else None
+        if lease is not None and lease.broker == broker:
+            self.ledger.unlease(lease)
             self._bind(now, lot, lease, refused)
             return False
         if lot.lease:
@@ -176,7 +174,7 @@ class Acceptance:
         """A broker gives a lease back, or its time is up."""
         lease = self.ledger.leases.get(number)
         if lease is not None and lease.broker == broker:
-            del self.ledger.leases[number]
+            self.ledger.unlease(lease)
             ask = self.ledger.fit(lease.shape).ask
             assert ask is not None
             self._return_room(lease.nodes, ask)

@@ -23,7 +23,8 @@ from hanse.core.roster import lease_span
 from hanse.core.view import ClusterView, Sight
 from hanse.core.wards import Wards
 from hanse.model.commands import Command, WakeAt
-from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted, Tick
+from hanse.model.events import Advised, Booted, CancelRequested, Event, Received, Submitted, Tick
+from hanse.model.experience import Experience
 from hanse.model.ids import JobId, TaskId, index_of, job_of, job_text
 from hanse.model.job import Unreachable
 from hanse.model.messages import (
@@ -102,6 +103,8 @@ class Broker:
             self._force = False
         if self._careers.cancels:
             self._careers.flush()
+        if placing.sizing.advice.ready:
+            placing.sizing.ask()
         self._arm(now)
         return out
 
@@ -112,6 +115,8 @@ class Broker:
             self._admission.cancel(event)
         elif isinstance(event, Booted):
             self._boot(event)
+        elif isinstance(event, Advised):
+            self._placing.advised(event)
 
     def _boot(self, event: Booted) -> None:
         desk = self._desk
@@ -126,6 +131,7 @@ class Broker:
             view.sight.given_up = False
             desk.post.soft(desk.out, view.name, Sync(view.cluster))
         self._estates.boot()
+        self._placing.sizing.advice.boot()
         self._beat_at = event.at
         self._force = True
 
@@ -143,6 +149,9 @@ class Broker:
             Taken: self._taken,
             Watch: self._watch,
             Watched: self._careers.watched,
+            **self._estates.closing.handlers(self._wards),
+            **self._estates.seeking.handlers(self._wards),
+            Experience: self._placing.heard,
         }
 
     def _gossip(self, _: str, gossip: Gossip) -> None:
@@ -164,9 +173,7 @@ class Broker:
         (self._wards if body.bid else self._estates).answered(source, body)
 
     def _replicated(self, source: str, body: Replicate) -> None:
-        if (
-            body.estate not in self._estates.state.owned
-        ):  # else adopted meanwhile; the former owner will hear of it
+        if body.estate not in self._estates.state.owned:  # else adopted: the former owner will hear of it
             self._wards.keep(source, body)
 
     def _elsewhere(self, job: JobId) -> bool:
@@ -313,6 +320,7 @@ class Broker:
         for peer in peers:
             desk.post.soft(desk.out, peer, gossip)
         desk.members.suspects(now)
+        self._placing.sizing.share()
         self._estates.review()
         self._wards.review()
         for view in desk.views:
@@ -321,8 +329,10 @@ class Broker:
                 self._give_up(view)
         if self._careers.unknown:
             self._careers.ask_again()
-        if self._placing.sizing.waiting:
-            self._placing.resize(self._placing.sizing.patient())
+        sizing = self._placing.sizing
+        if sizing.waiting:
+            self._placing.resize(sizing.patient())
+        sizing.advice.beat(bool(sizing.waiting))
         if any(line.count for line in desk.lines.lines.values()):
             self._placing.place_all()
             self._placing.demands.remind()
@@ -376,6 +386,10 @@ class Broker:
         """Whether a peer is not suspected of being dead."""
         return self._desk.members.alive(broker)
 
+    def estates(self) -> tuple[list[str], list[str]]:
+        """The estates that it owns, and those of which it keeps copies."""
+        return list(self._estates.state.owned), list(self._wards.wards)
+
     def idle(self) -> list[str]:
         """What is not as it should be when no work is left."""
         desk = self._desk
@@ -391,12 +405,7 @@ class Broker:
             for link in desk.post.links.values()
             if link.unacked
         ]
-        for estate, owned in self._estates.state.owned.items():
-            waiting = (owned.settling, owned.unsent, owned.publishing, owned.admitting)
-            if any(waiting):
-                complaints.append(
-                    f"estate {estate} has unfinished business {[len(part) for part in waiting]}"
-                )
+        complaints += self._estates.idle()
         complaints += [f"adoption of {e} is under way" for e, w in self._wards.wards.items() if w.adopting]
         return complaints
 
@@ -404,6 +413,7 @@ class Broker:
         """Invariants across the parts."""
         desk = self._desk
         desk.post.check()
+        self._placing.sizing.check()
         assert len(desk.jobs) <= self.config.jobs_max
         assert self._careers.tasks == sum(len(record.state) for record in desk.jobs.values())
         counts: dict[int, int] = {}
@@ -455,7 +465,7 @@ class Broker:
             wards=self._wards.wards,
             bids=self._wards.bids,
             settling=desk.settling.state,
-            experience=placing.sizing.dump(),
+            sizing=placing.sizing.dump(),
             links=desk.post.links,
         )
         return encode_state(state)
@@ -472,7 +482,7 @@ class Broker:
         for view, sight in zip(desk.views, saved.sights, strict=False):  # clusters may have joined
             view.restore(sight)
         placing.restore(saved.offers, saved.spare, saved.expected)
-        placing.sizing.restore(saved.experience, desk.jobs)
+        placing.sizing.restore(saved.sizing, desk.jobs)
         placing.demands.restore(saved.registered, saved.best, saved.hold_at)
         careers.ended, careers.clients = saved.ended, saved.clients  # type: ignore[assignment]
         careers.watchers, careers.unknown = saved.watchers, saved.unknown  # type: ignore[assignment]

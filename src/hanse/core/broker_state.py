@@ -6,17 +6,17 @@ import msgspec
 
 from hanse.core.careers import Asked, Ended
 from hanse.core.demands import Registered
-from hanse.core.estates import EstatesState
 from hanse.core.gossip import Heard
 from hanse.core.jobs import JobRecord
 from hanse.core.lines import Line
 from hanse.core.link import Link
+from hanse.core.owned import EstatesState
 from hanse.core.placing import Expected
 from hanse.core.settling import SettlingState
+from hanse.core.sizing import SizingState
 from hanse.core.view import Sight
 from hanse.core.wards import Ward
 from hanse.model.messages import Offer
-from hanse.policy.interface import Seen
 
 
 class BrokerState(msgspec.Struct):
@@ -53,7 +53,7 @@ class BrokerState(msgspec.Struct):
     wards: dict[str, Ward]
     bids: int
     settling: SettlingState
-    experience: dict[str, list[Seen]]
+    sizing: SizingState
     links: dict[str, Link]
 
 

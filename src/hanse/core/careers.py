@@ -23,6 +23,7 @@ from hanse.core.jobs import (
     JobRecord,
     first_task,
 )
+from hanse.core.link import RESEND_MAX
 from hanse.core.placing import Placing
 from hanse.core.view import STANDING_FULL
 from hanse.model.decision import Answered
@@ -111,7 +112,8 @@ class Careers:
         self.round += 1
         self.unknown[job] = Asked(self.round, [])
         for peer in self.desk.members.peers:
-            self.desk.post.send(self.desk.out, self.desk.now, peer, Watch(self.round, (job,)))
+            if len(self.desk.post.link(peer).unacked) < RESEND_MAX:  # else it is away: asked when it is back
+                self.desk.post.send(self.desk.out, self.desk.now, peer, Watch(self.round, (job,)))
         self._give_up_unknown(job)
 
     def ask_again(self) -> None:
@@ -387,11 +389,21 @@ class Careers:
         outcome = record.outcome()
         for group in range(len(record.spec.groups)):
             self.placing.leave(record, group)
-        self.ended[record.id] = Ended(outcome, record.spec.client_id)
-        if len(self.ended) > desk.config.ended_max:
+        self._remember(record.id, Ended(outcome, record.spec.client_id))
+        self.over(record)
+
+    def _remember(self, job: JobId, ended: Ended) -> None:
+        self.ended[job] = ended
+        if len(self.ended) > self.desk.config.ended_max:
             oldest = next(iter(self.ended))
             self.clients.pop(self.ended.pop(oldest).client_id, None)
-        self.over(record)
+
+    def superseded(self, record: JobRecord, known: JobId) -> None:
+        """A job that was never acknowledged is elsewhere under another number: who submits it again here is
+        told of that one, as long as ended jobs are remembered."""
+        self.let_go(record)
+        self._remember(record.id, Ended(Outcome.CANCELLED, record.spec.client_id, known=True))
+        self.clients[record.spec.client_id] = known
 
     def announce(self, job: JobId) -> None:
         """How a job ended is known now: tell the jobs that wait for it, here and at the peers."""

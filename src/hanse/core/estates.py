@@ -10,13 +10,14 @@ copy harmless. No clock is involved.
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from hanse.core.careers import Careers
+from hanse.core.closing import Closing
 from hanse.core.desk import Desk
 from hanse.core.jobs import BLOCKED, OUTCOMES, PLACED, STATES, SUCCEEDED, WAITING, JobRecord, new_record
 from hanse.core.link import NEVER
+from hanse.core.owned import EstatesState, Owned, new_owned
 from hanse.core.portions import portions
+from hanse.core.seeking import Seeking
 from hanse.core.wards import ATTEMPTS_BITS, TERMS_BITS, Ward, latest_attempts, revive
 from hanse.model.commands import Accepted, JobSettled, TaskSettled
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, job_of, task_id
@@ -35,48 +36,16 @@ REPLICATE_JOBS_MAX: Final = 64
 """Jobs in one message to the heir."""
 
 
-class Owned(msgspec.Struct, gc=False):
-    """An estate of this broker."""
-
-    term: int
-    heir: str
-    accepted: dict[str, int] = {}
-    """Cluster -> term that its warden has accepted."""
-    done: list[tuple[TaskId, int, int]] = []
-    cancelled: list[JobId] = []
-    forget: list[JobId] = []
-    unsent: list[tuple[str, TaskId, int]] = []
-    """Ends to be settled (cluster, task, attempt) once the heir knows: not told yet."""
-    publishing: list[tuple[int, int, int, int]] = []
-    """Message number (-1: not told yet), task or job, attempt (-1: a job), state: what to make known, in
-    order."""
-    covered: int = 0
-    """Number, on the link to the heir, of the last message about this estate."""
-    settling: list[tuple[int, str, TaskId, int]] = []
-    """Told to the heir by that message, waiting for its acknowledgement."""
-    admitting: list[tuple[int, JobId]] = []
-    lost_to: dict[str, str] = {}
-    """Cluster -> who owns this estate according to its warden, if not we."""
-
-
-class EstatesState(msgspec.Struct):
-    """All of it, as it is dumped."""
-
-    generation: int
-    owned: dict[EstateId, Owned]
-    given: dict[EstateId, str]
-    given_jobs: dict[JobId, bool]
-    """Jobs that an adopter has taken, oldest first; as many as ended jobs are remembered."""
-    progress_at: int
-
-
 class Estates:
     """A broker's own estates."""
 
     def __init__(self, desk: Desk, careers: Careers) -> None:
         self.desk = desk
         self.careers = careers
-        self.state = EstatesState(0, {}, {}, {}, NEVER)
+        self.state = EstatesState(0, {}, {}, {}, NEVER, [], {})
+        self.closing = Closing(desk, lambda: self.state, lambda: self.base)
+        self.seeking = Seeking(desk, careers, lambda: self.state, self._reached, self._admit_again)
+        self.seeking.dropped = self._dropped
         self.busy = True
         """Whether anything may be waiting for an heir's acknowledgement."""
         careers.done = self._task_done
@@ -94,12 +63,14 @@ class Estates:
         if not self.state.generation:
             self._found()
             return
-        for estate in self.state.owned:
-            self._register(estate)
+        self.seeking.doubt(self.desk.jobs.values())
+        for estate, owned in self.state.owned.items():
+            if not owned.closing:
+                self._register(estate)
 
     def _found(self) -> None:
         self.state.generation += 1
-        self.state.owned[self.base] = _owned(1, self._next_heir())
+        self.state.owned[self.base] = new_owned(1, self._next_heir())
         self._register(self.base)
 
     def _register(self, estate: EstateId) -> None:
@@ -130,11 +101,16 @@ class Estates:
             owned.lost_to[cluster] = owner
             if estate == self.base and len(owned.lost_to) == len(self.desk.config.clusters):
                 self.desk.mark("broker.founded_anew")
+                owned.left = sum(record.estate == estate for record in self.desk.jobs.values())
                 self._found()
 
     def review(self) -> None:
         """With every beat: replace a dead heir, and repeat registrations that were refused."""
+        self.closing.review()
+        self.seeking.review()
         for estate, owned in self.state.owned.items():
+            if owned.closing:
+                continue  # nothing is left of it to be inherited
             if not self._reached(owned.heir):
                 heir = self._next_heir()
                 if heir != owned.heir:
@@ -217,12 +193,28 @@ class Estates:
             while owned.admitting and owned.admitting[0][0] <= safe:
                 _, job = owned.admitting.pop(0)
                 record = self.desk.jobs.get(job)
-                if record is not None and not record.admitted:
+                if record is not None and not record.admitted and not self.seeking.holds(record):
                     self.admit(record)
             if owned.settling and owned.settling[0][0] <= safe:
                 self._settle(owned, safe)
             if owned.publishing or owned.settling or owned.admitting:
                 self.busy = True
+
+    def _admit_again(self, records: list[JobRecord]) -> None:
+        """More is known of doubtful jobs."""
+        there = {job for owned in self.state.owned.values() for _, job in owned.admitting}
+        for record in records:
+            owned = self.state.owned.get(record.estate)
+            if owned is not None and record.id not in there:
+                owned.admitting.append((owned.covered if owned.heir else 0, record.id))
+                self.busy = True
+
+    def _dropped(self, record: JobRecord) -> None:
+        """A doubtful job never was: the heir's copy must go."""
+        owned = self.state.owned.get(record.estate)
+        if owned is not None and owned.heir:
+            owned.forget.append(record.id)
+            self._soon()
 
     def _settle(self, owned: Owned, safe: int) -> None:
         """Tell the wardens what they may forget."""
@@ -270,6 +262,17 @@ class Estates:
             return
         self.careers.begin(record)
 
+    def idle(self) -> list[str]:
+        """What is not as it should be when no work is left."""
+        complaints = []
+        for estate, owned in self.state.owned.items():
+            waiting = (owned.settling, owned.unsent, owned.publishing, owned.admitting)
+            if any(waiting):
+                complaints.append(
+                    f"estate {estate} has unfinished business {[len(part) for part in waiting]}"
+                )
+        return complaints
+
     # --- telling the heir ----------------------------------------------------------------------------------
 
     def _task_done(self, record: JobRecord, index: int, attempt: int) -> None:
@@ -286,6 +289,8 @@ class Estates:
     def _job_over(self, record: JobRecord) -> None:
         owned = self.state.owned[record.estate]
         owned.publishing.append((-1 if owned.heir else 0, record.id, -1, STATES[record.outcome()]))
+        if owned.left:
+            owned.left -= 1
         self.busy = True
         if owned.heir:
             owned.forget.append(record.id)
@@ -351,7 +356,8 @@ class Estates:
             (name for name in desk.members.ring if name != ward.owner and desk.members.alive(name)), ""
         )
         term = ((ward.term >> TERMS_BITS) + 1) << TERMS_BITS
-        owned = self.state.owned[estate] = _owned(term, heir)
+        owned = self.state.owned[estate] = new_owned(term, heir)
+        owned.left, owned.former = len(ward.jobs), ward.owner
         records = []
         for replica in ward.jobs.values():
             record = revive(replica, ward, estate)
@@ -363,7 +369,7 @@ class Estates:
                 self.careers.clients[replica.spec.client_id] = record.id
         self._register(estate)
         owned.covered = self._replicate(estate, owned, records)
-        desk.post.send(desk.out, desk.now, ward.owner, Taken(estate, tuple(ward.jobs)))
+        desk.post.send(desk.out, desk.now, ward.owner, Taken(estate, tuple(ward.jobs), term))
         latest = latest_attempts(ward)
         for record in records:
             for index, (state, attempt) in ward.done[record.id].items():
@@ -409,7 +415,7 @@ class Estates:
     def taken(self, adopter: str, message: Taken) -> None:
         """Our estate belongs to a peer now: let go of what it has, keep what it never got."""
         owned = self.state.owned.pop(message.estate, None)
-        self.state.given[message.estate] = adopter
+        self.closing.taken(adopter, message, owned)
         if owned is None:
             return
         self.desk.mark("broker.estate_taken")
@@ -443,11 +449,8 @@ class Estates:
         self.careers.tasks += len(fresh.state)
         if record.spec.client_id:
             self.careers.clients[record.spec.client_id] = fresh.id
+        self.seeking.doubt((fresh,))
         self.accept(fresh)
-
-
-def _owned(term: int, heir: str) -> Owned:
-    return Owned(term, heir, {}, [], [], [], [], [], 0, [], [], {})
 
 
 def _weight(record: JobRecord) -> int:

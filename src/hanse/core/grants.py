@@ -23,8 +23,9 @@ from hanse.policy.kernel import FIRST, pick
 
 GRANTS_MAX: Final = 1_024
 """Slots granted in answer to one message; the rest follows as these are bound."""
-LEASES_MAX: Final = 65_536
-"""Leases outstanding at one warden."""
+SLOTS_MAX: Final = 65_536
+"""Slots granted at one warden and not yet bound, those of a gang each counted. What would go beyond waits for
+earlier grants to be bound, given back or to expire."""
 
 
 class Hold(msgspec.Struct):
@@ -54,14 +55,21 @@ class Grants:
         """No further preemption before this time: the room of the last one must first find its use."""
         self.freed: list[int] = []
         """Nodes to be offered before this step ends."""
+        self.kept: Callable[[], int] = lambda: 0
+        """How many attempts the warden has to keep."""
         self._mark = mark
+
+    def full(self) -> bool:
+        """Whether the warden keeps as many attempts as it can: what it granted now, it would have to refuse
+        when it is bound."""
+        return self.kept() >= self.config.runs_max
 
     # --- granting ------------------------------------------------------------------------------------------
 
     def serve_node(self, now: int, node: int) -> None:
         """Room has come free on a node: offer it in the global order until nobody's fits."""
         ledger = self.ledger
-        if not self.wants.order or not ledger.is_open(node):
+        if not self.wants.order or not ledger.is_open(node) or self.full():
             return
         free = ledger.room.free_of(node)
         for want in self.wants.order:
@@ -95,7 +103,7 @@ class Grants:
     def serve_wants(self, now: int, wants: list[Want], start: int) -> None:
         """A broker's demand was registered: serve it, best first, from what is free; then see to holds and
         preemption."""
-        if wants and wants[0].broker not in self.silent:
+        if wants and wants[0].broker not in self.silent and not self.full():
             for want in wants:
                 self._serve(now, want, start)
         self.review(now)
@@ -114,7 +122,7 @@ class Grants:
         if want.shape.gang:
             self._serve_gang(now, want)
             return
-        count = min(want.count, GRANTS_MAX, LEASES_MAX - len(self.ledger.leases))
+        count = min(want.count, GRANTS_MAX, SLOTS_MAX - self.ledger.slots)
         if count > 0:
             for node in self._find(want, fit, count, start % max(1, self.ledger.nodes)):
                 self.ledger.touched[node] = None
@@ -125,6 +133,9 @@ class Grants:
         if want.count <= 0 or self._futile(want, fit):
             return
         size = want.shape.gang
+        if self.ledger.slots + size > SLOTS_MAX:
+            self._mark("warden.grants_full")
+            return
         nodes = self._find(want, fit, size, 0)
         if len(nodes) < size:
             for node in nodes:
@@ -153,7 +164,7 @@ class Grants:
         return nodes
 
     def _grant(self, now: int, want: Want, fit: Fit, nodes: list[int]) -> bool:
-        if len(self.ledger.leases) >= LEASES_MAX or fit.ask is None:
+        if self.ledger.slots + len(nodes) > SLOTS_MAX or fit.ask is None:
             return False
         for node in nodes:
             self.ledger.take(node, fit.ask)
@@ -275,7 +286,8 @@ class Grants:
     def check(self) -> None:
         """Order, bounds, and that held nodes belong to a hold."""
         self.wants.check()
-        assert len(self.ledger.leases) <= LEASES_MAX
+        assert self.ledger.slots == sum([len(lease.nodes) for lease in self.ledger.leases.values()])
+        assert self.ledger.slots <= SLOTS_MAX
         assert (self.hold is not None) == bool(self.ledger.held)
 
 

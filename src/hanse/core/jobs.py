@@ -76,6 +76,10 @@ class JobRecord(msgspec.Struct, gc=False):
     """Task -> attempt that the broker itself took back."""
     sizes: dict[int, Resources] = {}
     """Task -> what it was asked for, where a sizer chose that in advance."""
+    served: list[int] = []
+    """Per group: when one of its tasks last got room that a sizer chose, or when it came."""
+    placed: dict[int, tuple[int, bool]] = {}
+    """Task -> when it was placed, and whether at an advised size; where a sizer takes advice."""
     told: list[str] = []
     """Per group: the last answer recorded, so that a decision is written only when it changes."""
 
@@ -124,6 +128,8 @@ def new_record(job: JobId, spec: JobSpec, estate: EstateId, at: int) -> JobRecor
         losses={},
         withdrawn={},
         sizes={},
+        served=[at] * len(counts),
+        placed={},
         told=[""] * len(counts),
     )
 

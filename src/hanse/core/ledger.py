@@ -107,6 +107,8 @@ class Ledger:
         self.unreserved = full_mask(self.nodes) & ~self.reserve
         self.runs: dict[TaskId, Run] = {}
         self.leases: dict[int, Lease] = {}
+        self.slots = 0
+        """Slots under lease: a gang's lease has many."""
         self.next_lease = 1
         self.version = 1
         self.changed: dict[int, int] = {}
@@ -294,7 +296,13 @@ class Ledger:
         lease = Lease(self.next_lease, broker, line, nodes, shape, until)
         self.next_lease += 1
         self.leases[lease.number] = lease
+        self.slots += len(nodes)
         return lease
+
+    def unlease(self, lease: Lease) -> None:
+        """A lease is over; what becomes of its room is for the caller to say."""
+        del self.leases[lease.number]
+        self.slots -= len(lease.nodes)
 
     def in_use(self) -> list[Resources]:
         """Of each node: what attempts and leases hold of it."""
@@ -403,6 +411,7 @@ class Ledger:
             run.amount = run.size.vector(self.dimensions) or ()  # it may have got new columns
             self.room.debit(run.node, run.amount)
             self._label(run)
+        self.slots = sum([len(lease.nodes) for lease in leases.values()])
         for lease in leases.values():
             for node in lease.nodes:
                 self.room.debit(node, self.fit(lease.shape).ask or ())

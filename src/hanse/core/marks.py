@@ -1,11 +1,13 @@
 """Names of the rare branches that the simulator must reach: coverage marks.
 
-A mark proves that a branch which exists for some fault was really taken under that fault. Four marks of the
+A mark proves that a branch which exists for some fault was really taken under that fault. Some marks of the
 code are not listed: ``warden.stopped_stray`` (a runner reports an attempt that its warden has given up) came
-up in only 3 of 1,000 seeds, too seldom to demand of every run; ``broker.dependency_unknown`` (a job waits
-for one that no broker ever accepted) needs a client that the simulator does not have; and
-``warden.news_held_back`` and ``broker.heir_behind`` need thousands of unacknowledged messages, which tests of
-their own make.
+up in only 3 of 1,000 seeds, too seldom to demand of every run, and ``broker.owes_word`` (an estate is adopted
+twice before its first owner hears of it) in 12; ``broker.dependency_unknown`` (a job waits for one that no
+broker ever accepted) and ``broker.dropped_duplicate`` (a job was submitted to two brokers) need clients that
+the simulator does not have; and ``warden.news_held_back``, ``broker.heir_behind``, ``warden.estate_busy`` and
+``warden.grants_full`` need thousands of things at once, which tests of their own make; so do those of the
+guard (``broker.advice_guarded``, ``_put_aside``, ``_left_to_rule``), which needs many ends of one kind.
 """
 
 from typing import Final
@@ -15,15 +17,23 @@ ALL: Final = (
     "broker.adoption_abandoned",
     "broker.adoption_begun",
     "broker.adoption_refused",
+    "broker.advice_absurd",
+    "broker.advice_late",
+    "broker.advice_stale",
+    "broker.advice_taken",
     "broker.broke_gang",
     "broker.changed_heir",
+    "broker.close_put_off",
+    "broker.closed_estate",
     "broker.deadline_passed",
     "broker.dependency_failed",
+    "broker.dropped_copies",
     "broker.end_of_old_attempt",
     "broker.estate_taken",
     "broker.founded_anew",
     "broker.gang_failed",
     "broker.gave_cluster_up",
+    "broker.learned_from_peer",
     "broker.moved_task",
     "broker.refusal_of_old_attempt",
     "broker.refused_busy",
@@ -50,8 +60,10 @@ ALL: Final = (
     "warden.asked_runner_to_rejoin",
     "warden.bound_expired_lease",
     "warden.broker_silent",
+    "warden.closed_estate",
     "warden.end_of_unknown_attempt",
     "warden.estate_adopted",
+    "warden.estate_closed",
     "warden.estate_lapsed",
     "warden.granted_gang",
     "warden.hold_served",

@@ -19,6 +19,8 @@ from hanse.core.lines import Line
 from hanse.core.sizing import Sizing
 from hanse.core.view import STANDING_FULL, ClusterView
 from hanse.model.decision import Answered
+from hanse.model.events import Advised
+from hanse.model.experience import Experience
 from hanse.model.ids import JobId
 from hanse.model.messages import Brief, Key, Lot, Offer
 from hanse.model.resources import Resources
@@ -141,6 +143,14 @@ class Placing:
                 self.enqueue(record, group, tasks)
                 self.place_line(record.lines[group])
 
+    def heard(self, peer: str, news: Experience) -> None:
+        """A peer has learned something of elastic tasks: what waits may be asked for at another size."""
+        self.resize(self.sizing.heard(peer, news))
+
+    def advised(self, event: Advised) -> None:
+        """The policy process has answered: what waits may be asked for at another size."""
+        self.resize(self.sizing.advised(event))
+
     def rekey(self, record: JobRecord) -> None:
         """A job's key may have changed with its progress."""
         key = self.desk.order.key(record.facts())
@@ -208,7 +218,7 @@ class Placing:
         borrow at once is refused to all but one of them. Who has its data somewhere stays close to it.
         """
         found: dict[str, int] = {}
-        ranked = self._ranked(record, views)
+        ranked = self.sizing.led(record, group, self._ranked(record, views))
         if len(ranked) > 1 and not (line.shape.gang or line.shape.ask_max or record.spec.data):
             for view in ranked:
                 if not record.waiting[group]:
@@ -322,8 +332,7 @@ class Placing:
             place[index] = position
         attempts = tuple([attempt[index] for index in tasks])
         if record.spec.groups[group].ask_max is not None:
-            sized = self.desk.lines.lines[record.lines[group]].shape.ask_max is None
-            record.sizes.update(dict.fromkeys(tasks, size) if sized else {})
+            self.sizing.placed(record, group, tasks, size)
         brief = self._brief(record, group)
         lot = Lot(record.id, group, brief, tuple(tasks), attempts, nodes, size, lease)
         self.lots.setdefault(view.index, []).append(lot)

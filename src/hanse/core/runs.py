@@ -48,10 +48,35 @@ class Runs:
         self.unsettled: dict[tuple[TaskId, int], tuple[EstateId, End]] = {}
         """Task and attempt -> estate and end, until the owner has it safe."""
         self._mark = mark
+        grants.kept = self.kept
+
+    def kept(self) -> int:
+        """Attempts that run here, or have ended and are not safe with their owner."""
+        return len(self.ledger.runs) + len(self.unsettled)
 
     def unsettled_of(self, estate: EstateId) -> list[End]:
         """An estate's ends that its owner does not have safe."""
         return [end for name, end in self.unsettled.values() if name == estate]
+
+    def busy(self, estate: EstateId) -> bool:
+        """Whether anything of an estate runs here, or has ended and is not safe with its owner."""
+        running = any(run.brief.estate == estate for run in self.ledger.runs.values())
+        return running or any(name == estate for name, _ in self.unsettled.values())
+
+    def idle(self) -> list[str]:
+        """What is not as it should be when no work is left."""
+        ledger = self.ledger
+        complaints = [
+            f"lease {lease.number} of {lease.broker} is outstanding" for lease in ledger.leases.values()
+        ]
+        complaints += [f"task {run.task} still holds room on node {run.node}" for run in ledger.runs.values()]
+        complaints += [f"task {task} has an unsettled end" for task, _ in self.unsettled]
+        complaints += [f"node {node} is held" for node in ledger.held]
+        complaints += [f"room on node {node} is withheld" for node in ledger.withheld]
+        for node, capacity in enumerate(ledger.capacity):
+            if ledger.room.free_of(node) != capacity:
+                complaints.append(f"node {node} has {ledger.room.free_of(node)} free of {capacity}")
+        return complaints
 
     def tell_again(self, estate: EstateId) -> None:
         """An estate is back with its former owner, who missed what ended meanwhile."""
@@ -163,9 +188,12 @@ class Runs:
 
     def settled(self, ends: Iterable[tuple[TaskId, int]]) -> None:
         """These ends are safe with their broker."""
+        full = self.grants.full()
         forget = self.unsettled.pop
         for key in ends:
             forget(key, None)
+        if full and not self.grants.full():
+            self.grants.freed += range(self.ledger.nodes)
 
     def tell(self, post: Post, out: list[Command], now: int) -> None:
         """News for the owners of what started or ended, and for those who get room."""

@@ -5,15 +5,32 @@ one warden is concerned; its heir may take it over only if *every* warden agrees
 for one estate. A warden holds one lease per estate, renewed by its owner's replies to beats and counted
 from when the beat was sent. When it lapses a new *round* begins, and claims of the old round are refused
 for ever.
+
+An adopted estate of which nothing is left is *closed* by its owner: it is forgotten here, and its generation
+is fenced for ever. Generations are kept as ranges, so a broker that comes and goes a thousand times takes one
+line.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from hanse.core.config import WardenConfig
 from hanse.core.link import NEVER
+from hanse.model.closing import Close, Closed
 from hanse.model.messages import Adopt, Estate, EstateId, Refusal, Register, Return
+
+ESTATES_PER_BROKER_MAX: Final = 1_024
+"""Open estates founded by one broker; further ones are refused as busy until some are closed. A broker founds
+one when its last one was adopted, so only one that was adopted from a thousand times, by peers that have not
+finished its jobs, comes near."""
+RANGES_MAX: Final = 1_024
+"""Ranges of closed generations kept of one broker; beyond it the two oldest become one, with what is between
+them. Open estates are looked up first, so that fences none of them."""
+CLOSED_TERM: Final = 1 << 61
+"""The term of a closed estate: above all that an owner or an heir can name."""
 
 
 class TenureRecord(msgspec.Struct, gc=False):
@@ -37,6 +54,9 @@ class Tenure:
     def __init__(self, config: WardenConfig, mark: Callable[[str], None]) -> None:
         self.lease = config.timings.cluster_lease
         self.estates: dict[EstateId, TenureRecord] = {}
+        self.closed: dict[str, list[tuple[int, int]]] = {}
+        """Broker -> generations of its estates that are closed for ever: first and last of each range, in
+        order."""
         self.due = NEVER
         self._mark = mark
 
@@ -112,6 +132,9 @@ class Tenure:
         """The owner names its heir."""
         record = self.estates.get(message.estate)
         if record is None:
+            refusal = self._objection(message.estate)
+            if refusal is not None:
+                return self._refuse(message.estate, message.term, refusal)
             record = self.estates[message.estate] = TenureRecord(broker, broker, message.heir, message.term)
         mine = record.owner in ("", broker)
         if not mine and message.sure and message.term > record.term:
@@ -125,6 +148,9 @@ class Tenure:
         """An heir takes over, unless the owner has named another one since."""
         record = self.estates.get(message.estate)
         if record is None:
+            refusal = self._objection(message.estate)
+            if refusal is not None:
+                return self._refuse(message.estate, message.term, refusal, message.bid)
             record = self.estates[message.estate] = TenureRecord("", "", broker, message.term)
         heard = record.term == message.term and record.heir == broker
         named = heard or record.term < message.term
@@ -144,6 +170,58 @@ class Tenure:
         owner = record.owner if record else ""
         return Estate(message.estate, message.term, owner, False)
 
+    # --- the end of an estate ------------------------------------------------------------------------------
+
+    def close(self, broker: str, message: Close, busy: bool) -> Closed:
+        """The owner has nothing left of an estate: forget it, unless something of it is left here
+        (``busy``)."""
+        record = self.estates.get(message.estate)
+        if record is not None:
+            if record.owner != broker or busy:
+                return Closed(message.estate, message.term, False)
+            del self.estates[message.estate]
+            self._schedule()
+            self._mark("warden.closed_estate")
+        if not self.is_closed(message.estate):
+            self._fence(message.estate)
+        return Closed(message.estate, message.term, True)
+
+    def is_closed(self, estate: EstateId) -> bool:
+        """Whether an estate was closed, and never comes back."""
+        founder, generation = _origin(estate)
+        ranges = self.closed.get(founder, ())
+        at = bisect_right(ranges, (generation, CLOSED_TERM)) - 1
+        return at >= 0 and generation <= ranges[at][1]
+
+    def _fence(self, estate: EstateId) -> None:
+        """Note a generation as closed: join it to the ranges beside it."""
+        founder, generation = _origin(estate)
+        ranges = self.closed.setdefault(founder, [])
+        at = bisect_right(ranges, (generation, CLOSED_TERM))
+        first = last = generation
+        if at < len(ranges) and ranges[at][0] == generation + 1:
+            last = ranges.pop(at)[1]
+        if at and ranges[at - 1][1] == generation - 1:
+            at -= 1
+            first = ranges.pop(at)[0]
+        ranges.insert(at, (first, last))
+        if len(ranges) > RANGES_MAX:
+            ranges[:2] = [(ranges[0][0], ranges[1][1])]
+
+    def _objection(self, estate: EstateId) -> Refusal | None:
+        """Why an estate that is not known here may not become so."""
+        if self.is_closed(estate):
+            return Refusal.CLOSED
+        founder, _ = _origin(estate)
+        count = sum(_origin(name)[0] == founder for name in self.estates)
+        return Refusal.BUSY if count >= ESTATES_PER_BROKER_MAX else None
+
+    def _refuse(self, estate: EstateId, term: int, refusal: Refusal, bid: int = 0) -> Estate:
+        self._mark(f"warden.estate_{refusal}")
+        if refusal is Refusal.CLOSED:
+            term = CLOSED_TERM
+        return Estate(estate, term, "", False, bid, refusal=refusal)
+
     def _schedule(self) -> None:
         due = NEVER
         for record in self.estates.values():
@@ -151,7 +229,15 @@ class Tenure:
                 due = record.until
         self.due = due
 
-    def restore(self, estates: dict[EstateId, TenureRecord]) -> None:
+    def restore(
+        self, estates: dict[EstateId, TenureRecord], closed: dict[str, list[tuple[int, int]]]
+    ) -> None:
         """Take dumped records."""
-        self.estates = estates
+        self.estates, self.closed = estates, closed
         self._schedule()
+
+
+def _origin(estate: EstateId) -> tuple[str, int]:
+    """Who founded an estate, and as which of its own."""
+    founder, _, generation = estate.rpartition("#")
+    return founder, int(generation) if generation.isdecimal() else 0

@@ -19,6 +19,7 @@ from hanse.core.roster import Roster
 from hanse.core.runs import Runs
 from hanse.core.tenure import Tenure
 from hanse.core.warden_state import WardenState, decode_state, encode_state
+from hanse.model.closing import Close
 from hanse.model.commands import Command, WakeAt
 from hanse.model.events import Booted, DrainRequested, Event, Received
 from hanse.model.ids import TaskId
@@ -145,6 +146,7 @@ class Warden:
             Register: self._registered,
             Adopt: self._adopted,
             Return: self._returned,
+            Close: self._close,
         }
 
     def _demand(self, now: int, broker: str, demand: Demand) -> None:
@@ -184,6 +186,10 @@ class Warden:
         self._post.send(self._out, now, broker, self._tenure.give_back(broker, message))
         self._runs.tell_again(message.estate)
 
+    def _close(self, now: int, broker: str, message: Close) -> None:
+        answer = self._tenure.close(broker, message, self._runs.busy(message.estate))
+        self._post.send(self._out, now, broker, answer)
+
     def _listen(self, now: int, broker: str) -> None:
         self._heard[broker] = now
         if self._grants.silent.pop(broker, False):
@@ -206,7 +212,7 @@ class Warden:
             self._acceptance.release(broker, number)
         for lot in claim.lots:
             reason = self._tenure.barrier(now, broker, lot.brief.estate, rounds)
-            if reason is None and len(self._ledger.runs) + len(lot.tasks) > self.config.runs_max:
+            if reason is None and self._runs.kept() + len(lot.tasks) > self.config.runs_max:
                 reason = Refusal.BUSY
             if reason is not None:
                 self._mark(f"warden.refused_{reason}")
@@ -416,23 +422,15 @@ class Warden:
 
     def idle(self) -> list[str]:
         """What is not as it should be when no work is left."""
-        ledger = self._ledger
-        complaints = [
-            f"lease {lease.number} of {lease.broker} is outstanding" for lease in ledger.leases.values()
-        ]
-        complaints += [f"task {run.task} still holds room on node {run.node}" for run in ledger.runs.values()]
-        complaints += [f"task {task} has an unsettled end" for task, _ in self._runs.unsettled]
-        complaints += [f"node {node} is held" for node in ledger.held]
-        complaints += [f"room on node {node} is withheld" for node in ledger.withheld]
-        for node, capacity in enumerate(ledger.capacity):
-            if ledger.room.free_of(node) != capacity:
-                complaints.append(f"node {node} has {ledger.room.free_of(node)} free of {capacity}")
-        complaints += [
+        return self._runs.idle() + [
             f"link to {link.peer} has {len(link.unacked)} unacknowledged"
             for link in self._post.links.values()
             if link.unacked
         ]
-        return complaints
+
+    def estates(self) -> list[str]:
+        """The estates that it knows."""
+        return list(self._tenure.estates)
 
     def check(self) -> None:
         """Invariants across the parts."""
@@ -476,6 +474,7 @@ class Warden:
             forget_at=self._roster.forget_at,
             estates=self._tenure.estates,
             links=self._post.links,
+            closed=self._tenure.closed,
         )
         return encode_state(state)
 
@@ -494,6 +493,6 @@ class Warden:
         self._runs.started, self._runs.unsettled = saved.started, saved.unsettled
         self._runs.ended = saved.ended
         self._roster.restore(saved.runners, saved.forget_at)
-        self._tenure.restore(saved.estates)
+        self._tenure.restore(saved.estates, saved.closed)
         self._post.restore(saved.links, saved.post_due)
         self._armed, self._due, self._seen = saved.armed, saved.due, saved.seen

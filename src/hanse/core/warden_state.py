@@ -49,6 +49,7 @@ class WardenState(msgspec.Struct):
     forget_at: int
     estates: dict[str, TenureRecord]
     links: dict[str, Link]
+    closed: dict[str, list[tuple[int, int]]] = {}
 
 
 encode_state: Final = msgspec.msgpack.Encoder().encode

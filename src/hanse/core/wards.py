@@ -12,6 +12,7 @@ import msgspec
 
 from hanse.core.desk import Desk
 from hanse.core.jobs import JobRecord, new_record
+from hanse.model.closing import Over
 from hanse.model.ids import JobId, TaskId, index_of, job_of
 from hanse.model.messages import (
     Ack,
@@ -97,10 +98,33 @@ class Wards:
             ward.since.pop(job, None)
             if job in ward.cancelled:
                 ward.cancelled.remove(job)
+        if not ward.jobs:
+            self._drop(message.estate)
+
+    def over(self, owner: str, message: Over) -> None:
+        """A peer has given an estate out of its hands, or closed it. What a later owner has sent stays."""
+        ward = self.wards.get(message.estate)
+        if ward is not None and ward.owner == owner:
+            self.desk.mark("broker.dropped_copies")
+            self._drop(message.estate)
+
+    def _drop(self, estate: EstateId) -> None:
+        """Nothing is left to inherit of an estate."""
+        ward = self.wards.pop(estate)
+        if ward.adopting:
+            self._abandon(estate, ward)
 
     def knows(self, job: JobId) -> bool:
         """Whether a job is kept here for a peer."""
         return any(job in ward.jobs for ward in self.wards.values())
+
+    def named(self, client_id: str) -> JobId | None:
+        """The job of this client id that is kept here for a peer."""
+        for ward in self.wards.values():
+            for replica in ward.jobs.values():
+                if replica.spec.client_id == client_id:
+                    return replica.job
+        return None
 
     def tasks_of(self, job: JobId) -> int | None:
         """How many tasks a job has that is kept here for a peer."""

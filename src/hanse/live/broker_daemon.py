@@ -21,15 +21,18 @@ from hanse.live.league import League
 from hanse.live.logs import fields
 from hanse.live.observe.broker_watch import BrokerWatch, living
 from hanse.live.observe.metrics import metrics_route
+from hanse.live.policy_process_host import PolicyProcess
 from hanse.live.reads.reads import Reads
 from hanse.live.recovery import JOURNAL, decode_event, recover
 from hanse.live.requests import Requests
 from hanse.live.shell import JournalledShell
 from hanse.live.wire.limits import Limits, broker_limits
 from hanse.live.wire.peers import Peer
-from hanse.model.commands import Accepted, Command, JobSettled, Record, Rejected, Send, TaskSettled
-from hanse.model.events import Booted, Received
+from hanse.model.advice import Advice
+from hanse.model.commands import Accepted, AskAdvice, Command, JobSettled, Record, Rejected, Send, TaskSettled
+from hanse.model.events import Advised, Booted, Received
 from hanse.model.messages import Envelope
+from hanse.policy.sizers import SIZERS
 
 READS: Final = "reads.sqlite"
 SEED_BITS: Final = 62
@@ -47,6 +50,8 @@ class BrokerDaemon(Daemon):
         self.machine: Broker
         self.shell: JournalledShell | None = None
         self.feed: Feed | None = None
+        self._policy: PolicyProcess | None = None
+        """Only where the sizer takes advice."""
 
     def peers(self) -> Mapping[str, Peer]:
         """All other brokers and every warden."""
@@ -95,12 +100,16 @@ class BrokerDaemon(Daemon):
         self.receivers[self.identity.name] = self._receive
         await self.wire.listen(self.address.host, self.address.port)
         shell.take(Booted(clock.now(), epoch, secrets.randbits(SEED_BITS)))
+        if SIZERS[self.league.policy.sizer].advised:
+            self._policy = PolicyProcess(self._advised, self.count)
+            self.chore(self._policy.run())
         enrolment = Enrolment(Home(self.home), self.credentials, self.count)
         door = BrokerDoor(self, self.machine, shell, feed, self._requests, enrolment)
         application = door.application()
         application.router.routes.append(metrics_route(watch, self.count))
         self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
+        self.chore(door.revocations.keep())
 
     def _mend_reads(self, first: int, last: int) -> None:
         """Build the read model anew, from the oldest history that is kept, if the replay between these
@@ -135,11 +144,19 @@ class BrokerDaemon(Daemon):
             return
         shell.take(Received(shell.clock.now(), envelope))
 
+    def _advised(self, number: int, choices: tuple[Advice, ...]) -> None:
+        shell = self.shell
+        if shell is not None and not shell.full:
+            shell.take(Advised(shell.clock.now(), number, choices))
+
     def _perform(self, command: Command) -> None:
         kind = type(command)
         if kind is Send:
             self.send(command.envelope)  # type: ignore[union-attr]  # the type is the test
         elif kind is Accepted or kind is Rejected:
             self._requests.answer(command)  # type: ignore[arg-type]  # the type is the test
+        elif kind is AskAdvice:
+            if self._policy is not None:
+                self._policy.ask(command)  # type: ignore[arg-type]  # the type is the test
         else:
             assert kind in (Record, TaskSettled, JobSettled), f"a broker does not ask for {command}"

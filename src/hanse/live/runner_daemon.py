@@ -46,10 +46,12 @@ class RunnerDaemon(Daemon):
         self.receivers[name] = self.host.receive
         await self.wire.listen(self.address.host, self.address.port)
         await self.host.start()
-        application = RunnerDoor(self, self.cluster, backend).application()
+        door = RunnerDoor(self, self.cluster, backend)
+        application = door.application()
         application.router.routes.append(metrics_route(watch, self.count))
         self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
+        self.chore(door.revocations.keep())
 
     async def close(self) -> None:
         """Let go; what runs goes on under its watchdog."""

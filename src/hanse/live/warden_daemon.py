@@ -101,6 +101,7 @@ class WardenDaemon(Daemon):
         application.router.routes.append(metrics_route(watch, self.count))
         self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
+        self.chore(door.revocations.keep())
 
     async def close(self) -> None:
         """Let go: the door first, the journal last. What runs goes on."""

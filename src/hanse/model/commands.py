@@ -3,6 +3,7 @@ journal."""
 
 import msgspec
 
+from hanse.model.advice import Observation
 from hanse.model.decision import Decision
 from hanse.model.ids import Instant, JobId, TaskId
 from hanse.model.messages import Envelope, EstateId, Outcome
@@ -26,6 +27,15 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="record
     """Keep a decision for whoever asks why."""
 
     decision: Decision
+
+
+class AskAdvice(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ask_advice"):
+    """Ask the policy process how waiting elastic tasks should be sized. Nothing waits for the answer, which
+    comes as ``Advised``, late, or never."""
+
+    number: int
+    """Rises with every question; the answer repeats it."""
+    observation: Observation
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="accepted"):
@@ -97,6 +107,7 @@ Command = (
     Send
     | WakeAt
     | Record
+    | AskAdvice
     | Accepted
     | Rejected
     | TaskSettled

@@ -24,6 +24,8 @@ class Answered(StrEnum):
     RETRIED = "retried"
     SIZED = "sized"
     """How much its elastic tasks are asked for."""
+    GUARDED = "guarded"
+    """The guard has put the network's advice for its kind aside."""
     ENDED = "ended"
 
 

@@ -6,6 +6,7 @@ A machine's state is a pure function of the events it has taken; nothing else re
 
 import msgspec
 
+from hanse.model.advice import Advice
 from hanse.model.ids import Instant, JobId, TaskId
 from hanse.model.job import JobSpec
 from hanse.model.messages import End, Envelope, Withheld
@@ -103,6 +104,15 @@ class RoomWithheld(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     withheld: tuple[Withheld, ...]
 
 
+class Advised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="advised"):
+    """The policy process has answered an ``AskAdvice``. Advice is advice: the broker takes what makes sense,
+    and counts the rest."""
+
+    at: Instant
+    number: int
+    choices: tuple[Advice, ...]
+
+
 Event = (
     Booted
     | Tick
@@ -115,4 +125,5 @@ Event = (
     | TaskExited
     | TasksMoved
     | RoomWithheld
+    | Advised
 )

@@ -10,10 +10,13 @@ from enum import StrEnum
 
 import msgspec
 
+from hanse.model.closing import Close, Closed, Handed, Over
 from hanse.model.constraints import Constraint, Value
+from hanse.model.experience import Experience
 from hanse.model.ids import ClusterId, Instant, JobId, TaskId
 from hanse.model.job import Affinity, JobSpec, Scope, Unreachable
 from hanse.model.resources import Dimensions, Resources, Vector
+from hanse.model.seeking import Seek, Sought
 
 Key = tuple[int, ...]
 """A place in the queue: smaller is served first. Built by a queue order, compared without knowing it."""
@@ -31,8 +34,7 @@ class Shape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=T
     labels: tuple[str, ...] = ()
     """The job's own labels: others may want to be near them or away from them."""
     latency: bool = False
-    gang: int = 0
-    """Number of tasks that must start together; 0: each for itself."""
+    gang: int = 0  # number of tasks that must start together; 0: each for itself
     priority: int = 0
     preemptible: bool = False
     clusters_allowed: tuple[str, ...] = ()
@@ -79,15 +81,13 @@ class Lot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The node each task is proposed for; -1 leaves it to the warden."""
     size: Resources
     """What each task gets: the ask, or more for elastic work."""
-    lease: int = 0
-    """The grant that this lot binds, or 0."""
+    lease: int = 0  # the grant that this lot binds, or 0
 
 
 class DemandLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A broker's waiting tasks of one shape: the best key among them, and how many (gangs count as one)."""
 
-    line: int
-    """The broker's own number for this shape; offers repeat it."""
+    line: int  # the broker's own number for this shape; offers repeat it
     shape: Shape
     key: Key
     count: int
@@ -102,6 +102,7 @@ class Refusal(StrEnum):
     STALE_ROUND = "stale_round"
     FENCED = "fenced"
     BUSY = "busy"
+    CLOSED = "closed"
     NEVER_FITS = "never_fits"
 
 
@@ -143,8 +144,7 @@ class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
     task: TaskId
     attempt: int
     outcome: Outcome
-    code: int = 0
-    """Exit code, or minus the signal number."""
+    code: int = 0  # exit code, or minus the signal number
     usage: Usage | None = None
     note: str = ""
     """What the backend has to say about it, in a few words: out of memory, no such program."""
@@ -178,8 +178,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="claim")
     echo: Instant
     """The latest beat of this warden that the broker has taken: the claim renews as a reply would."""
     lots: tuple[Lot, ...]
-    releases: tuple[int, ...] = ()
-    """Leases that the broker has no use for."""
+    releases: tuple[int, ...] = ()  # leases that the broker has no use for
     demand: tuple[DemandLine, ...] | None = None
     """The sender's demand as it is now, when it differs from what the warden was told."""
     settled: tuple[tuple[TaskId, int], ...] = ()  # ends that are safe, as ``Settle`` tells them otherwise
@@ -222,8 +221,7 @@ class Adopt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="adopt")
     owner: str
     """From whom: a warden that takes somebody else for the owner refuses."""
     term: int
-    bid: int
-    """Which try this is; the answer repeats it."""
+    bid: int  # which try this is; the answer repeats it
 
 
 class Return(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="return"):
@@ -275,12 +273,12 @@ class Estate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="estate
     term: int
     owner: str
     accepted: bool
-    bid: int = 0
-    """The try at adoption that is answered; 0: a registration or a return."""
+    bid: int = 0  # the try at adoption that is answered; 0: a registration or a return
     running: tuple[tuple[TaskId, int], ...] = ()
     """With an accepted adoption: the estate's attempts that live here."""
     ended: tuple[End, ...] = ()
     """With an accepted adoption: ends that were not settled yet."""
+    refusal: Refusal | None = None  # why it is not even looked at: closed for ever, or too many
 
 
 # --- broker to broker, sequenced -------------------------------------------------------------------------
@@ -291,8 +289,7 @@ class Replica(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     job: JobId
     spec: JobSpec
-    age: int
-    """Microseconds since it was accepted: clocks differ, ages do not."""
+    age: int  # microseconds since it was accepted: clocks differ, ages do not
     done: tuple[tuple[int, int, int], ...]
     """Tasks that are terminal: index, state, and the attempt that made it so."""
     cancelled: bool = False
@@ -310,8 +307,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="prog
     """Tasks that reached a terminal state, jobs cancelled, and jobs that may be forgotten."""
 
     estate: EstateId
-    done: tuple[tuple[TaskId, int, int], ...]
-    """Task, its terminal state, and the attempt that made it so."""
+    done: tuple[tuple[TaskId, int, int], ...]  # task, its terminal state, the attempt that made it so
     cancelled: tuple[JobId, ...] = ()
     forget: tuple[JobId, ...] = ()
 
@@ -321,6 +317,7 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="taken")
 
     estate: EstateId
     jobs: tuple[JobId, ...]
+    term: int = 0  # the sender's
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="watch"):
@@ -368,8 +365,7 @@ class Orders(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="orders
     """The runner's latest beat that the warden has taken: they renew as ``RunnerLease`` does."""
     starts: tuple[StartTask, ...] = ()
     stops: tuple[StopTask, ...] = ()
-    forget: tuple[tuple[TaskId, int], ...] = ()
-    """Ends that the warden has on record."""
+    forget: tuple[tuple[TaskId, int], ...] = ()  # ends that the warden has on record
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="report"):
@@ -482,8 +478,12 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ack"):
 Sequenced = (
     Claim | Demand | Cancel | Settle | Register | Adopt | Return | Answer | News | Estate
     | Replicate | Progress | Taken | Watch | Watched | Orders | Report
+    | Close | Closed | Handed | Over | Seek | Sought
 )  # fmt: skip
-Soft = Hello | RunnerBeat | RunnerLease | Rejoin | Beat | BeatReply | Sync | Snapshot | Change | Gossip | Ack
+Soft = (
+    Hello | RunnerBeat | RunnerLease | Rejoin | Beat | BeatReply | Sync | Snapshot | Change | Gossip | Ack
+    | Experience
+)  # fmt: skip
 Body = Sequenced | Soft
 
 

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from hanse.model.experience import Seen
 from hanse.model.job import SpeedUp
 from hanse.model.messages import Key
 from hanse.model.resources import Resources, Vector
@@ -89,17 +90,6 @@ class ClusterRank(Protocol):
         ...
 
 
-class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """Completed tasks of one kind at one size."""
-
-    cpu: int
-    """Milli-CPU."""
-    gpu: int
-    total: int
-    """Microseconds that they ran, all together."""
-    count: int
-
-
 class ElasticFacts(msgspec.Struct, frozen=True):
     """What a sizer may know of a group of elastic tasks. Times in microseconds."""
 
@@ -111,7 +101,7 @@ class ElasticFacts(msgspec.Struct, frozen=True):
     seen: tuple[Seen, ...] = ()
     """What tasks of the same kind took."""
     waited: int = 0
-    """Whole minutes since it came."""
+    """Whole seconds since one of its tasks last got room, or since it came."""
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -125,6 +115,8 @@ class Sizer(Protocol):
     """Chooses how much an elastic task gets."""
 
     name: str
+    advised: bool
+    """Whether what it chooses in advance may be replaced by the advice of a policy process."""
 
     def ladder(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """Sizes to try in turn, largest first, ending with ``least``: the first that fits all tasks is

@@ -4,13 +4,16 @@ Every size of a ladder has a cost: its believed duration, marked up by the price
 cost wins. What is believed of a size is the mean of what was seen there, mixed with a little of a curve
 ``a + b / width`` through all that the kind has shown (width: GPUs where they vary, else CPUs); before that,
 the user's profile, or a work that is nine tenths parallel. A size that was hardly tried and may be good is
-tried now and then. Whoever has waited too long is asked for at its least.
+tried now and then. Large room is rare: whoever has waited in vain for as long as it would have run is asked
+for at the next smaller size, and so on; whoever has waited too long, at its least.
 
 Ties: fewer GPUs, then fewer CPUs.
 """
 
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from hanse.model.ids import SECOND
 from hanse.model.job import SpeedUp
@@ -37,8 +40,11 @@ CURVE_WEIGHT: Final = 0.25
 """The curve counts in a size as much as this many completed tasks would."""
 SERIAL: Final = 0.1
 """Share of the work that is thought not to gain from more, before anything is known."""
-WAIT_MAX: Final = 2
-"""Minutes after which a group is asked for at its least."""
+WAIT_MAX: Final = 120
+"""Seconds without room after which a group is asked for at its least, unless it would run longer than half of
+that: then twice as long as it would run."""
+VAIN_MIN: Final = 1
+"""Seconds that a group waits at least at a size: news of room and grants take their time."""
 REMEMBERED_MAX: Final = 1_024
 """Answers kept: many groups of one kind ask the same."""
 STEPS_MAX: Final = 16
@@ -49,6 +55,7 @@ class Priced:
     """The size with the least cost."""
 
     name = "priced"
+    advised = False
 
     def ladder(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """What was chosen in advance is what is asked for; a gang, which is not, gets its least."""
@@ -59,19 +66,97 @@ class Priced:
         return _choose(facts)
 
 
+class Networked(Priced):
+    """The same, until the policy process has advised otherwise: the trained network, behind a guard."""
+
+    name = "network"
+    advised = True
+
+
+class Costed(msgspec.Struct, frozen=True):
+    """What is believed of a size."""
+
+    size: Resources
+    duration: float
+    """Microseconds."""
+    cost: float
+    """The same, marked up by the price of what it holds."""
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def costs(facts: ElasticFacts) -> tuple[Costed, ...]:
+    """Every size of the ladder, the least cost first; ties as above."""
+    sizes = sizes_between(facts.least, facts.most)
+    found = [Costed(size, believed, _cost(facts, size, believed)) for size, believed in
+             ((size, _believed(facts, size)) for size in sizes)]  # fmt: skip
+    return tuple(sorted(found, key=lambda one: (one.cost, one.size.gpu, one.size.cpu)))
+
+
+def markup(least: Resources, size: Resources) -> float:
+    """By how much what a size holds marks its duration up: 1 is nothing."""
+    more = (size.cpu - least.cpu) / max(least.cpu, CPU_UNIT)
+    return 1.0 + GPU_PRICE * size.gpu + CPU_PRICE * more
+
+
+def explained(facts: ElasticFacts, size: Resources) -> str:
+    """A size that somebody else chose, in the rule's words: what is believed of it, what it costs, and what
+    the rule would take."""
+    ranked = costs(facts)
+    chosen = next(one for one in ranked if one.size == size)
+    count = next((s.count for s in facts.seen if (s.cpu, s.gpu) == (size.cpu, size.gpu)), 0)
+    known = f"seen {count} times" if count else "by the curve"
+    text = f"{_words(size)} each: {chosen.duration / SECOND:.2f} s believed ({known}), "
+    text += f"{chosen.cost / SECOND:.2f} with the price of what it holds "
+    text += f"(+{markup(facts.least, size) - 1:.0%})"
+    others = [one for one in ranked if one.size != size][:2]
+    if ranked[0].size == size:
+        text += "; the rule would take the same"
+    for number, one in enumerate(others):
+        verb = "the rule would take " if number == 0 and ranked[0].size != size else ""
+        text += f"; {verb}{_words(one.size)}: {one.duration / SECOND:.2f} s, {one.cost / SECOND:.2f}"
+    return text
+
+
 @lru_cache(maxsize=REMEMBERED_MAX)
 def _choose(facts: ElasticFacts) -> tuple[Chosen, ...]:
-    if facts.waited >= WAIT_MAX:
-        return (Chosen(facts.least, f"{_words(facts.least)} each: it has waited {facts.waited} min"),)
     believed = {size: _believed(facts, size) for size in sizes_between(facts.least, facts.most)}
     ranked = sorted(believed, key=lambda size: (_cost(facts, size, believed[size]), size.gpu, size.cpu))
+    if facts.waited >= max(WAIT_MAX, 2 * believed[ranked[0]] / SECOND):
+        return (Chosen(facts.least, f"{_words(facts.least)} each: it has waited {facts.waited} s"),)
     tried = {(seen.cpu, seen.gpu): seen.count for seen in facts.seen}
     total = sum(tried.values())
-    untried = _worth_a_try(facts, ranked, believed, tried) if total and total % TRY_EVERY == 0 else None
+    untried = None
+    first = _after_waiting(facts.waited, ranked, believed)
+    if first == ranked[0] and total and total % TRY_EVERY == 0:
+        untried = _worth_a_try(facts, ranked, believed, tried)
     if untried is not None:
-        ranked.remove(untried)
-        ranked.insert(0, untried)
-    return tuple(Chosen(size, _reason(facts, size, believed, tried, size is untried)) for size in ranked)
+        first = untried
+    waited = (
+        f"; smaller than the best: it has waited {facts.waited} s"
+        if first not in (ranked[0], untried)
+        else ""
+    )
+    ranked.remove(first)
+    ranked.insert(0, first)
+    return tuple(
+        Chosen(
+            size, _reason(facts, size, believed, tried, size is untried) + (waited if size is first else "")
+        )
+        for size in ranked
+    )
+
+
+def _after_waiting(waited: int, ranked: list[Resources], believed: dict[Resources, float]) -> Resources:
+    """The best size of those that are small enough for whoever has waited for so many seconds."""
+    size = ranked[0]
+    left = waited - max(VAIN_MIN, believed[size] / SECOND)
+    while left >= 0:
+        smaller = [one for one in ranked if one.gpu <= size.gpu and one.cpu <= size.cpu and one != size]
+        if not smaller:
+            break
+        size = smaller[0]
+        left -= max(VAIN_MIN, believed[size] / SECOND)
+    return size
 
 
 def sizes_between(least: Resources, most: Resources) -> tuple[Resources, ...]:
@@ -148,8 +233,7 @@ def _speed(profile: SpeedUp, cpu: int, gpu: int) -> float:
 
 
 def _cost(facts: ElasticFacts, size: Resources, believed: float) -> float:
-    more = (size.cpu - facts.least.cpu) / max(facts.least.cpu, CPU_UNIT)
-    return believed * (1.0 + GPU_PRICE * size.gpu + CPU_PRICE * more)
+    return believed * markup(facts.least, size)
 
 
 def _worth_a_try(

@@ -5,13 +5,14 @@ from typing import Final
 
 from hanse.model.resources import Resources
 from hanse.policy.interface import Chosen, ElasticFacts, Sizer
-from hanse.policy.pricing import Priced
+from hanse.policy.pricing import Networked, Priced
 
 
 class Least:
     """Just what it needs: most tasks at once."""
 
     name = "least"
+    advised = False
 
     def ladder(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """One size."""
@@ -26,6 +27,7 @@ class Generous:
     """As much as fits, halving the surplus down to the least: fastest single task."""
 
     name = "generous"
+    advised = False
 
     def ladder(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """``most``, then half of the surplus over ``least``, and so on."""
@@ -46,5 +48,5 @@ class Generous:
         return ()
 
 
-SIZERS: Final[dict[str, type[Sizer]]] = {sizer.name: sizer for sizer in (Least, Generous, Priced)}
+SIZERS: Final[dict[str, type[Sizer]]] = {sizer.name: sizer for sizer in (Least, Generous, Priced, Networked)}
 """Every sizer by its name."""

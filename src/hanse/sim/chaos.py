@@ -15,9 +15,10 @@ from typing import Final
 
 import msgspec
 
-from hanse.model.commands import TaskSettled
+from hanse.model.commands import AskAdvice, TaskSettled
 from hanse.model.ids import INDEX_BITS, SECOND
-from hanse.sim.checkers import Oracle, check_quiet, check_replay
+from hanse.sim.adviser import Adviser
+from hanse.sim.checkers import Oracle, check_estates, check_quiet, check_replay
 from hanse.sim.clients import Clients
 from hanse.sim.faults import Options, draw_clock, draw_options
 from hanse.sim.injector import Injector
@@ -95,6 +96,9 @@ class Trial:
             broker.connect({TaskSettled: self.oracle.settle})
         self.clients = Clients(self.world, branch(), self.workload, self.league.brokers, self.oracle)
         self.injector = Injector(self.league, self.clients, options, branch())
+        for broker in self.league.brokers.values():
+            adviser = Adviser(self.world, branch(), broker.advise)
+            broker.connect({**broker.performers, AskAdvice: adviser.ask})
 
     def run(self) -> None:
         """All phases; raises the first violation."""
@@ -135,6 +139,7 @@ class Trial:
         for process in league.processes:
             process.machine.check()
         check_quiet(league.brokers, league.wardens, list(league.backends.values()))
+        check_estates(league.brokers, league.wardens)
         for process in league.journalled:
             check_replay(process)
         self.oracle.check_terminal("in the journals")

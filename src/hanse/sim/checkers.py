@@ -35,6 +35,10 @@ class BrokerInside(Protocol):
         """What is left to do, though there should be nothing."""
         ...
 
+    def estates(self) -> tuple[list[str], list[str]]:
+        """The estates that it owns, and those of which it keeps copies."""
+        ...
+
 
 class WardenInside(Protocol):
     """What the checkers ask a warden."""
@@ -45,6 +49,10 @@ class WardenInside(Protocol):
 
     def idle(self) -> list[str]:
         """What is left to do, though there should be nothing."""
+        ...
+
+    def estates(self) -> list[str]:
+        """The estates that it knows."""
         ...
 
 
@@ -383,6 +391,28 @@ def check_quiet(
                 raise Violation(
                     "view converges", f"{name} believes {view} of {cluster}, which offers {offered}"
                 )
+
+
+def check_estates(brokers: dict[str, Process], wardens: dict[str, Process]) -> None:
+    """Adoptions leave nothing behind: when all is done a broker owns the one estate that it founded last, and
+    nobody knows of any other."""
+    promise = "no estate is left open"
+    known: dict[str, None] = {}
+    for name, broker in brokers.items():
+        owner: BrokerInside = broker.machine  # type: ignore[assignment]  # checked by use
+        owned = owner.estates()[0]
+        if [estate.rpartition("#")[0] for estate in owned] != [name]:
+            raise Violation(promise, f"{name} owns {', '.join(owned)}")
+        known[owned[0]] = None
+    for name, warden in wardens.items():
+        there: WardenInside = warden.machine  # type: ignore[assignment]
+        if sorted(there.estates()) != sorted(known):
+            raise Violation(promise, f"{name} knows {', '.join(there.estates())}, not {', '.join(known)}")
+    for name, broker in brokers.items():
+        keeper: BrokerInside = broker.machine  # type: ignore[assignment]
+        stale = [estate for estate in keeper.estates()[1] if estate not in known]
+        if stale:
+            raise Violation(promise, f"{name} keeps copies for {', '.join(stale)}")
 
 
 def _in_group(spec: JobSpec, group: int, index: int) -> bool:

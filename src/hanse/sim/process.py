@@ -18,8 +18,10 @@ from typing import Any, Final
 import msgspec
 
 from hanse.core.machine import Machine
+from hanse.model.advice import Advice
 from hanse.model.commands import Command, Send, TaskSettled, WakeAt
 from hanse.model.events import (
+    Advised,
     BackendReported,
     Booted,
     CancelRequested,
@@ -50,11 +52,13 @@ DOOM_EVENTS_MAX: Final = 30
 
 KINDS: Final[tuple[type, ...]] = (
     Booted, Tick, Received, Submitted, CancelRequested, DrainRequested, BackendReported, TaskStarted,
-    TaskExited, RoomWithheld,
+    TaskExited, RoomWithheld, Advised,
 )  # fmt: skip
 """Kinds of events; a kind's position is its number in the digest."""
 _BODY_CODES: Final[dict[type, int]] = {body: code for code, body in enumerate(Body.__args__)}
-_BOOTED, _TICK, _RECEIVED, _SUBMITTED, _CANCEL, _DRAIN, BACKEND, STARTED, EXITED, WITHHELD = range(len(KINDS))
+_BOOTED, _TICK, _RECEIVED, _SUBMITTED, _CANCEL, _DRAIN, BACKEND, STARTED, EXITED, WITHHELD, _ADVISED = range(
+    len(KINDS)
+)
 
 Performer = Callable[[Any], None]
 Performers = Mapping[type, Performer]
@@ -184,6 +188,14 @@ class Process:
         nodes, closed = request
         self._note(_DRAIN, len(nodes), closed)
         self.take(DrainRequested(self.local_now(), nodes, closed))
+
+    def advise(self, answer: tuple[int, tuple[Advice, ...]]) -> None:
+        """The policy process has answered."""
+        if self.hampered and self._waits(self.advise, answer):
+            return
+        number, choices = answer
+        self._note(_ADVISED, number, len(choices))
+        self.take(Advised(self.local_now(), number, choices))
 
     def take(self, event: Event) -> None:
         """Journal an event, hand it over, perform what comes of it: the heart of the shell."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from hanse.model.advice import Observation
 from hanse.model.commands import Command, Guard, Record, WakeAt
 from hanse.model.events import Event, Received, Tick
 from hanse.model.ids import TaskId, index_of, job_of, job_text, task_text
@@ -103,8 +104,8 @@ def mentions(thing: Any, task: int, job: int) -> bool:
     """Whether a record speaks of the task, or of its job as a whole."""
     if isinstance(thing, Lot):
         return thing.job == job and index_of(TaskId(task)) in thing.tasks
-    if isinstance(thing, Snapshot | Delta | Resources):
-        return False  # a size in bytes may look like a job's number
+    if isinstance(thing, Snapshot | Delta | Resources | Observation):
+        return False  # a size in bytes may look like a job's number; a question is about everybody
     if isinstance(thing, msgspec.Struct):
         return any(mentions(getattr(thing, name), task, job) for name in thing.__struct_fields__)
     if isinstance(thing, tuple):

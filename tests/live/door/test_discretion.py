@@ -9,7 +9,9 @@ from hanse.live.reads.rows import JobDetail, JobRow
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.payload import Command, command_of, payload_of
 
-ENV = (("HANSE_HAND_SECRET", "abc"), ("my_secret_word", "def"), ("PATH", "/bin"))
+HIDING = ("HANSE_HAND_SECRET", "my_secret_word", "HANSE_TOKEN", "db_password")
+PLAIN = {"PATH": "/bin", "TOKENIZERS_PARALLELISM": "1"}
+ENV = (*((name, "abc") for name in HIDING), *PLAIN.items())
 COMMAND = Command(("true",), ENV)
 ROW = JobRow(
     id="1-7", name="job", tenant="default", state="running", total=2, waiting=0, running=2, succeeded=0,
@@ -33,7 +35,7 @@ def env_as_seen_by(role: Role) -> dict[str, str]:
 
 @pytest.mark.parametrize("role", [role for role in Role if not role.member and role is not Role.ADMIN])
 def test_secrets_are_not_shown(role: Role) -> None:
-    assert env_as_seen_by(role) == {"HANSE_HAND_SECRET": HIDDEN, "my_secret_word": HIDDEN, "PATH": "/bin"}
+    assert env_as_seen_by(role) == {**dict.fromkeys(HIDING, HIDDEN), **PLAIN}
 
 
 def test_an_admin_sees_all() -> None:

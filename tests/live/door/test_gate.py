@@ -16,9 +16,10 @@ from hanse.live.door.buckets import BURST
 from hanse.live.door.gate import LASTING_MAX, UNDER_WAY_MAX, Call, Gate, Handler
 from hanse.live.door.operations import Operation
 from hanse.live.door.replies import json_answer
-from hanse.live.identity.access import REVOKED_FILE, AccessBook
+from hanse.live.identity.access import AccessBook
 from hanse.live.identity.authority import Authority
 from hanse.live.identity.identity import Identity, Role
+from hanse.live.identity.revoked import REVOKED_FILE
 
 QUICK = Operation(name="quick", verb="GET", path="/quick", says="", roles=(Role.VIEWER,))
 LASTING = Operation(name="lasting", verb="GET", path="/lasting", says="", roles=(Role.VIEWER,), lasting=True)

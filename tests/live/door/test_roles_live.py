@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from hanse.live.door.operations import BROKER, OPENAPI, RENEW, RUNNER, WARDEN, Operation
-from hanse.live.identity.access import DAY, PEOPLE, Access, token_text
+from hanse.live.identity.access import PEOPLE, Access, token_text
 from hanse.live.identity.authority import Authority
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import MEMBERS, Identity, Role
 from hanse.live.identity.keys import new_key, request
+from hanse.live.identity.revoked import DAY
 from hanse.live.league import Address
 from tests.live.door.conftest import Said, ask, ledger, nobody
 from tests.live.harness import LiveLeague
@@ -27,6 +28,9 @@ MAY: dict[str, set[Role]] = {
     "submit_jobs": {Role.SUBMITTER, Role.OPERATOR, Role.ADMIN},
     "cancel_job": {Role.SUBMITTER, Role.OPERATOR, Role.ADMIN},
     "drain_nodes": {Role.OPERATOR, Role.ADMIN},
+    "revoke_access": {Role.ADMIN},
+    "list_revocations": {Role.ADMIN, *MEMBERS},
+    "exchange_revocations": {Role.BROKER},
     **{name: set(PEOPLE) for name in LOOK},
 }
 """Said again by hand: the table must agree with this."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import msgspec
 
@@ -22,12 +22,15 @@ from hanse.live.wire.frames import decode, take_frame
 from hanse.live.wire.limits import Limits, broker_limits, warden_limits
 from hanse.live.wire.peers import Book, Peer
 from hanse.live.wire.vetting import vet_frame
+from hanse.model.closing import Close, Closed, Handed, Over
 from hanse.model.constraints import Is
 from hanse.model.events import Received, Tick
+from hanse.model.experience import Experience, Learned, Seen
 from hanse.model.ids import SECOND, JobId, TaskId
 from hanse.model.job import Affinity
-from hanse.model.messages import Adopt, Body, Cancel, Envelope, Outcome, Progress, Return, Taken
+from hanse.model.messages import Adopt, Body, Cancel, Envelope, Outcome, Progress, Return, Sequenced, Taken
 from hanse.model.resources import Resources
+from hanse.model.seeking import Seek, Sought
 from tests.core.wired import Wired, job, node, tasks
 
 MESSAGES_MAX = 6
@@ -43,11 +46,18 @@ NUMBERS = (
 WORDS = ("", "b1", "b2", "b3", "c1", "c2", "c1.r1", "b1#1", "b2#1", "cpu", "fpga", "zone", "x" * 200, "\n")
 RARE: dict[Role, tuple[Body, ...]] = {
     Role.BROKER: (
+        Experience(0, 2, (Learned("default/job/main", 2, (Seen(500, 0, 7, 2),)),), 1),
         Taken("b1#1", (JobId(1 << 32),)),
+        Closed("b1#1", 1, True),
+        Handed("b1#1", 1),
+        Over("b3#1"),
+        Seek(JobId(1 << 32), "mine"),
+        Sought(JobId(1 << 32), 3 << 32),
         Progress("b3#1", ((TaskId(3 << 52), 5, 1),), (JobId(3 << 32),), (JobId(3 << 32),)),
     ),
     Role.WARDEN: (
         Return("b1#1", 1, 1),
+        Close("b1#1", 1),
         Adopt("b1#1", "b1", 1, 1),
         Cancel((TaskId(1 << 52), TaskId(1 << 52 | 1)), (1, 1)),
     ),
@@ -186,7 +196,7 @@ class Stage:
                 _readdress(plain, target.name)
                 target.add(plain)
         for body in RARE[target.role]:
-            plain = Envelope("b2", target.name, 0, 1, 0, body)
+            plain = Envelope("b2", target.name, 0, int(type(body) in get_args(Sequenced)), 0, body)
             target.add(msgspec.msgpack.decode(msgspec.msgpack.encode(plain)))
         target.know(self.wired.live)
 

@@ -182,11 +182,68 @@ def test_pauses_between_diallings_grow_to_a_bound_and_start_small_again(league: 
         spans = []
         for _ in range(6):
             spans.append(outlet._not_before - loop.time())
-            outlet._pause()
+            outlet._pause(loop.time())
         for span, doubled in zip(spans, (1, 2, 4, 8, 8, 8), strict=True):
             assert doubled / 2 - 0.5 < span <= doubled
         assert outlet._redial is not None, "the next dialling is on the clock, not in a loop"
         await broker.stop()
+
+    play(story())
+
+
+def test_a_dialling_that_took_its_time_is_not_paused_after(league: PaperLeague) -> None:
+    """Pauses count from the beginning of the last dialling: a peer that does not answer at all is knocked at
+    without a break."""
+
+    async def story() -> None:
+        broker = member(league, Role.BROKER, "b1")
+        nowhere = Peer(league.identity(Role.WARDEN, "c1"), HOST, 1)
+        await broker.start({"c1": nowhere}, Bounds(redial_first=600.0, redial_most=600.0))
+        broker.wire.send(envelope(1))
+        outlet = next(iter(broker.wire._outlets.values()))
+        await broker.counters.reach("unreachable")
+        now = asyncio.get_running_loop().time()
+        outlet._pause(now - 600.0)
+        assert outlet._not_before <= now
+        await broker.stop()
+
+    play(story())
+
+
+def test_a_peer_that_dials_us_is_dialled_at_once(league: PaperLeague) -> None:
+    async def story() -> None:
+        patient = msgspec.structs.replace(QUICK, redial_first=600.0, redial_most=600.0)
+        broker, warden = await pair(league, patient)
+        await warden.stop()
+        broker.wire.send(envelope(1))
+        await broker.counters.reach("unreachable")
+        await warden.start({"b1": broker.peer()}, patient)
+        assert not warden.post.all, "the next dialling is ten minutes away"
+        warden.wire.send(Envelope("c1", "b1", 0, 0, 0, Ack()))
+        assert numbers(await warden.post.reach(1)) == [1]
+        assert broker.counters["redialled_heard"] == 1
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_a_connection_that_works_is_kept_when_its_peer_dials_us(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        for number in (1, 2):
+            warden.wire.send(Envelope("c1", "b1", 0, 0, 0, Ack()))
+            await broker.post.reach(number)
+            await warden.wire.reload()  # the next word comes over a new connection
+        broker.wire.send(envelope(2))
+        assert numbers(await warden.post.reach(2)) == [1, 2]
+        assert broker.counters["admitted"] == 2
+        assert broker.counters["connected"] == 1
+        assert broker.counters["redialled_heard"] == broker.counters["redialled_unheard"] == 0
+        await broker.stop()
+        await warden.stop()
 
     play(story())
 

@@ -7,16 +7,34 @@ import pytest
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.wire.peers import MAY_SAY, Book, Peer
 from hanse.model import messages as m
+from hanse.model.closing import Close, Closed, Handed, Over
+from hanse.model.experience import Experience
 from hanse.model.messages import Ack, Sequenced, Soft
+from hanse.model.seeking import Seek, Sought
 from tests.live.wire.members import HOST
 
 SAID: dict[str, tuple[str, tuple[type, ...]]] = {
     "broker to warden": (
         "bw",
-        (m.Claim, m.Demand, m.Cancel, m.Settle, m.Register, m.Adopt, m.Return, m.BeatReply, m.Sync),
+        (m.Claim, m.Demand, m.Cancel, m.Settle, m.Register, m.Adopt, m.Return, m.BeatReply, m.Sync, Close),
     ),
-    "warden to broker": ("wb", (m.Answer, m.News, m.Estate, m.Beat, m.Snapshot, m.Change)),
-    "broker to broker": ("bb", (m.Replicate, m.Progress, m.Taken, m.Watch, m.Watched, m.Gossip)),
+    "warden to broker": ("wb", (m.Answer, m.News, m.Estate, m.Beat, m.Snapshot, m.Change, Closed)),
+    "broker to broker": (
+        "bb",
+        (
+            m.Replicate,
+            m.Progress,
+            m.Taken,
+            m.Watch,
+            m.Watched,
+            m.Gossip,
+            Experience,
+            Handed,
+            Over,
+            Seek,
+            Sought,
+        ),
+    ),
     "warden to runner": ("wr", (m.Orders, m.RunnerLease, m.Rejoin)),
     "runner to warden": ("rw", (m.Report, m.Hello, m.RunnerBeat)),
 }

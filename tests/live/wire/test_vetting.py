@@ -18,6 +18,8 @@ from hanse.model.job import Affinity, JobSpec, TaskGroup, Unreachable
 from hanse.model.messages import Envelope, Outcome, Refusal, Sequenced, Soft
 from hanse.model.resources import MEMORY_BYTES_MAX, Resources
 from hanse.sim.chaos import run_seed
+from tests.live.wire.estate_samples import CLOSE, CLOSED, GONE, HANDED, NONSENSE_ESTATES, OVER, SEEK, SOUGHT
+from tests.live.wire.experience_samples import EXPERIENCE, NONSENSE_EXPERIENCE
 from tests.live.wire.honest import REFUSED, VETTED, vetted_factories
 
 JOB, TASK, C1 = JobId(JOB_MIN), TaskId(TASK_MIN), ClusterId("c1")
@@ -53,6 +55,7 @@ TO_WARDEN = (
     m.Register("b1#1", 1, "b2"),
     m.Adopt("b2#1", "b2", 1, 1),
     m.Return("b2#1", 1, 1),
+    CLOSE,
     m.BeatReply(NOW, ("b1#1",)),
     m.Sync(C1),
 )
@@ -66,6 +69,7 @@ FROM_WARDEN = (
     m.News((), (), (m.Offer(1, 0, (2,), 500, 500),)),
     m.News(((TASK, 1, 3),), (END,)),
     m.Estate("b1#1", 1, "b1", True, 0, ((TASK, 1),), (END,)),
+    *(GONE, CLOSED),
     m.Beat(C1, 1, NOW, 6, (("b1#1", 1),)),
     SNAPSHOT,
     m.Change(DELTA),
@@ -73,10 +77,12 @@ FROM_WARDEN = (
 FROM_BROKER = (
     m.Replicate("b2#1", 1, (REPLICA,)),
     m.Progress("b2#1", ((TASK, 7, 0),), (JOB,), (JOB,)),
-    m.Taken("b1#1", (JOB,)),
+    m.Taken("b1#1", (JOB,), 1 << 20),
+    *(HANDED, OVER, SEEK, SOUGHT),
     m.Watch(1, (JOB,)),
     m.Watched(1, JOB, -1),
     m.Gossip((m.Member("b2", 1, 1),)),
+    EXPERIENCE,
 )
 TO_RUNNER = (
     m.Orders(NOW, (START,), (m.StopTask(TASK, 1, 0),), ((TASK, 1),)),
@@ -370,6 +376,8 @@ NONSENSE: dict[str, Any] = {
     "gossip: name": m.Gossip((m.Member("", 1, 1),)),
     "gossip: epoch": m.Gossip((m.Member("b2", -1, 1),)),
     "gossip: beat": m.Gossip((m.Member("b2", 1, BIG),)),
+    **NONSENSE_EXPERIENCE,
+    **NONSENSE_ESTATES,
     "gossip: many": m.Gossip((m.Member("b2", 1, 1),) * 1_024),
     "orders: echo of the future": m.Orders(NOW + 1),
     "orders: start twice": m.Orders(NOW, (START, START)),

@@ -31,7 +31,8 @@ JobLike = Mapping[str, object] | str | os.PathLike[str]
 class Client:
     """A league: ``submit`` and ``map`` make calls, ``run`` and ``submit_job`` start programs.
 
-    ``context``: which league; None: the current context. The other arguments are those of ``hanse.Executor``;
+    ``context``: which league; None: the current context. ``token``: an access token to show there; None:
+    ``$HANSE_TOKEN``, or what the context has. The other arguments are those of ``hanse.Executor``;
     calls with other ``resources`` than these get a pool of hands of their own.
     """
 
@@ -41,9 +42,11 @@ class Client:
         resources: Mapping[str, object] | None = None,
         hands: int | tuple[int, int | None] | None = None,
         retries: int = 1,
+        token: str | None = None,
         **options: Any,
     ) -> None:
-        self._doors = LeagueDoors(*chosen(context))
+        self._doors = LeagueDoors(chosen(context, token))
+        self._token = token
         self._resources = dict(resources or {})
         self._hands = hands
         self._retries = retries
@@ -65,7 +68,7 @@ class Client:
             if pool is None:
                 if len(self._pools) >= SHAPES_MAX:
                     raise SdkError(f"a client has at most {SHAPES_MAX} different resources")
-                options = {"name": "hands", **self._options}
+                options = {"name": "hands", "token": self._token, **self._options}
                 pool = Executor(shape, self._hands, self._doors.name, self._retries, **options)
                 self._pools[key] = pool
         return pool

@@ -5,6 +5,10 @@ class SdkError(RuntimeError):
     """Everything that this package raises by itself; what a user's own function raises comes as it is."""
 
 
+class NotAllowedError(SdkError):
+    """The league does not let us: the token has expired or was revoked, or the role may not do this."""
+
+
 class HandLostError(SdkError):
     """The hand that a call was given to ended before the result came, as often as it may be tried again."""
 

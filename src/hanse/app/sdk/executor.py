@@ -60,6 +60,8 @@ class Options(TypedDict, total=False):
     spool: str | None
     """Directory for large values, for hands that see it too; None: in memory where that can be; empty: none,
     and everything goes over the channel."""
+    token: str | None
+    """An access token to show to the league; None: ``$HANSE_TOKEN``, or what the context has."""
     listen: str | None
     """Address at which hands reach this process; None: the one from which it reaches the league."""
 
@@ -88,16 +90,16 @@ class Executor(concurrent.futures.Executor):
         python, spool, listen = options.get("python"), options.get("spool"), options.get("listen")
         self._retries = _checked_retries(retries)
         least, most = _range(hands)
-        known, league = chosen(context)
+        doors = chosen(context, options.get("token"))
         form = _form(dict(resources or {}), dict(options.get("job") or {}), name or "hands", python)
         self._spool = OwnSpool(spool or None) if spool != "" else None
         gate = Gate(self._spool, tuple(path for path in sys.path if path)[:PATHS_MAX])
-        listener = _listener(listen if listen is not None else _own_address(league))
+        listener = _listener(listen if listen is not None else _own_address(doors.context))
         form["env"] = {**_environment(listener, gate, python), **_texts(form.get("env"))}
-        self._keeper = Keeper(known, league, form)
+        self._keeper = Keeper(doors, form)
         muster = Muster(least, most, options.get("idle_seconds", IDLE_SECONDS))
         self._exchange = Exchange(listener, gate, muster, self._keeper)
-        self._explainer = Explainer(known, league, self._exchange)
+        self._explainer = Explainer(doors, self._exchange)
         self._registry = Registry()
         self._lock = threading.Lock()
         self._next = 1

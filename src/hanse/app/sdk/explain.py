@@ -4,7 +4,6 @@ import threading
 from typing import Any
 
 from hanse.app.client import Client
-from hanse.app.contexts import Context
 from hanse.app.doors import Doors
 from hanse.app.sdk.calls import Call, Member
 from hanse.app.sdk.errors import SdkError
@@ -20,10 +19,9 @@ UNHEARD = "the league does not answer"
 class Explainer:
     """Answers the questions of an executor's futures, in their own threads."""
 
-    def __init__(self, name: str, context: Context, exchange: Exchange) -> None:
+    def __init__(self, doors: Doors, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._name = name
-        self._context = context
+        self._doors = doors
         self._lock = threading.Lock()
         """The doors of a league are for one thread at a time."""
 
@@ -77,7 +75,7 @@ class Explainer:
 
     def _asked_why(self, job: str) -> tuple[str, ...]:
         with self._lock:
-            doors = Doors(self._name, self._context)
+            doors = self._doors.another()
             try:
                 return Client(doors).why(job).sentences
             except CommandError as error:
@@ -102,7 +100,7 @@ class Explainer:
             return ""
         job, _, index = task.rpartition(".")
         with self._lock:
-            doors = Doors(self._name, self._context)
+            doors = self._doors.another()
             try:
                 rows = (
                     Client(doors).tasks(job, limit=1, after=str(int(index) - 1) if int(index) else "").tasks

@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 from hanse.app.answers import SubmitResult
 from hanse.app.client import ENDED, Client
-from hanse.app.contexts import Context
 from hanse.app.doors import Doors
 from hanse.app.exit_codes import ExitCode
 from hanse.app.sdk.outputs import output_tail
@@ -32,6 +31,14 @@ PAUSE_SECONDS_MAX: Final = 5.0
 HANDS_PER_JOB_MAX: Final = 1_000
 TAIL_BYTES: Final = 2_000
 """So much of what a hand wrote is shown when it does not come to life."""
+
+
+_ADVICE: Final[dict[int | None, str]] = {
+    126: "whoever runs the tasks there, 'nobody' if the daemons are root, may not run it: give the executor "
+    "a 'python' that everybody may run, or the cluster a 'user' who may ('hanse up --user NAME')",
+    127: "give the executor a 'python' that is there on the machines of the league, with Hanse installed",
+}
+"""What to do about exit codes of programs that could not be started."""
 
 
 class Ending(NamedTuple):
@@ -52,6 +59,8 @@ class Ending(NamedTuple):
         if self.note:
             parts.append(self.note)
         text = ", ".join(parts)
+        if self.code in _ADVICE:
+            text += f" ({_ADVICE[self.code]})"
         return f"{text}; it said:\n{self.said.rstrip()}" if self.said else text
 
 
@@ -76,9 +85,9 @@ Answer = Callable[[Any], None]
 class Keeper(threading.Thread):
     """The thread that talks to the league."""
 
-    def __init__(self, name: str, context: Context, form: dict[str, object]) -> None:
+    def __init__(self, doors: Doors, form: dict[str, object]) -> None:
         super().__init__(name="hanse keeper", daemon=True)
-        self._doors = Doors(name, context)
+        self._doors = doors.another()
         self._client = Client(self._doors)
         self._form = form
         """The job of hands, but for their number and its client id."""
@@ -181,9 +190,10 @@ class Keeper(threading.Thread):
         tried.answer(Hired(result.job, count) if result.job else Refusal(_refused(result), lasting=True))
 
     def _put_off(self, error: CommandError, tried: "_Try", again: Callable[[], None]) -> None:
+        """Try again later what may pass. Nobody waits for a league that has never answered."""
         passing = error.status in (ExitCode.UNAVAILABLE, ExitCode.UNSURE)
         silent = time.monotonic() - tried.begun
-        if not passing or silent > LEAGUE_SECONDS_MAX:
+        if not passing or silent > LEAGUE_SECONDS_MAX or not self._doors.heard:
             hint = f" ({error.hint})" if error.hint else ""
             tried.answer(Refusal(f"{error.message}{hint}", lasting=not passing))
             return

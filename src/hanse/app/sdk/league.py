@@ -6,31 +6,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hanse.app.client import Client
-from hanse.app.contexts import Context, current
 from hanse.app.doors import Doors
-from hanse.app.sdk.errors import SdkError
+from hanse.app.exit_codes import ExitCode
+from hanse.app.sdk.errors import NotAllowedError, SdkError
 from hanse.app.told import CommandError
 
 
 def plainly(error: CommandError) -> SdkError:
     """An error of a command as one of this package."""
-    return SdkError(f"{error.message} ({error.hint})" if error.hint else error.message)
+    kind = NotAllowedError if error.status is ExitCode.FORBIDDEN else SdkError
+    return kind(f"{error.message} ({error.hint})" if error.hint else error.message)
 
 
-def chosen(name: str | None) -> tuple[str, Context]:
-    """The context of this name, of ``$HANSE_CONTEXT``, or the current one. Raises ``SdkError``."""
+def chosen(name: str | None, token: str | None = None) -> Doors:
+    """The doors of the context of this name, of ``$HANSE_CONTEXT``, or of the current one; ``token`` is shown
+    there if it is given. Raises ``SdkError``."""
     try:
-        return current(name or os.environ.get("HANSE_CONTEXT") or None)
+        doors = Doors.chosen(name or os.environ.get("HANSE_CONTEXT") or None, token)
+        doors.check()
     except CommandError as error:
         raise plainly(error) from None
+    return doors
 
 
 class LeagueDoors:
     """Doors of one context; there are as many as threads that use them at once."""
 
-    def __init__(self, name: str, context: Context) -> None:
-        self.name = name
-        self.context = context
+    def __init__(self, doors: Doors) -> None:
+        self._first = doors
+        self.name = doors.name
         self._idle: deque[Doors] = deque()
         self._closed = False
 
@@ -40,7 +44,7 @@ class LeagueDoors:
         try:
             doors = self._idle.pop()
         except IndexError:
-            doors = Doors(self.name, self.context)
+            doors = self._first.another()
         try:
             yield Client(doors)
         except CommandError as error:

@@ -23,7 +23,10 @@ test-bed's shape and in single-task mode."""
 STREAMS_FROM: Final = 10_000_000
 """Training streams are numbered from here on; evaluation uses lower numbers."""
 
-_SIZES: Final = (4, 8, 12, 16, 20, 24)
+_SMALL: Final = (4, 8)
+_SIZES: Final = (8, 12, 16, 20, 24)
+"""GPUs of drawn clusters: one of them small, because what can only run there is what a network that has
+not seen it leaves to wait."""
 
 
 class Lesson(msgspec.Struct, frozen=True, eq=False):
@@ -87,9 +90,9 @@ SINGLE_SHARE: Final = 0.15
 
 
 def other_clusters(base: Setting, rng: np.random.Generator) -> Setting:
-    """Two to five clusters of drawn sizes, half of the time with other speeds."""
-    clusters = int(rng.integers(2, 6))
-    sizes = rng.choice(_SIZES, size=clusters)
+    """Three to five clusters of drawn sizes, the first one small; half of the time with other speeds."""
+    clusters = int(rng.integers(3, 6))
+    sizes = np.concatenate([rng.choice(_SMALL, size=1), rng.choice(_SIZES, size=clusters - 1)])
     book, work = base.book, 12.0
     if rng.random() < 0.5:
         book, work = stretched(rng)
@@ -147,8 +150,13 @@ def stretched(rng: np.random.Generator) -> tuple[SpeedBook, float]:
     return book, least_work(book)
 
 
-VALIDATION: Final = {"syn3": 48, "hetero6": 16, "bench": 12}
+VALIDATION: Final = {"syn3": 96, "hetero6": 32, "bench": 12}
 """Settings that a network is judged on while it trains, and episodes of each."""
+
+
+def judges(course: Course) -> tuple[str, ...]:
+    """Settings that choose among the iterations of a run; what its course does not teach has no say."""
+    return tuple(name for name in VALIDATION if name != "bench" or course == "wide")
 
 
 def validation(name: str) -> tuple[Setting, list[int]]:

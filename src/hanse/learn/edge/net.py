@@ -7,19 +7,23 @@ node, which every cluster reads back. All weights are shared by all clusters, so
 With two numbers of free room a summary is 64 floats: what clusters gossip.
 """
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
-from hanse.policy.edge.features import CLUSTER_FEATURES, RUNNING_FEATURES, TASK_FEATURES
-from hanse.policy.edge.shown import CPUS_SHOWN, GPUS_SHOWN, SIZES_MAX
+from hanse.policy.edge.features import CLUSTER_FEATURES, PICK_SHOWN, RUNNING_FEATURES, TASK_FEATURES
+from hanse.policy.edge.shown import CPUS_SHOWN, GPUS_SHOWN, SHOWN_FEATURES, SIZES_MAX
 
 SUMMARY: Final = 62
 """Floats of a cluster's summary; its free CPUs and GPUs make it 64."""
 
 MASKED: Final = -1e9
+
+RULES_OWN: Final = (SHOWN_FEATURES - 1, PICK_SHOWN)
+"""Columns of a task's features that give the rule's answer away: the duration at its size, and its pick."""
 
 Lean = tuple[float, float, float, float]
 """What is added to the logits: per CPU and GPU away from the rule's size, for its slot and for its pass."""
@@ -44,6 +48,9 @@ class NetConfig(msgspec.Struct, frozen=True):
     """True: no shared scorer at all, one perceptron over all slots at once (vanilla MARL)."""
     window: int = 10
     """Pending slots; only the flat network depends on it."""
+    told: bool = False
+    """True: the network sees the rule's own pick. Imitation is then quick and holds on clusters never seen,
+    but it settles on the rule alone, and forty more iterations did not improve on it."""
     lean: Lean = CPU_LEAN
     """How the network leans on the rule; what leans says nothing of its own before training."""
 
@@ -122,6 +129,10 @@ class EdgeNet(nn.Module):
             for layer in layers if slope else ():  # say nothing yet: what is left is the rule
                 nn.init.zeros_(layer.weight)
                 nn.init.zeros_(layer.bias)
+        if not config.told:
+            slots = range(CLUSTER_FEATURES, flat_inputs, TASK_FEATURES) if config.flat else ()
+            _blind(self.task_in, RULES_OWN)
+            _blind(self.flat_hidden, [first + column for first in slots for column in RULES_OWN])
 
     def states(self, batch: Batch) -> tuple[Tensor, Tokens]:
         """(B, N, H) cluster states after messages, and the states of their pending tasks before them."""
@@ -201,6 +212,15 @@ class EdgeNet(nn.Module):
         """(D, 16) what distance from the rule's size adds to the logits."""
         away = (raw[:, column, None] * SIZES_MAX - torch.arange(1.0, SIZES_MAX + 1)).abs()
         return self.lean[which] * away
+
+
+def _blind(layer: nn.Linear, columns: Sequence[int]) -> None:
+    """Give inputs no weight, now and in training; the layer's shape, and so the file's, stays the same."""
+    seen = torch.ones(layer.in_features)
+    seen[list(columns)] = 0.0
+    with torch.no_grad():
+        layer.weight.mul_(seen)
+    layer.weight.register_hook(lambda gradient: gradient * seen)  # type: ignore[no-untyped-call]  # torch says nothing of it
 
 
 def packed(layer: nn.Linear, token: Tensor) -> Tokens:

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from hanse.learn.edge import learners
-from hanse.learn.edge.courses import VALIDATION, Course, lesson, rule_of, validation
+from hanse.learn.edge.courses import Course, judges, lesson, rule_of, validation
 from hanse.learn.edge.imitation import imitate, watch_rule
-from hanse.learn.edge.net import Critic, EdgeNet, NetConfig
+from hanse.learn.edge.net import NO_LEAN, Critic, EdgeNet, NetConfig
 from hanse.learn.edge.playing import by_net
 from hanse.learn.edge.rollout import collect
 from hanse.policy.edge.view import Floats
@@ -36,23 +36,27 @@ class TrainConfig(msgspec.Struct, frozen=True):
     course: Course = "randomised"
     warm_start: bool = True
     """True: imitate the rule first."""
-    warm_lessons: int = 4
-    warm_epochs: int = 10
-    iterations: int = 150
+    warm_lessons: int = 8
+    warm_epochs: int = 6
+    iterations: int = 50
+    stop_after: int = 0
+    """Iterations after which the run ends, though its learning rate is planned for all; 0: none."""
     cpu_seconds_max: float = 900.0
     """The run stops after this much CPU time, whatever the iterations; what it has learned counts."""
     replicas: int = 8
     """Episodes per stream."""
     rows: int = 288
     """Episodes times clusters of one iteration."""
-    rate: float = 5e-4
+    rate: float = 8e-4
     """Learning rate at the start; falls linearly to a tenth."""
-    average: float = 0.0
+    average: float = 0.8
     """Weight of the past in the running mean of the weights, per iteration; 0: no mean.
 
     What is judged and exported is the mean.
     """
     validate_every: int = 10
+    lean_late: bool = True
+    """True: only what is judged and exported leans on the rule; while it learns, the network does not."""
     net: NetConfig = NetConfig()
     ppo: learners.PpoConfig = learners.PpoConfig()
 
@@ -95,9 +99,10 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.config = config
         self.base = named_setting(config.setting)
-        self.net = EdgeNet(config.net)
+        learning = msgspec.structs.replace(config.net, lean=NO_LEAN) if config.lean_late else config.net
+        self.net = EdgeNet(learning)
         self.averaged = EdgeNet(config.net)
-        self.averaged.load_state_dict(self.net.state_dict())
+        self._restart_average()
         self.critic = Critic(config.net.hidden)
         self.optimiser = torch.optim.Adam(self.net.parameters(), lr=config.rate)
         self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), lr=1e-3)
@@ -106,6 +111,7 @@ class Trainer:
         self.sub_steps = 0
         self.against_rule = float("nan")
         self.best = float("inf")
+        self.best_iteration = 0
         self.best_weights: dict[str, torch.Tensor] = {}
         self.ratios: dict[str, float] = {}
         """Latest validation, by setting."""
@@ -125,6 +131,7 @@ class Trainer:
             "sub_steps": self.sub_steps,
             "against_rule": self.against_rule,
             "best": self.best,
+            "best_iteration": self.best_iteration,
             "best_weights": self.best_weights,
         }
         part = path.with_suffix(".part")
@@ -141,7 +148,9 @@ class Trainer:
         trainer.critic.load_state_dict(kept["critic"])
         trainer.optimiser.load_state_dict(kept["optimiser"])
         trainer.critic_optimiser.load_state_dict(kept["critic_optimiser"])
-        for name in ("iteration", "cpu_seconds", "sub_steps", "against_rule", "best", "best_weights"):
+        for name in ("iteration", "cpu_seconds", "sub_steps", "against_rule"):
+            setattr(trainer, name, kept[name])
+        for name in ("best", "best_iteration", "best_weights"):
             setattr(trainer, name, kept[name])
         return trainer
 
@@ -161,8 +170,13 @@ class Trainer:
             for number, lessons in enumerate(drawn):
                 generator = torch.Generator().manual_seed(config.seed * 1_000 + epoch * 10 + number)
                 loss = imitate(self.net, optimiser, lessons, 1, generator)
-        self.averaged.load_state_dict(self.net.state_dict())
+        self._restart_average()
         return loss
+
+    def _restart_average(self) -> None:
+        """The mean of the weights is the weights, and leans as the exported network will."""
+        self.averaged.load_state_dict(self.net.state_dict())
+        self.averaged.lean.copy_(torch.tensor(self.config.net.lean))
 
     def _average(self) -> None:
         """Move the mean of the weights towards those of this iteration."""
@@ -195,7 +209,7 @@ class Trainer:
     def validate(self) -> float:
         """Worst of the ratios to the rule over the validation settings; remembers the best weights."""
         worst = 0.0
-        for name in VALIDATION:
+        for name in judges(self.config.course):
             if name not in self._judged:
                 setting, seeds = validation(name)
                 self._judged[name] = (
@@ -214,6 +228,7 @@ class Trainer:
         self.against_rule = worst
         if worst < self.best:
             self.best = worst
+            self.best_iteration = self.iteration
             self.best_weights = {name: value.clone() for name, value in self.averaged.state_dict().items()}
         return worst
 
@@ -227,7 +242,8 @@ def train(trainer: Trainer, report: Callable[[Progress], None], checkpoint: Path
         if config.warm_start:
             trainer.warm_start()
         trainer.validate()
-    while trainer.iteration < config.iterations and trainer.cpu_seconds < config.cpu_seconds_max:
+    last = min(config.iterations, config.stop_after or config.iterations)
+    while trainer.iteration < last and trainer.cpu_seconds < config.cpu_seconds_max:
         completion, conflicts, entropy = trainer.step()
         if trainer.iteration % config.validate_every == 0:
             trainer.validate()
@@ -246,7 +262,7 @@ def train(trainer: Trainer, report: Callable[[Progress], None], checkpoint: Path
                 entropy=entropy,
                 sub_steps=trainer.sub_steps,
                 cpu_seconds=trainer.cpu_seconds,
-                seconds_left=pace * (config.iterations - trainer.iteration),
+                seconds_left=pace * (last - trainer.iteration),
                 against_rule=trainer.against_rule,
                 best=trainer.best,
             )

@@ -11,7 +11,6 @@ from starlette.routing import BaseRoute
 
 from hanse.live.door.gate import Call, Gate, not_found
 from hanse.live.door.openapi import document
-from hanse.live.identity.access import REVOKED_FILE, AccessBook
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity
 from hanse.live.league import League
@@ -42,13 +41,6 @@ class Application(Starlette):
         super().__init__(routes=routes, exception_handlers={HTTPException: not_found})
         self.router.redirect_slashes = False
         self.state.gate = gate
-
-
-def gate_of(host: Host) -> Gate:
-    """The gate of a member's door."""
-    revoked = host.home / REVOKED_FILE
-    book = AccessBook(host.league.name, host.credentials.authority(), revoked)
-    return Gate(host.league.name, book, host.count)
 
 
 class Document:

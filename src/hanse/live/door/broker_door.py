@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 from hanse.core.broker import Broker
 from hanse.live.clock import wall_now
 from hanse.live.door import operations as op
-from hanse.live.door.application import Application, Document, Host, gate_of
+from hanse.live.door.application import Application, Document, Host
 from hanse.live.door.cluster_watch import ClusterWatch
 from hanse.live.door.discretion import shown_to
 from hanse.live.door.enrolment import Enrolment
@@ -45,6 +45,7 @@ from hanse.live.door.replies import (
     busy,
     json_answer,
 )
+from hanse.live.door.revocations import Revocations
 from hanse.live.door.submission import SUBMIT_SECONDS_MAX, Submission, flaws
 from hanse.live.feed import Feed
 from hanse.live.reads.rows import JobDetail
@@ -81,7 +82,8 @@ class BrokerDoor:
         self._requests = requests
         self._enrolment = enrolment
         self._submission = Submission(shell, feed, requests)
-        self.gate = gate_of(host)
+        self.revocations = Revocations(host)
+        self.gate = self.revocations.gate()
         self._events: Events
 
     def application(self) -> Application:
@@ -111,6 +113,7 @@ class BrokerDoor:
             op.CANCEL: self._cancel,
             op.EVENTS: self._watch,
             **self._enrolment.handlers(),
+            **self.revocations.handlers(),
         }
 
     # --- health ---------------------------------------------------------------------------------------------

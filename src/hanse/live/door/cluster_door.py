@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 from hanse.core.warden import Warden
 from hanse.live.backends.interface import Backend, Stream
 from hanse.live.door import operations as op
-from hanse.live.door.application import Application, Document, Host, gate_of
+from hanse.live.door.application import Application, Document, Host
 from hanse.live.door.gate import Call, Handler
 from hanse.live.door.league_facts import amounts
 from hanse.live.door.records import ClusterDetail, DrainAnswer, DrainRequest, Health, NodeAnswer, Readiness
@@ -23,6 +23,7 @@ from hanse.live.door.replies import (
     body_of,
     json_answer,
 )
+from hanse.live.door.revocations import Revocations
 from hanse.live.league import ClusterEntry
 from hanse.live.shell import JournalledShell
 from hanse.model.events import DrainRequested
@@ -40,7 +41,8 @@ class RunnerDoor:
         self.host = host
         self.entry = entry
         self.backend = backend
-        self.gate = gate_of(host)
+        self.revocations = Revocations(host)
+        self.gate = self.revocations.gate()
 
     def application(self) -> Application:
         """The ASGI application."""
@@ -54,6 +56,7 @@ class RunnerDoor:
             op.READY: self._ready,
             op.OPENAPI: Document(self.kind).answer,
             op.LOGS: self._logs,
+            **self.revocations.handlers(),
         }
 
     async def _health(self, _: Call) -> Response:

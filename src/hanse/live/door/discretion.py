@@ -1,7 +1,8 @@
 """What a door does not show of a job: values of environment variables that are called secret.
 
-A variable whose name contains ``SECRET`` is for the tasks alone (the hands of an executor prove with one who
-they are). Only an admin, who can read the journals anyway, is shown its value.
+A variable whose name contains ``SECRET`` (the hands of an executor prove with one who they are) or ends with
+``TOKEN`` or ``PASSWORD`` is for the tasks alone. Only an admin, who can read the journals anyway, is shown
+its value.
 """
 
 from typing import Final
@@ -14,6 +15,7 @@ from hanse.model.job import TaskGroup
 from hanse.model.payload import command_of, payload_of
 
 WORD: Final = "SECRET"
+ENDINGS: Final = ("TOKEN", "PASSWORD")
 HIDDEN: Final = "(kept secret)"
 """What is shown instead."""
 
@@ -28,7 +30,11 @@ def shown_to(role: Role, detail: JobDetail) -> JobDetail:
 
 def _shown(group: TaskGroup) -> TaskGroup:
     command = command_of(group.payload)
-    if command is None or not any(WORD in name.upper() for name, _ in command.env):
+    if command is None or not any(_secret(name) for name, _ in command.env):
         return group
-    env = tuple((name, HIDDEN if WORD in name.upper() else value) for name, value in command.env)
+    env = tuple((name, HIDDEN if _secret(name) else value) for name, value in command.env)
     return msgspec.structs.replace(group, payload=payload_of(msgspec.structs.replace(command, env=env)))
+
+
+def _secret(name: str) -> bool:
+    return WORD in name.upper() or name.upper().endswith(ENDINGS)

@@ -25,9 +25,10 @@ from hanse.live.door.buckets import BURST, RATE, STRANGER_BURST, STRANGER_RATE, 
 from hanse.live.door.operations import JSON, METRICS, Operation, Parameter, Place
 from hanse.live.door.replies import RefusedError, bad_parameter, later
 from hanse.live.door.turns import LateError, Turns
-from hanse.live.identity.access import AccessBook, RevokedError
+from hanse.live.identity.access import AccessBook
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.identity.refusal import Refusal
+from hanse.live.identity.revoked import RevokedError
 
 UNDER_WAY_MAX: Final = 64
 """Quick requests of one identity at the same time, those in line included."""

@@ -10,12 +10,13 @@ from typing import Final
 import msgspec
 
 from hanse.live.door import records
-from hanse.live.identity.identity import Role
+from hanse.live.identity.identity import MEMBERS, Role
 from hanse.live.reads.rows import STATE_NAMES, JobDetail, JobRow
 
 VIEW: Final = (Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.APPROVER, Role.ADMIN)
 SUBMIT: Final = (Role.SUBMITTER, Role.OPERATOR, Role.ADMIN)
 OPERATE: Final = (Role.OPERATOR, Role.ADMIN)
+ADMINISTER: Final = (Role.ADMIN,)
 ANYBODY: Final[tuple[Role, ...]] = tuple(Role)
 """Whoever can show who they are."""
 
@@ -266,6 +267,21 @@ RENEW: Final = Operation(
     says="The next certificate of whoever asks with one. An access token does not do.",
     refusals=(_NO_AUTHORITY,),
 )  # fmt: skip
+REVOKE: Final = Operation(
+    name="revoke_access", verb="POST", path="/v1/access/revoke", roles=ADMINISTER, body=records.RevokeRequest,
+    answer=records.RevokeAnswer, cost=5,
+    says="End access tokens. Answered when this broker refuses them for ever and every other door was tried; "
+    "doors that cannot be reached now are told when they can.",
+)  # fmt: skip
+REVOCATIONS: Final = Operation(
+    name="list_revocations", verb="GET", path="/v1/access/revocations", roles=(*ADMINISTER, *MEMBERS),
+    answer=records.RevocationList, says="The revoked access tokens, as far as this broker knows.",
+)  # fmt: skip
+EXCHANGE: Final = Operation(
+    name="exchange_revocations", verb="POST", path="/v1/access/revocations", roles=(Role.BROKER,),
+    body=records.RevocationList, answer=records.RevocationList, cost=5,
+    says="For brokers: what the asker knows to be revoked counts here too; answered with all that is known.",
+)  # fmt: skip
 LOGS: Final = Operation(
     name="read_output", verb="GET", path="/v1/logs/{task}", roles=VIEW, media=OCTETS, lasting=True,
     says="What a task has written.",
@@ -306,10 +322,10 @@ METRICS: Final = Operation(
 """Mounted by each daemon, beside its application's own routes (``guarded``)."""
 BROKER: Final = (
     *COMMON, LEAGUE, NODES, SUBMIT_JOBS, LIST_JOBS, PLAN, GET_JOB, TASKS, WHY, DECISIONS, WAIT, CANCEL,
-    EVENTS, AUTHORITY, JOIN, RENEW,
+    EVENTS, AUTHORITY, JOIN, RENEW, REVOKE, REVOCATIONS, EXCHANGE,
 )  # fmt: skip
 """Of a broker's door."""
-RUNNER: Final = (*COMMON, LOGS)
+RUNNER: Final = (*COMMON, LOGS, EXCHANGE)
 """Of the door of a runner on a machine of its own."""
 WARDEN: Final = (*RUNNER, CLUSTER, DRAIN)
 """Of a cluster's door."""

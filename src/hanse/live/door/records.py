@@ -10,11 +10,19 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from hanse.live.identity.revoked import NAMES_MAX, SERIALS_MAX
 from hanse.live.reads.rows import DecisionRow, JobRow, TaskRow
 
 JOBS_PER_REQUEST_MAX: Final = 10_000
 CSR_CHARACTERS_MAX: Final = 8 << 10
 HOSTS_MAX: Final = 16
+REVOKED_PER_REQUEST_MAX: Final = 1_000
+
+Serial = Annotated[str, Meta(pattern="^[0-9a-f]{1,64}$")]
+"""Of an access token."""
+HolderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,63}$")]
+Moment = Annotated[int, Meta(ge=0, le=(1 << 62) - 1)]
+"""Unix microseconds."""
 
 
 class Amounts(msgspec.Struct, frozen=True):
@@ -382,6 +390,31 @@ class JoinRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """As ``hanse token create`` printed it."""
     hosts: Annotated[tuple[str, ...], Meta(max_length=HOSTS_MAX)] = ()
     """Taken and not used: a certificate names the hosts that the league file has for its holder."""
+
+
+class RevokeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of ``POST /v1/access/revoke``."""
+
+    names: Annotated[tuple[HolderName, ...], Meta(max_length=REVOKED_PER_REQUEST_MAX)] = ()
+    """Every token of these names that was made until now ends."""
+    serials: Annotated[tuple[Serial, ...], Meta(max_length=REVOKED_PER_REQUEST_MAX)] = ()
+    """These tokens end."""
+
+
+class RevokeAnswer(msgspec.Struct, frozen=True):
+    """Whose doors refuse the tokens now, and whose will when they can be reached."""
+
+    told: tuple[str, ...] = ()
+    owed: tuple[str, ...] = ()
+
+
+class RevocationList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The revoked tokens. Nothing is ever taken back: two lists are joined by taking everything of both."""
+
+    serials: Annotated[dict[Serial, Moment], Meta(max_length=SERIALS_MAX)] = {}
+    """Serial -> when that token expires anyway."""
+    names: Annotated[dict[HolderName, Moment], Meta(max_length=NAMES_MAX)] = {}
+    """Name -> tokens of this name that were issued up to then have ended."""
 
 
 class RenewRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

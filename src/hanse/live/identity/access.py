@@ -5,10 +5,10 @@ of the league's authority over exactly those bytes, both in base64 without paddi
 the authority's certificate alone, so it works on every machine from the moment it is made. Nobody keeps
 it: whoever loses it gets another.
 
-What cannot be checked offline is that a token was revoked. Its serial is then on a list, a small file in the
-league's home that members read again whenever it has changed; it must be copied to the homes on other
-machines. Tokens therefore live for a month and not for ever, and a list that cannot be read closes the door
-to every token.
+What cannot be checked offline is that a token was revoked. It is then on a list (``revoked``), which members
+pass on to each other (``live.door.revocations``). A member that nobody can reach believes the token for as
+long, so tokens live for a month and not for ever; and a list that cannot be read closes the door to every
+token.
 """
 
 import base64
@@ -24,16 +24,11 @@ from hanse.live.clock import wall_now
 from hanse.live.identity.certificate import public_key_of
 from hanse.live.identity.identity import MEMBERS, Identity, Role, name_problem
 from hanse.live.identity.refusal import Reason, Refusal
+from hanse.live.identity.revoked import Revoked, RevokedError, read_revoked
 from hanse.live.identity.signature import genuine
-from hanse.model.ids import SECOND
 
-DAY: Final = 24 * 3_600 * SECOND
 ACCESS_DAYS: Final = 30
-ACCESS_DAYS_MAX: Final = 366
 ACCESS_CHARACTERS_MAX: Final = 1_024
-REVOKED_FILE: Final = "revoked.json"
-"""In the league's home on every machine."""
-REVOKED_BYTES_MAX: Final = 4 << 20
 KNOWN_MAX: Final = 1_024
 """Tokens whose signature was checked and need not be checked again; the one not used for longest goes."""
 PEOPLE: Final = tuple(role for role in Role if role not in MEMBERS)
@@ -58,44 +53,23 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Identity(self.league, self.role, self.name)
 
 
-class Revoked(msgspec.Struct, frozen=True):
-    """The list: serial -> when that token expires anyway, in microseconds since 1970."""
-
-    serials: dict[str, int] = {}
-    version: int = 1
-
-
-class RevokedError(Exception):
-    """The list of the revoked tokens cannot be used."""
-
-
 def token_text(access: Access, sign: Callable[[bytes], bytes]) -> str:
     """A token as its bearer gets it; ``sign`` is the authority's."""
     signed = f"{PREFIX}.{encoded(msgspec.json.encode(access))}"
     return f"{signed}.{encoded(sign(signed.encode('ascii')))}"
 
 
-def read_revoked(path: Path) -> Revoked:
-    """The list; empty if there is none."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(REVOKED_BYTES_MAX + 1)
-        found = msgspec.json.decode(data, type=Revoked) if len(data) <= REVOKED_BYTES_MAX else None
-    except FileNotFoundError:
-        return Revoked()
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RevokedError(f"{path.name} cannot be read: {error}") from None
-    if found is None or found.version != 1:
-        raise RevokedError(f"{path.name} is of another kind or too long")
-    return found
-
-
 class AccessBook:
-    """Checks tokens for one member. The authority's key is read once; the list whenever it has changed."""
+    """Checks tokens for one member. The authority's key is read once; the home's list whenever it has
+    changed. What the member was told by others is kept by ``live.door.revocations`` and put in here."""
 
     def __init__(
         self, league: str, authority: str, revoked: Path, clock: Callable[[], int] = wall_now
     ) -> None:
+        self.told: Revoked | None = Revoked()
+        """What others have told; None: that cannot be read, and no token is believed."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when the home's list has changed."""
         self._league = league
         self._key = public_key_of(authority)
         self._path = revoked
@@ -116,7 +90,7 @@ class AccessBook:
             self._known.popitem(last=False)
         if self._clock() >= access.expires:
             return Refusal(Reason.EXPIRED, f"the token of {access.role} {access.name} has expired")
-        if access.serial in self._list().serials:
+        if self._ended(access):
             return Refusal(Reason.REVOKED, f"the token of {access.role} {access.name} was revoked")
         return access.identity
 
@@ -137,8 +111,15 @@ class AccessBook:
             return Refusal(Reason.UNKNOWN, "the access token is for another league, or for a member")
         return access
 
-    def _list(self) -> Revoked:
-        """The revoked tokens as the file has them now."""
+    def _ended(self, access: Access) -> bool:
+        if self.told is None:
+            raise RevokedError("what other members have revoked cannot be read")
+        return any(
+            known.ends(access.serial, access.name, access.issued) for known in (self.listed(), self.told)
+        )
+
+    def listed(self) -> Revoked:
+        """The revoked tokens as the home's file has them now. Raises ``RevokedError``."""
         try:
             status = self._path.stat()
             stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -150,6 +131,7 @@ class AccessBook:
         if stamp != self._stamp:
             self._revoked = read_revoked(self._path)
             self._stamp = stamp
+            self.on_change()
         return self._revoked
 
 

@@ -16,19 +16,18 @@ import msgspec
 from hanse.live.clock import wall_now
 from hanse.live.home import Home
 from hanse.live.identity import files
-from hanse.live.identity.access import (
+from hanse.live.identity.access import PEOPLE, Access, token_text
+from hanse.live.identity.authority import Authority
+from hanse.live.identity.identity import Role, name_problem
+from hanse.live.identity.revoked import (
     ACCESS_DAYS_MAX,
     DAY,
-    PEOPLE,
     REVOKED_FILE,
-    Access,
     Revoked,
     RevokedError,
     read_revoked,
-    token_text,
+    revoked_at,
 )
-from hanse.live.identity.authority import Authority
-from hanse.live.identity.identity import Role, name_problem
 
 TOKENS_MAX: Final = 10_000
 """Tokens on the list; expired ones leave it."""
@@ -74,6 +73,8 @@ class AccessLedger:
         if not 1 <= days <= ACCESS_DAYS_MAX:
             raise AccessError(f"a token lives for 1 to {ACCESS_DAYS_MAX} days")
         now = self._clock()
+        # A name's tokens may have been revoked by a clock that is ahead of ours: this one is a later one.
+        now = max(now, 1 + self._known(now).names.get(name, -1))
         serial = secrets.token_hex(_SERIAL_BYTES)
         access = Access(self._authority.league, role, name, serial, now, now + days * DAY)
         with self._opened() as page:
@@ -84,8 +85,15 @@ class AccessLedger:
 
     def listed(self) -> list[Given]:
         """The tokens that have not expired, the oldest first."""
+        known = self._known(self._clock())
         with self._opened() as page:
-            return page.given
+            return [
+                Given(
+                    one.access,
+                    one.revoked or known.ends(one.access.serial, one.access.name, one.access.issued),
+                )
+                for one in page.given
+            ]
 
     def revoke(self, name: str, serial: str = "") -> list[Access]:
         """End every token of this name (or the one whose serial begins so); those that it ended.
@@ -108,14 +116,20 @@ class AccessLedger:
         return chosen
 
     def _close(self, chosen: list[Access]) -> None:
-        path, now = self._home.path / REVOKED_FILE, self._clock()
+        path = self._home.path / REVOKED_FILE
         try:
-            known = read_revoked(path).serials
+            known = read_revoked(path)
         except RevokedError as error:
             raise AccessError(f"{error}; mend it, or remove it and revoke every token again") from None
-        serials = {serial: expires for serial, expires in known.items() if now < expires}
-        serials.update((access.serial, access.expires) for access in chosen)
-        files.replace(path, msgspec.json.encode(Revoked(serials)), files.PUBLIC)
+        ended = Revoked({access.serial: access.expires for access in chosen})
+        files.replace(path, msgspec.json.encode(known.joined(ended, self._clock())), files.PUBLIC)
+
+    def _known(self, now: int) -> Revoked:
+        """All that is revoked as far as this machine knows."""
+        try:
+            return revoked_at(self._home.path, now)
+        except RevokedError as error:
+            raise AccessError(f"{error}; mend it, or remove it and revoke every token again") from None
 
     @contextmanager
     def _opened(self) -> Iterator[_Page]:

@@ -52,10 +52,12 @@ class Credentials:
         context.load_cert_chain(self.path)
         return context
 
-    def client_context(self, server: Identity) -> ssl.SSLContext:
-        """For dialling somebody: the handshake fails with anybody else."""
+    def client_context(self, server: Identity, show: bool = True) -> ssl.SSLContext:
+        """For dialling somebody: the handshake fails with anybody else. ``show``: whether to show the own
+        certificate; who shows an access token instead need not have one."""
         context = _context(ssl.PROTOCOL_TLS_CLIENT, self.authority())
-        context.load_cert_chain(self.path)
+        if show:
+            context.load_cert_chain(self.path)
         _expect(context, lambda found: found == server, str(server))
         return context
 

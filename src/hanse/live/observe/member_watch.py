@@ -32,7 +32,15 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 _BOOT: Final = Path("/proc/stat")
 _REFUSED: Final = "refused_"
 _DROPPED: Final = "dropped_"
-_CONNECTIONS: Final = ("admitted", "connected", "disconnected", "stalled", "unreachable")
+_CONNECTIONS: Final = (
+    "admitted",
+    "connected",
+    "disconnected",
+    "redialled_heard",
+    "redialled_unheard",
+    "stalled",
+    "unreachable",
+)
 """Counters of the wire that tell of connections."""
 
 

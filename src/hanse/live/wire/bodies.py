@@ -7,16 +7,19 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hanse.core.estates import REPLICATE_JOBS_MAX
+from hanse.core.experience import KINDS_TOLD_MAX, SIZES_MAX, TOTAL_MAX
 from hanse.core.jobs import CANCELLED, SUCCEEDED
 from hanse.core.wants import LINES_MAX
 from hanse.live.wire import parts
+from hanse.live.wire.estate_bodies import ESTATE_VETTERS
 from hanse.live.wire.limits import STALE, Layout, Limits, layout_of
 from hanse.live.wire.parts import JOB_MAX, JOB_MIN, NUMBER_MAX, TASK_MAX, TASK_MIN, is_estate, is_name, within
 from hanse.model import messages as m
 from hanse.model.constraints import ATTRIBUTES_PER_NODE_MAX, Value, attributes_problem
+from hanse.model.experience import Experience
 from hanse.model.ids import Instant
-from hanse.model.job import GRACE_MAX
-from hanse.model.resources import BASE_DIMENSIONS, Vector
+from hanse.model.job import GRACE_MAX, NAME_CHARACTERS_MAX
+from hanse.model.resources import BASE_DIMENSIONS, CPU_MILLI_MAX, GPUS_MAX, Vector
 from hanse.model.rules import check_job
 from hanse.policy.columns import CAPACITY_MAX, DIMENSIONS_MAX, NODES_MAX
 
@@ -28,6 +31,8 @@ JOBS_MAX: Final = 1 << 20
 """Jobs listed in one message."""
 MEMBERS_MAX: Final = 1_023
 """Brokers of a league: as many as there are numbers for."""
+KIND_CHARACTERS_MAX: Final = 3 * NAME_CHARACTERS_MAX + 2
+"""A tenant, a job's name and a group's, with a slash between them."""
 OFFERS_MAX: Final = 1 << 17
 """Grants in one message."""
 WATCHED_MAX: Final = 64
@@ -283,8 +288,9 @@ def _progress(body: m.Progress, limits: Limits, source: str) -> str | None:
 
 
 def _taken(body: m.Taken, limits: Limits, source: str) -> str | None:
-    if not _known(source, limits.brokers) or not is_estate(body.estate):
-        return "a broker or an estate that cannot be"
+    problem = _tenure(body.estate, body.term, 0)
+    if not _known(source, limits.brokers) or problem is not None:
+        return problem or "a broker that is not known"
     return _jobs(body.jobs, JOBS_MAX)
 
 
@@ -308,6 +314,24 @@ def _gossip(body: m.Gossip, limits: Limits, source: str) -> str | None:
     for member in body.members:
         if not (is_name(member.name) and 0 <= member.epoch <= NUMBER_MAX and 0 <= member.beat <= NUMBER_MAX):
             return "a member that cannot be"
+    return None
+
+
+def _experience(body: Experience, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers) or len(body.kinds) > KINDS_TOLD_MAX:
+        return "a broker that is not known, or too many kinds"
+    if not (0 <= body.since <= body.until <= NUMBER_MAX and 0 <= body.heard <= NUMBER_MAX):
+        return "versions that cannot be"
+    for learned in body.kinds:
+        if not 0 < learned.version <= body.until or not 0 < len(learned.seen) <= SIZES_MAX:
+            return "a version or a number of sizes that cannot be"
+        if not 0 < len(learned.kind) <= KIND_CHARACTERS_MAX or not learned.kind.isprintable():
+            return "a kind that cannot be"
+        for seen in learned.seen:
+            if not (0 <= seen.cpu <= CPU_MILLI_MAX and 0 <= seen.gpu <= GPUS_MAX):
+                return "a size that cannot be"
+            if not (0 < seen.total <= TOTAL_MAX and 0 < seen.count <= parts.COUNT_MAX):
+                return "sums that cannot be"
     return None
 
 
@@ -448,6 +472,8 @@ VETTERS: Final[dict[type, Callable[[Any, Limits, str], str | None]]] = {
     m.Snapshot: _snapshot,
     m.Change: _change,
     m.Gossip: _gossip,
+    Experience: _experience,
     m.Ack: _ack,
+    **ESTATE_VETTERS,
 }
 """One for every kind of message; a test holds it complete."""

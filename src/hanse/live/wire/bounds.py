@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from hanse.live.identity.credentials import Credentials
+from hanse.live.identity.identity import Identity
 from hanse.live.wire.frames import FRAME_BYTES_MAX
 from hanse.live.wire.peers import Book
 
@@ -39,10 +40,20 @@ class Bounds(msgspec.Struct, frozen=True):
     """Written and not yet taken by the network; beyond it envelopes wait in the outbox."""
     write_seconds: float = 30.0
     """A peer that takes nothing for this long is dialled anew."""
+    connect_seconds: float = 2.0
+    """How long a peer may take to answer the first knock of a dialling, which the kernel repeats after one
+    second; then it is knocked at anew, so that a network that is whole again is noticed within a second."""
     dial_seconds: float = 10.0
+    """The same, with the handshake that follows."""
     redial_first: float = 0.05
-    """The first pause before a peer is dialled again; it doubles up to ``redial_most``."""
-    redial_most: float = 5.0
+    """The first pause before a peer is dialled again, from the beginning of one dialling to the next; it
+    doubles up to ``redial_most``."""
+    redial_most: float = 1.0
+    unheard_seconds: float = 3.0
+    """A connection over which nothing has come back for this long, although the kernel has repeated what we
+    said, is given up for a new one."""
+    look_seconds: float = 0.5
+    """How long to leave it at most before looking for that again, while there is something to say."""
     close_seconds: float = 2.0
     """How long the last words of a connection may take."""
 
@@ -66,6 +77,8 @@ class Office:
         self.random = random
         self.clock = clock
         """The wall clock in microseconds since 1970: certificates end by it."""
+        self.heard: Callable[[Identity], None] = lambda _: None
+        """Called when a peer has opened a connection to us."""
         self.refusals: deque[str] = deque(maxlen=REFUSALS_KEPT)
         """The latest refusals in words, for whoever asks why a count rises."""
         self._errands: dict[asyncio.Task[None], None] = {}

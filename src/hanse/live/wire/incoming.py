@@ -18,6 +18,7 @@ from hanse.live.identity.identity import Identity, identity_of
 from hanse.live.wire.bounds import Office
 from hanse.live.wire.frames import HEADER_BYTES, decode
 from hanse.live.wire.limits import Limits
+from hanse.live.wire.sockets import watch_over
 from hanse.live.wire.vetting import vet_frame
 from hanse.model.ids import SECOND
 from hanse.model.messages import Envelope
@@ -246,8 +247,7 @@ class Gate:
         """See a newcomer through its handshake; from then on it is an inlet."""
         del self._accepted[connection]
         inlet = Inlet(self, host)
-        with suppress(OSError):  # whoever is gone again is noticed by the handshake
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        watch_over(connection)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: inlet,
@@ -282,6 +282,8 @@ class Gate:
             oldest.refuse("superseded")
         if self._hushed:
             inlet.hush(quiet=True)
+        if inlet.identity is not None:
+            self.office.heard(inlet.identity)
 
     def forget(self, inlet: Inlet) -> None:
         """A connection is gone."""

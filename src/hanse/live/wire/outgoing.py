@@ -2,20 +2,21 @@
 
 An ``Outlet`` holds the envelopes that wait for one peer. What is said within one turn of the event loop
 leaves together. A peer is dialled when there is something to say to it; if it cannot be reached it is dialled
-again after a pause that doubles, with a random part so that many members do not return in step. Whatever is
-dropped on the way is counted, and repeated by the machines' links.
+again after a pause that doubles, with a random part so that many members do not return in step; at once when
+the peer has just dialled us. A connection over which nothing comes back any more is given up, so that a
+network that was cut and is whole again is used at once (``sockets`` says why). Whatever is dropped on the way
+is counted, and repeated by the machines' links.
 """
 
 import asyncio
-import socket
 import ssl
 from collections import deque
-from contextlib import suppress
 from typing import Final, cast
 
 from hanse.live.identity.identity import Identity
 from hanse.live.wire.bounds import Office
 from hanse.live.wire.frames import take_frame
+from hanse.live.wire.sockets import REPEATED_LEAST, reach, unheard, watch_over
 from hanse.model.messages import Envelope
 
 SERVER_NAME: Final = "hanse"
@@ -30,6 +31,8 @@ class Stream(asyncio.Protocol):
         self._office = outlet.office
         self._transport: asyncio.Transport | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._looked = 0.0
+        """When it was last looked whether anything comes back."""
         self.writable = False
         self.since = 0.0
         self.closed = asyncio.get_running_loop().create_future()
@@ -39,8 +42,8 @@ class Stream(asyncio.Protocol):
         """The peer has proved who it is."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._office.bounds.write_bytes)
-        _watch_over(transport.get_extra_info("socket"), self._office.bounds.write_seconds)
-        self.since = asyncio.get_running_loop().time()
+        watch_over(transport.get_extra_info("socket"), self._office.bounds.write_seconds)
+        self.since = self._looked = asyncio.get_running_loop().time()
         self.writable = True
         self._outlet.opened(self)
 
@@ -48,6 +51,22 @@ class Stream(asyncio.Protocol):
         """Send a frame; whether more may follow, ``writable`` says."""
         assert self._transport is not None, "a stream is written to when it is open"
         self._transport.write(frame)
+
+    def unheard(self) -> bool:
+        """Whether nothing comes back any more; looked at now and then, for it costs a call of the kernel."""
+        now = asyncio.get_running_loop().time()
+        if now - self._looked < self._office.bounds.look_seconds:
+            return False
+        self._looked = now
+        return self._silent(REPEATED_LEAST, self._office.bounds.unheard_seconds)
+
+    def stuck(self) -> bool:
+        """Whether the kernel is waiting to repeat something, be it for a moment only."""
+        return self._silent(1, 0.0)
+
+    def _silent(self, repeated: int, seconds: float) -> bool:
+        assert self._transport is not None, "a stream is asked when it is open"
+        return unheard(self._transport.get_extra_info("socket"), repeated, seconds)
 
     def data_received(self, data: bytes) -> None:
         """Peers answer over connections of their own."""
@@ -147,6 +166,9 @@ class Outlet:
             if outbox:
                 self._want()
             return
+        if outbox and stream.unheard():
+            self._give_up(stream, "redialled_unheard")
+            return
         while outbox and stream.writable:
             frame, count = take_frame(outbox, self.office.bounds.frame_bytes)
             if frame is None:
@@ -156,6 +178,25 @@ class Outlet:
             counters["frames_sent"] += 1
             counters["bytes_sent"] += len(frame)
             stream.write(frame)
+
+    def heard(self) -> None:
+        """The peer has just opened a connection to us, so it can be reached: do not wait any longer."""
+        self._failures = 0
+        if self._stream is not None:
+            if self._stream.stuck():
+                self._give_up(self._stream, "redialled_heard")
+        elif self._redial is not None:
+            self.office.counters["redialled_heard"] += 1
+            self._redial.cancel()
+            self._dial_again()
+
+    def _give_up(self, stream: Stream, reason: str) -> None:
+        """Talk over a new connection. What the old one still had is lost, and repeated by the links."""
+        self.office.counters[reason] += 1
+        self.office.counters["disconnected"] += 1
+        self._stream = None
+        stream.abort()
+        self._want()
 
     # --- dialling ------------------------------------------------------------------------------------------
 
@@ -182,11 +223,12 @@ class Outlet:
     async def _dial(self) -> None:
         bounds = self.office.bounds
         loop = asyncio.get_running_loop()
+        begun = loop.time()
         try:
             async with asyncio.timeout(bounds.dial_seconds):
                 await loop.create_connection(
                     lambda: Stream(self),
-                    *self.address,
+                    sock=await reach(self.address, bounds.connect_seconds),
                     ssl=self.office.credentials.client_context(self.peer),
                     server_hostname=SERVER_NAME,
                     ssl_handshake_timeout=bounds.dial_seconds,
@@ -194,30 +236,31 @@ class Outlet:
                 )
         except ssl.SSLError as error:
             self.office.refuse("peer", self.peer, str(error))
-            self._unreachable()
+            self._unreachable(begun)
         except (OSError, UnicodeError):  # a timeout is one, and an impossible host name the other
-            self._unreachable()
+            self._unreachable(begun)
         finally:
             self._dialling = False
         self.flush()
 
-    def _unreachable(self) -> None:
+    def _unreachable(self, begun: float) -> None:
         loop = asyncio.get_running_loop()
         self.office.counters["unreachable"] += 1
-        self._pause()
+        self._pause(begun)
         if self._lost_at < 0:
             self._lost_at = loop.time()
         if loop.time() - self._lost_at >= self.office.bounds.outbox_seconds and self.outbox:
             self.office.counters["dropped_unreachable"] += len(self.outbox)
             self.outbox.clear()
 
-    def _pause(self) -> None:
-        """Wait before the next dialling: half of the doubled time surely, the other half by chance."""
+    def _pause(self, begun: float) -> None:
+        """Wait before the next dialling: half of the doubled time surely, the other half by chance; counted
+        from when the last one began, for one that nobody answers has taken its time already."""
         bounds = self.office.bounds
         self._failures += 1
         span = bounds.redial_first * 2 ** min(self._failures - 1, 30)
         share = 0.5 + self.office.random.random() / 2
-        self._not_before = asyncio.get_running_loop().time() + min(span, bounds.redial_most) * share
+        self._not_before = begun + min(span, bounds.redial_most) * share
 
     def opened(self, stream: Stream) -> None:
         """A connection is there."""
@@ -238,10 +281,11 @@ class Outlet:
         self.office.counters["disconnected"] += 1
         if isinstance(error, ssl.SSLError):
             self.office.refuse("by_peer", self.peer, str(error))
-        if asyncio.get_running_loop().time() - stream.since >= self.office.bounds.redial_most:
+        now = asyncio.get_running_loop().time()
+        if now - stream.since >= self.office.bounds.redial_most:
             self._failures = 0
         else:
-            self._pause()
+            self._pause(now)
         if self.outbox:
             self._want()
 
@@ -287,12 +331,3 @@ class Outlet:
     async def wait_closed(self) -> None:
         """Wait until every connection is gone."""
         await asyncio.gather(*(stream.closed for stream in self._streams))
-
-
-def _watch_over(connection: socket.socket | None, seconds: float) -> None:
-    """Have the kernel notice a peer that has gone without a word, where it can."""
-    if connection is not None:
-        with suppress(OSError):  # a comfort only: a stalled connection is also noticed by its buffer
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if hasattr(socket, "TCP_USER_TIMEOUT"):
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1_000))

@@ -5,6 +5,7 @@ is an int, but any of 64 bits. The usual case is short: empty tuples and absent 
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -34,6 +35,10 @@ TASK_MAX: Final = ((JOB_MAX + 1) << INDEX_BITS) - 1
 INDEX_MAX: Final = TASKS_PER_JOB_MAX - 1
 ESTATE_CHARACTERS_MAX: Final = 160
 """``broker#generation``."""
+GENERATION_DIGITS_MAX: Final = 18
+"""Of the number in it, so that it fits 64 bits."""
+ESTATES_JUDGED_MAX: Final = 4_096
+"""Names of estates whose judgement is remembered: the same few come with every claim."""
 NOTE_CHARACTERS_MAX: Final = 4_096
 KEY_NUMBERS_MAX: Final = 16
 """Numbers in a place in the queue."""
@@ -56,9 +61,12 @@ def is_name(text: str) -> bool:
     return 0 < len(text) <= NAME_MAX and text.isprintable()
 
 
+@lru_cache(ESTATES_JUDGED_MAX)
 def is_estate(text: str) -> bool:
-    """Whether this can name an estate."""
-    return 0 < len(text) <= ESTATE_CHARACTERS_MAX and text.isprintable()
+    """Whether this can name an estate: a broker, and a number."""
+    founder, _, generation = text.rpartition("#")
+    digits = generation.isascii() and generation.isdecimal() and len(generation) <= GENERATION_DIGITS_MAX
+    return digits and len(text) <= ESTATE_CHARACTERS_MAX and is_name(founder)
 
 
 def are_names(texts: tuple[str, ...], most: int) -> bool:

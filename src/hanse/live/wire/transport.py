@@ -37,8 +37,8 @@ class Transport:
     ) -> None:  # fmt: skip
         self.counters: Counter[str] = Counter()
         """How often what happened: ``sent``, ``received``, ``frames_...``, ``bytes_...``, ``admitted``,
-        ``connected``, ``disconnected``, ``unreachable``, ``stalled``, ``dropped_<why>`` and
-        ``refused_<why>``."""
+        ``connected``, ``disconnected``, ``unreachable``, ``stalled``, ``redialled_unheard`` (nothing came
+        back), ``redialled_heard`` (the peer had dialled us), ``dropped_<why>`` and ``refused_<why>``."""
         self._identity = identity
         self._limits = dict(limits or {})
         self._office = Office(
@@ -51,6 +51,7 @@ class Transport:
         )
         self._gate = Gate(self._office, self._limits_of, deliver)
         self._outlets: dict[Identity, Outlet] = {}
+        self._office.heard = self._heard
         self._retired: list[Outlet] = []
         self._closed = False
 
@@ -119,6 +120,12 @@ class Transport:
             outlet.close()
         await self._office.finish()
         await asyncio.gather(self._gate.close(), *(outlet.wait_closed() for outlet in outlets))
+
+    def _heard(self, peer: Identity) -> None:
+        """A peer has opened a connection to us."""
+        outlet = self._outlets.get(peer)
+        if outlet is not None and not self._closed:
+            outlet.heard()
 
     def _limits_of(self, target: str) -> Limits:
         found = self._limits.get(target)

@@ -9,15 +9,18 @@ import asyncio
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from hanse.live.backends.commands import TaskUser
 from hanse.live.backends.slurm.driver import (
     CLOSED_STATES,
     ENVIRONMENT_PATH,
+    PENDING,
     SlurmAwayError,
     SlurmJob,
     SlurmNode,
+    SlurmRefusedError,
     Submission,
     complaint_error,
     parse_gres,
@@ -79,15 +82,33 @@ class CliDriver:
         return int(number)
 
     async def cancel(self, jobs: Sequence[SlurmJob]) -> None:
-        """End jobs by number *and* name: a number may be somebody else's by now."""
-        by_name: dict[str, list[str]] = {}
+        """End jobs by number *and* name: a number may be somebody else's by now.
+
+        Of an array whose elements wait, ``scancel`` with a name ends all of them, whichever are named. So
+        those are ended by number alone, right after a look that it still has its name.
+        """
+        by_name: dict[str, list[SlurmJob]] = {}
         for job in jobs:
-            by_name.setdefault(job.name, []).append(job.reference)
-        for name, references in by_name.items():
+            by_name.setdefault(job.name, []).append(job)
+        for name, some in by_name.items():
             assert name.startswith(f"{WORD}:"), f"{name} is not ours"
-            for begin in range(0, len(references), CANCELS_MAX):
-                part = references[begin : begin + CANCELS_MAX]
-                await self._run(["scancel", "--quiet", f"--name={name}", *part])
+            waiting = [job for job in some if job.element >= 0 and job.state in PENDING]
+            await self._cancel([f"--name={name}"], [job for job in some if job not in waiting])
+            for number in dict.fromkeys(job.number for job in waiting):
+                if await self._names_of(number) == {name}:
+                    await self._cancel([], [job for job in waiting if job.number == number])
+
+    async def _names_of(self, number: int) -> set[str]:
+        """The names of a job; it has one, or none if it is not there any more."""
+        try:
+            return set((await self._run(["squeue", "--noheader", f"--jobs={number}", "-o", "%j"])).split())
+        except SlurmRefusedError:
+            return set()
+
+    async def _cancel(self, options: list[str], jobs: Sequence[SlurmJob]) -> None:
+        references = [job.reference for job in jobs]
+        for begin in range(0, len(references), CANCELS_MAX):
+            await self._run(["scancel", "--quiet", *options, *references[begin : begin + CANCELS_MAX]])
 
     async def jobs(self) -> list[SlurmJob]:
         """One ``squeue``, of the jobs of our user alone: the controller sends no others."""
@@ -105,6 +126,9 @@ class CliDriver:
         """Nothing to let go of."""
 
     async def _run(self, command: list[str], text: str = "") -> str:
+        conf = self._settings.conf
+        if conf and not Path(conf).is_file():  # Slurm's commands would look for it for a minute
+            raise SlurmAwayError(f"there is no file {conf}")
         async with self._slots:
             try:
                 process = await asyncio.create_subprocess_exec(

@@ -1,0 +1,73 @@
+"""Who runs the tasks of a league on this machine, and whether they may run this Python.
+
+Daemons of root start tasks as somebody else, ``nobody`` unless the league file says otherwise. An interpreter
+in root's own directory is closed to them: better said when the league is started than by the first call that
+fails.
+"""
+
+import os
+import pwd
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from hanse.live.league import League
+
+NOBODY: Final = "nobody"
+
+
+def user_problem(name: str) -> str | None:
+    """Why tasks cannot run as this user, as a sentence; None if they can."""
+    if os.geteuid() != 0:
+        return "only a league that root starts can run tasks as somebody else"
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return f"there is no user called {name!r} on this machine"
+    return None
+
+
+def python_problem(league: "League") -> str | None:
+    """Why Python calls cannot run in a league that this process has started, in sentences; None: they can."""
+    if os.geteuid() != 0:
+        return None
+    backends = [entry.backend for entry in league.clusters if entry.backend.kind != "null"]
+    for name in dict.fromkeys(backend.user or NOBODY for backend in backends):
+        try:
+            user = pwd.getpwnam(name)
+        except KeyError:
+            continue  # its warden says so
+        closed = next((path for path in _needed() if not _may_use(user, path)), None)
+        if closed is not None:
+            return (
+                f"Python calls (hanse.Executor) will not run: tasks run as {name}, who may not use {closed}. "
+                "Start the league with a Python that everybody may run, or let the tasks run as somebody who "
+                "may: 'hanse up --user NAME', or 'user' of the backend in the league file."
+            )
+    return None
+
+
+def _needed() -> list[Path]:
+    """What an interpreter like this one needs, and every directory on the way there."""
+    files = [Path(sys.executable), Path(sys.executable).resolve(), Path(os.__file__).resolve()]
+    files.append(Path(__file__).resolve())
+    found = [place for file in files for place in (*reversed(file.parents), file)]
+    return list(dict.fromkeys(found))
+
+
+def _may_use(user: pwd.struct_passwd, path: Path) -> bool:
+    """Whether a user may enter a directory, or read a file, by its mode."""
+    if user.pw_uid == 0:
+        return True
+    try:
+        facts = path.stat()
+    except OSError:
+        return False
+    wanted = stat.S_IXOTH if stat.S_ISDIR(facts.st_mode) else stat.S_IROTH
+    if facts.st_uid == user.pw_uid:
+        wanted <<= 6
+    elif facts.st_gid == user.pw_gid:
+        wanted <<= 3
+    return bool(facts.st_mode & wanted)

@@ -1,0 +1,74 @@
+"""A broker's own estates as records: what must be told to whom before what may be said or forgotten."""
+
+import msgspec
+
+from hanse.model.ids import JobId, TaskId
+from hanse.model.messages import EstateId
+
+
+class Owned(msgspec.Struct, gc=False):
+    """An estate of this broker."""
+
+    term: int
+    heir: str
+    accepted: dict[str, int] = {}
+    """Cluster -> term that its warden has accepted."""
+    done: list[tuple[TaskId, int, int]] = []
+    cancelled: list[JobId] = []
+    forget: list[JobId] = []
+    unsent: list[tuple[str, TaskId, int]] = []
+    """Ends to be settled (cluster, task, attempt) once the heir knows: not told yet."""
+    publishing: list[tuple[int, int, int, int]] = []
+    """Message number (-1: not told yet), task or job, attempt (-1: a job), state: what to make known, in
+    order."""
+    covered: int = 0
+    """Number, on the link to the heir, of the last message about this estate."""
+    settling: list[tuple[int, str, TaskId, int]] = []
+    """Told to the heir by that message, waiting for its acknowledgement."""
+    admitting: list[tuple[int, JobId]] = []
+    lost_to: dict[str, str] = {}
+    """Cluster -> who owns this estate according to its warden, if not we."""
+    left: int = 0
+    """Of an estate that new jobs do not join: jobs that have not ended."""
+    former: str = ""
+    """From whom it was adopted, as long as that one, or somebody before it, may not have let go."""
+    closing: dict[str, bool] = {}
+    """Cluster -> whether its warden has closed the estate; clusters that were not asked are missing."""
+
+    def quiet(self) -> bool:
+        """Whether nothing of it waits for anybody."""
+        waits = (self.done, self.cancelled, self.forget, self.unsent, self.publishing, self.settling)
+        return not self.left and not self.admitting and not any(waits)
+
+
+class Owing(msgspec.Struct, frozen=True):
+    """An estate that was adopted from us before its former owner had let go: who must hear when it has."""
+
+    estate: EstateId
+    term: int
+    """Ours, when we owned it."""
+    former: str
+    """From whom we had it."""
+    adopter: str
+    adopter_term: int
+
+
+class EstatesState(msgspec.Struct):
+    """All of it, as it is dumped."""
+
+    generation: int
+    owned: dict[EstateId, Owned]
+    given: dict[EstateId, str]
+    """Estates that peers have adopted from us, oldest first; ``GIVEN_MAX`` of them are remembered."""
+    given_jobs: dict[JobId, bool]
+    """Jobs that an adopter has taken, oldest first; as many as ended jobs are remembered."""
+    progress_at: int
+    owing: list[Owing] = []
+    doubtful: dict[JobId, dict[str, bool]] = {}
+    """Jobs that may have been submitted elsewhere meanwhile -> peers that were asked, and whether they have
+    said that they do not know it."""
+
+
+def new_owned(term: int, heir: str) -> Owned:
+    """An estate of which nothing is known yet."""
+    return Owned(term, heir, {}, [], [], [], [], [], 0, [], [], {}, closing={})

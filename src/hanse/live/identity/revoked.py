@@ -1,0 +1,90 @@
+"""The list of revoked access tokens: what it says, and that two of them always make one.
+
+A token is ended by its serial, or by its bearer's name together with the moment up to which tokens of that
+name do not count any more. Nothing is ever taken back, so lists of different members are joined by taking
+everything of both, in any order and as often as one likes, and end up the same everywhere. What no living
+token can be concerned by leaves the list.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.live.identity.identity import NAME_CHARACTERS_MAX
+from hanse.model.ids import SECOND
+
+DAY: Final = 24 * 3_600 * SECOND
+ACCESS_DAYS_MAX: Final = 366
+"""No token lives for longer."""
+REVOKED_FILE: Final = "revoked.json"
+"""In the league's home, where commands write it, and in each member's own directory."""
+REVOKED_BYTES_MAX: Final = 4 << 20
+SERIALS_MAX: Final = 20_000
+NAMES_MAX: Final = 10_000
+SERIAL_CHARACTERS_MAX: Final = 64
+FORMAT: Final = 2
+"""1 knew no names. A member that knows only that format believes no token as long as it has such a list."""
+
+
+class Revoked(msgspec.Struct, frozen=True):
+    """The list. Times in microseconds since 1970."""
+
+    serials: dict[str, int] = {}
+    """Serial -> when that token expires anyway."""
+    names: dict[str, int] = {}
+    """Name -> tokens of this name that were issued up to then have ended."""
+    version: int = FORMAT
+
+    def ends(self, serial: str, name: str, issued: int) -> bool:
+        """Whether a token has ended."""
+        return serial in self.serials or issued <= self.names.get(name, -1)
+
+    def joined(self, other: "Revoked", now: int) -> "Revoked":
+        """Everything of both that still concerns anybody, in an order of its own."""
+        serials, names = dict(self.serials), dict(self.names)
+        for serial, expires in other.serials.items():
+            serials[serial] = max(expires, serials.get(serial, 0))
+        for name, until in other.names.items():
+            names[name] = max(until, names.get(name, 0))
+        return Revoked(
+            {serial: serials[serial] for serial in sorted(serials) if now < serials[serial]},
+            {name: names[name] for name in sorted(names) if now < names[name] + ACCESS_DAYS_MAX * DAY},
+        )
+
+    def problem(self) -> str | None:
+        """Why nobody can keep this list, as a sentence; None if it can be kept."""
+        if len(self.serials) > SERIALS_MAX or len(self.names) > NAMES_MAX:
+            return f"a list has at most {SERIALS_MAX} serials and {NAMES_MAX} names"
+        if any(not 0 < len(serial) <= SERIAL_CHARACTERS_MAX for serial in self.serials):
+            return f"a serial has 1 to {SERIAL_CHARACTERS_MAX} characters"
+        if any(not 0 < len(name) <= NAME_CHARACTERS_MAX for name in self.names):
+            return f"a name has 1 to {NAME_CHARACTERS_MAX} characters"
+        return None
+
+
+class RevokedError(Exception):
+    """The list of the revoked tokens cannot be used."""
+
+
+def read_revoked(path: Path) -> Revoked:
+    """The list; empty if there is none."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(REVOKED_BYTES_MAX + 1)
+        found = msgspec.json.decode(data, type=Revoked) if len(data) <= REVOKED_BYTES_MAX else None
+    except FileNotFoundError:
+        return Revoked()
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RevokedError(f"{path.name} cannot be read: {error}") from None
+    if found is None or not 1 <= found.version <= FORMAT:
+        raise RevokedError(f"{path.name} is of another kind or too long")
+    return found
+
+
+def revoked_at(home: Path, now: int) -> Revoked:
+    """All that is known to be revoked in a league's home: its own list, and those of the members there."""
+    known = read_revoked(home / REVOKED_FILE)
+    for path in sorted(home.glob(f"*/{REVOKED_FILE}")):
+        known = known.joined(read_revoked(path), now)
+    return known

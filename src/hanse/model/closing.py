@@ -1,0 +1,37 @@
+"""How an adopted estate comes to its end: what its owner, its former owners and the wardens say about it."""
+
+import msgspec
+
+
+class Close(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="close"):
+    """To a warden: nothing is left of this adopted estate, so forget it, and refuse it for ever."""
+
+    estate: str
+    term: int
+
+
+class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="closed"):
+    """A warden's answer to ``Close``."""
+
+    estate: str
+    term: int
+    """As asked."""
+    done: bool
+    """Whether it is closed here; not while something of it runs or is unsettled here, or it has another
+    owner."""
+
+
+class Handed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="handed"):
+    """To the adopter of an estate: its former owner has let go of it, and so has everybody who owned it
+    before."""
+
+    estate: str
+    term: int
+    """The adopter's, as ``Taken`` said it."""
+
+
+class Over(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="over"):
+    """To every peer: the sender does not own this estate any more, so the copies of jobs that it has sent are
+    good for nothing."""
+
+    estate: str

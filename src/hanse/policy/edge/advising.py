@@ -1,0 +1,251 @@
+"""From what a broker shows to what the network advises: the columns that it was trained on, and back.
+
+The network chooses for clusters of 16 or so CPUs and GPUs, in whole units, in steps of which a task takes a
+few; a broker has milli-CPU, microseconds, and groups of many tasks. So amounts are counted in units of the
+least that is asked for, times in thirds of the usual best duration, and a chosen size is the next smaller one
+of the group's ladder. The network sizes GPUs and leaves CPUs to the rule: work without GPUs is shown with its
+CPUs in the place of GPUs.
+
+A broker asks while its groups wait, so often nothing is free. The network is then asked about the moments to
+come: after each end that is believed to be next, and from then on about empty clusters. A group keeps its
+first answer. What is chosen holds its room in the moments after it. Ties: the likelier choice, then the first
+cluster.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from hanse.model.advice import Advice, Amount, HeldRoom, Observation, SizeBelief, WaitingGroup
+from hanse.policy.edge.network import Network, choose_by_network
+from hanse.policy.edge.priced import PricedRule, Prices, compile_rule, shared_room
+from hanse.policy.edge.shown import SIZES_MAX
+from hanse.policy.edge.view import NO_DEADLINE, NONE, Floats, Ints, View
+
+SLOTS_MAX: Final = 10
+"""Tasks that are shown at once: the pending window of the training."""
+CAPACITY_SHOWN_MAX: Final = 32
+"""Units of a cluster that are shown at most: the largest of the training."""
+BEST_STEPS: Final = 3.0
+"""Steps that a task takes at its best, usually: the training's kinds take 2 and 4."""
+STEPS_MAX: Final = 1_000
+"""A duration or a wait counts as this long at most."""
+CALLS_MAX: Final = 48
+"""Times that the network is asked for one answer: about a millisecond each."""
+
+
+class Scale(msgspec.Struct, frozen=True):
+    """How amounts and times of one kind of work are counted."""
+
+    gpus: bool
+    """Whether the work has GPUs; else its CPUs stand in their place."""
+    unit: int
+    """Milli-CPU."""
+    step: float
+    """Microseconds."""
+
+    def amount(self, held: Amount) -> tuple[int, int]:
+        """CPUs and GPUs as the network is shown what a task holds: at least one of each."""
+        cpus = max(1, round(held[0] / self.unit))
+        return (cpus, max(1, held[1])) if self.gpus else (1, cpus)
+
+    def room(self, room: Amount) -> tuple[int, int]:
+        """The same of a room: what is left over counts for nothing, and CPUs that stand for GPUs do not
+        also bound the work."""
+        cpus = min(room[0] // self.unit, CAPACITY_SHOWN_MAX)
+        return (cpus, min(room[1], CAPACITY_SHOWN_MAX)) if self.gpus else (CAPACITY_SHOWN_MAX, cpus)
+
+    def steps(self, microseconds: float) -> float:
+        """A time in steps."""
+        return min(microseconds / self.step, STEPS_MAX)
+
+
+def advise(network: Network, seen: Observation) -> tuple[Advice, ...]:
+    """What the network would have each waiting group ask for; groups that it passes over are left out."""
+    advice: list[Advice] = []
+    for gpus in (True, False):
+        groups = [group for group in seen.waiting if _has_gpus(group) is gpus and group.reach]
+        held = [one for one in seen.held if (one.gpu > 0) is gpus]
+        if groups:
+            advice += _Round(network, seen, groups, held, gpus).play()
+    return tuple(advice)
+
+
+def _has_gpus(group: WaitingGroup) -> bool:
+    return any(size.gpu for size in group.sizes)
+
+
+def _scale(groups: Sequence[WaitingGroup], gpus: bool) -> Scale:
+    least = min(size.cpu for group in groups for size in group.sizes)
+    most = max(size.cpu for group in groups for size in group.sizes)
+    best = sorted(min(size.duration for size in group.sizes) for group in groups)
+    unit = max(1, least, -(-most // SIZES_MAX))
+    return Scale(gpus, unit, max(1.0, best[len(best) // 2] / BEST_STEPS))
+
+
+class _Round:
+    """One question: columns that are played forward until every group has its answer."""
+
+    def __init__(
+        self,
+        network: Network,
+        seen: Observation,
+        groups: list[WaitingGroup],
+        held: list[HeldRoom],
+        gpus: bool,
+    ) -> None:
+        self.network = network
+        self.seen = seen
+        self.groups = groups
+        self.scale = scale = _scale(groups, gpus)
+        self.held = sorted(held, key=lambda one: (one.duration - one.elapsed, one.room, one.cpu, one.gpu))
+        """Who is believed to end first comes first."""
+        self.rule = _rule(groups, self.held, scale)
+        self.capacity = np.array([scale.room(room.capacity) for room in seen.rooms], dtype=np.int64)
+        self.free = np.array([scale.room(room.free) for room in seen.rooms], dtype=np.int64)
+        self.slots = _slots(groups)
+        """The group of each slot; ``NONE`` when it was taken."""
+        self.advice: dict[int, Advice] = {}
+        self.elapsed = 0.0
+        """Steps since now."""
+
+    def play(self) -> list[Advice]:
+        """All moments, until every group has its answer."""
+        calls = 0
+        emptied = False
+        while calls < CALLS_MAX:
+            taken = self._ask()
+            calls += 1
+            if len(self.advice) == len(self.groups) or max(self.slots) == NONE:
+                break
+            if taken:
+                emptied = False
+                continue
+            if self.held:
+                self._end_next()
+            elif emptied:
+                break
+            else:
+                emptied = True
+                self.free = self.capacity.copy()
+        return [self.advice[group] for group in sorted(self.advice)]
+
+    def _ask(self) -> bool:
+        """One decision of all clusters; whether any of them took something."""
+        view = self._view()
+        choice = choose_by_network(self.network, self.rule, view, shared_room(view))
+        slots, preference = choice.slot[0].tolist(), choice.preference[0].tolist()
+        order = sorted(range(len(slots)), key=lambda cluster: (-preference[cluster], cluster))
+        taken = False
+        for cluster in order:
+            slot = slots[cluster]
+            if slot == NONE or self.slots[slot] == NONE:
+                continue
+            self._take(cluster, slot, int(choice.cpus[0, cluster]), int(choice.gpus[0, cluster]))
+            taken = True
+        return taken
+
+    def _take(self, cluster: int, slot: int, cpus: int, gpus: int) -> None:
+        number, self.slots[slot] = self.slots[slot], NONE
+        group, room = self.groups[number], self.seen.rooms[cluster]
+        size = _of_ladder(group.sizes, room.node, self.scale, (cpus, gpus))
+        self.free[cluster] = np.maximum(self.free[cluster] - self.scale.amount((size.cpu, size.gpu)), 0)
+        if number not in self.advice:
+            self.advice[number] = Advice(group.job, group.group, size.cpu, size.gpu, room.cluster)
+
+    def _end_next(self) -> None:
+        """The moment at which the next of our own tasks is believed to end."""
+        one = self.held.pop(0)
+        self.elapsed = max(self.elapsed, self.scale.steps(max(0, one.duration - one.elapsed)))
+        room = self.free[one.room] + self.scale.amount((one.cpu, one.gpu))
+        self.free[one.room] = np.minimum(room, self.capacity[one.room])
+
+    def _view(self) -> View:
+        n, p = len(self.seen.rooms), len(self.slots)
+        columns = {name: np.zeros((1, n, p), dtype=np.int64) for name in ("kind", "waited", "reach")}
+        task = np.full((1, n, p), NONE, dtype=np.int64)
+        for slot, number in enumerate(self.slots):
+            if number == NONE:
+                continue
+            group = self.groups[number]
+            bits = sum(1 << cluster for cluster in group.reach)
+            for cluster in group.reach:
+                task[0, cluster, slot] = slot
+                columns["kind"][0, cluster, slot] = number
+                columns["waited"][0, cluster, slot] = int(self.scale.steps(group.waited) + self.elapsed)
+                columns["reach"][0, cluster, slot] = bits
+        behind = max(0, sum(group.count for group in self.groups) - p)
+        return View(
+            time=np.zeros(1, dtype=np.int64),
+            free=self.free[None],
+            capacity=self.capacity,
+            queued=np.full((1, n), behind, dtype=np.int64),
+            can_act=(self.capacity.sum(axis=1) > 0)[None],
+            task=task,
+            due=np.full((1, n, p), NO_DEADLINE, dtype=np.int64),
+            **columns,
+            **self._running(n),
+        )
+
+    def _running(self, clusters: int) -> dict[str, Ints]:
+        """What is held, cluster by cluster."""
+        rows: list[list[int]] = [[] for _ in range(clusters)]
+        for position, one in enumerate(self.held):
+            rows[one.room].append(position)
+        names = ("run_task", "run_kind", "run_cpus", "run_gpus", "run_elapsed")
+        shape = (1, clusters, max(1, *map(len, rows)))
+        columns = {name: np.zeros(shape, dtype=np.int64) for name in names}
+        columns["run_task"].fill(NONE)
+        first = len(self.rule.minimum) - len(self.held)
+        for cluster, row in enumerate(rows):
+            for place, position in enumerate(row):
+                one = self.held[position]
+                cpus, gpus = self.scale.amount((one.cpu, one.gpu))
+                elapsed = int(self.scale.steps(one.elapsed) + self.elapsed)
+                values = (position, first + position, cpus, gpus, elapsed)
+                for name, value in zip(names, values, strict=True):
+                    columns[name][0, cluster, place] = value
+        return columns
+
+
+def _slots(groups: Sequence[WaitingGroup]) -> list[int]:
+    """Tasks of all groups in turn, as far as they are shown."""
+    slots: list[int] = []
+    for turn in range(SLOTS_MAX):
+        slots += [number for number, group in enumerate(groups) if group.count > turn]
+    return slots[:SLOTS_MAX]
+
+
+def _rule(groups: Sequence[WaitingGroup], held: Sequence[HeldRoom], scale: Scale) -> PricedRule:
+    """The rule over what is believed: a row for each group, then one for each task that runs."""
+    rows = [_durations(group.sizes, scale) for group in groups]
+    rows += [np.full((SIZES_MAX + 1, SIZES_MAX + 1), scale.steps(one.duration)) for one in held]
+    least = [scale.amount((group.sizes[0].cpu, group.sizes[0].gpu)) for group in groups]
+    minimum = np.array([*least, *[(1, 1)] * len(held)], dtype=np.int64)
+    return compile_rule(np.stack(rows), minimum, Prices())
+
+
+def _durations(sizes: Sequence[SizeBelief], scale: Scale) -> Floats:
+    """Steps by CPUs and GPUs: those of the largest size of the ladder within; ``inf`` below the least."""
+    table = np.full((SIZES_MAX + 1, SIZES_MAX + 1), np.inf)
+    for size in sorted(sizes, key=lambda size: (size.gpu, size.cpu)):
+        cpus, gpus = scale.amount((size.cpu, size.gpu))
+        if cpus <= SIZES_MAX and gpus <= SIZES_MAX:
+            table[cpus:, gpus:] = max(scale.steps(size.duration), 1e-3)
+    return table
+
+
+def _of_ladder(
+    sizes: Sequence[SizeBelief], node: Amount, scale: Scale, chosen: tuple[int, int]
+) -> SizeBelief:
+    """The largest size of the ladder within what was chosen that fits a node; the least if none does."""
+    within = [
+        size
+        for size in sizes
+        if size.cpu <= node[0]
+        and size.gpu <= node[1]
+        and all(unit <= most for unit, most in zip(scale.amount((size.cpu, size.gpu)), chosen, strict=True))
+    ]
+    return max(within, key=lambda size: (size.gpu, size.cpu), default=sizes[0])

@@ -1,0 +1,111 @@
+"""Starting a league: which file counts, who runs its tasks, and what is said before anything fails."""
+
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hanse.app import task_user
+from hanse.app.cli import run
+from hanse.app.contexts import Context, load, save_context
+from hanse.app.exit_codes import ExitCode
+from hanse.app.up_commands import PIDS, _league, _with_user
+from hanse.live.home import Home
+from hanse.live.league import LeagueError
+
+FILE = """
+brokers: [{name: b1}, {name: b2}]
+clusters:
+  - name: north
+    backend: {kind: process, user: %s}
+    nodes: [{count: 2, cpus: 2, memory: 1GiB}]
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "league.yaml"
+    path.write_text(FILE % "ann")
+    return path
+
+
+def test_a_changed_file_counts_and_the_ports_stay(home: Home, source: Path) -> None:
+    first = _league(home, source, 1, 1, 1)
+    assert _league(home, source, 1, 1, 1) == first
+    source.write_text(FILE % "bob")
+    second = _league(home, source, 1, 1, 1)
+    assert second.cluster("north").backend.user == "bob"
+    assert second.brokers == first.brokers
+    assert second.cluster("north").door == first.cluster("north").door
+    assert _league(home, None, 1, 1, 1) == second  # it was written down
+
+
+def test_another_league_does_not_take_the_place_of_one_that_is_there(home: Home, source: Path) -> None:
+    _league(home, source, 1, 1, 1)
+    source.write_text(FILE.replace("north", "south") % "ann")
+    with pytest.raises(LeagueError, match="has another league"):
+        _league(home, source, 1, 1, 1)
+
+
+def test_a_running_league_is_not_changed_behind_its_back(home: Home, source: Path) -> None:
+    first = _league(home, source, 1, 1, 1)
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()", "north", str(home.path)],
+        stdin=subprocess.PIPE,
+    ) as member:
+        (home.path / PIDS).write_bytes(msgspec.json.encode({"north": member.pid}))
+        assert _league(home, source, 1, 1, 1) == first
+        source.write_text(FILE % "bob")
+        with pytest.raises(LeagueError, match="hanse down"):
+            _league(home, source, 1, 1, 1)
+        member.communicate()
+    assert _league(home, None, 1, 1, 1) == first
+
+
+def test_the_user_of_tasks_is_kept_in_the_file(home: Home, source: Path) -> None:
+    league = _with_user(home, _league(home, source, 1, 1, 1), "carl")
+    assert {entry.backend.user for entry in league.clusters} == {"carl"}
+    assert _league(home, None, 1, 1, 1) == league
+
+
+def test_a_user_who_cannot_be_is_refused(source: Path) -> None:
+    assert run(["up", "--user", "no-such-user"]) == ExitCode.USAGE
+    assert run(["up", "--user", "root", "--from", str(source)]) == ExitCode.USAGE
+
+
+def test_deleting_a_league_forgets_every_context_of_it(home: Home, source: Path) -> None:
+    _league(home, source, 1, 1, 1)
+    save_context("mine", Context("local", str(home.path)))
+    save_context("other", Context("local", "elsewhere"))
+    assert run(["down", "--home", str(home.path), "--delete"]) == ExitCode.OK
+    assert list(load().contexts) == ["other"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's tasks run as somebody else")
+def test_a_python_that_tasks_may_not_run_is_told(
+    home: Home, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.write_text(FILE % "nobody")
+    league = _league(home, source, 1, 1, 1)
+    folder = tmp_path / "bin"
+    folder.mkdir(0o755)
+    python = folder / "python"
+    python.touch(0o755)
+    monkeypatch.setattr(task_user, "_needed", lambda: [folder, python])
+    assert task_user.python_problem(league) is None
+    folder.chmod(0o700)
+    problem = task_user.python_problem(league)
+    assert problem is not None
+    assert f"nobody, who may not use {folder}." in problem
+    assert "--user" in problem
+    os.chown(folder, pwd.getpwnam("nobody").pw_uid, 0)
+    assert task_user.python_problem(league) is None
