@@ -38,13 +38,8 @@ def test_a_broker_does_not_tell_a_lost_cluster_of_its_demand_for_ever() -> None:
     league.submit(job(tasks(2)))
     league.deaf["c2"] = True
     link = league.machines["b1"]._desk.post.link("c2")  # type: ignore[attr-defined]
-    for turn in range(CROWD):  # what waits comes and goes, and each time the wardens ought to know
-        request = league.hand_in(job(tasks(1, cpu=100 + turn % 7)))
-        league.deliver()
-        reply = league.replies[request]
-        assert isinstance(reply, Accepted)
-        league.cancel(reply.job)
-        league.deliver()
+    for turn in range(CROWD):  # each time the wardens ought to know
+        come_and_go(league, turn)
     assert len(link.unacked) <= CROWD + 2
 
 
@@ -71,17 +66,22 @@ def test_a_warden_that_was_far_behind_hears_that_nothing_waits_any_more() -> Non
     turn = 0
     while not link.crowded:
         turn += 1
-        request = league.hand_in(job(tasks(1, cpu=100 + turn % 7)))
-        league.deliver()
-        reply = league.replies[request]
-        assert isinstance(reply, Accepted)
-        league.cancel(reply.job)
-        league.deliver()
+        come_and_go(league, turn)
     league.cancel(waiting)
     league.deliver()
     del league.deaf["c2"]
     league.run(300 * SECOND)
     assert wants(league, "c2") == 0
+
+
+def come_and_go(league: Wired, turn: int) -> None:
+    """A job comes, waits, and is cancelled."""
+    request = league.hand_in(job(tasks(1, cpu=100 + turn % 7)))
+    league.deliver()
+    reply = league.replies[request]
+    assert isinstance(reply, Accepted)
+    league.cancel(reply.job)
+    league.deliver()
 
 
 def wants(league: Wired, cluster: str) -> int:

@@ -20,7 +20,7 @@ from hanse.learn.edge.learners import (  # noqa: E402
     improve,
     log_and_entropy,
 )
-from hanse.learn.edge.net import CPU_LEAN, FULL_LEAN, NO_LEAN, RULES_OWN, EdgeNet, NetConfig  # noqa: E402
+from hanse.learn.edge.net import FULL_LEAN, NO_LEAN, RULES_OWN, SIZE_LEAN, EdgeNet, NetConfig  # noqa: E402
 from hanse.learn.edge.playing import choose_by_net  # noqa: E402
 from hanse.learn.edge.rollout import as_batch, collect, point  # noqa: E402
 from hanse.learn.edge.train import Progress, TrainConfig, Trainer, train  # noqa: E402
@@ -235,9 +235,9 @@ def test_a_network_leans_late(tmp_path: Path) -> None:
     trainer.save(tmp_path / "run.pt")
     for one in (trainer, Trainer.load(tmp_path / "run.pt")):
         assert one.net.lean.tolist() == list(NO_LEAN)
-        assert one.averaged.lean.tolist() == list(CPU_LEAN)
+        assert one.averaged.lean.tolist() == list(SIZE_LEAN)
     early = Trainer(msgspec.structs.replace(config, lean_late=False))
-    assert early.net.lean.tolist() == list(CPU_LEAN)
+    assert early.net.lean.tolist() == list(SIZE_LEAN)
 
 
 def test_what_a_course_does_not_teach_does_not_choose_among_its_iterations() -> None:

@@ -129,6 +129,7 @@ def sentence(decision: DemoDecision) -> str:
         "moved": f"queues {subject} again",
         "retried": f"tries {subject} again",
         "sized": f"sizes {subject}",
+        "guarded": f"leaves {subject} to the rule",
         "ended": f"ends {subject}",
     }
     told = f"{decision.broker} {verbs[decision.answered]}: {decision.reason}"

@@ -33,7 +33,7 @@ SETTINGS = ("syn3", "hetero6", "single3", "single6", "order3", "testbed3")
     type=click.Choice(["none", "late", "cpus", "full"]),
     default="late",
     show_default=True,
-    help="Lean on the rule: for CPUs once trained, for CPUs from the start, or in everything, so that the "
+    help="Lean on the rule: for sizes once trained, for CPUs from the start, or in everything, so that the "
     "untrained network is the rule.",
 )
 @click.option("--told", is_flag=True, help="Show the network the rule's own pick.")
@@ -63,7 +63,12 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
             pointer=not options["no_pointer"],
             flat=options["vanilla"],
             told=options["told"],
-            lean={"none": net.NO_LEAN, "full": net.FULL_LEAN}.get(options["lean"], net.CPU_LEAN),
+            lean={
+                "none": net.NO_LEAN,
+                "late": net.SIZE_LEAN,
+                "cpus": net.CPU_LEAN,
+                "full": net.FULL_LEAN,
+            }[options["lean"]],
         )
         config = train.TrainConfig(
             setting=options["setting"],

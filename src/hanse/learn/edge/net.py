@@ -31,6 +31,8 @@ Lean = tuple[float, float, float, float]
 NO_LEAN: Final[Lean] = (0.0, 0.0, 0.0, 0.0)
 CPU_LEAN: Final[Lean] = (-20.0, 0.0, 0.0, 0.0)
 """CPUs are the rule's: in training they hardly matter, and where they do, they have not been learned."""
+SIZE_LEAN: Final[Lean] = (-20.0, -20.0, 0.0, 0.0)
+"""Sizes are the rule's: one GPU too few can cost a task a whole step, and imitation may miss by one."""
 FULL_LEAN: Final[Lean] = (-1.5, -1.5, 3.0, 3.0)
 """The untrained network's likeliest answer is the rule's own; sizes near the rule's are tried most."""
 
@@ -51,7 +53,7 @@ class NetConfig(msgspec.Struct, frozen=True):
     told: bool = False
     """True: the network sees the rule's own pick. Imitation is then quick and holds on clusters never seen,
     but it settles on the rule alone, and forty more iterations did not improve on it."""
-    lean: Lean = CPU_LEAN
+    lean: Lean = SIZE_LEAN
     """How the network leans on the rule; what leans says nothing of its own before training."""
 
 
