@@ -1,4 +1,4 @@
-"""Arrays by commands and by REST: submitted as one, cancelled one by one."""
+"""Arrays by commands: submitted as one, cancelled one by one. By REST there are none."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,7 +9,6 @@ import pytest
 from hanse.live.backends.commands import task_user
 from hanse.live.backends.slurm.cli import CliDriver
 from hanse.live.backends.slurm.driver import SlurmDriver, SlurmJob, Submission
-from hanse.live.backends.slurm.rest import RestDriver
 from tests.live.backends.slurm.fixture import NODE_CPUS, Slurm
 from tests.live.backends.slurm.places import settings_of, until
 
@@ -18,11 +17,10 @@ COUNT = 6
 ARRAY = Submission(NAME, "six", "#!/bin/sh\nexec sleep 600\n", COUNT, 1, 16, (), "")
 
 
-@pytest.fixture(params=["cli", "rest"])
-def driver(slurm: Slurm, request: pytest.FixtureRequest) -> Iterator[SlurmDriver]:
-    """One way to talk to it; afterwards nothing is left there."""
-    user, settings = task_user("nobody"), settings_of(slurm, request.param)
-    yield RestDriver(settings, user) if request.param == "rest" else CliDriver(settings, user)
+@pytest.fixture
+def driver(slurm: Slurm) -> Iterator[SlurmDriver]:
+    """The way to talk to it; afterwards nothing is left there."""
+    yield CliDriver(settings_of(slurm, "cli"), task_user("nobody"))
     slurm.tried("scancel", "--name", NAME)
     slurm.tried("scancel", "--name", "other")
     slurm.wait_ready()

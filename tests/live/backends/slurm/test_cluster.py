@@ -133,8 +133,7 @@ def test_jobs_of_others_are_never_touched(slurm: Slurm, place: Path, driver: str
     slurm.run("scancel", *foreign)
 
 
-@DRIVERS
-def test_equal_tasks_of_one_turn_are_one_array(slurm: Slurm, place: Path, driver: str) -> None:
+def test_equal_tasks_of_one_turn_are_one_array(slurm: Slurm, place: Path) -> None:
     nodes = discovered(slurm, place)
     script = shell('echo "$HANSE_JOB $HANSE_TASK $HANSE_ATTEMPT $HANSE_CLUSTER $HANSE_NODE $HANSE_CPUS"')
 
@@ -147,7 +146,7 @@ def test_equal_tasks_of_one_turn_are_one_array(slurm: Slurm, place: Path, driver
             cpus = 2 if index == 7 else 1
             assert await read(desk.backend, index) == f"1-7 {index} 1 north 0 {cpus}\n".encode()
 
-    with_desk(lambda: backend_on(slurm, place, nodes, driver), story)
+    with_desk(lambda: backend_on(slurm, place, nodes), story)
     lines = slurm.run("squeue", "-h", "-t", "all", "-r", "-o", "%F %j").splitlines()
     instance = (place / "shared" / "instance").read_text(encoding="ascii")
     arrays = [line.split() for line in lines if instance in line]

@@ -1,16 +1,14 @@
 """Slurm by its REST daemon, over a socket of this machine or over HTTP, with a token.
 
 A connection per request: requests are few (a look at Slurm every second or so), and slurmrestd closes
-connections as it likes. Written against ``v0.0.38`` (Slurm 22.05). An element of an array is named as Slurm's
-commands name it, ``12_3``, whether it waits or runs: its own number will not do, because the last element to
-start has that of the whole array, and would take the others with it.
+connections as it likes. Written against ``v0.0.38`` (Slurm 22.05), which cannot cancel a waiting element of
+an array; so there are no arrays here, and a submission is one exchange of a few milliseconds.
 """
 
 import asyncio
 import os
 import pwd
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -44,7 +42,7 @@ _AWAY_ERRORS: Final = frozenset((-1, 1_800, 1_801, 1_802, 5_004, 5_005, 6_000, 7
 class RestDriver:
     """Slurm by slurmrestd; see ``driver.SlurmDriver``."""
 
-    arrays = True
+    arrays = False
 
     def __init__(self, settings: SlurmSettings, user: TaskUser) -> None:
         self._settings = settings
@@ -73,8 +71,7 @@ class RestDriver:
             job["gres"] = ",".join(f"{name}:{count}" for name, count in submission.gres)
         if submission.node:
             job["nodelist"] = submission.node
-        if submission.count > 1:
-            job["array"] = f"0-{submission.count - 1}"
+        assert submission.count == 1, "no arrays by REST"
         if settings.partition:
             job["partition"] = settings.partition
         if settings.account:
@@ -88,21 +85,20 @@ class RestDriver:
         return number
 
     async def cancel(self, jobs: Sequence[SlurmJob]) -> None:
-        """End jobs by number, those of one number after a look that it still has its name."""
-        by_job: dict[tuple[int, str], list[SlurmJob]] = {}
+        """End jobs by number, each after a look that it still has its name."""
         for job in jobs:
             assert job.name.startswith(f"{WORD}:"), f"{job.name} is not ours"
-            by_job.setdefault((job.number, job.name), []).append(job)
-        for (number, name), elements in by_job.items():
+            if not job.own:
+                continue  # it waits in an array that was submitted by commands: it finds itself revoked
             try:
-                answer = await self._ask("GET", f"/job/{number}")
-            except SlurmRefusedError:  # it is not there any more
+                answer = await self._ask("GET", f"/job/{job.own}")
+                found = [
+                    each.get("name") for each in answer.get("jobs") or () if each.get("job_id") == job.own
+                ]
+                if found == [job.name]:
+                    await self._ask("DELETE", f"/job/{job.own}")
+            except SlurmRefusedError:  # it is over, or not there any more
                 continue
-            if {each.get("name") for each in answer.get("jobs") or ()} != {name}:
-                continue
-            for job in elements:
-                with suppress(SlurmRefusedError):  # it is over
-                    await self._ask("DELETE", f"/job/{job.reference}")
 
     async def jobs(self) -> list[SlurmJob]:
         """All jobs; those of others are passed over."""
