@@ -262,5 +262,22 @@ def test_what_does_not_fit_into_the_own_shares_is_borrowed() -> None:
     assert all({2, 3} <= {*nodes} for nodes in used.values())
 
 
+def claimed_and_granted(count: int) -> tuple[int, int]:
+    """How many tasks of a job of the second of two brokers were claimed outright, how many by a grant. It
+    has six nodes of its own, and six of the other broker's are free."""
+    league = Wired({name: (node(1_000),) * 4 for name in ("c1", "c2", "c3")}, ("b1", "b2"))
+    assert len(league.running(league.submit(job(tasks(count)), broker="b2"))) == count
+    lots = [lot for claim in league.bodies(Claim) for lot in claim.lots]
+    return (
+        sum(len(lot.tasks) for lot in lots if not lot.lease),
+        sum(len(lot.tasks) for lot in lots if lot.lease),
+    )
+
+
+def test_room_is_borrowed_unasked_only_where_there_is_twice_as_much() -> None:
+    assert claimed_and_granted(9) == (9, 0)
+    assert claimed_and_granted(10) == (6, 4)
+
+
 def test_who_has_its_data_in_a_cluster_borrows_there_first() -> None:
     assert shares_used(job(tasks(4), data=("c2",))) == {"c2": [0, 1, 2, 3]}

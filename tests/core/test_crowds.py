@@ -3,6 +3,7 @@
 from hanse.core.link import WINDOW_MAX
 from hanse.model.commands import Accepted, Rejected
 from hanse.model.ids import SECOND
+from hanse.model.job import Unreachable
 from hanse.model.messages import Outcome
 from tests.core.wired import Wired, job, node, tasks
 
@@ -56,9 +57,12 @@ def test_a_broker_takes_no_more_jobs_than_its_heir_can_be_told_of() -> None:
 
 
 def test_a_warden_that_was_far_behind_hears_that_nothing_waits_any_more() -> None:
-    """What waited was cancelled while the link was crowded: unless told, the warden would grant for ever."""
+    """What waited was cancelled while the link was crowded: unless told, the warden would grant for ever.
+
+    The tasks that fill both clusters stay where they are, so that nothing at all waits in the end.
+    """
     league = Wired({"c1": (node(cpu=1_000),), "c2": (node(cpu=1_000),)})
-    league.submit(job(tasks(2)))
+    league.submit(job(tasks(2), unreachable=Unreachable.WAIT))
     waiting = league.submit(job(tasks(3)))
     assert wants(league, "c2") == 3
     link = league.machines["b1"]._desk.post.link("c2")  # type: ignore[attr-defined]

@@ -166,3 +166,25 @@ def test_a_runner_tells_of_the_ends_on_its_own_nodes_only() -> None:
     assert league.marks("c1")["warden.end_of_unknown_attempt"] == 1
     assert league.settled == {}
     assert index in league.running(number)
+
+
+def demands_told(*ended: int, newcomer: int = 0) -> int:
+    """Messages with nothing but demand that two wardens get when so many tasks of the job at the head of a
+    line have ended, or a job of so many tasks comes. The smallest job is served first."""
+    clusters = {name: (node(1_000), node(1_000)) for name in ("c1", "c2")}
+    league = Wired(clusters, ("b1",), QUIET, order="fewest-remaining")
+    league.run(2 * QUIET.beat)
+    head = league.submit(job(tasks(8)))
+    league.submit(job(tasks(1, cpu=900)))  # it wants what comes free, so that the head's own count stays
+    before = len(league.said)
+    for index in ended:
+        league.end(head, index)
+    if newcomer:
+        league.submit(job(tasks(newcomer)))
+    return len(league.bodies(Demand, before))
+
+
+def test_progress_of_the_job_at_the_head_is_not_told_to_everybody_but_a_better_job_is() -> None:
+    assert demands_told(newcomer=9) == 0
+    assert demands_told(newcomer=2) == 2
+    assert demands_told(0) == 0

@@ -16,7 +16,8 @@ from hanse.core.settling import SettlingState
 from hanse.core.sizing import SizingState
 from hanse.core.view import Sight
 from hanse.core.wards import Ward
-from hanse.model.messages import Offer
+from hanse.model.ids import JobId
+from hanse.model.messages import Key, Offer
 
 
 class BrokerState(msgspec.Struct):
@@ -37,7 +38,7 @@ class BrokerState(msgspec.Struct):
     free_lines: list[int]
     sights: list[Sight]
     registered: list[Registered]
-    best: dict[int, tuple[int, ...]]
+    best: dict[int, tuple[Key, JobId]]
     offers: list[tuple[int, Offer, int]]
     spare: list[tuple[int, Offer, int]]
     expected: list[Expected]

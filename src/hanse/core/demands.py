@@ -1,7 +1,8 @@
 """What a broker tells the wardens: its claims, and what it has waiting, where that is worth a message.
 
-The demand goes out when a line appears, empties or gets a better head, with every claim if it has changed,
-and with the beat otherwise: a count that is a little out of date does no harm.
+The demand goes out when a line appears, empties or gets a better job at its head, with every claim if it
+has changed, and with the beat otherwise: a count that is a little out of date does no harm, nor does a key
+that has got better because the same job has made progress.
 """
 
 from operator import itemgetter
@@ -14,6 +15,7 @@ from hanse.core.lines import Line
 from hanse.core.portions import PORTION_BYTES
 from hanse.core.view import ClusterView
 from hanse.core.wants import LINES_MAX
+from hanse.model.ids import JobId
 from hanse.model.messages import Claim, Demand, DemandLine, Key, Lot
 
 CLAIM_TASKS_MAX: Final = 100
@@ -38,9 +40,9 @@ class Demands:
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.registered: list[Registered] = [Registered() for _ in desk.views]
-        self.best: dict[int, tuple[int, ...]] = {}
-        """Line -> the key last registered with everybody; a better one is worth a message, a worse one is
-        not."""
+        self.best: dict[int, tuple[Key, JobId]] = {}
+        """Line -> key and job of its head. Another job with a better key is worth a message to everybody;
+        a worse key is not, nor is progress of the same job."""
         self.hold_at: dict[int, tuple[int, int]] = {}
         """Line -> cluster that is asked to keep room back for it, and until when."""
 
@@ -80,7 +82,7 @@ class Demands:
         )
 
     def improved(self, touched: dict[int, None]) -> bool:
-        """Whether a line has appeared, emptied or got a better head since it was last registered."""
+        """Whether a line has appeared, emptied or got a better job at its head."""
         desk = self.desk
         improved = False
         for number in touched:
@@ -91,11 +93,9 @@ class Demands:
                 if told is not None:
                     del self.best[number]
                     improved = True
-            elif told is None or head[0] < told:
-                self.best[number] = head[0]
-                improved = True
-            elif head[0] != told:
-                self.best[number] = head[0]
+            else:
+                key, job = self.best[number] = (head[0], head[1].id)
+                improved = improved or told is None or (key < told[0] and job != told[1])
         return improved
 
     def heads(self) -> Waiting:
@@ -212,7 +212,7 @@ class Demands:
     def restore(
         self,
         registered: list[Registered],
-        best: dict[int, tuple[int, ...]],
+        best: dict[int, tuple[Key, JobId]],
         hold_at: dict[int, tuple[int, int]],
     ) -> None:
         """Take a dumped state."""

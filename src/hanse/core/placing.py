@@ -22,7 +22,7 @@ from hanse.model.decision import Answered
 from hanse.model.events import Advised
 from hanse.model.experience import Experience
 from hanse.model.ids import JobId
-from hanse.model.messages import Brief, Key, Lot, Offer
+from hanse.model.messages import Brief, Key, Lot, Offer, Shape
 from hanse.model.resources import Resources
 from hanse.policy.interface import ClusterFacts
 from hanse.policy.mix import mix
@@ -33,9 +33,13 @@ STANDING_LEAST: Final = 200
 """Clusters below this are tried last."""
 EXPECTED_MAX: Final = 1_000_000
 """Lots whose start is awaited."""
+BORROW_ROOM: Final = 2
+"""How many times as much room as it needs a broker must see in others' shares to claim it there. What is
+scarce several brokers want at once, and all but one of them would be refused; so they ask the wardens."""
 NO_ROOM_SEEN: Final = "no room in any cluster's view"
-TOLD_TO_WAIT: Final = f"{Answered.WAITING}:{NO_ROOM_SEEN}"
-"""What a group's record says when it was last told that."""
+LITTLE_TO_BORROW: Final = "too little room in the others' shares to take it unasked"
+TOLD_TO_WAIT: Final = (f"{Answered.WAITING}:{NO_ROOM_SEEN}", f"{Answered.WAITING}:{LITTLE_TO_BORROW}")
+"""What a group's record says when it was last told so."""
 
 Head = tuple[Key, JobRecord, int]
 """The best waiting group of a line: its key, its job, its position there."""
@@ -187,7 +191,7 @@ class Placing:
                 views = []
             else:
                 views = [view for view in views if number not in view.sight.exhausted and view.allows(shape)]
-            told = record.told[group] == TOLD_TO_WAIT or not desk.config.decisions
+            told = record.told[group] in TOLD_TO_WAIT or not desk.config.decisions
             if told and all(view.futile(shape) for view in views):  # most often
                 for view in views:
                     view.sight.exhausted[number] = True
@@ -214,16 +218,24 @@ class Placing:
     def _place_group(self, line: Line, record: JobRecord, group: int, views: list[ClusterView]) -> bool:
         """Claim for as many waiting tasks of a group as there is room; True if that was all of them.
 
-        Our own shares of all clusters come first, and room is borrowed only then: what several brokers
-        borrow at once is refused to all but one of them. Who has its data somewhere stays close to it.
+        Our own shares of all clusters come first, and room is borrowed only then, where there is plenty:
+        what several brokers borrow at once is refused to all but one of them. Who has its data somewhere
+        stays close to it.
         """
         found: dict[str, int] = {}
+        unused: dict[str, int] = {}
         ranked = self.sizing.led(record, group, self._ranked(record, views))
         if len(ranked) > 1 and not (line.shape.gang or line.shape.ask_max or record.spec.data):
             for view in ranked:
                 if not record.waiting[group]:
                     break
                 found[view.name] = self._place_own(view, line, record, group)
+            enough = BORROW_ROOM * len(record.waiting[group])
+            unused = self._to_borrow(ranked, line.shape, enough)
+            if sum(unused.values()) < enough:
+                for view in ranked:
+                    view.sight.exhausted[line.number] = True
+                ranked = []
         for view in ranked:
             if not record.waiting[group]:
                 break
@@ -231,15 +243,32 @@ class Placing:
             if not got:
                 view.sight.exhausted[line.number] = True
             found[view.name] = found.get(view.name, 0) + got
-        considered = list(found.items())
         placed = sum(found.values())
         left = len(record.waiting[group])
         if placed:
             self.touched[line.number] = None
+            considered = list(found.items())
             self.desk.decide(record, group, Answered.PLACED, placed, "claimed room in view", considered)
         if left:
-            self.desk.decide(record, group, Answered.WAITING, left, NO_ROOM_SEEN, considered)
+            reason = LITTLE_TO_BORROW if any(unused.values()) else NO_ROOM_SEEN
+            considered = [(name, got + unused.get(name, 0)) for name, got in found.items()]
+            self.desk.decide(record, group, Answered.WAITING, left, reason, considered)
         return not left
+
+    def _to_borrow(self, views: list[ClusterView], shape: Shape, most: int) -> dict[str, int]:
+        """How many tasks of a shape have room in each view, whoever's share it is; up to so many in all."""
+        room: dict[str, int] = {}
+        for view in views:
+            vector = shape.ask.vector(view.dimensions)
+            if not most or vector is None or view.futile(shape):
+                continue
+            mask, usable = view.fit(shape).mask, view.usable
+            nodes = self.desk.placer.place(usable, vector, mask, 0, most, 0, view.table.count)
+            for node in nodes:
+                usable.credit(node, vector)
+            room[view.name] = len(nodes)
+            most -= len(nodes)
+        return room
 
     def _ranked(self, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
         """In which order to look there: in good standing first."""
