@@ -7,8 +7,8 @@ estate has an heir.
 
 Times of the protocol without faults are long, because nothing fails that a beat, a lease or a repeated
 message would be needed for. What decides where and when a task runs is as in a live league: claims and
-substitutes, demand, grants, binds and releases. A warden's news of changes waits for a second (or
-``heartbeat_us``, if that is less); a live league tells after 50 ms, which costs messages and changes little.
+substitutes, demand, grants, binds and releases. A warden's news of changes waits for a
+millisecond (or ``heartbeat_us``, if that is less); in a live league for five.
 """
 
 from itertools import pairwise
