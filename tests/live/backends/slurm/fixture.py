@@ -20,6 +20,8 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmrestd", "sbatch", "squeue", "scontrol", "scancel")
 PACKAGES = "slurmctld slurmd slurm-client slurmrestd munge slurm-wlm-jwt-plugin slurm-wlm-basic-plugins"
+REST_VERSIONS = ("v0.0.36", "v0.0.37", "v0.0.38")
+"""What the slurmrestd of Debian 12 has to offer."""
 NODE_COUNT = 3
 NODE_CPUS = 16
 NODE_MEMORY_MIB = 4_000
@@ -57,7 +59,7 @@ SlurmdParameters=config_overrides
 SlurmdTimeout={down_seconds}
 SlurmctldTimeout=10
 KillWait=2
-MessageTimeout=2
+MessageTimeout={message_seconds}
 MinJobAge=60
 ReturnToService=2
 SwitchType=switch/none
@@ -87,7 +89,9 @@ def missing() -> str:
 class Slurm:
     """One cluster."""
 
-    def __init__(self, base: Path, name: str, munge: Path, *, cgroups: bool, down_seconds: int) -> None:
+    def __init__(
+        self, base: Path, name: str, munge: Path, *, cgroups: bool, down_seconds: int, message_seconds: int
+    ) -> None:
         self.name = name
         self.base = base
         self.conf = base / "slurm.conf"
@@ -116,7 +120,7 @@ class Slurm:
         text = _CONF.format(
             name=name, host=_HERE, port=port, munge=munge, base=base, nodes="\n".join(lines),
             proctrack="cgroup" if cgroups else "linuxproc", task="cgroup" if cgroups else "none",
-            first=self.nodes[0], down_seconds=down_seconds,
+            first=self.nodes[0], down_seconds=down_seconds, message_seconds=message_seconds,
         )  # fmt: skip
         self.conf.write_text(text, encoding="ascii")
 
@@ -136,9 +140,11 @@ class Slurm:
         """Start a node's daemon."""
         self._spawn(node, ["slurmd", "-D", "-f", str(self.conf), "-N", node])
 
-    def start_rest(self) -> None:
-        """Start the REST daemon on a socket, with tokens."""
-        command = ["slurmrestd", "-a", "rest_auth/jwt", "-s", "openapi/v0.0.38", f"unix:{self.rest_socket}"]
+    def start_rest(self, *versions: str) -> None:
+        """Start the REST daemon on a socket, with tokens. ``versions``: of its interface, all that it has if
+        none are named."""
+        spoken = ",".join(f"openapi/{version}" for version in versions or REST_VERSIONS)
+        command = ["slurmrestd", "-a", "rest_auth/jwt", "-s", spoken, f"unix:{self.rest_socket}"]
         self._spawn("slurmrestd", command, user=65_534, SLURM_JWT="daemon")
         self.wait(self.rest_socket.exists, "slurmrestd listens")
 
@@ -199,6 +205,14 @@ class Slurm:
         """Have all nodes start jobs again that do not."""
         for node in self.nodes:
             self.tried("scontrol", "update", f"nodename={node}", "state=resume")
+
+    def close(self) -> None:
+        """Let jobs come and wait, and none of them start; those that run go on."""
+        self.run("scontrol", "update", "partitionname=batch", "state=down")
+
+    def open(self) -> None:
+        """Have jobs start again."""
+        self.run("scontrol", "update", "partitionname=batch", "state=up")
 
     def stop(self) -> None:
         """End all that was started here, and the job steps that outlive their daemons."""
@@ -325,16 +339,23 @@ def _munge(base: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def slurm_clusters(*names: str, cgroups: bool = False, down_seconds: int = 10) -> Iterator[tuple[Slurm, ...]]:
+def slurm_clusters(
+    *names: str, cgroups: bool = False, down_seconds: int = 10, message_seconds: int = 5
+) -> Iterator[tuple[Slurm, ...]]:
     """So many real clusters, ready for jobs, and gone afterwards. ``down_seconds``: silence of a node's
-    daemon after which Slurm calls the node down."""
+    daemon after which Slurm calls the node down; ``message_seconds``: after which a message to it counts as
+    not delivered."""
     with tempfile.TemporaryDirectory(prefix="hanse-slurm-") as directory:
         base = Path(directory)
         base.chmod(0o755)
         with _munge(base / "munge") as munge:
             clusters = [
-                Slurm(base / name, name, munge, cgroups=cgroups, down_seconds=down_seconds) for name in names
-            ]
+                Slurm(
+                    base / name, name, munge, cgroups=cgroups, down_seconds=down_seconds,
+                    message_seconds=message_seconds,
+                )
+                for name in names
+            ]  # fmt: skip
             try:
                 for cluster in clusters:
                     cluster.start()

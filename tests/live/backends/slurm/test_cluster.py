@@ -189,10 +189,14 @@ def test_what_a_task_leaves_behind_is_ended_with_it(slurm: Slurm, place: Path) -
     async def story(desk: Desk) -> None:
         end = await desk.run(launch(shell("sleep 4242 & (trap '' TERM; exec sleep 4242) & exit 3")))
         assert (end.outcome, end.code) == (Outcome.FAILED, 3)
-        left = [path for path in Path("/proc").glob("[0-9]*") if arguments(path) == b"sleep\x004242\x00"]
-        assert left == []
+        await until(lambda: left() == [], "the killed are gone, too")
 
     with_desk(lambda: backend_on(slurm, place, nodes), story)
+
+
+def left() -> list[Path]:
+    """What it started and has not ended."""
+    return [path for path in Path("/proc").glob("[0-9]*") if arguments(path) == b"sleep\x004242\x00"]
 
 
 def arguments(path: Path) -> bytes:

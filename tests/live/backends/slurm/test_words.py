@@ -109,12 +109,12 @@ def test_generic_resources_are_counted(text: str, counts: dict[str, int]) -> Non
 
 
 def test_a_line_of_squeue() -> None:
-    line = "12|3|15|RUNNING|n1|2|1.50G|gres:gpu:1|hanse:north:00:1-7.0..4#1"
+    line = "12|3|15|RUNNING|n1|2|1.50G|gres:gpu:1|None|hanse:north:00:1-7.0..4#1"
     expected = SlurmJob(12, 3, 15, "hanse:north:00:1-7.0..4#1", "RUNNING", "n1", 2, 3 << 29, (("gpu", 1),))
     assert read_job(line) == expected
     assert expected.reference == "12_3"
-    alone = read_job("12|N/A|12|PENDING||1|64M|N/A|a|b")
-    assert alone == SlurmJob(12, -1, 12, "a|b", "PENDING", "", 1, 64 << 20)
+    alone = read_job("12|N/A|12|PENDING||1|64M|N/A|BeginTime|a|b")
+    assert alone == SlurmJob(12, -1, 12, "a|b", "PENDING", "", 1, 64 << 20, reason="BeginTime")
     assert alone is not None
     assert alone.reference == "12"
     assert read_job("slurm_load_jobs error: x") is None
@@ -146,6 +146,8 @@ def test_which_nodes_are_open(state: str, is_open: bool) -> None:
     [
         ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", SlurmAwayError),
         ("Batch job submission failed: Socket timed out on send/recv operation", SlurmAwayError),
+        ("Connection reset by peer", SlurmAwayError),
+        ("Broken pipe", SlurmAwayError),
         ("Required node not available (down, drained or reserved)", SlurmLaterError),
         ("Slurm temporarily unable to accept job, sleeping and retrying", SlurmLaterError),
         ("Batch job submission failed: Invalid account or account/partition combination", SlurmRefusedError),
@@ -226,6 +228,27 @@ def test_slurm_explains_why_a_task_was_killed(state: str, outcome: Outcome, note
     assert (end.outcome, end.code) == (outcome, -9)
     assert note in end.note
     assert bool(note) == bool(end.note)
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "note"),
+    [
+        ("PENDING", Outcome.LOST, "anew"),
+        ("REQUEUE_HOLD", Outcome.LOST, "anew"),
+        ("", Outcome.LOST, "does not say why"),
+        ("PREEMPTED", Outcome.PREEMPTED, "preempted"),
+        ("CANCELLED", Outcome.FAILED, "somebody else"),
+        ("FAILED", Outcome.FAILED, ""),
+    ],
+)
+def test_what_was_ended_from_outside_has_failed_only_if_somebody_wanted_that(
+    state: str, outcome: Outcome, note: str
+) -> None:
+    attempt = Attempt(launch(b""), NOTHING, 0)
+    end = told(attempt, Ended(0, -15, 0, 0, 0, True), state)
+    assert end is not None
+    assert end.outcome is outcome
+    assert note in end.note
 
 
 def test_who_wanted_an_end_decides_what_it_is_called() -> None:

@@ -46,9 +46,9 @@ class Attempt:
     """An attempt until it is forgotten. Times are in microseconds of CLOCK_BOOTTIME."""
 
     __slots__ = (
-        "began", "command", "doomed_at", "end", "ended", "fate", "launch", "missing", "over_since",
-        "over_state", "phase", "refused", "shaken", "start_by", "started", "stop_at", "submits",
-        "submitted_at", "trouble", "verdict_by",
+        "began", "command", "doomed_at", "end", "ended", "fate", "launch", "lingers", "missing", "over_since",
+        "over_state", "phase", "refused", "shaken", "stalled_since", "start_by", "started", "stop_at",
+        "submits", "submitted_at", "trouble", "unsure_since", "verdict_by", "verdict_last",
     )  # fmt: skip
 
     def __init__(self, launch: Launch, command: Command, start_by: int) -> None:
@@ -59,6 +59,10 @@ class Attempt:
         """When to give up a start that Slurm does not acknowledge."""
         self.submitted_at = 0
         self.submits = 0
+        self.unsure_since = 0
+        """When a submission was given up that may have reached Slurm all the same."""
+        self.stalled_since = 0
+        """Since when its job hangs, by the looks at Slurm; 0: it does not."""
         self.trouble = ""
         """Why Slurm has not taken it yet, in Slurm's words; empty: it was not asked, or did not answer."""
         self.missing = 0
@@ -76,6 +80,10 @@ class Attempt:
         self.over_since = 0
         self.verdict_by = 0
         """Until when to wait for Slurm's word on how it ended."""
+        self.verdict_last = 0
+        """The same for as long as Slurm is about to say it."""
+        self.lingers = False
+        """Whether the latest look at Slurm showed a job of it that was not over."""
         self.fate: Fate | None = None
         self.doomed_at = 0
         """When it is over for certain, whatever becomes of its node."""

@@ -88,7 +88,7 @@ class SlurmBackend:
         self._submitter = Submitter(
             self._keeper, driver, self._scripts, settings.array_max, self._spawn, self._away
         )
-        self._review = Review(self._keeper, self._submitter.submit)
+        self._review = Review(self._keeper, self._submitter.submit, settings.begin_max)
         self._room = Room(nodes)
         self._fresh: list[Key] = []
         self._is_away = False
@@ -285,6 +285,9 @@ class SlurmBackend:
 
     def _away(self, why: str) -> None:
         self._shake()
+        for attempt in self._keeper.attempts.values():
+            attempt.stalled_since = 0  # it has hung as long as Slurm says so at every look
+            attempt.lingers = False
         if not self._is_away:
             log.warning("Slurm does not answer: %s", why)
         self._is_away = True
@@ -297,7 +300,7 @@ class SlurmBackend:
         self._is_away = False
         if look.at < self._shaky_until:
             self._shake()
-        self._review.compare(look)
+        self._review.compare(look, self._room.closed(look.nodes))
         useless = self._review.useless(look)
         if useless and not self._cancelling:
             self._cancelling = True
@@ -307,7 +310,9 @@ class SlurmBackend:
             live = self._keeper.attempts.get(key)
             if live is not None and any(job.holds_room for job in jobs):
                 sizes.setdefault(live.launch.node, []).append(live.launch.size)
-        self._tell_room(self._room.seen(look.nodes, look.jobs, sizes))
+        outstaying = self._review.outstaying
+        ours = [job for job in look.jobs if (job.number, job.element) not in outstaying]
+        self._tell_room(self._room.seen(look.nodes, ours, sizes))
         self._keeper.heard(None)
         for key in self._followed:
             self._outputs.ended(key)  # only wakes them: they read on

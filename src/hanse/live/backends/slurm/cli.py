@@ -24,6 +24,7 @@ from hanse.live.backends.slurm.driver import (
     Submission,
     complaint_error,
     parse_gres,
+    plain_reason,
 )
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.backends.slurm.tags import WORD
@@ -35,7 +36,7 @@ OUTPUT_BYTES_MAX: Final = 64 << 20
 """Of one command; more is a mistake."""
 CANCELS_MAX: Final = 100
 """Jobs named in one command."""
-_JOB_FIELDS: Final = "%F|%K|%A|%T|%N|%C|%m|%b|%j"
+_JOB_FIELDS: Final = "%F|%K|%A|%T|%N|%C|%m|%b|%r|%j"
 _SUFFIXES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z:_]+)=")
 
@@ -137,6 +138,8 @@ class CliDriver:
                 )  # fmt: skip
             except FileNotFoundError:
                 raise SlurmAwayError(f"{command[0]} is not installed") from None
+            except OSError as error:  # this machine has no process or memory left for it
+                raise SlurmAwayError(f"{command[0]} cannot be started: {error}") from None
             try:
                 async with asyncio.timeout(COMMAND_SECONDS_MAX):
                     out, err = await process.communicate(text.encode())
@@ -159,10 +162,10 @@ def time_limit_minutes(settings: SlurmSettings) -> int:
 
 def read_job(line: str) -> SlurmJob | None:
     """A line of ``squeue`` in our format; None if it is something else."""
-    fields = line.split("|", 8)
-    if len(fields) < 9 or not fields[0].isdigit():
+    fields = line.split("|", 9)
+    if len(fields) < 10 or not fields[0].isdigit():
         return None
-    number, element, own, state, node, cpus, memory, gres, name = fields
+    number, element, own, state, node, cpus, memory, gres, reason, name = fields
     return SlurmJob(
         number=int(number),
         element=int(element) if element.isdigit() else -1,
@@ -173,6 +176,7 @@ def read_job(line: str) -> SlurmJob | None:
         cpus=int(cpus) if cpus.isdigit() else 0,
         memory=_bytes(memory),
         gres=parse_gres(gres),
+        reason=plain_reason(reason),
     )
 
 

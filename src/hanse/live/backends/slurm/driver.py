@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+REASON_LENGTH_MAX: Final = 100
 ENVIRONMENT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PENDING: Final = frozenset(
     ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
@@ -28,7 +29,8 @@ CLOSED_STATES: Final = frozenset(
 
 
 _AWAY: Final = (
-    "unable to contact", "connect failure", "connection refused", "timed out", "zero bytes",
+    "unable to contact", "connect failure", "connection refused", "connection reset", "broken pipe",
+    "timed out", "zero bytes",
     "communication connection failure", "resource temporarily unavailable", "backup controller",
     "not responding", "socket", "munge", "in standby", "protocol authentication error", "transport",
     "unexpected message",
@@ -71,6 +73,8 @@ class SlurmJob(msgspec.Struct, frozen=True):
     memory: int = 0
     """Bytes."""
     gres: tuple[tuple[str, int], ...] = ()
+    reason: str = ""
+    """Why it waits, in Slurm's word."""
 
     @property
     def reference(self) -> str:
@@ -159,6 +163,12 @@ def complaint_error(complaint: str) -> Exception:
     if any(each in words for each in _LATER):
         return SlurmLaterError(complaint)
     return SlurmRefusedError(complaint)
+
+
+def plain_reason(text: str) -> str:
+    """Why a job waits, as Slurm says it, with the spaces that lists replace; empty: there is no reason."""
+    words = text.strip("()").replace("_", " ").strip()
+    return "" if words in ("None", "null") else words[:REASON_LENGTH_MAX]
 
 
 def parse_gres(text: str) -> tuple[tuple[str, int], ...]:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from hanse.live.backends.slurm.attempts import Attempt, Fate
+from hanse.live.backends.slurm.driver import PENDING
 from hanse.live.backends.slurm.script import LEASE_OVER, STOPPED, Ended
 from hanse.model.messages import End, Outcome, Usage
 
@@ -22,6 +23,9 @@ FATES: Final = {
 """What the states of ended jobs mean for an attempt whose script could not tell its end, or was told to end
 by somebody else."""
 SHAKEN: Final = Fate(Outcome.LOST, "ended by Slurm when its controller came back", -15)
+REQUEUED: Final = Fate(Outcome.LOST, "Slurm ended it to launch it anew", -15)
+"""It was told not to, and does it when its first launch was answered too late."""
+OUTSIDE: Final = Fate(Outcome.LOST, "ended from outside, and Slurm does not say why", -15)
 NEVER_BEGAN: Final = Fate(Outcome.LOST, "cancelled in Slurm before it began")
 UNEXPLAINED: Final = Fate(
     Outcome.LOST, "it ended in Slurm without a word: can its node use the shared directory?"
@@ -44,6 +48,8 @@ def told(attempt: Attempt, ended: Ended, slurm_state: str | None) -> End | None:
         if slurm_state is None:
             return None
         fate = explained(attempt, slurm_state)
+        if fate is None and ended.outside and not slurm_state:
+            fate = OUTSIDE
         if fate is not None:
             return End(task, number, fate.outcome, ended.code, usage, fate.note)
     outcome = Outcome.FAILED if ended.code else Outcome.SUCCEEDED
@@ -54,7 +60,7 @@ def explained(attempt: Attempt, slurm_state: str) -> Fate | None:
     """What Slurm's word means for an attempt that was ended from outside; None if it says nothing."""
     if attempt.shaken and slurm_state in ("", "CANCELLED"):
         return SHAKEN
-    return FATES.get(slurm_state)
+    return REQUEUED if slurm_state in PENDING else FATES.get(slurm_state)
 
 
 def untold(attempt: Attempt, fate: Fate) -> End:

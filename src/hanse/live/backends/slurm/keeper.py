@@ -25,10 +25,14 @@ from hanse.model.messages import End, Outcome
 
 VERDICT_MICROSECONDS_MAX: Final = 10 * SECOND
 """How long to wait for Slurm's word on a task that was killed from outside."""
+VERDICT_MICROSECONDS_LATE: Final = 120 * SECOND
+"""The same while its job is still listed: it is completing, or an epilog runs."""
 SLACK_MICROSECONDS: Final = 2 * SECOND
 """What a script may take to end its task when the time has come."""
 UNLEASED_MICROSECONDS: Final = 10 * SECOND
 """How long a vanished attempt is waited for where no lease was ever given."""
+GIVEN_BACK: Final = (Outcome.LOST, Outcome.PREEMPTED, Outcome.UNSTARTED)
+"""Ends after which a task starts anew: the log says why."""
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +99,9 @@ class Keeper:
         attempt.started = known.began is not None and known.began.verdict == "ran"
         if known.ended is not None:
             attempt.ended = known.ended
-            attempt.end = told(attempt, known.ended, "")
+            attempt.end = told(attempt, known.ended, None)
+            if attempt.end is None:
+                self._await_verdict(attempt)
         elif known.began is not None and not attempt.started:
             attempt.end = untold(attempt, _taken(attempt))
         elif attempt.started and lapsed:
@@ -151,15 +157,21 @@ class Keeper:
         if end is not None:
             self.finish(attempt, end)
         else:
-            attempt.verdict_by = now() + VERDICT_MICROSECONDS_MAX
+            self._await_verdict(attempt)
             self._look_again()
             self.rest()
+
+    def _await_verdict(self, attempt: Attempt) -> None:
+        attempt.verdict_by = now() + VERDICT_MICROSECONDS_MAX
+        attempt.verdict_last = now() + VERDICT_MICROSECONDS_LATE
 
     def finish(self, attempt: Attempt, end: End) -> None:
         """It is over."""
         if attempt.end is not None or self.closed:
             return
         attempt.end = end
+        if end.outcome in GIVEN_BACK:
+            log.info("%s attempt %d is %s: %s", task_text(end.task), end.attempt, end.outcome, end.note)
         try:
             self._store.save_end(end)
         except OSError as error:  # after a restart it is found out anew, from the shared directory
@@ -182,6 +194,17 @@ class Keeper:
     def revoke(self, attempt: Attempt) -> None:
         """Take the attempt, if no job has."""
         self.clerk.ask(lambda: self.shared.revoke(attempt.key), partial(self.learn, attempt))
+
+    def recall(self, attempt: Attempt, fate: Fate) -> None:
+        """Give a start back that hangs. One that has begun meanwhile goes on as if nothing had been said."""
+
+        def taken(known: Known | OSError) -> None:
+            ours = isinstance(known, Known) and known.began is not None and known.began.verdict == "revoked"
+            if ours and attempt.fate is None:
+                attempt.fate = fate
+            self.learn(attempt, known)
+
+        self.clerk.ask(lambda: self.shared.revoke(attempt.key), taken)
 
     def doom(self, attempt: Attempt, fate: Fate) -> None:
         """Order its end, and wait until it is certain: its script obeys, or cannot read the lease any
@@ -246,8 +269,11 @@ class Keeper:
                 attempt.doomed_at = 0
                 self._last_look(attempt)
             elif attempt.verdict_by and at >= attempt.verdict_by:
-                attempt.verdict_by = 0
-                self.conclude(attempt, "")
+                if attempt.lingers and at < attempt.verdict_last:
+                    attempt.verdict_by = at + VERDICT_MICROSECONDS_MAX
+                else:
+                    attempt.verdict_by = 0
+                    self.conclude(attempt, "")
             elif _unsent(attempt) and attempt.start_by <= at:
                 self.doom(attempt, _unsubmitted(attempt))
         self.rest()

@@ -12,7 +12,7 @@ SLURM_FIELDS: Final = SlurmSettings.__struct_fields__
 DRIVERS: Final = ("cli", "rest")
 POLL_MIN: Final = 100_000
 """Microseconds; a controller has other things to do than to answer us."""
-_DURATIONS: Final = ("poll", "time_limit")
+_DURATIONS: Final = ("poll", "time_limit", "begin_max")
 
 
 def slurm_settings(fields: Fields) -> SlurmSettings:
@@ -27,6 +27,7 @@ def slurm_settings(fields: Fields) -> SlurmSettings:
         shared_dir=fields.take("shared_dir", _absolute("shared_dir"), usual.shared_dir),
         poll=fields.take("poll", _poll, usual.poll),
         time_limit=fields.take("time_limit", parse_duration, usual.time_limit),
+        begin_max=fields.take("begin_max", parse_duration, usual.begin_max),
         array_max=fields.take("array_max", parse_whole, usual.array_max),
         **words,
     )

@@ -69,13 +69,18 @@ class Lookout:
         while True:
             self._wanted.clear()
             at = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
+            look = None
             try:
                 nodes = await self._driver.nodes()
-                jobs = await self._driver.jobs()
+                look = self._look(at, nodes, await self._driver.jobs())
             except (SlurmAwayError, SlurmRefusedError) as error:
                 self._away(str(error))
-            else:
-                self._seen(self._look(at, nodes, jobs))
+            except (ValueError, TypeError, LookupError) as error:
+                # Not the end of looking: without it a cluster that is withheld would stay so for ever.
+                log.exception("what Slurm says is not understood")
+                self._away(f"what it says is not understood: {error!r}")
+            if look is not None:
+                self._seen(look)
             await asyncio.sleep(LOOK_SECONDS_MIN)
             try:
                 async with asyncio.timeout(self._interval()):

@@ -1,11 +1,13 @@
 """Slurm by its REST daemon, over a socket of this machine or over HTTP, with a token.
 
 A connection per request: requests are few (a look at Slurm every second or so), and slurmrestd closes
-connections as it likes. Written against ``v0.0.38`` (Slurm 22.05), which cannot cancel a waiting element of
-an array; so there are no arrays here, and a submission is one exchange of a few milliseconds.
+connections as it likes. The version to speak is agreed upon with the first request (``versions``). None of
+those cancels a waiting element of an array reliably; so there are no arrays here, and a submission is one
+exchange of a few milliseconds.
 """
 
 import asyncio
+import logging
 import os
 import pwd
 from collections.abc import Mapping, Sequence
@@ -27,16 +29,22 @@ from hanse.live.backends.slurm.driver import (
     Submission,
     complaint_error,
     parse_gres,
+    plain_reason,
 )
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.backends.slurm.tags import WORD
+from hanse.live.backends.slurm.versions import DOCUMENT, choose, no_common, offered
 
+NOT_FOUND: Final = 404
 REQUESTS_MAX: Final = 4
 """Requests at once."""
 REQUEST_SECONDS_MAX: Final = 20.0
 ANSWER_BYTES_MAX: Final = 256 << 20
 TOKEN_BYTES_MAX: Final = 1 << 14
 _AWAY_ERRORS: Final = frozenset((-1, 1_800, 1_801, 1_802, 5_004, 5_005, 6_000, 7_000))
+
+
+log = logging.getLogger(__name__)
 
 
 class RestDriver:
@@ -46,7 +54,8 @@ class RestDriver:
 
     def __init__(self, settings: SlurmSettings, user: TaskUser) -> None:
         self._settings = settings
-        self._base = f"/slurm/{settings.api}"
+        self._version = settings.api
+        """Empty: it must be agreed upon."""
         self._runs_as = user
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
 
@@ -116,15 +125,27 @@ class RestDriver:
         """Nothing to let go of."""
 
     async def _ask(self, verb: str, path: str, body: object = None) -> dict[str, Any]:
+        if not self._version:
+            versions = offered(await self._call("GET", DOCUMENT))
+            chosen = choose(versions)
+            if chosen is None:
+                raise SlurmAwayError(no_common(versions))
+            log.info("slurmrestd offers %s: speaking %s", ", ".join(versions), chosen)
+            self._version = chosen
+        return await self._call(verb, f"/slurm/{self._version}{path}", body)
+
+    async def _call(self, verb: str, path: str, body: object = None) -> dict[str, Any]:
         async with self._slots:
             try:
                 async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                    status, content = await self._exchange(verb, self._base + path, body)
+                    status, content = await self._exchange(verb, path, body)
             except (OSError, EOFError, asyncio.LimitOverrunError, ValueError) as error:
                 raise SlurmAwayError(f"slurmrestd: {error or type(error).__name__}") from None
         try:
             answer = msgspec.json.decode(content, type=dict[str, Any])
         except msgspec.MsgspecError:
+            if status == NOT_FOUND:  # another slurmrestd, perhaps, with other versions
+                self._version = self._settings.api
             words = content[:200].decode(errors="replace")
             raise SlurmAwayError(f"slurmrestd answered {status}: {words}") from None
         errors = answer.get("errors") or []
@@ -216,6 +237,7 @@ def read_job(job: Mapping[str, Any]) -> SlurmJob:
         cpus=int(job.get("cpus") or 0),
         memory=int(job.get("memory_per_node") or 0) << 20,
         gres=gres or parse_gres(str(job.get("tres_per_node") or "")),
+        reason=plain_reason(str(job.get("state_description") or job.get("state_reason") or "")),
     )
 
 

@@ -19,8 +19,9 @@ from hanse.live.backends.slurm.ends import NEVER_BEGAN, UNEXPLAINED, explained, 
 from hanse.live.backends.slurm.keeper import SLACK_MICROSECONDS, Keeper, now
 from hanse.live.backends.slurm.lookout import Look
 from hanse.live.backends.slurm.shared import Known
+from hanse.live.backends.slurm.stalls import SETTLE_MICROSECONDS, stall, went_back
 from hanse.live.backends.slurm.submitter import START_MICROSECONDS_MAX
-from hanse.live.backends.slurm.tags import Key
+from hanse.live.backends.slurm.tags import Key, title
 from hanse.model.ids import SECOND, task_text
 from hanse.model.messages import Outcome
 
@@ -28,8 +29,6 @@ SUBMITS_MAX: Final = 5
 """How often an attempt is submitted that Slurm forgets."""
 MISSING_MAX: Final = 2
 """Looks in a row without a job, after which Slurm has forgotten it."""
-SETTLE_MICROSECONDS: Final = 3 * SECOND
-"""How much later than Slurm's word a script's may be seen."""
 LINGER_MICROSECONDS: Final = 5 * SECOND
 """How long a job that is of no use any more may run on."""
 
@@ -37,46 +36,87 @@ log = logging.getLogger(__name__)
 
 
 class Review:
-    """Looks through the attempts that a keeper keeps. ``submit``: have these submitted."""
+    """Looks through the attempts that a keeper keeps. ``submit``: have these submitted; ``begin_max``: see
+    ``settings``."""
 
-    def __init__(self, keeper: Keeper, submit: Callable[[list[Key]], None]) -> None:
+    def __init__(self, keeper: Keeper, submit: Callable[[list[Key]], None], begin_max: int) -> None:
         self._keeper = keeper
         self._submit = submit
+        self._begin_max = begin_max
         self._judging: dict[Key, None] = {}
         self._useless: dict[tuple[int, int], int] = {}
+        self.outstaying: frozenset[tuple[int, int]] = frozenset()
+        """Jobs (number, element) of no use that Slurm does not let go of: their room is not free."""
 
-    def compare(self, look: Look) -> None:
-        """See to every attempt; what waits to be submitted is."""
+    def compare(self, look: Look, closed: frozenset[int] = frozenset()) -> None:
+        """See to every attempt; what waits to be submitted is. ``closed``: nodes that take no jobs now.
+
+        A submission without an answer may have been taken. So it is repeated only after later looks that do
+        not show it. A controller that was overwhelmed can take it even then; then there are two jobs, and
+        the second to begin finds the attempt taken.
+        """
         waiting = []
         for key, attempt in self._keeper.attempts.items():
             if attempt.end is None:
-                self._compare(attempt, look.by_key.get(key, []), look.at)
-                if attempt.phase is Phase.WAITING and attempt.submits:
+                jobs = look.by_key.get(key, [])
+                self._compare(attempt, jobs, look.at)
+                self._hurry(attempt, jobs, attempt.launch.node in closed, look.at)
+                if _is_due(attempt, look.at):
                     waiting.append(key)
         self._submit(waiting)
+
+    def _hurry(self, attempt: Attempt, jobs: list[SlurmJob], closed: bool, at: int) -> None:
+        """Take a start back that hangs in Slurm for too long."""
+        found = None
+        if attempt.phase is Phase.SUBMITTED and attempt.stop_at is None and attempt.ended is None:
+            if attempt.started:
+                found = went_back(_begun(attempt, jobs), self._begin_max)
+            else:
+                found = stall(jobs, closed, self._begin_max)
+        if found is None:
+            attempt.stalled_since = 0
+            return
+        attempt.stalled_since = attempt.stalled_since or at
+        if at - attempt.stalled_since >= found.limit:
+            end_it = self._keeper.doom if attempt.started else self._keeper.recall
+            self._judge(attempt, lambda known: self._hangs(attempt, found.why, known, end_it))
+
+    def _hangs(
+        self, attempt: Attempt, why: str, known: Known, end_it: Callable[[Attempt, Fate], None]
+    ) -> None:
+        if known.began is not None and end_it == self._keeper.recall:
+            return  # it has begun meanwhile
+        task, number = attempt.key
+        log.warning("%s attempt %d is taken back from Slurm: %s", task_text(task), number, why)
+        end_it(attempt, Fate(Outcome.LOST, why))
 
     def useless(self, look: Look) -> list[SlurmJob]:
         """Jobs of ours to cancel: of attempts that are over, or that do not obey. Those that run have a while
         to go by themselves: a script tells its end before Slurm does."""
         found: list[SlurmJob] = []
         since: dict[tuple[int, int], int] = {}
+        outstaying: list[tuple[int, int]] = []
         for key, jobs in look.by_key.items():
             attempt = self._keeper.attempts.get(key)
             if attempt is not None and attempt.end is None and not _disobeys(attempt, look.at):
                 continue
             for job in jobs:
-                if job.is_over or job.state == "COMPLETING":
+                if job.is_over:
                     continue
                 which = (job.number, job.element)
                 since[which] = self._useless.get(which, look.at)
-                if job.state in PENDING or look.at - since[which] >= LINGER_MICROSECONDS:
+                outstays = look.at - since[which] >= LINGER_MICROSECONDS
+                if job.state in PENDING or (outstays and job.state != "COMPLETING"):
                     found.append(job)
-        self._useless = since
+                if outstays and (attempt is None or attempt.end is not None):
+                    outstaying.append(which)  # the league counts its room as free
+        self._useless, self.outstaying = since, frozenset(outstaying)
         return found
 
     def _compare(self, attempt: Attempt, jobs: list[SlurmJob], at: int) -> None:
         if jobs and attempt.phase is Phase.WAITING:
             attempt.phase, attempt.submitted_at = Phase.SUBMITTED, at  # it was taken, and we were not told
+            log.warning("Slurm has taken %s after all", title([attempt.key]))
         if attempt.phase is not Phase.SUBMITTED or attempt.submitted_at > at:
             return
         if not jobs:
@@ -85,8 +125,12 @@ class Review:
                 self._judge(attempt, lambda known: self._forgotten(attempt, known))
             return
         attempt.missing = 0
-        if not all(job.is_over for job in jobs):
+        attempt.lingers = not all(job.is_over for job in jobs)
+        if attempt.lingers:
             attempt.over_state = ""
+            mine = _begun(attempt, jobs)
+            if attempt.ended is not None and all(job.state in PENDING for job in mine):
+                self._keeper.conclude(attempt, mine[0].state)  # it is to be launched anew
             return
         if not attempt.over_state:
             attempt.over_since = at
@@ -126,13 +170,29 @@ class Review:
         """Slurm says that it is over, and its script says nothing. On a node that Slurm has lost sight of the
         step may live; so it may when another execution was refused."""
         fate = explained(attempt, attempt.over_state) or UNEXPLAINED
-        if attempt.over_state == "CANCELLED" and not attempt.started:
+        if attempt.over_state == "CANCELLED" and attempt.stop_at is not None:
+            fate = Fate(Outcome.CANCELLED)  # by us, because it did not obey
+        elif attempt.over_state == "CANCELLED" and not attempt.started:
             fate = NEVER_BEGAN
         unseen = attempt.over_state in ("NODE_FAIL", "BOOT_FAIL") or known.refused or jobs > 1
         if unseen or not attempt.started:
             self._keeper.doom(attempt, fate)
         else:
             self._keeper.finish(attempt, untold(attempt, fate))
+
+
+def _begun(attempt: Attempt, jobs: list[SlurmJob]) -> list[SlurmJob]:
+    """The job that took an attempt; all of its jobs if none is known to."""
+    number = attempt.began.job if attempt.began is not None else 0
+    return [job for job in jobs if job.own == number] or jobs
+
+
+def _is_due(attempt: Attempt, at: int) -> bool:
+    """Whether it should be submitted again, after a look that was begun ``at``."""
+    if attempt.phase is not Phase.WAITING or not attempt.submits or at < attempt.unsure_since:
+        return False
+    attempt.missing += 1
+    return not attempt.unsure_since or attempt.missing >= MISSING_MAX
 
 
 def _disobeys(attempt: Attempt, at: int) -> bool:

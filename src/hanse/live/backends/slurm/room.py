@@ -101,6 +101,13 @@ class Room:
         """Slurm does not answer: nothing of any node is for us. What has changed by that."""
         return self._changes(list(self._capacities))
 
+    def closed(self, nodes: Sequence[SlurmNode]) -> frozenset[int]:
+        """Which of our nodes take no jobs now."""
+        is_open = {node.name: node.is_open for node in nodes}
+        return frozenset(
+            number for number, name in enumerate(self.names) if name and not is_open.get(name, False)
+        )
+
     def seen(
         self, nodes: Sequence[SlurmNode], jobs: Sequence[SlurmJob], sizes: Mapping[int, Sequence[Resources]]
     ) -> list[tuple[int, Resources]]:

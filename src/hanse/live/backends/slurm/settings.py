@@ -4,8 +4,6 @@ from typing import Final
 
 import msgspec
 
-API_VERSION: Final = "v0.0.38"
-"""The REST interface that this backend was written against (Slurm 22.05)."""
 SECOND: Final = 1_000_000
 
 
@@ -22,8 +20,8 @@ class SlurmSettings(msgspec.Struct, frozen=True):
     """A file with the token for slurmrestd, read before every request, so that it can be renewed."""
     token_user: str = ""
     """Whose token it is; empty: whoever the daemon is."""
-    api: str = API_VERSION
-    """The version in the paths of the REST interface."""
+    api: str = ""
+    """The version of the REST interface; empty: the newest that is offered and understood."""
     partition: str = ""
     """Where jobs go and which nodes are ours to use; empty: Slurm's default partition, and all nodes."""
     account: str = ""
@@ -34,5 +32,8 @@ class SlurmSettings(msgspec.Struct, frozen=True):
     """Microseconds between two looks at Slurm while something of ours is there."""
     time_limit: int = 0
     """Microseconds after which Slurm ends a job; 0: as the partition says."""
+    begin_max: int = 60 * SECOND
+    """Microseconds after which a start is given back that Slurm says runs and that has not begun, or that
+    waits for a node that is closed. Longer than the slowest prolog of the cluster."""
     array_max: int = 200
     """Tasks in one job array; 1: no arrays. The cluster's ``MaxArraySize`` must be larger."""

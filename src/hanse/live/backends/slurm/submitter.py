@@ -67,9 +67,13 @@ class Submitter:
         for attempt in attempts:
             attempt.phase = Phase.SUBMITTING
             attempt.submits += 1
+            attempt.missing = attempt.unsure_since = 0
         try:
             await self._driver.submit(self._submission(attempts))
         except SlurmAwayError as error:
+            for attempt in attempts:
+                attempt.unsure_since = now()
+            log.warning("Slurm may or may not have taken %s: %s", title([a.key for a in attempts]), error)
             self._set_back(attempts)
             self._away(str(error))
         except SlurmLaterError as error:

@@ -1,0 +1,43 @@
+"""Which version of slurmrestd's interface to speak: the newest that it offers and that is understood here.
+
+A slurmrestd speaks several versions at once, the older ones for a few releases. What it offers is in the
+document that it serves about itself.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+DOCUMENT: Final = "/openapi/v3"
+"""Where a slurmrestd says what it offers."""
+KNOWN: Final = ("v0.0.38", "v0.0.37")
+"""The versions that are understood here, the newest first: of Slurm 22.05 and 21.08. Older ones do not tell
+how much of a node is in use; later ones write numbers and states in another form."""
+_JOBS: Final = re.compile(r"/slurm/(v\d+(?:\.\d+)*)/jobs/?")
+_OFFERED_MAX: Final = 20
+"""Versions that are named in a sentence."""
+
+
+def offered(document: Mapping[str, Any]) -> list[str]:
+    """The versions in which jobs can be listed, by a slurmrestd's own document, the newest first."""
+    paths = document.get("paths")
+    found = [_JOBS.fullmatch(path) for path in paths] if isinstance(paths, dict) else []
+    return sorted({match[1] for match in found if match is not None}, key=_order, reverse=True)
+
+
+def choose(versions: list[str]) -> str | None:
+    """The newest version that is offered and understood; None if there is none."""
+    return next((version for version in KNOWN if version in versions), None)
+
+
+def no_common(versions: list[str]) -> str:
+    """What to say when there is none."""
+    theirs = ", ".join(versions[:_OFFERED_MAX]) or "no version at all"
+    return (
+        f"slurmrestd offers {theirs}, and Hanse speaks {', '.join(KNOWN)}: "
+        f"load one of these there (-s openapi/{KNOWN[0]}), or use the driver 'cli'"
+    )
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version[1:].split("."))
