@@ -171,8 +171,8 @@ def test_a_runner_tells_of_the_ends_on_its_own_nodes_only() -> None:
 def demands_told(*ended: int, newcomer: int = 0) -> int:
     """Messages with nothing but demand that two wardens get when so many tasks of the job at the head of a
     line have ended, or a job of so many tasks comes. The smallest job is served first."""
-    clusters = {name: (node(1_000), node(1_000)) for name in ("c1", "c2")}
-    league = Wired(clusters, ("b1",), QUIET, order="fewest-remaining")
+    two = (node(1_000), node(1_000))
+    league = Wired({"c1": two, "c2": two}, ("b1",), QUIET, order="fewest-remaining")
     league.run(2 * QUIET.beat)
     head = league.submit(job(tasks(8)))
     league.submit(job(tasks(1, cpu=900)))  # it wants what comes free, so that the head's own count stays
