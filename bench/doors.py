@@ -4,8 +4,10 @@ Some identities ask a broker at a steady rate, each request timed; then they do 
 identity floods the same door: at ten times the rate of one of them, at ten times that of all together, and as
 fast as it can over many connections. The flood comes from a process of lowest priority, as if from another
 machine: what it costs its sender is not the door's doing. What counts is the ratio of the others' 99th
-percentiles, flooded to calm. Calm and flooded runs alternate, and the median of the ratios is told, because
-machines are noisy.
+percentiles, flooded to calm. Beside it stands a control: the same flood at the door of another league on the
+same machine, which has nothing to do with the others but the processors; ``door`` is the ratio of flooded to
+that, and so what the door itself does to them. The three kinds of runs alternate, and medians of the ratios
+are told, because machines are noisy.
 """
 
 import argparse
@@ -19,7 +21,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -110,9 +112,17 @@ def measured(live: LiveLeague, tokens: list[str]) -> list[float]:
     return sorted(second for asker in askers for second in asker.seconds)
 
 
-def flooded(live: LiveLeague, tokens: list[str], eve: str, words: tuple[str, ...]) -> tuple[list[float], Any]:
-    """The same while one more identity floods."""
-    door = live.league.broker("b1").door
+class Flood(NamedTuple):
+    """Whose door is flooded, by whom, and how."""
+
+    at: LiveLeague
+    token: str
+    words: tuple[str, ...]
+
+
+def flooded(live: LiveLeague, tokens: list[str], wave: Flood) -> tuple[list[float], Any]:
+    """The same while one more identity floods this league or another one."""
+    door = wave.at.league.broker("b1").door
     command = [
         *(
             "nice",
@@ -126,8 +136,8 @@ def flooded(live: LiveLeague, tokens: list[str], eve: str, words: tuple[str, ...
             "--port",
             str(door.port),
         ),
-        *("--authority", str(live.credentials.authority_path), "--token", eve),
-        *("--seconds", str(SECONDS + 2.0), *words),
+        *("--authority", str(wave.at.credentials.authority_path), "--token", wave.token),
+        *("--seconds", str(SECONDS + 2.0), *wave.words),
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  our own words
         time.sleep(1.0)  # the flood has begun
@@ -145,6 +155,7 @@ def main() -> None:
     """Measure, and write what was found."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", choices=tuple(FLOODS), action="append")
     parser.add_argument("--flood", action="store_true")
     for name in ("--host", "--authority", "--token"):
         parser.add_argument(name)
@@ -159,37 +170,46 @@ def main() -> None:
     found: dict[str, Any] = {"others": OTHERS, "rate_each": RATE, "seconds": SECONDS, "floods": {}}
     with tempfile.TemporaryDirectory(prefix="hanse-bench-") as name:
         Path(name).chmod(0o755)
-        with running(Path(name) / "home", LEAGUE) as live:
-            ledger = AccessLedger(live.home, Authority.open(live.home.authority))
-            tokens = [ledger.create(Role.SUBMITTER, f"other-{n}", 1) for n in range(OTHERS)]
-            eve = ledger.create(Role.SUBMITTER, "eve", 1)
+        with running(Path(name) / "home", LEAGUE) as live, running(Path(name) / "away", LEAGUE) as away:
+            tokens = [token_of(live, f"other-{n}") for n in range(OTHERS)]
+            eves = {"here": (live, token_of(live, "eve")), "elsewhere": (away, token_of(away, "eve"))}
             measured(live, tokens)  # warm
-            for kind, words in FLOODS.items():
-                found["floods"][kind] = compared(live, tokens, eve, words)
+            for kind in options.only or FLOODS:
+                waves = {where: Flood(*eve, FLOODS[kind]) for where, eve in eves.items()}
+                found["floods"][kind] = compared(live, tokens, waves)
     text = json.dumps(found, indent=1)
     if options.json is not None:
         options.json.write_text(text + "\n", encoding="utf-8")
     print(text)
 
 
-def compared(live: LiveLeague, tokens: list[str], eve: str, words: tuple[str, ...]) -> dict[str, Any]:
+def token_of(live: LiveLeague, name: str) -> str:
+    """An access token of somebody who may submit."""
+    return AccessLedger(live.home, Authority.open(live.home.authority)).create(Role.SUBMITTER, name, 1)
+
+
+def compared(live: LiveLeague, tokens: list[str], waves: dict[str, Flood]) -> dict[str, Any]:
     """Calm and flooded runs in turn."""
-    rows = []
-    answered: dict[str, int] = {}
+    runs: dict[str, list[list[float]]] = {"calm": [], **{where: [] for where in waves}}
+    answered: dict[str, dict[str, int]] = {where: {} for where in waves}
     for _ in range(ROUNDS):
-        calm = measured(live, tokens)
-        wet, statuses = flooded(live, tokens, eve, words)
-        for status, count in statuses.items():
-            answered[status] = answered.get(status, 0) + count
-        rows.append(
-            (percentile(calm, 0.99), percentile(wet, 0.99), percentile(calm, 0.5), percentile(wet, 0.5))
-        )
+        runs["calm"].append(measured(live, tokens))
+        for where, wave in waves.items():
+            seconds, statuses = flooded(live, tokens, wave)
+            runs[where].append(seconds)
+            for status, count in statuses.items():
+                answered[where][status] = answered[where].get(status, 0) + count
+    p99 = {where: [percentile(seconds, 0.99) for seconds in each] for where, each in runs.items()}
+
+    def ratio(above: str, below: str) -> float:
+        return round(statistics.median(a / b for a, b in zip(p99[above], p99[below], strict=True)), 2)
+
     return {
-        "calm_p99_ms": [row[0] for row in rows],
-        "flooded_p99_ms": [row[1] for row in rows],
-        "calm_p50_ms": [row[2] for row in rows],
-        "flooded_p50_ms": [row[3] for row in rows],
-        "p99_ratio_median": round(statistics.median(row[1] / row[0] for row in rows), 2),
+        "p99_ms": p99,
+        "p50_ms": {where: [percentile(seconds, 0.5) for seconds in each] for where, each in runs.items()},
+        "p99_ratio_median": ratio("here", "calm"),
+        "p99_ratio_elsewhere_median": ratio("elsewhere", "calm"),
+        "p99_ratio_door_median": ratio("here", "elsewhere"),
         "flood_answers": answered,
     }
 

@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from hanse.app.league_making import PERSON, certify, found, with_ports
+from hanse.app.transport import OnePiece
 from hanse.app.up_commands import start_member
 from hanse.live.home import Home
 from hanse.live.identity.credentials import Credentials
@@ -58,7 +59,7 @@ class Door:
     def raw(self, verb: str, path: str, body: object = None) -> tuple[int, bytes]:
         """One request; ``OSError`` if the member is not there."""
         if self._connection is None:
-            self._connection = http.client.HTTPSConnection(
+            self._connection = OnePiece(
                 self._host, self._port, context=self._context, timeout=WAIT_SECONDS_MAX
             )
         try:

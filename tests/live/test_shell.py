@@ -14,7 +14,7 @@ from hanse.live import shell as shell_module
 from hanse.live.clock import Clock
 from hanse.live.journal.journal import Journal
 from hanse.live.recovery import decode_event
-from hanse.live.shell import FEW_EVENTS, JournalledShell
+from hanse.live.shell import DOUBT_FEW, DOUBT_MAX, FEW_EVENTS, QUICK_SECONDS, JournalledShell
 from hanse.model.commands import Accepted, Command, Send, WakeAt
 from hanse.model.events import CancelRequested, Event, Received, Submitted, Tick
 from hanse.model.ids import JobId
@@ -166,7 +166,7 @@ def test_a_little_on_a_quick_disk_is_written_on_the_spot_and_on_a_slow_one_besid
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shell_module, "QUICK_SECONDS", 10.0)
-    monkeypatch.setattr(shell_module, "WARY_WRITES", 2)
+    monkeypatch.setattr(shell_module, "DOUBT_FIRST", DOUBT_FEW + 1)
 
     async def story() -> None:
         stage = Stage(tmp_path)
@@ -183,7 +183,7 @@ def test_a_little_on_a_quick_disk_is_written_on_the_spot_and_on_a_slow_one_besid
         assert where == [False, False, True, True], "nothing is known of the disk at first"
         await write(*range(20, 21 + FEW_EVENTS))
         assert where[4:] == [False], "much is written beside"
-        monkeypatch.setattr(shell_module, "QUICK_SECONDS", 0.0)
+        monkeypatch.setattr(shell_module, "QUICK_SECONDS", 1e-9)  # so long every write takes
         for job in (5, 6, 7):
             await write(job)
         assert where[5:] == [True, False, False], "the disk has become slow"
@@ -195,10 +195,31 @@ def test_a_little_on_a_quick_disk_is_written_on_the_spot_and_on_a_slow_one_besid
     play(story())
 
 
+def test_a_write_that_took_long_now_and_then_is_no_slow_disk_and_a_stall_is_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        stage = Stage(tmp_path)
+
+        def doubted(*writes: float) -> bool:
+            """Whether the next write is the other thread's, after writes of so many quick ones' time."""
+            stage.shell._doubt = 0.0
+            for factor in writes:
+                stage.shell._judge_disk(factor * QUICK_SECONDS)
+            return stage.shell._doubt >= DOUBT_FEW
+
+        assert not doubted(*[2.0, 0.1, 0.1, 0.1] * 50), "every fourth: somebody else had the processor"
+        assert doubted(*[2.0] * 5), "all of them: it is the disk"
+        assert doubted(*[0.1] * 50, 25.0), "a stall"
+        assert doubted(25.0, *[0.1] * 10)
+        assert not doubted(1e9, *[0.1] * int(DOUBT_MAX)), "it is believed again after a while"
+        stage.shell.close()
+
+    play(story())
+
+
 def test_a_write_on_the_spot_that_fails_ends_the_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell_module, "WARY_WRITES", 0)
+    monkeypatch.setattr(shell_module, "DOUBT_FIRST", 0.0)
 
     async def story() -> None:
         stage = Stage(tmp_path)

@@ -1,4 +1,9 @@
-"""Feeds the read model: what is safe on the journal goes to SQLite, in groups, on a thread of its own."""
+"""Feeds the read model: what is safe on the journal goes to SQLite, in groups, on a thread of its own.
+
+A transaction costs as much as a hundred events, and takes the processor from the loop's thread. So it is made
+when somebody wants to read, soon when somebody watches, and else when there is enough for one. What says
+nothing about any job (beats, gossip) goes along with the next that does.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -9,19 +14,30 @@ from typing import Final, TypeVar
 from hanse.live.clock import wall_now
 from hanse.live.reads.reads import Reads
 from hanse.live.shell import Fail
-from hanse.model.commands import Command, JobSettled
-from hanse.model.events import Event, Received
+from hanse.model.commands import Accepted, Command, JobSettled, Record, Rejected, Send, TaskSettled
+from hanse.model.events import Advised, Event, Received, Tick
 from hanse.model.ids import JobId
 from hanse.model.messages import Taken
 
 LINGER_SECONDS: Final = 0.01
-"""How long to collect before writing: what people read may be this much behind."""
+"""How long to collect before writing while somebody watches or waits for a job."""
+LAZY_SECONDS: Final = 0.2
+"""The same while nobody does. Whoever asks does not wait for it: a question makes the write happen."""
+ENOUGH_EVENTS: Final = 256
+"""Collected events that are written at once: so many at most stand before a question."""
+QUIET_MAX: Final = 1_000
+"""Events that say nothing about any job and may wait for one that does."""
 BATCH_MAX: Final = 5_000
 """Events in one transaction."""
 BACKLOG_MAX: Final = 200_000
 """Events not yet in the read model; beyond it new requests are turned away until it has caught up."""
 READERS: Final = 2
 """Threads that answer questions."""
+
+_SHOWN: Final = frozenset((Accepted, Rejected, Record, TaskSettled, JobSettled))
+"""Commands that change what people see of jobs."""
+_QUIET: Final = frozenset((Tick, Advised))
+"""Events that do not, by themselves."""
 
 T = TypeVar("T")
 Item = tuple[int, Event, list[Command]]
@@ -38,23 +54,46 @@ class Feed:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="reads")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="questions")
         self._backlog: list[Item] = []
-        self._told_last = reads.applied
+        self._needed = 0
+        """The last position that says anything about a job: further than this nobody need wait."""
         self._promised = 0
         """Up to where a reader may already rely on what is to come."""
+        self._told_at = 0
+        """The time of day when the last event was told."""
         self._writing = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._at_once = False
+        """Whether the timer is for this very turn of the loop."""
         self._waiters: dict[JobId, list[asyncio.Future[None]]] = {}
         self._behind: list[tuple[int, asyncio.Future[None]]] = []
         """Who waits for the file to have got to a position."""
         self.heard: list[Callable[[list[Item]], None]] = []
         """Who is told of what can be read from now on, on the loop's thread."""
+        self.watchers = 0
+        """How many want to hear of everything soon; kept by them."""
 
     def told(self, position: int, event: Event, commands: list[Command]) -> None:
         """An event is safe and its commands were performed."""
-        self._told_last = position
-        self._backlog.append((position, event, commands))
-        if not self._writing and self._timer is None:
-            self._timer = self._loop.call_later(0 if self._behind else LINGER_SECONDS, self._write)
+        self._told_at = wall_now()
+        backlog = self._backlog
+        backlog.append((position, event, commands))
+        if _says_something(event, commands):
+            self._needed = position
+        elif not self.watchers and len(backlog) < QUIET_MAX:
+            return
+        if self._writing:
+            return
+        if self._behind or len(backlog) >= ENOUGH_EVENTS:
+            if not self._at_once:
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._at_once, self._timer = True, self._loop.call_soon(self._write)
+        elif self._timer is None:
+            self._write_later()
+
+    def _write_later(self) -> None:
+        soon = self.watchers or self._waiters
+        self._timer = self._loop.call_later(LINGER_SECONDS if soon else LAZY_SECONDS, self._write)
 
     def promised(self, position: int) -> None:
         """Somebody was told what this event says before it is safe: whoever asks must find it."""
@@ -62,14 +101,20 @@ class Feed:
 
     async def caught_up(self) -> None:
         """Wait until all that was told so far can be read: whoever was answered finds what it did."""
-        if not self._backlog and not self._writing and self._promised <= self._told_last:
+        needed = max(self._needed, self._promised)
+        if self.applied >= needed:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._behind.append((max(self._told_last, self._promised), waiter))
+        self._behind.append((needed, waiter))
         if self._timer is not None:
             self._timer.cancel()
             self._write()
         await waiter
+
+    @property
+    def lag(self) -> int:
+        """Events that were told and say something, and cannot be read yet; and those told before them."""
+        return max(self._needed - self.applied, 0)
 
     def replay(self, position: int, event: Event, commands: list[Command]) -> None:
         """The same while a member comes back: written at once, because nothing else goes on."""
@@ -96,12 +141,12 @@ class Feed:
         return len(self._backlog) >= BACKLOG_MAX
 
     def _write(self) -> None:
-        self._timer = None
+        self._timer, self._at_once = None, False
         if not self._backlog or self._writing:
             return
         self._writing = True
         batch, self._backlog = self._backlog[:BATCH_MAX], self._backlog[BATCH_MAX:]
-        future = self._writer.submit(self.reads.apply, batch, wall_now())
+        future = self._writer.submit(self.reads.apply, batch, self._told_at)
         future.add_done_callback(lambda done: self._from_thread(batch, done))
 
     def _from_thread(self, batch: list[Item], done: "Future[None]") -> None:
@@ -130,8 +175,10 @@ class Feed:
                 waiter.set_result(None)
         for hear in self.heard:
             hear(batch)
-        if self._backlog:
+        if self._behind or len(self._backlog) >= ENOUGH_EVENTS:
             self._write()
+        elif self._needed > self.applied:
+            self._write_later()
 
     def _wake(self, job: JobId) -> None:
         for waiter in self._waiters.pop(job, ()):
@@ -169,3 +216,20 @@ class Feed:
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True, cancel_futures=True)
         self.reads.close()
+
+
+def _says_something(event: Event, commands: list[Command]) -> bool:
+    """Whether an event may change what people see of jobs; unnumbered messages never do."""
+    kind = type(event)
+    if kind is Received:
+        if event.envelope.seq > 0:  # type: ignore[union-attr]  # the type is the test
+            return True
+    elif kind not in _QUIET:
+        return True
+    for command in commands:
+        if type(command) is Send:
+            if command.envelope.seq > 0:
+                return True
+        elif type(command) in _SHOWN:
+            return True
+    return False

@@ -18,22 +18,31 @@ class Batch:
     def __init__(self, count: int) -> None:
         self.answers: list[Answer | None] = [None] * count
         self._left = count
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if not count:
-            self._done.set_result(None)
+        self._loop = asyncio.get_running_loop()
+        self._done: asyncio.Future[None] = self._loop.create_future()
 
     def settle(self, index: int, answer: Answer) -> None:
         """One of them has its answer."""
         if self.answers[index] is None:
             self.answers[index] = answer
             self._left -= 1
-            if not self._left and not self._done.done():
-                self._done.set_result(None)
+            if not self._left:
+                self._end()
 
     async def wait(self, seconds: float) -> bool:
-        """Whether all had their answers in time."""
-        done, _ = await asyncio.wait([self._done], timeout=seconds)
-        return bool(done)
+        """Whether all had their answers in time. Whoever waits goes on in the turn of the loop after that in
+        which the last answer came, before anything that is asked for behind the answer."""
+        if self._left:
+            late = self._loop.call_later(seconds, self._end)
+            try:
+                await self._done
+            finally:
+                late.cancel()
+        return not self._left
+
+    def _end(self) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
 
 
 class _Open:

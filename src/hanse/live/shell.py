@@ -32,8 +32,15 @@ at the whole (their senders repeat them)."""
 SNAPSHOT_EVENTS: Final = 50_000
 """Events between snapshots: what a restart must replay, about half a second."""
 QUICK_SECONDS: Final = 0.002
-"""A write that takes longer was a slow one: the next ``WARY_WRITES`` are the other thread's."""
-WARY_WRITES: Final = 100
+"""A write that takes longer was a slow one."""
+DOUBT_FEW: Final = 8.0
+"""How much doubt about the disk makes the next write the other thread's. A slow write adds as many quick ones
+as it took, a quick one takes one away: a disk that is always slow or stalls is doubted, and a processor that
+was somewhere else now and then is not taken for a slow disk. For that the other thread is no help: it would
+be waited for as long, and twice."""
+DOUBT_MAX: Final = 64.0
+DOUBT_FIRST: Final = 10.0
+"""Nothing is known of the disk at first."""
 FEW_EVENTS: Final = 32
 """Up to so many events are written on the spot."""
 LAZY_SECONDS: Final = 0.05
@@ -125,12 +132,10 @@ class JournalledShell(Shell):
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._unsafe: deque[tuple[int, Event, list[Command]]] = deque()
         self._committing = False
-        self._wary = WARY_WRITES
-        """Writes for which the disk is taken for a slow one."""
+        self._doubt = DOUBT_FIRST
+        """Whether the disk is a slow one."""
         self._commit_timer: asyncio.Handle | None = None
         self._commit_soon = False
-        self._aside = False
-        """Whether the next write is the other thread's because there is something better to do here."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         """Who waits for a position to be on disk, in order."""
         self._snapshot_due = journal.position + SNAPSHOT_EVENTS
@@ -141,6 +146,8 @@ class JournalledShell(Shell):
         self._digests = digests.open("ab") if digests is not None else None
         self._submissions: dict[int, int] = {}
         """Requests to take a job that are not on disk yet -> their positions."""
+        self.performed: Callable[[], None] = lambda: None
+        """Told when all that a write allowed was performed: what was said may leave."""
         self.promised: Callable[[int], None] = lambda _: None
         """Told when a job is called accepted because of an event that is not on disk yet."""
 
@@ -174,21 +181,22 @@ class JournalledShell(Shell):
             self._accept_early(position, commands)
         if self._committing:
             return
-        if all(type(command) is WakeAt for command in commands):
-            # Nobody is told anything because of this event: if a crash loses it, it never came.
-            self._commit_within(LAZY_SECONDS)
-        else:
-            # After the other events of this turn of the loop, so that they share the write.
-            self._commit_within(0.0)
+        for command in commands:
+            if type(command) is not WakeAt:
+                # After the other events of this turn of the loop, so that they share the write.
+                self._commit_within(0.0)
+                return
+        # Nobody is told anything because of this event: if a crash loses it, it never came.
+        self._commit_within(LAZY_SECONDS)
 
     def _accept_early(self, position: int, commands: list[Command]) -> None:
         """Tell a submitter at once that the heir has the job: it is on disk there and, since before it was
-        sent there, here. That this broker knows so is worth no wait: after a crash it would ask again."""
+        sent there, here. That this broker knows so is worth no wait: after a crash it would ask again. The
+        write is asked for behind this, so the answer leaves first (see ``requests.Batch.wait``)."""
         for command in commands:
             if type(command) is Accepted and command.request not in self._submissions:
                 self._perform(command)  # and once more when this event is safe, which changes nothing
                 self.promised(position)
-                self._aside = True  # the answer need not wait for the write
 
     async def safe(self) -> None:
         """Wait until all that was taken so far is on disk."""
@@ -214,8 +222,7 @@ class JournalledShell(Shell):
         if self.closed:
             return
         self._committing = True
-        if self._wary or self._aside or len(self._unsafe) > FEW_EVENTS:
-            self._aside = False
+        if self._doubt >= DOUBT_FEW or len(self._unsafe) > FEW_EVENTS:
             self._pool.submit(self._write).add_done_callback(self._from_thread)
             return
         try:
@@ -249,10 +256,7 @@ class JournalledShell(Shell):
 
     def _committed(self, durable: int, seconds: float) -> None:
         """All up to a position is on disk: what came of it may be performed."""
-        if seconds > QUICK_SECONDS:
-            self._wary = WARY_WRITES
-        elif self._wary:
-            self._wary -= 1
+        self._judge_disk(seconds)
         unsafe = self._unsafe
         while unsafe and unsafe[0][0] <= durable:
             position, event, commands = unsafe.popleft()
@@ -267,10 +271,18 @@ class JournalledShell(Shell):
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
+        self.performed()
         self._committing = False
         if unsafe:
             self._commit_within(0.0)
         self._keep_house()
+
+    def _judge_disk(self, seconds: float) -> None:
+        """Whose the next writes are, after one that took so long."""
+        if seconds > QUICK_SECONDS:
+            self._doubt = min(self._doubt + seconds / QUICK_SECONDS, DOUBT_MAX)
+        else:
+            self._doubt = max(self._doubt - 1.0, 0.0)
 
     def _keep_house(self) -> None:
         position = self.journal.position

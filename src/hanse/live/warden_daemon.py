@@ -85,6 +85,7 @@ class WardenDaemon(Daemon):
         self.shell = shell = JournalledShell(
             self.machine, clock, self._perform, recovered.journal, self.fail, watch.told, self._digests
         )
+        shell.performed = self.wire.flush
         self.receivers[self.identity.name] = self._receive
         await self.wire.listen(self.address.host, self.address.port)
         shell.take(Booted(clock.now(), self.machine.epoch + 1, secrets.randbits(SEED_BITS)))

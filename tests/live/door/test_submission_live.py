@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from hanse.live.door.submission import LUMP_JOBS, LUMPS_AT_ONCE_MAX
 from hanse.live.identity.identity import Role
 from tests.live.door.conftest import Said, ask, bearer, nobody
 from tests.live.harness import LiveLeague
@@ -112,3 +113,21 @@ def test_cancelling_what_is_not_there(live: LiveLeague, ann: dict[str, str]) -> 
         live.league.broker("b1").door, nobody(live), "POST", "/v1/jobs/1-4000000000/cancel", headers=ann
     )
     assert (said.status, said.code) == (404, "not_found")
+
+
+def test_a_request_of_many_lumps_is_answered_in_its_own_order(live: LiveLeague, ann: dict[str, str]) -> None:
+    many = LUMP_JOBS * (LUMPS_AT_ONCE_MAX + 3) + 7
+    jobs: list[dict[str, Any]] = [
+        {"tenant": "lumps", "name": f"n-{number}", "command": "true"} for number in range(many)
+    ]
+    odd, again = many // 2, many - 1
+    jobs[odd]["cpus"] = 4_000  # more than there are
+    jobs[0]["client_id"] = jobs[again]["client_id"] = "lumps-first"
+    found = results(submit(live, ann, *jobs))
+    assert len(found) == many
+    assert [number for number, result in enumerate(found) if "job" not in result] == [odd]
+    assert found[again] == found[0]
+    for number in (0, 1, LUMP_JOBS - 1, LUMP_JOBS, odd - 1, odd + 1, again - 1):
+        row = live.broker().ask("GET", f"/v1/jobs/{found[number]['job']}?local=1")["row"]
+        assert row["name"] == f"n-{number}"
+    assert len({result["job"] for result in found if "job" in result}) == many - 2

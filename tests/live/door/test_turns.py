@@ -110,3 +110,62 @@ def test_a_turn_that_comes_to_somebody_who_just_left_goes_to_the_next() -> None:
         assert len(turns) == 0
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("company", [True, False])
+def test_a_line_rests_between_requests_while_somebody_else_is_there(
+    company: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns_module, "REST_SECONDS_MAX", 3_600.0)
+
+    async def play() -> None:
+        now = 1_000.0
+        turns = Turns(lambda: now)
+        begun: list[int] = []
+        ends = [asyncio.Event() for _ in range(4)]
+
+        async def work(number: int) -> None:
+            async with turns.turn(EVE):
+                begun.append(number)
+                await ends[number].wait()
+
+        if company:
+            async with turns.turn(ANN):
+                pass
+        crowd = [asyncio.create_task(work(number)) for number in range(4)]
+        await asyncio.sleep(0)
+        assert begun == [0, 1]
+        now += 1.0  # so long the first two take
+        ends[0].set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert begun == ([0, 1] if company else [0, 1, 2])
+        now += turns_module.COMPANY_SECONDS  # the other one has gone
+        ends[1].set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert begun == ([0, 1, 2] if company else [0, 1, 2, 3])
+        for task in crowd:
+            task.cancel()
+        await asyncio.gather(*crowd, return_exceptions=True)
+
+    asyncio.run(play())
+
+
+def test_who_waits_for_nobody_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request after another, while others ask too: none of them waits, however long each takes."""
+    monkeypatch.setattr(turns_module, "REST_SECONDS_MAX", 3_600.0)
+
+    async def play() -> None:
+        now = 1_000.0
+        turns = Turns(lambda: now)
+        company: list[bool] = []
+        for _ in range(20):
+            for key in (ANN, EVE):
+                async with asyncio.timeout(0), turns.turn(key):
+                    now += turns_module.COMPANY_SECONDS / 4
+                    company.append(turns._in_company(key[0]))
+        assert all(company[1:])
+        assert len(turns) == 0
+
+    asyncio.run(play())

@@ -74,6 +74,26 @@ def test_one_turn_of_the_loop_is_one_frame(league: PaperLeague) -> None:
     play(story())
 
 
+def test_what_is_flushed_leaves_in_the_same_turn_and_once(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        broker.wire.flush()  # nothing was said to anybody
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        for number in (2, 3):
+            broker.wire.send(envelope(number))
+        assert broker.counters["sent"] == 1
+        broker.wire.flush()
+        assert broker.counters["sent"] == 3
+        broker.wire.send(envelope(4))
+        assert numbers(await warden.post.reach(4)) == [1, 2, 3, 4]
+        assert [len(frame) for frame in warden.post.frames] == [1, 2, 1]
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
 def test_large_batches_leave_as_several_frames(league: PaperLeague) -> None:
     async def story() -> None:
         broker, warden = await pair(league)

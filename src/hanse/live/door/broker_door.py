@@ -164,6 +164,7 @@ class BrokerDoor:
             call.text("tenant"),
             call.text("Last-Event-ID") or call.text("after"),
         )
+        await self._feed.caught_up()  # what was is not to be told as if it were new
         return EventStream(self._events.open(wanted))
 
     # --- submitting -----------------------------------------------------------------------------------------

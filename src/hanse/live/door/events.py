@@ -194,6 +194,7 @@ class Events:
 
     def _begin(self, wanted: Wanted) -> None:
         self.watchers += 1
+        self._feed.watchers += 1
         if self.watchers == 1:
             self._ring.clear()
             self._ring_from = self._upto = self._now()
@@ -202,6 +203,7 @@ class Events:
 
     def _end(self, wanted: Wanted) -> None:
         self.watchers -= 1
+        self._feed.watchers -= 1
         if "clusters" in wanted.topics:
             self._clusters.leave()
 

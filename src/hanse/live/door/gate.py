@@ -34,7 +34,7 @@ UNDER_WAY_MAX: Final = 64
 """Quick requests of one identity at the same time, those in line included."""
 LASTING_MAX: Final = 256
 """Requests of one identity at the same time that wait for something: ends, output, events."""
-HELD_SECONDS: Final = 0.25
+HELD_SECONDS: Final = 0.5
 """How long a refusal for asking too much is held."""
 HELD_MAX: Final = 256
 """Refusals that are held at the same time; further ones go out at once."""
@@ -215,7 +215,7 @@ class Gate:
         shown = request.headers.get("authorization")
         if shown is not None:
             return self._bearer(shown, stranger)
-        peer: Identity | None = getattr(request.state, "peer", None)
+        peer: Identity | None = request.scope["state"].get("peer")
         if peer is None or peer.league != self._league:
             self._pay(self.strangers, stranger, 1)
             raise _unknown(
@@ -321,7 +321,7 @@ def _values(parameters: tuple[Parameter, ...], request: Request) -> Values:
     """The parameters of a request by name; raises 422 for one that is wrong, unknown or repeated."""
     known = {parameter.name for parameter in parameters if parameter.place is Place.QUERY}
     query: dict[str, str] = {}
-    for name, text in request.query_params.multi_items():
+    for name, text in request.query_params.multi_items() if request.scope["query_string"] else ():
         if name not in known:
             raise bad_parameter(
                 name[:64], f"there is no such parameter; there are: {', '.join(sorted(known))}"

@@ -2,8 +2,9 @@
 
 The HTTP parsing is uvicorn's protocol class; its server is not used, because that wakes ten times a second
 for as long as it lives. Who is at the other end comes from the connection's certificate and is put into the
-request's state as ``peer``. Connections are bounded, in all and of each identity or address, and one that
-does not get a request out in time is closed: nobody can keep the others out by holding the door.
+request's state as ``peer``. Connections are bounded, in all and of each identity or address, so is the head
+of a request, and a connection that does not get a request out in time is closed: nobody can keep the others
+out by holding the door.
 """
 
 import asyncio
@@ -26,6 +27,8 @@ CONNECTIONS_EACH_MAX: Final = 300
 """Connections of one identity, or of one address without a certificate; beyond it the answer is 429."""
 REQUEST_SECONDS_MAX: Final = 30.0
 """How long a connection may take from its beginning to its first request."""
+HEAD_BYTES_MAX: Final = 64 << 10
+"""The first line and the headers of a request, behind what their first read has brought (256 KiB at most)."""
 KEEP_ALIVE_SECONDS: Final = 60
 HANDSHAKE_SECONDS_MAX: Final = 10.0
 CLOSE_SECONDS_MAX: Final = 2.0
@@ -39,6 +42,8 @@ class PeerProtocol(HttpToolsProtocol):
     """All connections of the door; set by whoever makes this."""
     _key = ""
     _patience: asyncio.TimerHandle | None = None
+    _head_bytes = -1
+    """Of the head that is arriving, behind its first read; negative: none is."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         """The handshake is done."""
@@ -56,8 +61,23 @@ class PeerProtocol(HttpToolsProtocol):
         self.crowd.leave(self._key)
         self._be_patient()
 
+    def data_received(self, data: bytes) -> None:
+        """Something has come; a head without end is refused."""
+        if self._head_bytes >= 0:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self.send_400_response(f"the head of a request has at most {HEAD_BYTES_MAX} bytes")
+                return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        """The head of a request begins."""
+        self._head_bytes = 0
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
         """A request has come."""
+        self._head_bytes = -1
         self._be_patient()
         super().on_headers_complete()
 

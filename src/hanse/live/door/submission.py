@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from typing import Annotated, Any, Final
+from collections import deque
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -21,8 +22,11 @@ from hanse.model.ids import job_text
 from hanse.model.job import JobSpec
 from hanse.model.problem import Problem
 
-JOBS_AT_ONCE_MAX: Final = 1_000
-"""Jobs of one request that are on their way to the heir at the same time."""
+LUMP_JOBS: Final = 50
+"""Jobs of one request that are handed in before others get their turn."""
+LUMPS_AT_ONCE_MAX: Final = 20
+"""Lumps of one request that are on their way to the heir at the same time: while they are on the disks, this
+broker hands in the next one."""
 JOBS_CHECKED_AT_ONCE: Final = 50
 """Jobs that are checked before others get their turn."""
 JOBS_PER_TOKEN: Final = 20
@@ -38,6 +42,15 @@ class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``records.SubmitRequest`` with the jobs as they came: ``job_from_data`` words what is wrong better."""
 
     jobs: Annotated[list[Any], Meta(min_length=1, max_length=JOBS_PER_REQUEST_MAX)]
+
+
+class _Lump(NamedTuple):
+    """Some jobs of a request, on their way."""
+
+    batch: Batch
+    numbers: list[int]
+    deadline: float
+    """Until when they are waited for, on the loop's clock."""
 
 
 class Submission:
@@ -56,13 +69,27 @@ class Submission:
         call.charge(len(form.jobs) / JOBS_PER_TOKEN)
         jobs = [trace_of(call.request.headers, job) for job in form.jobs]
         specs = await _checked(_keyed(jobs, call))
-        results: list[SubmitResult] = []
-        for at in range(0, len(specs), JOBS_AT_ONCE_MAX):
-            results += await self._hand_in(specs[at : at + JOBS_AT_ONCE_MAX], call.client)
-        return SubmitAnswer(tuple(results))
+        return SubmitAnswer(tuple(await self._hand_in(specs, call.client)))
 
     async def _hand_in(self, specs: list[JobSpec], client: str) -> list[SubmitResult]:
-        """Hand some jobs in and wait until each is safe or refused."""
+        """Hand jobs in, some at a time, and wait until each is safe or refused."""
+        results: list[SubmitResult] = []
+        lumps: deque[_Lump] = deque()
+        try:
+            for at in range(0, len(specs), LUMP_JOBS):
+                if len(lumps) == LUMPS_AT_ONCE_MAX:
+                    results += await self._answers(lumps)
+                elif lumps:
+                    await asyncio.sleep(0)  # what was handed in goes to the disk now
+                lumps.append(self._begin(specs[at : at + LUMP_JOBS], client))
+            while lumps:
+                results += await self._answers(lumps)
+        finally:
+            for lump in lumps:
+                self._requests.drop(lump.numbers, lump.batch)
+        return results
+
+    def _begin(self, specs: list[JobSpec], client: str) -> "_Lump":
         batch = Batch(len(specs))
         numbers: list[int] = []
         for index, spec in enumerate(specs):
@@ -71,11 +98,15 @@ class Submission:
                 number = self._requests.open(batch, index, spec.client_id)
                 self._shell.take(Submitted(self._shell.clock.now(), client, number, spec))
             numbers.append(number)
-        try:
-            await batch.wait(SUBMIT_SECONDS_MAX)
-        finally:
-            self._requests.drop(numbers, batch)
-        return [_result(answer) for answer in batch.answers]
+        return _Lump(batch, numbers, asyncio.get_running_loop().time() + SUBMIT_SECONDS_MAX)
+
+    async def _answers(self, lumps: deque[_Lump]) -> list[SubmitResult]:
+        """Those to the oldest lump, which is then no longer one of them."""
+        first = lumps[0]
+        await first.batch.wait(max(first.deadline - asyncio.get_running_loop().time(), 0.0))
+        self._requests.drop(first.numbers, first.batch)
+        lumps.popleft()
+        return [_result(answer) for answer in first.batch.answers]
 
 
 def _keyed(jobs: list[Any], call: Call) -> list[Any]:

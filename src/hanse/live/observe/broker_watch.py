@@ -318,7 +318,7 @@ class BrokerWatch(MemberWatch):
             gauge(
                 "hanse_reads_behind_events",
                 "Events that are on the journal and not yet in the read model.",
-                plain(self.journal.position - self._feed.applied),
+                plain(self._feed.lag),
             ),
             counter(
                 "hanse_rare_branches_total",

@@ -147,6 +147,11 @@ class Outlet:
         """Whether there is an open connection."""
         return self._stream is not None
 
+    @property
+    def due(self) -> bool:
+        """Whether something was said since the last flush."""
+        return self._scheduled is not None
+
     def send(self, envelope: Envelope) -> None:
         """Say something to the peer, soon."""
         if len(self.outbox) >= self.office.bounds.outbox_envelopes:

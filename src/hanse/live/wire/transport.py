@@ -77,6 +77,12 @@ class Transport:
             outlet = self._outlets[peer.identity] = Outlet(self._office, peer.identity, address)
         outlet.send(envelope)
 
+    def flush(self) -> None:
+        """Let what was said leave now, and not at the end of this turn of the loop."""
+        for outlet in self._outlets.values():
+            if outlet.due:
+                outlet.flush()
+
     def connected(self, name: str) -> bool:
         """Whether there is an open connection for what we say to somebody."""
         peer = self._office.book.peers.get(name)

@@ -1,0 +1,152 @@
+"""A door over a real socket: how it reads requests, how it answers, and what it does not put up with."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hanse.live.door import server as server_module
+from hanse.live.door.replies import RefusedError, body_of, json_answer
+from hanse.live.door.server import Door, PeerProtocol
+from hanse.live.identity.identity import Role
+from hanse.live.league import Address
+from tests.live.identity.leagues import PaperLeague
+
+GET = b"GET /%b HTTP/1.1\r\nhost: door\r\n\r\n"
+
+
+class Answer:
+    """An answer as it came."""
+
+    def __init__(self, head: bytes, body: bytes) -> None:
+        first, *lines = head.decode("ascii").split("\r\n")
+        self.status = int(first.split(" ")[1])
+        self.headers = dict(line.split(": ", 1) for line in lines)
+        self.body = body
+
+
+class Caller:
+    """One connection to the door."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def say(self, *parts: bytes) -> None:
+        self.writer.write(b"".join(parts))
+
+    async def answer(self, head_only: bool = False) -> Answer:
+        head = (await self.reader.readuntil(b"\r\n\r\n"))[:-4]
+        found = Answer(head, b"")
+        if found.headers.get("transfer-encoding") == "chunked":
+            while size := int((await self.reader.readuntil(b"\r\n")).strip(), 16):
+                found.body += (await self.reader.readexactly(size + 2))[:-2]
+            await self.reader.readexactly(2)
+        elif not head_only and found.status >= 200:
+            found.body = await self.reader.readexactly(int(found.headers.get("content-length", "0")))
+        return found
+
+    async def over(self) -> bytes:
+        """What still comes until the door hangs up."""
+        try:
+            return await self.reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+def play(
+    path: Path,
+    application: ASGIApp,
+    story: Callable[[Callable[[], Awaitable[Caller]], Door], Awaitable[None]],
+) -> None:
+    """Open a door for an application, and call at it."""
+    league = PaperLeague(path)
+
+    async def all_of_it() -> None:
+        door = Door(application, league.credentials(Role.BROKER, "b1"))
+        port = await door.listen(Address("127.0.0.1", 0))
+        context = league.credentials(Role.VIEWER, "ann").client_context(league.identity(Role.BROKER, "b1"))
+        writers: list[asyncio.StreamWriter] = []
+
+        async def call() -> Caller:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=context, server_hostname="hanse"
+            )
+            writers.append(writer)
+            return Caller(reader, writer)
+
+        try:
+            await story(call, door)
+        finally:
+            await door.close()
+            for writer in writers:
+                writer.transport.abort()
+            while door._state.connections:
+                await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(all_of_it(), 60))
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Tell who asked for what, with which body."""
+    request = Request(scope, receive)
+    peer = scope["state"]["peer"]
+    try:
+        body: Any = await body_of(request, Any) if scope["method"] == "POST" else None
+    except RefusedError as refused:
+        await refused.answer()(scope, receive, send)
+        return
+    answer = {"path": scope["path"], "query": scope["query_string"].decode(), "body": body, "who": peer.name}
+    await json_answer(answer)(scope, receive, send)
+
+
+def post(path: str, body: bytes, *more: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: door\r\ncontent-length: {len(body)}\r\n".encode()
+    return head + b"".join(line + b"\r\n" for line in more) + b"\r\n"
+
+
+def test_requests_on_one_connection_are_answered_in_order_and_one_at_a_time(tmp_path: Path) -> None:
+    under_way = most = 0
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        await echo(scope, receive, send)
+
+    async def story(call: Callable[[], Awaitable[Caller]], _: Door) -> None:
+        caller = await call()
+        requests = [
+            post(f"/{number}", b"5") + b"5" if number % 2 else GET % b"%d" % number for number in range(9)
+        ]
+        caller.say(*requests)
+        for number in range(9):
+            assert f'"/{number}"'.encode() in (await caller.answer()).body
+        assert most == 1
+
+    play(tmp_path, slow, story)
+
+
+@pytest.mark.parametrize("parts", [1, 9])
+def test_a_head_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
+    monkeypatch.setattr(server_module, "HEAD_BYTES_MAX", 5_000)
+
+    async def story(call: Callable[[], Awaitable[Caller]], door: Door) -> None:
+        caller = await call()
+        caller.say(b"GET / HTTP/1.1\r\nhost: door\r\nx: ")
+        connections = door._state.connections
+        while not any(isinstance(one, PeerProtocol) and one._head_bytes == 0 for one in connections):
+            await asyncio.sleep(0)  # what the first read brings is not counted
+        for _ in range(parts):
+            caller.say(b"y" * (9_000 // parts))
+        said = await caller.answer()
+        assert said.status == 400
+        assert b"not_http" in said.body
+        assert await caller.over() == b""
+
+    play(tmp_path, echo, story)
