@@ -27,7 +27,9 @@ from hanse.learn.edge.train import Progress, TrainConfig, Trainer, train  # noqa
 from hanse.policy.edge.features import encode  # noqa: E402
 from hanse.policy.edge.network import choose_by_network, heard, local_states, pointed  # noqa: E402
 from hanse.policy.edge.priced import choose_alone, shared_room  # noqa: E402
+from hanse.policy.edge.shown import GPUS_SHOWN  # noqa: E402
 from hanse.sim.edge import setting as settings  # noqa: E402
+from hanse.sim.edge.coordination import Link, coordinate  # noqa: E402
 from hanse.sim.edge.play import by_rule, play  # noqa: E402
 from hanse.sim.edge.setting import Setting  # noqa: E402
 from hanse.sim.edge.streams import make_streams  # noqa: E402
@@ -116,6 +118,21 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
     assert "format 0" in answer
     (tmp_path / "junk.npz").write_bytes(b"junk")
     assert isinstance(load_network(tmp_path / "junk.npz"), str)
+
+
+def test_a_network_without_an_encoder_has_nothing_to_gossip_but_its_room(tmp_path: Path) -> None:
+    torch.manual_seed(8)
+    net = EdgeNet(NetConfig(encoder="none"))
+    export(net, TrainConfig(), {}, tmp_path / "net.npz")
+    loaded = load_network(tmp_path / "net.npz")
+    assert not isinstance(loaded, str)
+    streams, rule = make_streams(SMALL, [1, 2]), rule_of(SMALL)
+    heard_of, deaf = (
+        coordinate(SMALL, streams, rule, "gossip", loaded[0], Link(loss=loss)) for loss in (0.0, 1.0)
+    )
+    alone = coordinate(SMALL, streams, rule, "none", loaded[0])
+    assert (deaf.outcome.completion == alone.outcome.completion).all()
+    assert (heard_of.outcome.completion >= 2).all()
 
 
 def test_replayed_log_probabilities_are_those_of_the_collection() -> None:
@@ -228,7 +245,7 @@ def test_a_network_that_is_not_told_the_rules_pick_never_comes_to_see_it(flat: b
 
 
 def test_a_network_leans_late(tmp_path: Path) -> None:
-    config = TrainConfig(course="fixed", warm_start=False, replicas=2, rows=18)
+    config = TrainConfig(course="fixed", warm_start=False, replicas=2, rows=18, lean_late=True)
     trainer = Trainer(config)
     trainer.base = SMALL
     trainer.step()
@@ -238,6 +255,68 @@ def test_a_network_leans_late(tmp_path: Path) -> None:
         assert one.averaged.lean.tolist() == list(SIZE_LEAN)
     early = Trainer(msgspec.structs.replace(config, lean_late=False))
     assert early.net.lean.tolist() == list(SIZE_LEAN)
+
+
+def test_sizes_that_are_the_rules_are_neither_drawn_nor_learned() -> None:
+    torch.manual_seed(6)
+    net = EdgeNet(NetConfig(encoder="none", lean=SIZE_LEAN))
+    setting = msgspec.structs.replace(settings.hetero6(), tasks_per_cluster=6)
+    rule = rule_of(setting)
+    memory = collect(net, setting, make_streams(setting, [1, 2]), rule, torch.Generator().manual_seed(1))
+    decided = memory.decided
+    took = decided.slot < setting.window
+    assert int(took.sum()) >= setting.tasks
+    raw = memory.batch.task[decided.row[took], decided.col[took], decided.slot[took]]
+    free = memory.batch.cluster[decided.row[took], decided.col[took], :2] * 16
+    room = np.minimum(free.numpy().round().astype(np.int64), rule.limit)
+    flat = np.array([rule.gpus[:, c, g] for c, g in room])
+    gpus = decided.gpus[took].numpy() + 1
+    assert (flat == gpus[:, None]).any(axis=1).all(), "a size that the rule gives to no kind in this room"
+    assert (torch.round(raw[:, GPUS_SHOWN] * 16) == torch.from_numpy(gpus)).all()
+    assert not decided.log_size.any()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
+    gain = np.linspace(-1.0, 1.0, len(memory.episode))
+    improve(net, optimiser, memory, gain, PpoConfig(), torch.Generator())
+    changed = {name for name, value in net.state_dict().items() if not torch.equal(value, before[name])}
+    assert {"point.weight", "pass_point.weight", "task_in.weight"} <= changed
+    assert not changed & {"cpus.weight", "gpus.weight", "lean"}
+
+
+def test_the_setting_that_is_trained_for_gets_a_larger_share_of_late_lessons() -> None:
+    plan = TrainConfig(iterations=100)
+    shares = []
+    for first in (0, 60):
+        names = [
+            lesson(
+                settings.syn3(), "randomised", 1, number, 1, 12, base_share=plan.base_share[first > 0]
+            ).setting.name
+            for number in range(first, first + 40)
+        ]
+        shares.append(names.count("syn3") / len(names))
+    assert shares[0] < 0.7 < shares[1] < 1.0
+    assert plan.base_share_at(0) == plan.base_share[0]
+    assert plan.base_share_at(50) == pytest.approx(sum(plan.base_share) / 2)
+    assert plan.base_share_at(100) == pytest.approx(plan.base_share[1])
+
+
+def test_the_last_iteration_is_judged_once() -> None:
+    plan = TrainConfig(course="fixed", warm_start=False, iterations=2, replicas=2, rows=6, validate_every=2)
+    trainer = Trainer(plan)
+    trainer.base = SMALL
+    small = msgspec.structs.replace(settings.hetero6(), tasks_per_cluster=1)
+    plain = play(small, make_streams(small, [1]), by_rule(small)).mean
+    trainer._judged = {name: (small, [1], plain) for name in judges("fixed")}
+    judged: list[int] = []
+    judge = trainer.validate
+
+    def counted() -> float:
+        judged.append(trainer.iteration)
+        return judge()
+
+    trainer.validate = counted  # type: ignore[method-assign]  # the same, counted
+    train(trainer, lambda _: None)
+    assert judged == [0, 2]
 
 
 def test_what_a_course_does_not_teach_does_not_choose_among_its_iterations() -> None:

@@ -20,7 +20,7 @@ SETTINGS = ("syn3", "hetero6", "single3", "single6", "order3", "testbed3")
 @click.command("edge")
 @click.option("--setting", type=click.Choice(SETTINGS[:5]), default="syn3", show_default=True)
 @click.option("--seed", default=1, show_default=True)
-@click.option("--iterations", default=50, show_default=True)
+@click.option("--iterations", default=90, show_default=True)
 @click.option("--stop-after", default=0, help="End after so many of the iterations.  [default: all]")
 @click.option("--cpu-minutes", default=15.0, show_default=True, help="Stop after this much CPU time.")
 @click.option("--method", type=click.Choice(["crn", "mappo"]), default="crn", show_default=True)
@@ -30,15 +30,15 @@ SETTINGS = ("syn3", "hetero6", "single3", "single6", "order3", "testbed3")
 @click.option("--scratch", is_flag=True, help="No imitation of the rule before it is improved on.")
 @click.option(
     "--lean",
-    type=click.Choice(["none", "late", "cpus", "full"]),
-    default="late",
+    type=click.Choice(["none", "late", "cpus", "sizes", "full"]),
+    default="sizes",
     show_default=True,
-    help="Lean on the rule: for sizes once trained, for CPUs from the start, or in everything, so that the "
-    "untrained network is the rule.",
+    help="Lean on the rule: for sizes only once trained, for CPUs or for sizes from the start, or in "
+    "everything, so that the untrained network is the rule.",
 )
 @click.option("--told", is_flag=True, help="Show the network the rule's own pick.")
 @click.option(
-    "--encoder", type=click.Choice(["attention", "mean", "none"]), default="attention", show_default=True
+    "--encoder", type=click.Choice(["attention", "mean", "none"]), default="none", show_default=True
 )
 @click.option("--no-pointer", is_flag=True, help="Ablation: the oldest task that fits is taken.")
 @click.option("--vanilla", is_flag=True, help="Ablation: one flat perceptron, no encoder.")
@@ -56,7 +56,7 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
 
     if checkpoint is not None and checkpoint.exists():
         trainer = train.Trainer.load(checkpoint)
-        click.echo(f"resumed at iteration {trainer.iteration} of {trainer.config.iterations}", err=True)
+        click.echo(f"resumed at iteration {trainer.iteration} of {trainer.config.last}", err=True)
     else:
         shape = net.NetConfig(
             encoder="none" if options["vanilla"] else options["encoder"],
@@ -67,6 +67,7 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
                 "none": net.NO_LEAN,
                 "late": net.SIZE_LEAN,
                 "cpus": net.CPU_LEAN,
+                "sizes": net.SIZE_LEAN,
                 "full": net.FULL_LEAN,
             }[options["lean"]],
         )
@@ -85,7 +86,7 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
         trainer = train.Trainer(config)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        line = bar.add_task("warm start", total=trainer.config.iterations, completed=trainer.iteration)
+        line = bar.add_task("warm start", total=trainer.config.last, completed=trainer.iteration)
 
         def report(at: train.Progress) -> None:
             said = f"{at.completion:.3f} steps, {at.against_rule:.4f} of the rule, best {at.best:.4f}"

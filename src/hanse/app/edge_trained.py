@@ -38,7 +38,7 @@ TRAINED: Final = Path("docs/results/edge-trained")
 """Where the repository keeps the trained files that the results page judges; the package ships one."""
 
 ABLATIONS: Final = {
-    "reference": "the recipe of the training seeds, whole",
+    "reference": "the recipe itself",
     "told": "the network is shown the rule's own pick",
     "mappo": "a central critic (MAPPO) instead of the same-stream group",
     "fixed": "no randomised course: the published setting alone",

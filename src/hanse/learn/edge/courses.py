@@ -45,15 +45,16 @@ def lesson(
     replicas: int,
     rows: int = 288,
     drawn: float | None = None,
+    base_share: float = 0.5,
 ) -> Lesson:
     """The lesson of an iteration, of about ``rows`` episodes times clusters.
 
-    ``drawn`` in [0, 1) says which sort of lesson it is; by default it is drawn.
+    ``drawn`` in [0, 1) says which sort of lesson it is; by default it is drawn. Below ``base_share`` it is
+    the base.
     """
     rng = np.random.default_rng([seed, iteration])
     drawn = rng.random() if drawn is None else drawn
-    setting = base if course == "fixed" else randomised(base, rng, drawn, wide=course == "wide")
-    setting = msgspec.structs.replace(setting, sticky_pass=True)
+    setting = base if course == "fixed" else randomised(base, rng, drawn, base_share, wide=course == "wide")
     groups = max(rows // (setting.clusters * replicas), 2)
     first = STREAMS_FROM + (seed * 100_000 + iteration) * 64
     seeds = [first + group for group in range(groups) for _ in range(replicas)]
@@ -65,15 +66,17 @@ def rule_of(setting: Setting) -> PricedRule:
     return compile_rule(true_durations(setting), setting.book.minimum, Prices())
 
 
-def randomised(base: Setting, rng: np.random.Generator, drawn: float, *, wide: bool) -> Setting:
-    """Half of the time the base at another load; else other clusters, half of those with other speeds.
+def randomised(
+    base: Setting, rng: np.random.Generator, drawn: float, base_share: float, *, wide: bool
+) -> Setting:
+    """The base at another load in a share of the lessons; else other clusters, half with other speeds.
 
     The wide course also has kinds of the test-bed's shape, whose speed depends on CPUs, and some lessons in
     single-task mode.
     """
-    if drawn < BASE_SHARE:
+    if drawn < base_share:
         return msgspec.structs.replace(base, arrival_rate=base.arrival_rate * rng.uniform(0.8, 1.2))
-    bench = wide and drawn < BASE_SHARE + BENCH_SHARE
+    bench = wide and drawn < base_share + BENCH_SHARE * (1.0 - base_share)
     setting = bench_lesson(rng) if bench else other_clusters(base, rng)
     if wide and rng.random() < SINGLE_SHARE:
         # one start per cluster and step: the load must leave room for the waiting that this makes
@@ -83,10 +86,9 @@ def randomised(base: Setting, rng: np.random.Generator, drawn: float, *, wide: b
     return setting
 
 
-BASE_SHARE: Final = 0.5
-BENCH_SHARE: Final = 0.15
+BENCH_SHARE: Final = 0.3
 SINGLE_SHARE: Final = 0.15
-"""Shares of the lessons; the last is of those that are not the base."""
+"""Shares of the wide course's lessons that are not the base."""
 
 
 def other_clusters(base: Setting, rng: np.random.Generator) -> Setting:
@@ -150,8 +152,11 @@ def stretched(rng: np.random.Generator) -> tuple[SpeedBook, float]:
     return book, least_work(book)
 
 
-VALIDATION: Final = {"syn3": 96, "hetero6": 32, "bench": 12}
-"""Settings that a network is judged on while it trains, and episodes of each."""
+VALIDATION: Final = {"syn3": 192, "hetero6": 32, "bench": 12}
+"""Settings that a network is judged on while it trains, and episodes of each.
+
+With 96 of `syn3` a ratio to the rule was off by up to 0.5 % from what 400 said: as much as there is to gain.
+"""
 
 
 def judges(course: Course) -> tuple[str, ...]:

@@ -23,8 +23,11 @@ class Lessons(msgspec.Struct, frozen=True, eq=False):
     decided: Decided
 
 
-def watch_rule(setting: Setting, streams: Streams, rule: PricedRule) -> Lessons:
-    """Play the rule and note its choices in every state in which some cluster could choose."""
+def watch_rule(net: EdgeNet, setting: Setting, streams: Streams, rule: PricedRule) -> Lessons:
+    """Play the rule and note its choices in every state in which some cluster could choose.
+
+    The network is not asked; what it takes from the rule as it is need not be noted.
+    """
     world = World(setting, streams)
     batches: list[Batch] = []
     notes: list[dict[str, Tensor]] = []
@@ -41,7 +44,7 @@ def watch_rule(setting: Setting, streams: Streams, rule: PricedRule) -> Lessons:
             window = view.task.shape[2]
             slot = torch.from_numpy(np.where(choice.slot[where] == NONE, window, choice.slot[where]))
             at = slot.clamp(max=window - 1)
-            masks = sizes_by_slot(rule, view, rows)
+            masks = sizes_by_slot(net, rule, view, rows)
             notes.append(
                 {
                     "row": e + states,
@@ -85,7 +88,7 @@ def imitate(
             slot = decided.slot[at]
             loss = nn.functional.cross_entropy(pointed.logits, slot)
             took = torch.nonzero(slot < window)[:, 0]
-            if len(took):
+            if len(took) and not net.rules_sizes:
                 raw = batch.task[row[took], col[took], slot[took]]
                 cpu_logits, gpu_logits = net.size(pointed.at(took, slot[took]), raw)
                 chosen = at[took]

@@ -80,7 +80,7 @@ def picked(decided: Decided, batch: Batch, rows: Tensor) -> tuple[Batch, Tensor]
     place[rows] = torch.arange(len(rows))
     index = torch.nonzero(place[decided.row] >= 0)[:, 0]
     names = Batch.__struct_fields__
-    return Batch(**{name: getattr(batch, name)[rows] for name in names}), index
+    return Batch(**{name: getattr(batch, name).index_select(0, rows) for name in names}), index
 
 
 def log_and_entropy(
@@ -90,6 +90,8 @@ def log_and_entropy(
     col = decided.col[at]
     pointed = point(net, batch, row, col)
     logits, slot = pointed.logits, decided.slot[at]
+    if net.rules_sizes:
+        return log_of(logits, slot), torch.zeros(len(slot)), _entropy(logits)
     window = batch.task.shape[2]
     passed = slot == window
     place = slot.clamp(max=window - 1)

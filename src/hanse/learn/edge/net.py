@@ -90,7 +90,7 @@ class Pointed(msgspec.Struct, frozen=True, eq=False):
 
     def at(self, decider: Tensor, slot: Tensor) -> Tensor:
         """States of some deciders' slots."""
-        return self.state[self.index[decider, slot]]
+        return self.state.index_select(0, self.index[decider, slot])
 
 
 class EdgeNet(nn.Module):
@@ -122,6 +122,8 @@ class EdgeNet(nn.Module):
         self.cpus = nn.Linear(h, SIZES_MAX)
         self.lean: Tensor
         self.register_buffer("lean", torch.tensor(config.lean))
+        self.rules_sizes = max(config.lean[:2]) <= min(SIZE_LEAN)
+        """Whether sizes are the rule's: then nothing need be drawn or remembered of them."""
         flat_inputs = CLUSTER_FEATURES + config.window * TASK_FEATURES
         self.flat_hidden = nn.Linear(flat_inputs if config.flat else 1, 2 * h)
         self.flat_point = nn.Linear(2 * h, config.window + 1)
@@ -190,7 +192,9 @@ class EdgeNet(nn.Module):
             return Pointed(logits=logits, state=torch.relu(self.flat_size(hidden)), index=index)
         who, slot = torch.nonzero(allowed, as_tuple=True)
         at = torch.searchsorted(task.place, owner[who] * window + slot)
-        state = torch.relu(self.head_task(task.state[at]) + self.head_cluster(cluster)[who])
+        # index_select, not state[at]: its gradient is several times cheaper
+        chosen, deciding = task.state.index_select(0, at), self.head_cluster(cluster).index_select(0, who)
+        state = torch.relu(self.head_task(chosen) + deciding)
         state = torch.relu(self.head(state))
         count = allowed.sum(dim=1, keepdim=True).clamp(min=1)
         near = torch.zeros(d, state.shape[1]).index_add(0, who, state) / count
@@ -209,6 +213,12 @@ class EdgeNet(nn.Module):
         """CPU and GPU logits (sizes 1 to 16, unmasked) of chosen slots: their states and their features."""
         cpus = self.cpus(state) + self.leaning(raw, CPUS_SHOWN, 0)
         return cpus, self.gpus(state) + self.leaning(raw, GPUS_SHOWN, 1)
+
+    def rules_size(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """(D,) CPUs and GPUs minus 1 that the rule gives to slots with these features."""
+        shown = raw[:, [CPUS_SHOWN, GPUS_SHOWN]] * SIZES_MAX
+        sizes = (shown.round().long() - 1).clamp(min=0)
+        return sizes[:, 0], sizes[:, 1]
 
     def leaning(self, raw: Tensor, column: int, which: int) -> Tensor:
         """(D, 16) what distance from the rule's size adds to the logits."""
@@ -229,7 +239,9 @@ def packed(layer: nn.Linear, token: Tensor) -> Tokens:
     """A layer over the (B, N, S, F) tokens that are there: their first feature is 1."""
     flat = token.flatten(0, 2)
     place = torch.nonzero(flat[:, 0] > 0)[:, 0]
-    return Tokens(state=torch.relu(layer(flat[place])), owner=place // token.shape[2], place=place)
+    return Tokens(
+        state=torch.relu(layer(flat.index_select(0, place))), owner=place // token.shape[2], place=place
+    )
 
 
 def attend(query: Tensor, token: Tokens) -> Tensor:

@@ -17,7 +17,7 @@ def choose_by_net(net: EdgeNet, rule: PricedRule, view: View) -> Choice:
     """The network's likeliest choices, with nobody left to starve."""
     features = narrowed(net, encode(rule, view, shared_room(view)), view)
     rows = np.flatnonzero(features.may_choose.any(axis=(1, 2)))
-    decided = decide(net, as_batch(features, rows), sizes_by_slot(rule, view, rows), None)
+    decided = decide(net, as_batch(features, rows), sizes_by_slot(net, rule, view, rows), None)
     choice = as_choice(decided, (view.task.shape[0], view.task.shape[1]), rows, view.task.shape[2])
     return without_starvation(rule, view, choice)
 

@@ -26,7 +26,7 @@ class Decided(msgspec.Struct, frozen=True, eq=False):
     """(D,) size minus 1; 0 for a pass."""
     cpu_mask: Tensor
     gpu_mask: Tensor
-    """(D, 16)."""
+    """(D, 16); (D, 0) where sizes are the rule's."""
     log_point: Tensor
     log_size: Tensor
 
@@ -102,7 +102,10 @@ def log_of(logits: Tensor, chosen: Tensor) -> Tensor:
 def decide(
     net: EdgeNet, batch: Batch, masks: tuple[Tensor, Tensor], generator: torch.Generator | None
 ) -> Decided:
-    """Choices of all clusters that may choose something. ``masks``: (B, N, P, 16) CPUs and GPUs per slot."""
+    """Choices of all clusters that may choose something.
+
+    ``masks``: (B, N, P, 16) CPUs and GPUs per slot; not looked at where sizes are the rule's.
+    """
     row, col = torch.nonzero(batch.may_choose.any(dim=2), as_tuple=True)
     pointed = point(net, batch, row, col)
     logits = pointed.logits
@@ -111,13 +114,19 @@ def decide(
     passed = slot == window
     at = slot.clamp(max=window - 1)
     index = torch.arange(len(slot))
-    cpu_logits, gpu_logits = net.size(pointed.at(index, at), batch.task[row, col, at])
-    cpu_mask = masks[0][row, col, at] | passed[:, None]
-    gpu_mask = masks[1][row, col, at] | passed[:, None]
-    cpu_logits = cpu_logits.masked_fill(~cpu_mask, MASKED)
-    gpu_logits = gpu_logits.masked_fill(~gpu_mask, MASKED)
-    cpus, gpus = pick(cpu_logits, generator), pick(gpu_logits, generator)
-    log_size = (log_of(cpu_logits, cpus) + log_of(gpu_logits, gpus)).masked_fill(passed, 0.0)
+    raw = batch.task[row, col, at]
+    if net.rules_sizes:
+        cpus, gpus = (size.masked_fill(passed, 0) for size in net.rules_size(raw))
+        cpu_mask = gpu_mask = torch.zeros(len(slot), 0, dtype=torch.bool)
+        log_size = torch.zeros(len(slot))
+    else:
+        cpu_logits, gpu_logits = net.size(pointed.at(index, at), raw)
+        cpu_mask = masks[0][row, col, at] | passed[:, None]
+        gpu_mask = masks[1][row, col, at] | passed[:, None]
+        cpu_logits = cpu_logits.masked_fill(~cpu_mask, MASKED)
+        gpu_logits = gpu_logits.masked_fill(~gpu_mask, MASKED)
+        cpus, gpus = pick(cpu_logits, generator), pick(gpu_logits, generator)
+        log_size = (log_of(cpu_logits, cpus) + log_of(gpu_logits, gpus)).masked_fill(passed, 0.0)
     return Decided(
         row=row,
         col=col,
@@ -145,8 +154,14 @@ def as_choice(decided: Decided, shape: tuple[int, int], rows: Ints, window: int)
     return Choice(slot=slot, cpus=cpus, gpus=gpus, preference=preference)
 
 
-def sizes_by_slot(rule: PricedRule, view: View, rows: Ints) -> tuple[Tensor, Tensor]:
-    """(B, N, P, 16) masks of CPUs and GPUs for every slot of some episodes."""
+def sizes_by_slot(net: EdgeNet, rule: PricedRule, view: View, rows: Ints) -> tuple[Tensor, Tensor]:
+    """(B, N, P, 16) masks of CPUs and GPUs for every slot of some episodes.
+
+    (B, N, P, 0) where sizes are the rule's: nobody asks for them, and they cost time.
+    """
+    if net.rules_sizes:
+        nothing = torch.zeros(len(rows), *view.task.shape[1:], 0, dtype=torch.bool)
+        return nothing, nothing
     cpu, gpu = size_masks(rule, view.kind[rows], view.free[rows][:, :, None, :])
     return torch.from_numpy(cpu), torch.from_numpy(gpu)
 
@@ -193,7 +208,7 @@ def collect(
         in_system = world.state.arrived - world.state.done
         shape = view.task.shape[:2]
         batch = as_batch(features, rows)
-        decided = decide(net, batch, sizes_by_slot(rule, view, rows), generator)
+        decided = decide(net, batch, sizes_by_slot(net, rule, view, rows), generator)
         time, episode = view.time[rows].copy(), world.state.episode[rows].copy()
         stepped = world.step(as_choice(decided, shape, rows, view.task.shape[2]))
         if len(rows):

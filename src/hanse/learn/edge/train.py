@@ -38,27 +38,46 @@ class TrainConfig(msgspec.Struct, frozen=True):
     """True: imitate the rule first."""
     warm_lessons: int = 8
     warm_epochs: int = 6
-    iterations: int = 50
+    iterations: int = 90
     stop_after: int = 0
     """Iterations after which the run ends, though its learning rate is planned for all; 0: none."""
     cpu_seconds_max: float = 900.0
     """The run stops after this much CPU time, whatever the iterations; what it has learned counts."""
+    base_share: tuple[float, float] = (0.5, 0.9)
+    """Share of the lessons that are the setting trained for, at the start and, on a line, at the end.
+
+    The others come first, when most is learned; what is left to gain at the end is small, and needs many.
+    """
     replicas: int = 8
     """Episodes per stream."""
     rows: int = 288
     """Episodes times clusters of one iteration."""
     rate: float = 8e-4
-    """Learning rate at the start; falls linearly to a tenth."""
+    """Learning rate at the start; falls linearly to a tenth over the ``iterations``."""
     average: float = 0.8
     """Weight of the past in the running mean of the weights, per iteration; 0: no mean.
 
     What is judged and exported is the mean.
     """
-    validate_every: int = 10
-    lean_late: bool = True
+    validate_every: int = 15
+    lean_late: bool = False
     """True: only what is judged and exported leans on the rule; while it learns, the network does not."""
-    net: NetConfig = NetConfig()
+    net: NetConfig = NetConfig(encoder="none")
     ppo: learners.PpoConfig = learners.PpoConfig()
+
+    @property
+    def last(self) -> int:
+        """Iterations of the whole run."""
+        return min(self.iterations, self.stop_after or self.iterations)
+
+    def rate_at(self, iteration: int) -> float:
+        """The learning rate of an iteration."""
+        return self.rate * (1.0 - 0.9 * iteration / self.iterations)
+
+    def base_share_at(self, iteration: int) -> float:
+        """Share of the setting that is trained for among the lessons of an iteration."""
+        first, last = self.base_share
+        return first + (last - first) * iteration / self.iterations
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -104,7 +123,7 @@ class Trainer:
         self.averaged = EdgeNet(config.net)
         self._restart_average()
         self.critic = Critic(config.net.hidden)
-        self.optimiser = torch.optim.Adam(self.net.parameters(), lr=config.rate)
+        self.optimiser = torch.optim.Adam(self.net.parameters(), lr=config.rate, fused=True)
         self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), lr=1e-3)
         self.iteration = 0
         self.cpu_seconds = 0.0
@@ -113,6 +132,8 @@ class Trainer:
         self.best = float("inf")
         self.best_iteration = 0
         self.best_weights: dict[str, torch.Tensor] = {}
+        self.judged_at = -1
+        """Iteration of the latest validation."""
         self.ratios: dict[str, float] = {}
         """Latest validation, by setting."""
         self._judged: dict[str, tuple[Setting, list[int], Floats]] = {}
@@ -163,7 +184,7 @@ class Trainer:
             share = (number + 0.5) / config.warm_lessons  # every sort of lesson, in proportion
             first = lesson(self.base, config.course, config.seed, 90_000 + number, 1, config.rows, share)
             rows = np.arange(min(len(first.streams.seed), 48))
-            drawn.append(watch_rule(first.setting, first.streams.take(rows), first.rule))
+            drawn.append(watch_rule(self.net, first.setting, first.streams.take(rows), first.rule))
         for epoch in range(config.warm_epochs):
             for group in optimiser.param_groups:
                 group["lr"] = 2e-3 * (1.0 - 0.9 * epoch / config.warm_epochs)
@@ -188,10 +209,18 @@ class Trainer:
     def step(self) -> tuple[float, float, float]:
         """One iteration; the mean completion, the share of conflicts and the entropy."""
         config = self.config
-        now = lesson(self.base, config.course, config.seed, self.iteration, config.replicas, config.rows)
+        now = lesson(
+            self.base,
+            config.course,
+            config.seed,
+            self.iteration,
+            config.replicas,
+            config.rows,
+            base_share=config.base_share_at(self.iteration),
+        )
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + self.iteration)
         for group in self.optimiser.param_groups:
-            group["lr"] = config.rate * (1.0 - 0.9 * self.iteration / config.iterations)
+            group["lr"] = config.rate_at(self.iteration)
         memory = collect(self.net, now.setting, now.streams, now.rule, generator)
         if config.method == "crn":
             advantage = learners.group_advantage(memory, config.replicas, config.ppo.gamma)
@@ -226,6 +255,7 @@ class Trainer:
             # the trained-for setting decides; another may be up to 1 % worse than the rule before it counts
             worst = max(worst, ratio if weight else ratio - 0.01)
         self.against_rule = worst
+        self.judged_at = self.iteration
         if worst < self.best:
             self.best = worst
             self.best_iteration = self.iteration
@@ -242,8 +272,7 @@ def train(trainer: Trainer, report: Callable[[Progress], None], checkpoint: Path
         if config.warm_start:
             trainer.warm_start()
         trainer.validate()
-    last = min(config.iterations, config.stop_after or config.iterations)
-    while trainer.iteration < last and trainer.cpu_seconds < config.cpu_seconds_max:
+    while trainer.iteration < config.last and trainer.cpu_seconds < config.cpu_seconds_max:
         completion, conflicts, entropy = trainer.step()
         if trainer.iteration % config.validate_every == 0:
             trainer.validate()
@@ -256,18 +285,19 @@ def train(trainer: Trainer, report: Callable[[Progress], None], checkpoint: Path
         report(
             Progress(
                 iteration=trainer.iteration,
-                iterations=config.iterations,
+                iterations=config.last,
                 completion=completion,
                 conflicts=conflicts,
                 entropy=entropy,
                 sub_steps=trainer.sub_steps,
                 cpu_seconds=trainer.cpu_seconds,
-                seconds_left=pace * (last - trainer.iteration),
+                seconds_left=pace * (config.last - trainer.iteration),
                 against_rule=trainer.against_rule,
                 best=trainer.best,
             )
         )
-    trainer.validate()
+    if trainer.judged_at != trainer.iteration:
+        trainer.validate()
     if trainer.best_weights:
         trainer.averaged.load_state_dict(trainer.best_weights)
     return trainer.averaged

@@ -20,6 +20,9 @@ from hanse.policy.edge.view import NONE, Choice, Flags, Ints, View
 FORMAT: Final = 2
 """Version of the exported file; another version is refused."""
 
+SUMMARY: Final = 62
+"""Floats of a cluster's summary; without an encoder they are all 0."""
+
 MASKED: Final = np.float32(-1e9)
 _ZERO: Final = np.float32(0)
 _SIZES: Final = np.arange(1, SIZES_MAX + 1, dtype=np.float32)
@@ -130,7 +133,7 @@ def local_states(net: Network, features: Features) -> tuple[Singles, Singles, Si
     task = net.bent("task_in", features.task)
     own = net.bent("cluster_in", features.cluster)
     if net.encoder == "none":
-        return own, task, np.zeros((*own.shape[:2], 0), dtype=np.float32)
+        return own, task, np.zeros((*own.shape[:2], SUMMARY), dtype=np.float32)
     running = net.bent("running_in", features.running)
     here, busy = features.task[..., 0], features.running[..., 0]
     if net.encoder == "mean":
