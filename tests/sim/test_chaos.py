@@ -3,6 +3,8 @@ themselves."""
 
 import os
 
+import pytest
+
 from hanse.core.config import RunnerConfig
 from hanse.core.machine import Machine
 from hanse.core.marks import ALL
@@ -42,6 +44,13 @@ def test_every_rare_branch_is_reached_and_no_promise_broken() -> None:
         if not missing:
             return
     raise AssertionError(f"no seed reaches {list(missing)}")
+
+
+@pytest.mark.parametrize("seed", [569, 3_872])
+def test_what_a_broker_says_does_not_depend_on_what_it_has_looked_up(seed: int) -> None:
+    """Beyond the range of every day: here a broker that came back had forgotten where looking for room was
+    futile, looked, and told a waiting group something else."""
+    assert run_seed(seed, standard_factories()).finding is None
 
 
 def test_a_finding_names_the_promise_and_the_task() -> None:

@@ -38,7 +38,8 @@ BORROW_ROOM: Final = 2
 scarce several brokers want at once, and all but one of them would be refused; so they ask the wardens."""
 NO_ROOM_SEEN: Final = "no room in any cluster's view"
 LITTLE_TO_BORROW: Final = "too little room in the others' shares to take it unasked"
-TOLD_TO_WAIT: Final = (f"{Answered.WAITING}:{NO_ROOM_SEEN}", f"{Answered.WAITING}:{LITTLE_TO_BORROW}")
+TOLD_OF_NONE: Final = f"{Answered.WAITING}:{NO_ROOM_SEEN}"
+TOLD_OF_LITTLE: Final = f"{Answered.WAITING}:{LITTLE_TO_BORROW}"
 """What a group's record says when it was last told so."""
 
 Head = tuple[Key, JobRecord, int]
@@ -191,8 +192,10 @@ class Placing:
                 views = []
             else:
                 views = [view for view in views if number not in view.sight.exhausted and view.allows(shape)]
-            told = record.told[group] in TOLD_TO_WAIT or not desk.config.decisions
-            if told and all(view.futile(shape) for view in views):  # most often
+            told = record.told[group]
+            # What is known to be futile is no part of the state: it may save work, never a word.
+            known = told == TOLD_OF_NONE or (told == TOLD_OF_LITTLE and not views)
+            if (known or not desk.config.decisions) and all(view.futile(shape) for view in views):
                 for view in views:
                     view.sight.exhausted[number] = True
                 return
