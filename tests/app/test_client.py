@@ -36,6 +36,17 @@ def job_answer(owner: str) -> Any:
     return lambda _: Answer(200, row(owner=owner))
 
 
+def test_a_request_leaves_in_one_piece() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # which keeps pieces apart
+    with ours, theirs:
+        connection = transport.OnePiece("door")
+        connection.sock = ours
+        connection.request("POST", "/v1/jobs", b"[1]", {"Content-Type": "application/json"})
+        piece = theirs.recv(4_096)
+    assert piece.startswith(b"POST /v1/jobs HTTP/1.1\r\n")
+    assert piece.endswith(b"\r\n\r\n[1]")
+
+
 # --- silence -----------------------------------------------------------------------------------------------
 
 
