@@ -100,6 +100,25 @@ def test_every_known_version_submits_lists_and_cancels(cluster: Slurm, version: 
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("version", KNOWN)
+def test_a_job_that_slurm_takes_with_a_complaint_is_taken(cluster: Slurm, version: str) -> None:
+    """So it does when the node is closed: the answer has an error in it, and a number."""
+    order = Submission("hanse:north:abc:1-1.0#1", "one", "#!/bin/sh\n", 1, 1, 32, (), cluster.nodes[0])
+
+    async def story() -> None:
+        driver = driver_on(cluster, version)
+        number = await driver.submit(order)
+        (job,) = [job for job in await driver.jobs() if job.number == number]
+        assert (job.name, job.state) == (order.name, "PENDING")
+        await driver.cancel([job])
+
+    cluster.drain()
+    try:
+        asyncio.run(story())
+    finally:
+        cluster.restore()
+
+
 def test_a_daemon_that_offers_nothing_known_is_named_and_one_that_comes_back_newer_is_used(
     cluster: Slurm,
 ) -> None:

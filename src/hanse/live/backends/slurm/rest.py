@@ -149,7 +149,8 @@ class RestDriver:
             words = content[:200].decode(errors="replace")
             raise SlurmAwayError(f"slurmrestd answered {status}: {words}") from None
         errors = answer.get("errors") or []
-        if errors or status >= 400:
+        taken = bool(answer.get("job_id"))  # by a closed node, say: what it calls an error is a warning then
+        if (errors or status >= 400) and not taken:
             complaint = "; ".join(
                 str(each.get("error") or each.get("description") or each) for each in errors
             )
