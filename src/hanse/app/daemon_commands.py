@@ -1,6 +1,5 @@
 """``hanse broker``, ``hanse warden`` and ``hanse runner``: one member of a league, until told to stop."""
 
-import asyncio
 import sqlite3
 from collections.abc import Callable
 from functools import partial
@@ -67,7 +66,9 @@ def runner(name: str, home: Path, log_level: str, ready_fd: int | None, record_d
 
 
 def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | None) -> None:
-    from hanse.live.daemon import tell_ready  # noqa: PLC0415  as above
+    import uvloop  # noqa: PLC0415  as above
+
+    from hanse.live.daemon import tell_ready  # noqa: PLC0415
 
     place = Home(home)
     if not place.league_file.is_file():
@@ -81,7 +82,7 @@ def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | No
         await daemon.run(lambda: tell_ready(ready_fd) if ready_fd is not None else None)
 
     try:
-        asyncio.run(serve())
+        uvloop.run(serve())
     except (LeagueError, SupervisorMissingError) as error:
         raise click.ClickException(str(error)) from None
     except JournalError as error:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from hanse.live.child_input import child_input
+
 NOTARY_SECONDS_MAX: Final = 60.0
 AT_ONCE_MAX: Final = 2
 """Notaries at work at the same time; further requests wait for their turn."""
@@ -17,15 +19,16 @@ _turn: Final = asyncio.Semaphore(AT_ONCE_MAX)
 async def ask(verb: str, home: Path, given: dict[str, object]) -> dict[str, Any]:
     """The notary's answer; ``OSError`` says why there is none."""
     async with _turn:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hanse.live.notary", verb, str(home)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        with child_input(msgspec.json.encode(given)) as stdin:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "hanse.live.notary", verb, str(home)),
+                stdin=stdin,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
         try:
             async with asyncio.timeout(NOTARY_SECONDS_MAX):
-                answer, complaint = await process.communicate(msgspec.json.encode(given))
+                answer, complaint = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()

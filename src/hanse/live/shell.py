@@ -258,20 +258,23 @@ class JournalledShell(Shell):
         """All up to a position is on disk: what came of it may be performed."""
         self._judge_disk(seconds)
         unsafe = self._unsafe
+        safe: list[tuple[int, Event, list[Command]]] = []
         while unsafe and unsafe[0][0] <= durable:
-            position, event, commands = unsafe.popleft()
+            safe.append(unsafe.popleft())
+            position, event, commands = safe[-1]
             if self._digests is not None:
                 self._digests.write(b"%d %08x\n" % (position, zlib.crc32(_encode(commands))))
             if type(event) is Submitted:
                 del self._submissions[event.request]
             self.perform(commands)
-            if self._told is not None:
+        self.performed()
+        if self._told is not None:
+            for position, event, commands in safe:
                 self._told(position, event, commands)
         while self._waiters and self._waiters[0][0] <= durable:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
-        self.performed()
         self._committing = False
         if unsafe:
             self._commit_within(0.0)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hanse.live.door import server as server_module
 from hanse.live.door.replies import RefusedError, body_of, json_answer
-from hanse.live.door.server import Door, PeerProtocol
+from hanse.live.door.server import Door, Gathered, PeerProtocol
 from hanse.live.identity.identity import Role
 from hanse.live.league import Address
 from tests.live.identity.leagues import PaperLeague
@@ -130,6 +130,59 @@ def test_requests_on_one_connection_are_answered_in_order_and_one_at_a_time(tmp_
         assert most == 1
 
     play(tmp_path, slow, story)
+
+
+class Plug(asyncio.Transport):
+    """A transport that keeps what is written, piece by piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[bytes] = []
+        self.over = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.pieces.append(bytes(data))
+
+    def close(self) -> None:
+        self.over = True
+
+
+def test_an_answer_that_says_its_length_leaves_in_one_piece_and_a_stream_at_once() -> None:
+    plug = Plug()
+    gathered = Gathered(plug)
+
+    async def send(message: Message) -> None:
+        """As uvicorn does it: the head is one write, and so is every part of a body that is there."""
+        if message["type"] == "http.response.start":
+            gathered.write(b"head ")
+        elif message["body"]:
+            gathered.write(message["body"])
+
+    async def answer(headers: list[tuple[bytes, bytes]], *bodies: bytes) -> list[list[bytes]]:
+        """What has left after each message."""
+        plug.pieces.clear()
+        seen = []
+        told = gathered.gather(send)
+        messages: list[Message] = [{"type": "http.response.start", "headers": headers}]
+        for message in messages + [{"type": "http.response.body", "body": body} for body in bodies]:
+            await told(message)
+            seen.append(list(plug.pieces))
+        return seen
+
+    length = [(b"content-type", b"text/plain"), (b"content-length", b"6")]
+    assert asyncio.run(answer(length, b"abc", b"def")) == [[], [b"head abc"], [b"head abc", b"def"]]
+    assert asyncio.run(answer(length, b"")) == [[], [b"head "]]  # to HEAD
+    assert asyncio.run(answer([], b"abc")) == [[b"head "], [b"head ", b"abc"]]
+
+
+def test_what_is_held_leaves_before_the_connection_closes() -> None:
+    plug = Plug()
+    gathered = Gathered(plug)
+    gathered.holds = True
+    gathered.write(b"head")
+    gathered.close()
+    gathered.close()
+    assert (plug.pieces, plug.over) == ([b"head"], True)
 
 
 @pytest.mark.parametrize("parts", [1, 9])

@@ -13,6 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -38,6 +39,8 @@ HELD_SECONDS: Final = 0.5
 """How long a refusal for asking too much is held."""
 HELD_MAX: Final = 256
 """Refusals that are held at the same time; further ones go out at once."""
+ADDRESSES_KNOWN_MAX: Final = 1_024
+"""Addresses whose network is not worked out again."""
 SCHEME: Final = "bearer"
 log: Final = logging.getLogger(__name__)
 
@@ -188,7 +191,7 @@ class Gate:
 
     def _admitted(self, operation: Operation, request: Request) -> Call:
         """Let a request in; raises its refusal."""
-        stranger = _address_key(request)
+        stranger = _address_key(request.client.host if request.client is not None else "")
         if operation.public:
             peer, key = None, stranger
             self._pay(self.strangers, key, operation.cost)
@@ -302,9 +305,9 @@ def _unknown(code: str, message: str, hint: str) -> RefusedError:
     return refused
 
 
-def _address_key(request: Request) -> str:
+@lru_cache(ADDRESSES_KNOWN_MAX)
+def _address_key(host: str) -> str:
     """From where somebody asks; of IPv6 the network, because one host may have all its addresses."""
-    host = request.client.host if request.client is not None else ""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

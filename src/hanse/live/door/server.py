@@ -12,7 +12,7 @@ import ssl
 from typing import Any, Final
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -35,6 +35,52 @@ CLOSE_SECONDS_MAX: Final = 2.0
 """How long requests under way may still take when the daemon stops."""
 
 
+class Gathered:
+    """A connection's transport on which the head of an answer can wait for the body: both leave as one record
+    of TLS in one system call, and whoever waits for them is woken once. All else is as without it."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held = b""
+        self.holds = False
+        """Whether what is written next waits for what comes after it; true for one write."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send something, or hold it."""
+        if self.holds:
+            self.holds, self._held = False, data
+            return
+        if self._held:
+            data, self._held = self._held + data, b""
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send what is held."""
+        if self._held:
+            self.write(b"")
+
+    def close(self) -> None:
+        """Send what is held, and close."""
+        self.flush()
+        self._transport.close()
+
+    def gather(self, send: Send) -> Send:
+        """How to send an answer so: held is a head that says how long its body is, because that body comes
+        at once; that of a stream may come in an hour."""
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.holds = any(name == b"content-length" for name, _ in message["headers"])
+            await send(message)
+            if message["type"] == "http.response.body":
+                self.flush()  # a body of nothing was not written
+
+        return sending
+
+
 class PeerProtocol(HttpToolsProtocol):
     """One connection; knows whose certificate it showed."""
 
@@ -47,11 +93,13 @@ class PeerProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         """The handshake is done."""
-        super().connection_made(transport)
+        gathered = Gathered(transport)
+        super().connection_made(gathered)  # type: ignore[arg-type]  # it does all that uvicorn asks for
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         peer = None if tls is None else identity_of(tls)
         self._key = peer.uri if peer is not None else f"address {self.client[0] if self.client else ''}"
         self.app_state = {**self.app_state, "peer": peer, "abort": transport.abort}
+        self.app_state["gathered"] = gathered
         self.app_state["crowded"] = self.crowd.enter(self._key)
         self._patience = self.loop.call_later(REQUEST_SECONDS_MAX, transport.abort)
 
@@ -151,7 +199,8 @@ class Door:
         """The application, for connections that are not one too many."""
         crowded: RefusedError | None = scope["state"]["crowded"]
         if crowded is None:
-            await self._application(scope, receive, send)
+            gathered: Gathered = scope["state"]["gathered"]
+            await self._application(scope, receive, gathered.gather(send))
             return
         response = crowded.answer()
         response.headers["Connection"] = "close"

@@ -11,7 +11,7 @@ import pytest
 from hanse.core.config import NodeConfig
 from hanse.live.backends.commands import TaskUser
 from hanse.live.backends.slurm.attempts import NOTHING, Attempt, AttemptStore, Fate, Phase
-from hanse.live.backends.slurm.clerk import Clerk
+from hanse.live.backends.slurm.clerk import Clerk, report_failure
 from hanse.live.backends.slurm.driver import SlurmJob, SlurmNode, Submission, plain_reason
 from hanse.live.backends.slurm.keeper import Keeper
 from hanse.live.backends.slurm.lookout import Look, Lookout
@@ -35,6 +35,27 @@ BEGIN_MAX = 60 * SECOND
 def nodes_of(slurm: Slurm) -> tuple[NodeConfig, ...]:
     whole = Resources(NODE_CPUS * 1_000, NODE_MEMORY_MIB << 20)
     return tuple(NodeConfig(whole, ((NODE, name),)) for name in slurm.nodes)
+
+
+def test_a_part_that_fails_ends_the_daemon_whatever_it_raised() -> None:
+    """The daemon stops for an assertion; for a RuntimeError it would go on, with nobody to look at Slurm."""
+    heard: list[BaseException | None] = []
+
+    async def part() -> None:
+        raise RuntimeError("the handler is closed")
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: heard.append(context["exception"]))
+        task = asyncio.create_task(part())
+        task.add_done_callback(report_failure)
+        await asyncio.wait([task])
+        await asyncio.sleep(0)
+
+    asyncio.run(story())
+    assert [(type(error), str(error)) for error in heard] == [
+        (AssertionError, "a part of the Slurm backend failed: RuntimeError('the handler is closed')")
+    ]
 
 
 # --- what hangs ---------------------------------------------------------------------------------------------

@@ -76,10 +76,12 @@ def _do(works: list[Callable[[], Any]]) -> list[Any]:
 
 
 def report_failure(task: "asyncio.Task[None]") -> None:
-    """A background task that fails is never passed over in silence."""
+    """A background task that fails does so by a bug of ours, whatever it raised, and from then on nobody does
+    its work: the daemon must stop, and be started again. Its tasks go on meanwhile."""
     if task.cancelled():
         return
-    error = task.exception()
-    if error is not None:
-        context = {"message": "a part of the Slurm backend failed", "exception": error, "task": task}
-        task.get_loop().call_exception_handler(context)
+    cause = task.exception()
+    if cause is not None:
+        error = AssertionError(f"a part of the Slurm backend failed: {cause!r}")
+        error.__cause__ = cause
+        task.get_loop().call_exception_handler({"message": str(error), "exception": error, "task": task})

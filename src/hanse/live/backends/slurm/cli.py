@@ -28,6 +28,7 @@ from hanse.live.backends.slurm.driver import (
 )
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.backends.slurm.tags import WORD
+from hanse.live.child_input import child_input
 
 COMMANDS_MAX: Final = 4
 """Commands at once."""
@@ -132,17 +133,18 @@ class CliDriver:
             raise SlurmAwayError(f"there is no file {conf}")
         async with self._slots:
             try:
-                process = await asyncio.create_subprocess_exec(
-                    *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE, env=self._environment, cwd="/", start_new_session=True,
-                )  # fmt: skip
+                with child_input(text.encode()) as stdin:
+                    process = await asyncio.create_subprocess_exec(
+                        *command, stdin=stdin, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+                        env=self._environment, cwd="/", start_new_session=True,
+                    )  # fmt: skip
             except FileNotFoundError:
                 raise SlurmAwayError(f"{command[0]} is not installed") from None
             except OSError as error:  # this machine has no process or memory left for it
                 raise SlurmAwayError(f"{command[0]} cannot be started: {error}") from None
             try:
                 async with asyncio.timeout(COMMAND_SECONDS_MAX):
-                    out, err = await process.communicate(text.encode())
+                    out, err = await process.communicate()
             except TimeoutError:
                 raise SlurmAwayError(f"{command[0]} timed out") from None
             finally:
