@@ -1,4 +1,5 @@
-"""``hanse access``: tokens with which people and programs use a league's doors without a certificate."""
+"""``hanse access``: tokens with which people and programs use a league's doors without a certificate, and the
+end of what people were given."""
 
 from contextlib import closing
 from datetime import UTC, datetime
@@ -17,12 +18,15 @@ from hanse.live.identity import files
 from hanse.live.identity.access import ACCESS_DAYS, PEOPLE
 from hanse.live.identity.access_ledger import AccessError, AccessLedger, Given
 from hanse.live.identity.authority import Authority, AuthorityError
+from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Role
 from hanse.live.identity.revoked import ACCESS_DAYS_MAX
 from hanse.model.ids import SECOND
 
 if TYPE_CHECKING:
     from hanse.app.answers import RevokeAnswer
+    from hanse.app.client import Client
+    from hanse.app.doors import Doors
 
 SERIALS_PER_REQUEST: Final = 1_000
 
@@ -34,7 +38,7 @@ _home = click.option(
 
 @click.group()
 def access() -> None:
-    """Access tokens: for curl, scripts and programs that show no certificate.
+    """Access tokens: for curl, scripts and programs that show no certificate; and revoking people.
 
     Doors take them as 'Authorization: Bearer TOKEN'. Only their bearers have them: they are shown once.
     """
@@ -73,13 +77,19 @@ def create(home: Path, name: str, role: str, days: int, into: Path | None) -> No
 @access.command("list")
 @_home
 def listed(home: Path) -> None:
-    """List the tokens that have not expired; not the tokens themselves, which nobody keeps."""
+    """List the tokens that have not expired, then the names that were revoked.
+
+    Not the tokens themselves, which nobody keeps. Of a revoked name the certificates have ended too, up to
+    the time that is shown.
+    """
     try:
-        given = _ledger(home).listed()
+        given, names = _ledger(home).listed(), _ledger(home).names()
     except AccessError as error:
         raise click.ClickException(str(error)) from None
     for one in given:
         click.echo(_line(one))
+    for name, until in names.items():
+        click.echo(f"{name}  all that was given until {_moment(until)}  revoked")
 
 
 @access.command("revoke")
@@ -91,51 +101,136 @@ def listed(home: Path) -> None:
 )  # fmt: skip
 @click.argument("name")
 @click.option("--serial", default="", help="Only the token whose serial begins so; see 'hanse access list'.")
-def revoke(home: Path | None, name: str, serial: str) -> None:
-    """End every token of NAME, at every door of the league.
+@click.option("--yes", is_flag=True, help="Also if NAME is your own: this ends what you ask with.")
+def revoke(home: Path | None, name: str, serial: str, yes: bool) -> None:
+    """End everything that NAME has until now, at every door of the league.
 
-    A door that cannot be reached now is told as soon as it can be.
+    That is: access tokens, certificates of people, and join tokens that were not used. What is made for NAME
+    afterwards is good, and a member of the league that is called NAME goes on. A door that cannot be reached
+    now is told as soon as it can be.
     """
     if home is not None and Home(home.absolute()).authority.is_dir():
-        _revoke_at_home(Home(home.absolute()), name, serial)
+        place = Home(home.absolute())
+        if serial:
+            _revoke_tokens(place, name, serial)
+        else:
+            _revoke_at_home(place, name, yes)
         return
     if serial:
         raise click.UsageError("--serial needs --home, where the list of tokens is")
     with league() as client:
-        answer = client.revoke(name)
-    click.echo(f"Every token that {name} has until now is revoked.")
+        answer = _asked(client, name, yes)
+    click.echo(f"{_everything(name)} is revoked.")
     _tell(answer)
 
 
-def _revoke_at_home(home: Home, name: str, serial: str) -> None:
-    """Write it down where tokens are made, then let a broker spread it."""
+class KeptError(CommandError):
+    """Whoever was about to revoke themselves has thought better of it."""
+
+
+def _asked(client: "Client", name: str, yes: bool) -> "RevokeAnswer":
+    """Let a broker revoke a name; who asks for their own end is asked once more."""
+    from hanse.app.client import OwnNameError  # noqa: PLC0415  only this asks the league
+
+    try:
+        return client.revoke(name, own=yes)
+    except OwnNameError as error:
+        _confirm(error.message)
+        return client.revoke(name, own=True)
+
+
+def _confirm(problem: str) -> None:
+    """Go on only if somebody says so; a program says it with ``--yes``."""
+    text = "Where the league was founded, 'hanse renew --anew' makes a new certificate. Go on?"
+    try:
+        agreed = click.confirm(f"{problem[:1].upper()}{problem[1:]}.\n{text}", err=True)
+    except click.Abort:  # nobody is there to ask
+        agreed = False
+        click.echo(err=True)
+    if not agreed:
+        raise KeptError("nothing was revoked", ExitCode.FAILED, "insist with '--yes'")
+
+
+def _revoke_at_home(home: Home, name: str, yes: bool) -> None:
+    """Let a broker spread it, and write it down where tokens are made: in this order, because afterwards the
+    doors of this machine do not take a certificate of that name, which may be the one that asks."""
+    if not yes and name == _holder(home):
+        _confirm(f"this ends the certificate in {home.person(PERSON)}, with which you ask")
+        yes = True
+    answer: RevokeAnswer | CommandError
+    try:
+        with closing(_doors(home)) as doors:
+            from hanse.app.client import Client  # noqa: PLC0415  only this asks the league
+
+            answer = _asked(Client(doors), name, yes)
+    except KeptError:
+        raise
+    except CommandError as error:
+        answer = error
+    try:
+        ended = _ledger(home.path).revoke(name)
+    except AccessError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(
+        f"{_everything(name)} is revoked ({len(ended)} of the tokens made here). The doors of this machine "
+        "refuse it from now on."
+    )
+    if isinstance(answer, CommandError):
+        raise _untold(answer)
+    _tell(answer)
+
+
+def _revoke_tokens(home: Home, name: str, serial: str) -> None:
+    """Write down the end of single tokens where they are made, then let a broker spread it."""
     from hanse.app.client import Client  # noqa: PLC0415  only this asks the league
-    from hanse.app.doors import Doors  # noqa: PLC0415  as above
 
     try:
         ended = _ledger(home.path).revoke(name, serial)
     except AccessError as error:
         raise click.ClickException(str(error)) from None
     if not ended:
-        raise click.ClickException(f"there is no token of {name!r} to revoke; see 'hanse access list'")
+        raise click.ClickException(f"there is no such token of {name!r} to revoke; see 'hanse access list'")
     click.echo(f"{len(ended)} of {name}'s tokens revoked. The doors of this machine refuse them from now on.")
     serials = [access.serial for access in ended]
     try:
-        with closing(Doors("", _own_context(home))) as doors:
+        with closing(_doors(home)) as doors:
             for first in range(0, len(serials), SERIALS_PER_REQUEST):
                 answer = Client(doors).revoke(serials=tuple(serials[first : first + SERIALS_PER_REQUEST]))
         _tell(answer)
     except CommandError as error:
-        raise CommandError(
-            f"no broker could be asked to tell the other machines: {error.message}",
-            error.status,
-            "a broker on this machine tells them when it starts, or when it is next shown a token",
-        ) from None
+        raise _untold(error) from None
+
+
+def _untold(error: CommandError) -> CommandError:
+    return CommandError(
+        f"no broker could be asked to tell the other machines: {error.message}",
+        error.status,
+        "a broker on this machine tells them when it starts, or when it is next asked by a person",
+    )
+
+
+def _everything(name: str) -> str:
+    return f"Everything that {name} has until now (tokens and a person's certificates)"
+
+
+def _holder(home: Home) -> str:
+    """Whose certificate the commands show in a league's own home; empty if there is none to be read."""
+    try:
+        identity = Credentials(home.person(PERSON)).certificate().identity
+    except (OSError, ValueError):
+        return ""
+    return identity.name if identity is not None else ""
+
+
+def _doors(home: Home) -> "Doors":
+    from hanse.app.doors import Doors  # noqa: PLC0415  only this asks the league
+
+    return Doors("", _own_context(home))
 
 
 def _own_context(home: Home) -> Context:
     """The league as its founder reaches it."""
-    from hanse.live.league import LeagueError  # noqa: PLC0415  as above
+    from hanse.live.league import LeagueError  # noqa: PLC0415  only this asks the league
     from hanse.live.league_file import load  # noqa: PLC0415  as above
 
     try:
@@ -164,6 +259,9 @@ def _ledger(home: Path) -> AccessLedger:
 def _line(given: Given) -> str:
     """A token in a list."""
     access = given.access
-    until = datetime.fromtimestamp(access.expires // SECOND, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
-    state = "revoked" if given.revoked else f"until {until}"
+    state = "revoked" if given.revoked else f"until {_moment(access.expires)}"
     return f"{access.name}  {access.role}  {access.serial[:12]}  {state}"
+
+
+def _moment(micro: int) -> str:
+    return datetime.fromtimestamp(micro // SECOND, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -57,7 +57,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "identity_commands", "token", "Make single-use tokens with which members and people join."
     ),
     "access": Entry(
-        "access_commands", "access", "Make, list and revoke access tokens for people and programs."
+        "access_commands", "access", "Make and list access tokens for people and programs; revoke people."
     ),
     "join": Entry("identity_commands", "join", "Join a league with a token."),
     "renew": Entry("identity_commands", "renew", "Renew somebody's certificate before it ends."),

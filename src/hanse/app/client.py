@@ -25,6 +25,7 @@ from hanse.app.answers import (
 )
 from hanse.app.doors import BUSY, OWNER_HEADER, REDIRECTS_MAX, Doors, decoded, refusal, refused_results
 from hanse.app.exit_codes import ExitCode
+from hanse.app.queue_waits import queue_sentences
 from hanse.app.told import CommandError
 from hanse.app.transport import ANSWER_SECONDS_MAX, Door, Reply, SilentError
 from hanse.live.reads.rows import JobDetail, JobRow
@@ -42,6 +43,12 @@ LOOKED_BACK_ROWS: Final = 200
 WAIT_SECONDS_MAX: Final = 60
 SPARE_SECONDS: Final = 10.0
 """How much later than promised an answer may come."""
+
+
+class OwnNameError(CommandError):
+    """Whoever asks would revoke their own name."""
+
+    STATUS: Final = 409
 
 
 class JobFilter(NamedTuple):
@@ -126,10 +133,14 @@ class Client:
                 "its warden must run; 'hanse up' starts what is missing of a league on this machine",
             ) from None
 
-    def revoke(self, name: str = "", serials: tuple[str, ...] = ()) -> RevokeAnswer:
-        """End the access tokens of a name, or those with these serials, at every door of the league."""
-        body = msgspec.json.encode({"names": [name] if name else [], "serials": serials})
-        return decoded(self.doors.any_broker("POST", "/v1/access/revoke", body), RevokeAnswer)
+    def revoke(self, name: str = "", serials: tuple[str, ...] = (), own: bool = False) -> RevokeAnswer:
+        """End all that people of a name have until now, or the access tokens with these serials, at every
+        door of the league. Raises ``OwnNameError`` for the name that asks, unless ``own``."""
+        wish = {"names": [name] if name else [], "serials": serials, **({"own": True} if own else {})}
+        reply = self.doors.any_broker("POST", "/v1/access/revoke", msgspec.json.encode(wish))
+        if reply.status == OwnNameError.STATUS:
+            raise OwnNameError(refusal(reply).message, ExitCode.FAILED, "insist with '--yes'")
+        return decoded(reply, RevokeAnswer)
 
     # --- lists ----------------------------------------------------------------------------------------------
 
@@ -185,8 +196,9 @@ class Client:
         return decoded(self.about(job, "/tasks", query), TasksAnswer)
 
     def why(self, job: str) -> WhyAnswer:
-        """Why it waits, runs where it does, or ended so."""
-        return decoded(self.about(job, "/why"), WhyAnswer)
+        """Why it waits, runs where it does, or ended so; of placed tasks also what their clusters say."""
+        answer = decoded(self.about(job, "/why"), WhyAnswer)
+        return msgspec.structs.replace(answer, sentences=answer.sentences + queue_sentences(self, job))
 
     def wait(self, job: str, seconds: int) -> JobRow:
         """The job when it has ended, or when this time is over (at most ``WAIT_SECONDS_MAX``)."""

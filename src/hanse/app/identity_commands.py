@@ -10,13 +10,15 @@ import click
 import msgspec
 
 from hanse.app.contexts import Context, save_context
-from hanse.app.league_making import PERSON, certify_one, found, roles_of, with_ports
+from hanse.app.league_making import certify_founder, certify_one, found, roles_of, with_ports
+from hanse.live.clock import wall_now
 from hanse.live.home import Home
 from hanse.live.identity.authority import Authority, AuthorityError
 from hanse.live.identity.credentials import Credentials, joining_context
 from hanse.live.identity.enrol import accept, new_key, request, trusted
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.identity.refusal import Refusal
+from hanse.live.identity.revoked import RevokedError, revoked_until
 from hanse.live.identity.tokens import TokenBook, TokenBookError
 from hanse.live.league import League, LeagueError
 from hanse.live.league_file import load
@@ -50,7 +52,7 @@ def init(home: Path, file: Path, members: tuple[str, ...]) -> None:
         league = with_ports(load(file))
         roles = _roles_of_all(league, members, file)
         authority = found(place, league)
-        certify_one(authority, place.person(PERSON), Identity(league.name, Role.ADMIN, PERSON))
+        certify_founder(place, league, authority)
         for name in members:
             identity = Identity(league.name, roles[name], name)
             certify_one(authority, place.member(name), identity, league.hosts_of(name))
@@ -94,8 +96,9 @@ def token_create(home: Path, role: str, name: str, lifetime: str) -> None:
             raise click.ClickException(
                 f"the league has no member called {name!r}; add it to {place.league_file} first"
             )
-        click.echo(TokenBook(place.authority, authority.fingerprint).create(Role(role), name, span))
-    except (AuthorityError, TokenBookError) as error:
+        after = -1 if Role(role).member else revoked_until(place.path, name, wall_now())
+        click.echo(TokenBook(place.authority, authority.fingerprint).create(Role(role), name, span, after))
+    except (AuthorityError, TokenBookError, RevokedError) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -131,11 +134,16 @@ def join(home: Path, door: str, secret: str) -> None:
 @click.command()
 @_home
 @click.argument("name")
-def renew(home: Path, name: str) -> None:
+@click.option(
+    "--anew", is_flag=True,
+    help="Also if it was revoked. Only where the league was founded; elsewhere join again with a new token.",
+)  # fmt: skip
+def renew(home: Path, name: str, anew: bool) -> None:
     """Renew the certificate of NAME, a person who joined from this machine, before it ends.
 
     Members renew theirs themselves. Run this now and then for programs that have a certificate, such as
-    Prometheus: it makes a new key, asks a broker, and replaces the file.
+    Prometheus: it makes a new key, asks a broker, and replaces the file. A certificate that was revoked is
+    not renewed.
     """
     from hanse.live.notary import own  # noqa: PLC0415  only this needs it
 
@@ -145,7 +153,7 @@ def renew(home: Path, name: str) -> None:
     if not credentials.path.is_file():
         raise click.ClickException(f"there is no certificate of {name!r} in {place.path}")
     try:
-        own(place, {"directory": str(directory)})
+        own(place, {"directory": str(directory), "anew": anew})
     except SystemExit as error:
         raise click.ClickException(f"the certificate could not be renewed: {error}") from None
     ends = datetime.fromtimestamp(credentials.certificate().not_after / SECOND, UTC)

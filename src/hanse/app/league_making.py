@@ -124,23 +124,45 @@ def certify(home: Home, league: League, authority: Authority) -> None:
     for name, role in roles_of(league).items():
         identity = Identity(league.name, role, name)
         certify_one(authority, home.member(name), identity, league.hosts_of(name))
-    certify_one(authority, home.person(PERSON), Identity(league.name, Role.ADMIN, PERSON))
+    certify_founder(home, league, authority)
+
+
+def certify_founder(home: Home, league: League, authority: Authority) -> None:
+    """A certificate for the person who started the league, if there is none."""
+    founder = Identity(league.name, Role.ADMIN, PERSON)
+    certify_one(authority, home.person(PERSON), founder, revocations=home.path)
 
 
 def certify_one(
-    authority: Authority, directory: Path, identity: Identity, hosts: tuple[str, ...] = ()
+    authority: Authority,
+    directory: Path,
+    identity: Identity,
+    hosts: tuple[str, ...] = (),
+    revocations: Path | None = None,
 ) -> None:
     """A key and a certificate in a directory, unless there is one that has not yet expired. ``hosts``: where
-    a member listens, beside this machine's own names."""
+    a member listens, beside this machine's own names; ``revocations``: where it is written up to when a
+    person's name is revoked, because what is made now counts as later."""
     credentials = Credentials(directory)
     if credentials.path.exists() and _lasts(credentials):
         return
     key = new_key()
     named = [host for host in dict.fromkeys((*LOOPBACK, *hosts)) if not hosts_problem([host])]
-    certificate = authority.issue(identity, request(key), named[:HOSTS_MAX])
+    after = -1 if revocations is None else _revoked_until(revocations, identity.name)
+    certificate = authority.issue(identity, request(key), named[:HOSTS_MAX], after=after)
     if isinstance(certificate, Refusal):
         raise LeagueError(f"no certificate for {identity}: {certificate.detail}")
     credentials.store(key, certificate, authority.certificate)
+
+
+def _revoked_until(home: Path, name: str) -> int:
+    from hanse.live.clock import wall_now  # noqa: PLC0415  as above
+    from hanse.live.identity.revoked import RevokedError, revoked_until  # noqa: PLC0415  as above
+
+    try:
+        return revoked_until(home, name, wall_now())
+    except RevokedError as error:
+        raise LeagueError(f"no certificate for {name}: {error}") from None
 
 
 def _lasts(credentials: Credentials) -> bool:

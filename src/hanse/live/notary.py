@@ -4,9 +4,15 @@
 writes one to standard output: the result, or ``{"code", "refused"}``.
 
 * ``enrol``: a newcomer's request and token (``csr``, ``token``) become its first certificate.
-* ``renew``: the next certificate of whoever the daemon's door has recognised (``csr``, ``identity``).
-* ``own``: the next certificate of a member of this machine (``directory``), from the authority in its home
-  or, where there is none, from a broker's door.
+* ``renew``: the next certificate of whoever the daemon's door has recognised (``csr``, ``identity``; when the
+  present one was issued: ``issued``).
+* ``own``: the next certificate of a member or person of this machine (``directory``), from the authority in
+  its home or, where there is none, from a broker's door. ``anew``: also if it was revoked.
+
+What a person holds leads to a certificate only if it was not revoked. The list is read here once more, beside
+the authority, and the certificate counts as later than what is on it: if somebody is revoked while this is at
+work, what it makes counts as revoked too, because it takes less than the clocks' minute. A list that cannot
+be read stops the certificates of people, not those of members.
 
 A member's certificate names the hosts at which the league file has it listen: members know each other by
 name, but Prometheus and curl go by the host.
@@ -19,13 +25,15 @@ from typing import Any, Final
 
 import msgspec
 
+from hanse.live.clock import wall_now
 from hanse.live.home import Home
 from hanse.live.identity.authority import HOSTS_MAX, Authority, AuthorityError, hosts_problem
 from hanse.live.identity.certificate import read_certificate
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.enrol import accept, enrol, new_key, renew, request
 from hanse.live.identity.identity import Identity, Role, parse_identity
-from hanse.live.identity.refusal import Refusal
+from hanse.live.identity.refusal import Reason, Refusal
+from hanse.live.identity.revoked import RevokedError, revoked_until
 from hanse.live.identity.tokens import TokenBook
 from hanse.live.league_file import load
 
@@ -50,9 +58,13 @@ def main() -> int:
 def _enrol(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
     authority = Authority.open(home.authority)
     book = TokenBook(home.authority, authority.fingerprint)
-    certificate = enrol(authority, book, given["csr"], given["token"])
+
+    def until(role: Role, name: str) -> int:
+        return _revoked_until(home, role, name)
+
+    certificate = enrol(authority, book, given["csr"], given["token"], until=until)
     identity = None if isinstance(certificate, Refusal) else read_certificate(certificate).identity
-    if identity is not None:  # now that we know who it is
+    if identity is not None and identity.role.member:  # now that we know who it is
         certificate = renew(authority, identity, given["csr"], _hosts(home, identity))
     if isinstance(certificate, Refusal):
         return certificate
@@ -63,20 +75,43 @@ def _enrol(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
 def _renew(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
     identity = parse_identity(given["identity"])
     assert identity is not None, "the door has recognised whoever asks"
-    certificate = renew(Authority.open(home.authority), identity, given["csr"], _hosts(home, identity))
+    certificate = _next(home, Authority.open(home.authority), identity, given["csr"], given["issued"])
     return certificate if isinstance(certificate, Refusal) else {"certificate": certificate}
+
+
+def _next(
+    home: Home, authority: Authority, identity: Identity, csr: str, issued: int | None
+) -> str | Refusal:
+    """The next certificate of a holder whose present one was issued then; None: whenever that was."""
+    until = _revoked_until(home, identity.role, identity.name)
+    if issued is not None and issued <= until:
+        return Refusal(Reason.REVOKED, f"the certificate of {identity.role} {identity.name} was revoked")
+    return renew(authority, identity, csr, _hosts(home, identity), until)
+
+
+def _revoked_until(home: Home, role: Role, name: str) -> int:
+    """Up to when what somebody was given is revoked; negative: nothing is, as for every member."""
+    if role.member:
+        return -1
+    try:
+        return revoked_until(home.path, name, wall_now())
+    except RevokedError as error:
+        raise SystemExit(f"whether {name} is revoked cannot be said: {error}") from None
 
 
 def own(home: Home, given: dict[str, Any]) -> dict[str, str]:
     """The next certificate of somebody of this machine; ``SystemExit`` says why there is none."""
     credentials = Credentials(Path(given["directory"]))
-    identity = credentials.certificate().identity
+    present = credentials.certificate()
+    identity, anew = present.identity, bool(given.get("anew"))
     assert identity is not None, "a member's certificate says who it is"
     key = new_key()
     try:
         authority = Authority.open(home.authority)
-        certificate = renew(authority, identity, request(key), _hosts(home, identity))
-    except AuthorityError:
+        certificate = _next(home, authority, identity, request(key), None if anew else present.issued)
+    except AuthorityError as error:
+        if anew:
+            raise SystemExit(f"only where the league was founded can that be done: {error}") from None
         certificate = _ask_brokers(home, credentials, identity, request(key))
     if isinstance(certificate, Refusal):
         raise SystemExit(certificate.detail)

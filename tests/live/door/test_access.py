@@ -16,10 +16,21 @@ from hanse.live.identity import signature
 from hanse.live.identity.access import KNOWN_MAX, Access, AccessBook, encoded, token_text
 from hanse.live.identity.access_ledger import AccessError, AccessLedger
 from hanse.live.identity.authority import Authority
+from hanse.live.identity.certificate import read_certificate
+from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity, Role
-from hanse.live.identity.keys import key_bytes, new_key, read_key
+from hanse.live.identity.keys import key_bytes, new_key, read_key, request
 from hanse.live.identity.refusal import Reason, Refusal
-from hanse.live.identity.revoked import DAY, REVOKED_FILE, Revoked, RevokedError, revoked_at
+from hanse.live.identity.revoked import (
+    ACCESS_DAYS_MAX,
+    CLOCKS_APART,
+    DAY,
+    REVOKED_FILE,
+    Revoked,
+    RevokedError,
+    revoked_at,
+    revoked_until,
+)
 
 NOW = 1_800_000_000_000_000
 
@@ -107,6 +118,67 @@ def test_revoking_ends_the_tokens_of_a_name_at_once(place: Place) -> None:
     assert isinstance(place.book.check(bob), Identity)
     assert [given.revoked for given in place.ledger.listed()] == [True, True, False]
     assert place.ledger.revoke("ann") == []
+    assert place.ledger.revoke("bob", "no such serial") == []
+    assert isinstance(place.book.check(bob), Identity)
+
+
+def test_revoking_a_name_ends_the_certificates_that_it_has_until_now(place: Place) -> None:
+    def issued(name: str) -> int:
+        until = revoked_until(place.home.path, name, place.now)
+        made = place.authority.issue(Identity("local", Role.VIEWER, name), request(new_key()), after=until)
+        assert isinstance(made, str), made
+        return read_certificate(made).issued
+
+    old, other = issued("ann"), issued("bob")
+    assert not place.book.ends_person("ann", old)
+    place.ledger.revoke("ann")
+    assert place.ledger.names() == {"ann": NOW + CLOCKS_APART}
+    assert place.book.ends_person("ann", old)
+    assert place.book.ends_person("ann", old + CLOCKS_APART), "clocks differ"
+    assert not place.book.ends_person("bob", other)
+    assert not place.book.ends_person("ann", issued("ann")), "one that is made afterwards is good at once"
+    assert isinstance(place.book.check(place.ledger.create(Role.VIEWER, "ann", 1)), Identity)
+    place.now += ACCESS_DAYS_MAX * DAY
+    assert place.ledger.names() == {"ann": NOW + CLOCKS_APART}, "a certificate may live for as long"
+    place.now += CLOCKS_APART
+    place.ledger.revoke("bob")
+    assert list(place.ledger.names()) == ["bob"]
+
+
+def test_ending_one_token_ends_no_certificate(place: Place) -> None:
+    place.ledger.create(Role.VIEWER, "ann", 1)
+    serial = place.ledger.listed()[0].access.serial
+    assert place.ledger.revoke("ann", serial[:8])
+    assert not place.book.ends_person("ann", NOW)
+    assert place.ledger.names() == {}
+
+
+def test_the_founder_is_asked_before_the_founders_own_certificate_ends(tmp_path: Path) -> None:
+    file = tmp_path / "league.yaml"
+    file.write_text("brokers: [{name: b1}]\nclusters: [{name: c1, backend: 'null', nodes: [{cpus: 1}]}]\n")
+    home = ["--home", str(tmp_path / "home")]
+    hand = CliRunner()
+    assert hand.invoke(hanse, ["init", *home, str(file)]).exit_code == 0
+    own = Credentials(Home(tmp_path / "home").person("admin"))
+    words = ["access", "revoke", *home, "admin"]
+    for answer in ("n\n", ""):
+        asked = hand.invoke(hanse, words, input=answer)
+        assert asked.exit_code == 1
+        assert "hanse renew --anew" in asked.output
+        assert not (tmp_path / "home" / REVOKED_FILE).exists(), "nothing was done"
+    book = AccessBook("local", own.authority(), tmp_path / "home" / REVOKED_FILE)
+    assert not book.ends_person("admin", own.certificate().issued)
+    assert run([*words, "--yes"]) == ExitCode.UNAVAILABLE, "done here, and no broker is there to spread it"
+    assert book.ends_person("admin", own.certificate().issued)
+    before = own.path.read_bytes()
+    refused = hand.invoke(hanse, ["renew", *home, "admin"])
+    assert refused.exit_code == 1
+    assert "was revoked" in refused.output
+    assert own.path.read_bytes() == before
+    assert hand.invoke(hanse, ["renew", *home, "admin", "--anew"]).exit_code == 0
+    assert not book.ends_person("admin", own.certificate().issued)
+    assert hand.invoke(hanse, ["renew", *home, "admin"]).exit_code == 0, "the new one is renewed as ever"
+    assert not book.ends_person("admin", own.certificate().issued)
 
 
 def test_what_has_expired_leaves_the_lists(place: Place) -> None:
@@ -116,6 +188,9 @@ def test_what_has_expired_leaves_the_lists(place: Place) -> None:
     place.ledger.create(Role.VIEWER, "bob", 1)
     assert [given.access.name for given in place.ledger.listed()] == ["bob"]
     place.ledger.revoke("bob")
+    place.now += 2 * DAY
+    place.ledger.create(Role.VIEWER, "carl", 1)
+    place.ledger.revoke("carl")
     listed = msgspec.json.decode((place.home.path / REVOKED_FILE).read_bytes())["serials"]
     assert len(listed) == 1
 
@@ -186,7 +261,9 @@ def test_the_command_makes_lists_and_revokes(tmp_path: Path) -> None:
     assert run(["access", "revoke", *home, "ci"]) == ExitCode.UNAVAILABLE
     assert isinstance(book.check(made.output.strip()), Refusal)
     assert "revoked" in hand.invoke(hanse, ["access", "list", *home]).output
-    assert hand.invoke(hanse, ["access", "revoke", *home, "ci"]).exit_code == 1
+    assert "ci  all that was given until" in hand.invoke(hanse, ["access", "list", *home]).output
+    assert hand.invoke(hanse, ["access", "revoke", *home, "ci", "--serial", "0"]).exit_code == 1
+    assert run(["access", "revoke", *home, "no name"]) == ExitCode.FAILED
     assert hand.invoke(hanse, ["access", "create", *home, "no name", "--role", "viewer"]).exit_code == 1
     assert hand.invoke(hanse, ["access", "create", *home, "b9", "--role", "broker"]).exit_code == 2
     assert hand.invoke(hanse, ["access", "list", "--home", str(tmp_path / "none")]).exit_code == 1

@@ -19,10 +19,13 @@ from hanse.live.door.replies import json_answer
 from hanse.live.identity.access import AccessBook
 from hanse.live.identity.authority import Authority
 from hanse.live.identity.identity import Identity, Role
-from hanse.live.identity.revoked import REVOKED_FILE
+from hanse.live.identity.revoked import REVOKED_FILE, Revoked
 
 QUICK = Operation(name="quick", verb="GET", path="/quick", says="", roles=(Role.VIEWER,))
 LASTING = Operation(name="lasting", verb="GET", path="/lasting", says="", roles=(Role.VIEWER,), lasting=True)
+FOR_BOTH = Operation(
+    name="both", verb="GET", path="/both", says="", roles=(Role.VIEWER, Role.BROKER), lasting=True
+)
 CLOSED = Operation(name="closed", verb="GET", path="/closed", says="")
 OPEN = Operation(name="open", verb="GET", path="/open", says="", public=True)
 
@@ -33,18 +36,25 @@ class Asked:
     def __init__(self, path: Path, handler: Handler, clock: Callable[[], float]) -> None:
         authority = Authority.create(path / "authority", "local")
         self.counts: dict[str, int] = {}
-        book = AccessBook("local", authority.certificate, path / REVOKED_FILE)
-        self.gate = Gate("local", book, self._count)
+        self.book = AccessBook("local", authority.certificate, path / REVOKED_FILE)
+        self.gate = Gate("local", self.book, self._count)
         for buckets in (self.gate.identities, self.gate.strangers):
             buckets._clock = clock
-        table = (QUICK, LASTING, CLOSED, OPEN)
+        table = (QUICK, LASTING, FOR_BOTH, CLOSED, OPEN)
+        self.aborted: list[str] = []
+        """Whose connections were ended."""
         self.application = Application(self.gate, [*self.gate.routes(table, dict.fromkeys(table, handler))])
 
     def _count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
 
     async def get(
-        self, path: str, name: str = "ann", role: Role = Role.VIEWER, host: str = "192.0.2.1"
+        self,
+        path: str,
+        name: str = "ann",
+        role: Role = Role.VIEWER,
+        host: str = "192.0.2.1",
+        issued: int = 0,
     ) -> tuple[int, dict[str, str], Any]:
         """Status, headers and body of one request of somebody with a certificate; no name: without one."""
         sent: list[dict[str, Any]] = []
@@ -59,7 +69,8 @@ class Asked:
         scope = {
             "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"",
             "headers": [], "client": (host, 1), "server": ("door", 443), "scheme": "https", "root_path": "",
-            "http_version": "1.1", "state": {"peer": peer},
+            "http_version": "1.1",
+            "state": {"peer": peer, "issued": issued, "abort": lambda: self.aborted.append(f"{role}/{name}")},
         }  # fmt: skip
         await self.application(scope, receive, send)
         headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
@@ -185,3 +196,82 @@ def test_a_table_and_its_handlers_must_agree(tmp_path: Path) -> None:
         asked.gate.routes((QUICK, OPEN), {QUICK: fine})
     with pytest.raises(AssertionError):
         asked.gate.routes((QUICK,), {QUICK: fine, OPEN: fine})
+
+
+# --- people who were revoked ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["told", "home"])
+def test_a_revoked_certificate_is_refused_from_one_request_to_the_next(tmp_path: Path, where: str) -> None:
+    async def play() -> None:
+        asked = Asked(tmp_path, fine, never)
+        assert (await asked.get("/both", issued=1_000))[0] == 200
+        ended = Revoked(names={"ann": 1_000})
+        if where == "told":
+            asked.book.told = ended
+        else:
+            (tmp_path / REVOKED_FILE).write_bytes(msgspec.json.encode(ended))
+        status, headers, body = await asked.get("/both", issued=1_000)
+        assert (status, body["error"]["code"]) == (401, "certificate_revoked")
+        assert "hanse join" in body["error"]["hint"]
+        assert "viewer ann" in body["error"]["message"]
+        assert "www-authenticate" in headers
+        assert (await asked.get("/both", issued=1_001))[0] == 200, "a later one is good"
+        assert (await asked.get("/both", "bob", issued=1_000))[0] == 200
+        assert (await asked.get("/both", "ann", Role.BROKER, issued=1_000))[0] == 200, "members go on"
+        assert asked.counts == {"refused_certificate_revoked": 1}
+
+    asyncio.run(play())
+
+
+def test_whoever_was_revoked_pays_as_a_stranger(tmp_path: Path) -> None:
+    async def play() -> None:
+        asked = Asked(tmp_path, fine, never)
+        asked.book.told = Revoked(names={"ann": 1_000})
+        tries = [(await asked.get("/quick", issued=1))[0] for _ in range(300)]
+        assert tries == [401] * 200 + [429] * 100
+        assert (await asked.get("/quick", issued=1_001))[0] == 200, "a new certificate has its own share"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("damage", ["told", "home"])
+def test_a_list_that_cannot_be_read_refuses_people_and_no_member(tmp_path: Path, damage: str) -> None:
+    async def play() -> None:
+        asked = Asked(tmp_path, fine, never)
+        if damage == "told":
+            asked.book.told = None
+        else:
+            (tmp_path / REVOKED_FILE).write_bytes(b"{")
+        status, headers, body = await asked.get("/both", issued=1_000)
+        assert (status, body["error"]["code"]) == (503, "no_revocations")
+        assert headers["retry-after"]
+        assert (await asked.get("/both", "b1", Role.BROKER))[0] == 200
+        assert (await asked.get("/open", ""))[0] == 200
+
+    asyncio.run(play())
+
+
+def test_what_lasts_of_somebody_who_was_revoked_is_ended(tmp_path: Path) -> None:
+    async def play() -> None:
+        gates = asyncio.Event()
+
+        async def slow(_: Call) -> Response:
+            await gates.wait()
+            return json_answer({"ok": True})
+
+        asked = Asked(tmp_path, slow, never)
+        people = [("ann", Role.VIEWER), ("bob", Role.VIEWER), ("ann", Role.BROKER)]
+        lasting = [asyncio.create_task(asked.get("/both", name, role)) for name, role in people]
+        await asyncio.sleep(0)
+        asked.gate.recheck()
+        assert asked.aborted == []
+        asked.book.told = Revoked(names={"ann": 1_000})
+        asked.gate.recheck()
+        assert asked.aborted == ["viewer/ann"]
+        assert asked.counts == {"ended_certificate_revoked": 1}
+        gates.set()
+        await asyncio.gather(*lasting)
+        assert asked.gate._lasting == {}
+
+    asyncio.run(play())

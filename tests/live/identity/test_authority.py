@@ -20,7 +20,7 @@ from hanse.live.identity.certificate import (
 )
 from hanse.live.identity.credentials import Credentials, joining_context
 from hanse.live.identity.enrol import new_key, request
-from hanse.live.identity.identity import Identity, Role
+from hanse.live.identity.identity import BACKDATED, Identity, Role, Shown, shown_by
 from hanse.live.identity.keys import REQUEST_BYTES_MAX
 from hanse.live.identity.refusal import Reason, Refusal
 from hanse.model.ids import SECOND
@@ -161,6 +161,37 @@ def test_only_our_own_kind_of_certificate_is_issued(
 ) -> None:
     answer = Authority.create(tmp_path, "local").issue(identity, request(new_key()), hosts)
     assert isinstance(answer, Refusal)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, SECOND - 1, 60 * SECOND, 60 * SECOND + 1])
+def test_a_certificate_counts_as_later_than_what_was_revoked(tmp_path: Path, ahead: int) -> None:
+    authority = Authority.create(tmp_path, "local", Clock(NOON))
+    holder = Identity("local", Role.VIEWER, "ann")
+    plain = authority.issue(holder, request(new_key()))
+    assert isinstance(plain, str)
+    assert read_certificate(plain).issued == NOON
+    later = authority.issue(holder, request(new_key()), after=NOON + ahead)
+    assert isinstance(later, str)
+    found = read_certificate(later)
+    assert NOON + ahead < found.issued <= NOON + ahead + SECOND
+    assert found.not_before <= NOON, "it is valid at once"
+
+
+def test_no_certificate_is_issued_that_is_not_valid_yet(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path, "local", Clock(NOON))
+    holder = Identity("local", Role.VIEWER, "ann")
+    answer = authority.issue(holder, request(new_key()), after=NOON + BACKDATED)
+    assert isinstance(answer, Refusal)
+    assert answer.reason is Reason.REVOKED
+    assert isinstance(authority.issue(holder, request(new_key()), after=NOON + BACKDATED - 1), str)
+
+
+def test_a_handshake_tells_when_the_certificate_was_issued(tmp_path: Path) -> None:
+    league = PaperLeague(tmp_path)
+    server, person = league.credentials(Role.BROKER, "b1"), league.credentials(Role.VIEWER, "ann")
+    expected = league.identity(Role.BROKER, "b1")
+    at_server, _ = shake_hands(server.server_context(), person.client_context(expected))
+    assert shown_by(at_server) == Shown(league.identity(Role.VIEWER, "ann"), person.certificate().issued)
 
 
 def test_a_certificate_is_due_at_two_thirds_of_its_life(tmp_path: Path) -> None:

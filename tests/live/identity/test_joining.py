@@ -3,6 +3,7 @@
 import multiprocessing
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -191,6 +192,42 @@ def test_an_expired_token_enrols_nobody(tmp_path: Path) -> None:
     token = book.create(Role.WARDEN, "c1")
     late = NOON + DAY
     assert reason(enrol(authority, book, request(new_key()), token, (), late)) is Reason.EXPIRED
+
+
+def test_a_token_that_was_made_before_its_name_was_revoked_enrols_nobody(tmp_path: Path) -> None:
+    clock = Clock(NOON)
+    authority = Authority.create(tmp_path, "local", clock)
+    book = TokenBook(tmp_path, authority.fingerprint, clock)
+    ended = NOON + 60 * SECOND
+    old, later = book.create(Role.VIEWER, "ann"), book.create(Role.VIEWER, "ann", after=ended)
+    answer = enrol(authority, book, request(new_key()), old, now=NOON, until=lambda _role, _name: ended)
+    assert reason(answer) is Reason.REVOKED
+    fresh = enrol(authority, book, request(new_key()), later, now=NOON, until=lambda _role, _name: ended)
+    assert isinstance(fresh, str)
+    assert read_certificate(fresh).issued > ended
+    assert isinstance(enrol(authority, book, request(new_key()), old, now=NOON), str), "it was not used up"
+
+
+def test_a_token_of_before_that_was_written_down_counts_as_older(tmp_path: Path) -> None:
+    book = book_in(tmp_path)
+    token = book.create(Role.VIEWER, "ann")
+    page = msgspec.json.decode((tmp_path / "tokens.json").read_bytes())
+    for entry in page["entries"].values():
+        del entry["made"]
+    (tmp_path / "tokens.json").write_bytes(msgspec.json.encode(page))
+    assert reason(book.redeem(token, NOON, lambda _role, _name: 0)) is Reason.REVOKED
+    assert book.redeem(token, NOON, lambda _role, _name: -1) == Grant(Role.VIEWER, "ann")
+
+
+def test_who_is_revoked_while_they_join_gets_nothing_that_lasts(tmp_path: Path) -> None:
+    """The list is looked at once: what is made does not count as later than what came in between."""
+    authority = Authority.create(tmp_path, "local", Clock(NOON))
+    book = TokenBook(tmp_path, authority.fingerprint, Clock(NOON))
+    token = book.create(Role.VIEWER, "ann")
+    answers = iter([-1, NOON + 60 * SECOND])
+    fresh = enrol(authority, book, request(new_key()), token, now=NOON, until=lambda _r, _n: next(answers))
+    assert isinstance(fresh, str)
+    assert read_certificate(fresh).issued <= NOON + 60 * SECOND
 
 
 def test_another_authority_is_noticed_before_the_secret_is_sent(tmp_path: Path) -> None:

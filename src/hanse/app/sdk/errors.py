@@ -6,7 +6,8 @@ class SdkError(RuntimeError):
 
 
 class NotAllowedError(SdkError):
-    """The league does not let us: the token has expired or was revoked, or the role may not do this."""
+    """The league does not let us: the token has expired, it or the certificate was revoked, or the role may
+    not do this."""
 
 
 class HandLostError(SdkError):

@@ -10,12 +10,13 @@ from typing import Any
 from starlette.responses import Response
 
 from hanse.live import notary_desk
-from hanse.live.door.gate import Call, Handler
+from hanse.live.door.gate import Call, Handler, certificate_revoked
 from hanse.live.door.operations import AUTHORITY, JOIN, RENEW, Operation
 from hanse.live.door.records import AuthorityAnswer, JoinAnswer, JoinRequest, RenewAnswer, RenewRequest
 from hanse.live.door.replies import RefusedError, body_of, json_answer, later
 from hanse.live.home import Home
 from hanse.live.identity.credentials import Credentials
+from hanse.live.identity.refusal import Reason
 
 
 class Enrolment:
@@ -43,7 +44,13 @@ class Enrolment:
             # Else a token that lives for days would buy a key pair that lives on after it.
             raise RefusedError(403, "forbidden", "a certificate is renewed by showing it, not with a token")
         wish = await body_of(call.request, RenewRequest)
-        answer = await self._ask("renew", {"csr": wish.csr, "identity": call.peer.uri})
+        given: dict[str, object] = {"csr": wish.csr, "identity": call.peer.uri, "issued": call.issued}
+        try:
+            answer = await self._ask("renew", given)
+        except RefusedError as refused:
+            if refused.code == Reason.REVOKED:  # while the notary was at work
+                raise certificate_revoked(call.peer) from None
+            raise
         return json_answer(RenewAnswer(answer["certificate"]))
 
     async def _ask(self, verb: str, given: dict[str, object]) -> dict[str, Any]:

@@ -1,9 +1,13 @@
 """The gate of a door: who asks, whether they may, how often, and in what form; only then a handler is called.
 
 Whoever asks shows a certificate of the league or an access token; the role of that decides, by the table of
-operations. An access token goes before a certificate, because it was chosen for this very request. Each
-identity (and each address of people who say nothing) has a bucket, takes turns, and has a bound on what it
-has under way. A refusal for asking too much is held for a moment before it is sent: a client that does not
+operations. An access token goes before a certificate, because it was chosen for this very request. Whether a
+person was revoked is looked up for every request, because connections are kept for long; when somebody is
+revoked, what of theirs is still under way and lasts is ended too. Members are not looked up: nobody revokes
+them, and their work must not depend on a list that may be damaged.
+
+Each identity (and each address of people who say nothing) has a bucket, takes turns, and has a bound on what
+it has under way. A refusal for asking too much is held for a moment before it is sent: a client that does not
 wait by itself is made to, and cannot take the others' share of the processor by being refused quickly.
 """
 
@@ -74,6 +78,13 @@ class Call:
         return "authorization" in self.request.headers
 
     @property
+    def issued(self) -> int:
+        """When the connection's certificate was issued, in microseconds since 1970."""
+        issued = self.request.scope["state"]["issued"]
+        assert isinstance(issued, int)
+        return issued
+
+    @property
     def client(self) -> str:
         """Who asks, as the machines write it down."""
         return f"{self.peer.role}/{self.peer.name}"
@@ -119,6 +130,8 @@ class Gate:
         self.strangers = Buckets(STRANGER_RATE, STRANGER_BURST)
         self._under_way: dict[tuple[str, bool], int] = {}
         """Requests by identity, and whether they are lasting ones."""
+        self._lasting: dict[Call, None] = {}
+        """Requests under way of known people and members that may last."""
         self._turns = Turns()
         self._held = 0
         self.observe: Observe | None = None
@@ -136,12 +149,11 @@ class Gate:
     ) -> None:
         """Admit and answer one request."""
         begun = time.monotonic()
-        place: tuple[str, bool] | None = None
+        call: Call | None = None
         try:
             try:
                 call = self._admitted(operation, request)
-                place = (call.key, operation.lasting)
-                self._under_way[place] = self._under_way.get(place, 0) + 1
+                self._enter(operation, call)
                 response = await self._met(operation, handler, call)
             except RefusedError as refused:
                 self._count(f"refused_{refused.code}")
@@ -158,8 +170,8 @@ class Gate:
                 self.observe(operation.name, response.status_code, time.monotonic() - begun)
             await response(request.scope, receive, send)
         finally:
-            if place is not None:
-                self._leave(place)
+            if call is not None:
+                self._leave(operation, call)
 
     async def _met(self, operation: Operation, handler: Handler, call: Call) -> Response:
         if call.request.method == "HEAD" and operation.media != JSON:
@@ -172,7 +184,24 @@ class Gate:
         except LateError:
             raise later(429, "too_many", "too many of your requests stand in line before this one") from None
 
-    def _leave(self, place: tuple[str, bool]) -> None:
+    def recheck(self) -> None:
+        """End what lasts of whoever is not let in any more: somebody was revoked."""
+        for call in list(self._lasting):
+            try:
+                self._who(call.request, _stranger(call.request))
+            except RefusedError as refused:
+                self._count(f"ended_{refused.code}")
+                call.request.scope["state"]["abort"]()
+
+    def _enter(self, operation: Operation, call: Call) -> None:
+        place = (call.key, operation.lasting)
+        self._under_way[place] = self._under_way.get(place, 0) + 1
+        if operation.lasting and not operation.public:
+            self._lasting[call] = None
+
+    def _leave(self, operation: Operation, call: Call) -> None:
+        self._lasting.pop(call, None)
+        place = (call.key, operation.lasting)
         left = self._under_way[place] - 1
         if left:
             self._under_way[place] = left
@@ -191,7 +220,7 @@ class Gate:
 
     def _admitted(self, operation: Operation, request: Request) -> Call:
         """Let a request in; raises its refusal."""
-        stranger = _address_key(request.client.host if request.client is not None else "")
+        stranger = _stranger(request)
         if operation.public:
             peer, key = None, stranger
             self._pay(self.strangers, key, operation.cost)
@@ -226,7 +255,20 @@ class Gate:
                 "this door needs a certificate of the league or an access token",
                 "join with 'hanse join', use the context that 'hanse up' made, or 'hanse access create'",
             )
+        if not peer.role.member:
+            self._must_last(peer, request.scope["state"]["issued"], stranger)
         return peer
+
+    def _must_last(self, peer: Identity, issued: int, stranger: str) -> None:
+        """Raise the refusal of a person whose certificate was revoked."""
+        try:
+            ended = self._book.ends_person(peer.name, issued)
+        except RevokedError as error:
+            self._pay(self.identities, f"{peer.role}/{peer.name}", 1)
+            raise _unread("certificate", error) from None
+        if ended:
+            self._pay(self.strangers, stranger, 1)
+            raise certificate_revoked(peer)
 
     def _bearer(self, shown: str, stranger: str) -> Identity:
         scheme, _, token = shown.partition(" ")
@@ -236,8 +278,7 @@ class Gate:
         try:
             found = self._book.check(token.strip())
         except RevokedError as error:
-            log.warning("no access token is believed: %s", error)
-            raise later(503, "no_revocations", f"no access token can be checked: {error}") from None
+            raise _unread("access token", error) from None
         if isinstance(found, Refusal):
             self._pay(self.strangers, stranger, 1)
             raise _unknown(f"token_{found.reason}", found.detail, "make one with 'hanse access create'")
@@ -303,6 +344,27 @@ def _unknown(code: str, message: str, hint: str) -> RefusedError:
     refused = RefusedError(401, code, message, hint)
     refused.headers["WWW-Authenticate"] = 'Bearer realm="hanse"'
     return refused
+
+
+def certificate_revoked(peer: Identity) -> RefusedError:
+    """The refusal of somebody whose certificate was revoked."""
+    return _unknown(
+        "certificate_revoked",
+        f"the certificate of {peer.role} {peer.name} was revoked",
+        "join again with a new token ('hanse token create', 'hanse join'); where the league was founded, "
+        "'hanse renew --anew' makes a new one",
+    )
+
+
+def _unread(what: str, error: RevokedError) -> RefusedError:
+    """Nobody can say whether a person was revoked."""
+    log.warning("no %s of a person is believed: %s", what, error)
+    return later(503, "no_revocations", f"no {what} can be checked: {error}")
+
+
+def _stranger(request: Request) -> str:
+    """Who pays for what cannot be believed."""
+    return _address_key(request.client.host if request.client is not None else "")
 
 
 @lru_cache(ADDRESSES_KNOWN_MAX)

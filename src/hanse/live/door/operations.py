@@ -264,18 +264,21 @@ JOIN: Final = Operation(
 RENEW: Final = Operation(
     name="renew_certificate", verb="POST", path="/v1/renew", roles=ANYBODY, body=records.RenewRequest,
     answer=records.RenewAnswer, cost=20,
-    says="The next certificate of whoever asks with one. An access token does not do.",
+    says="The next certificate of whoever asks with one. An access token does not do, and neither does a "
+    "certificate that was revoked.",
     refusals=(_NO_AUTHORITY,),
 )  # fmt: skip
 REVOKE: Final = Operation(
     name="revoke_access", verb="POST", path="/v1/access/revoke", roles=ADMINISTER, body=records.RevokeRequest,
     answer=records.RevokeAnswer, cost=5,
-    says="End access tokens. Answered when this broker refuses them for ever and every other door was tried; "
-    "doors that cannot be reached now are told when they can.",
+    says="End everything that people of a name have until now, or single access tokens. Answered when this "
+    "broker refuses them for ever and every other door was tried; doors that cannot be reached now are told "
+    "when they can.",
+    refusals=((409, "The asker's own name is among the names, and \"own\" is not true."),),
 )  # fmt: skip
 REVOCATIONS: Final = Operation(
     name="list_revocations", verb="GET", path="/v1/access/revocations", roles=(*ADMINISTER, *MEMBERS),
-    answer=records.RevocationList, says="The revoked access tokens, as far as this broker knows.",
+    answer=records.RevocationList, says="What is revoked, as far as this broker knows.",
 )  # fmt: skip
 EXCHANGE: Final = Operation(
     name="exchange_revocations", verb="POST", path="/v1/access/revocations", roles=(Role.BROKER,),
@@ -304,6 +307,19 @@ LOGS: Final = Operation(
         (307, "A runner on another machine has it: its door in Location, its name in X-Hanse-Runner."),
     ),
 )  # fmt: skip
+WAITS: Final = Operation(
+    name="list_waits", verb="GET", path="/v1/waits/{job}", roles=VIEW, answer=records.WaitsAnswer,
+    says="The tasks of a job that this cluster has taken on and that wait in a queue of its own, as Slurm's, "
+    "with the reason in words; by index. Tasks of a job that is not known here: none.",
+    parameters=(
+        _JOB, _limit(100),
+        Parameter(
+            name="after", says="Begin behind this index: the `next` of the page before.", whole=(0, 1 << 20)
+        ),
+        Parameter(name="node", says="Ask the runner of the node with this number.", whole=(0, 99_999)),
+    ),
+    refusals=((307, "A runner on another machine knows: its door in Location, its name in X-Hanse-Runner."),),
+)  # fmt: skip
 CLUSTER: Final = Operation(
     name="get_cluster", verb="GET", path="/v1/cluster", roles=VIEW, answer=records.ClusterDetail,
     says="The cluster by its own word, with its nodes by number.",
@@ -325,7 +341,7 @@ BROKER: Final = (
     EVENTS, AUTHORITY, JOIN, RENEW, REVOKE, REVOCATIONS, EXCHANGE,
 )  # fmt: skip
 """Of a broker's door."""
-RUNNER: Final = (*COMMON, LOGS, EXCHANGE)
+RUNNER: Final = (*COMMON, LOGS, WAITS, EXCHANGE)
 """Of the door of a runner on a machine of its own."""
 WARDEN: Final = (*RUNNER, CLUSTER, DRAIN)
 """Of a cluster's door."""
@@ -349,7 +365,7 @@ def refusals(operation: Operation) -> dict[int, str]:
         503: "Not now; Retry-After says how many seconds to wait.",
     }
     if not operation.public:
-        found[401] = "No certificate of the league and no good access token was shown."
+        found[401] = "No certificate of the league and no access token was shown that is still good."
         found[403] = "Whoever asks has a role that may not."
     if operation.parameters or operation.body is not None:
         found[_UNPROCESSABLE] = _BAD[1]

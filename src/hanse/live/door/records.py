@@ -106,6 +106,29 @@ class ClusterDetail(msgspec.Struct, frozen=True):
     """Give it as ``after`` for the next page of nodes; None: this was the last."""
 
 
+class WaitAnswer(msgspec.Struct, frozen=True):
+    """A task that a cluster has taken on and that waits in a queue of the cluster's own."""
+
+    task: str
+    attempt: int
+    node: int
+    place: str = ""
+    """The node as those who run it call it; empty: any node."""
+    since: int = 0
+    """When it was taken on, in unix microseconds."""
+    reason: str = ""
+    """A clause for people."""
+
+
+class WaitsAnswer(msgspec.Struct, frozen=True):
+    """``GET /v1/waits/{job}`` at a cluster's own door."""
+
+    waits: tuple[WaitAnswer, ...] = ()
+    next: str | None = None
+    elsewhere: tuple[int, ...] = ()
+    """A node of each runner on another machine, which must be asked by itself (``node``)."""
+
+
 class JobsAnswer(msgspec.Struct, frozen=True):
     """``GET /v1/jobs``."""
 
@@ -396,25 +419,28 @@ class RevokeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of ``POST /v1/access/revoke``."""
 
     names: Annotated[tuple[HolderName, ...], Meta(max_length=REVOKED_PER_REQUEST_MAX)] = ()
-    """Every token of these names that was made until now ends."""
+    """Everything that people of these names were given until now ends: access tokens, certificates, and join
+    tokens that were not used yet. Members of these names go on."""
     serials: Annotated[tuple[Serial, ...], Meta(max_length=REVOKED_PER_REQUEST_MAX)] = ()
-    """These tokens end."""
+    """These access tokens end."""
+    own: bool = False
+    """Whether the asker's own name may be among the names; it is refused otherwise."""
 
 
 class RevokeAnswer(msgspec.Struct, frozen=True):
-    """Whose doors refuse the tokens now, and whose will when they can be reached."""
+    """Whose doors refuse what was revoked now, and whose will when they can be reached."""
 
     told: tuple[str, ...] = ()
     owed: tuple[str, ...] = ()
 
 
 class RevocationList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The revoked tokens. Nothing is ever taken back: two lists are joined by taking everything of both."""
+    """What is revoked. Nothing is ever taken back: two lists are joined by taking everything of both."""
 
     serials: Annotated[dict[Serial, Moment], Meta(max_length=SERIALS_MAX)] = {}
     """Serial -> when that token expires anyway."""
     names: Annotated[dict[HolderName, Moment], Meta(max_length=NAMES_MAX)] = {}
-    """Name -> tokens of this name that were issued up to then have ended."""
+    """Name -> what people of this name were given up to then has ended."""
 
 
 class RenewRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""How a revocation of access tokens gets from the broker where it was made to every other door.
+"""How a revocation gets from the broker where it was made to every other door.
 
 A broker that learns of something new (from an admin, from the file that ``hanse access revoke`` writes, from
 another broker) tells everybody else's door, and is answered with what they know. Whoever cannot be reached is
@@ -31,6 +31,7 @@ from hanse.live.identity.access import AccessBook
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.identity.revoked import (
     ACCESS_DAYS_MAX,
+    CLOCKS_APART,
     DAY,
     REVOKED_FILE,
     Revoked,
@@ -38,7 +39,6 @@ from hanse.live.identity.revoked import (
     read_revoked,
 )
 from hanse.live.league import Address
-from hanse.model.ids import SECOND
 
 PATH: Final = op.EXCHANGE.path
 PAUSE_SECONDS_FIRST: Final = 0.5
@@ -48,8 +48,6 @@ AT_ONCE_MAX: Final = 8
 """Doors that are told at the same time."""
 ROUND_SECONDS_MAX: Final = 4.0
 """How long an admin's request waits for the others to have heard of it."""
-CLOCKS_APART: Final = 60 * SECOND
-"""Tokens of a revoked name count as ended if they were issued up to so much later: clocks differ."""
 log: Final = logging.getLogger(__name__)
 
 
@@ -71,8 +69,9 @@ class Revocations:
             self.book.told = read_revoked(self._path)
         except RevokedError as error:
             self.book.told = None
-            log.warning("no access token is believed: %s", error)
-        self.book.on_change = self._changed_here
+            log.warning("no access token and no person's certificate is believed: %s", error)
+        self.book.on_change = self._home_changed
+        self._gate: Gate | None = None
         self._broker = host.identity.role is Role.BROKER
         self._neighbours = neighbours(host)
         self._heard: dict[str, bytes] = {}
@@ -82,8 +81,9 @@ class Revocations:
         """Whether everybody was tried since the last change."""
 
     def gate(self) -> Gate:
-        """The gate of the door: it believes tokens by this list."""
-        return Gate(self._host.league.name, self.book, self._host.count)
+        """The gate of the door: it believes people by this list."""
+        self._gate = Gate(self._host.league.name, self.book, self._host.count)
+        return self._gate
 
     def handlers(self) -> dict[op.Operation, Handler]:
         """For the member's door."""
@@ -115,7 +115,7 @@ class Revocations:
         told = self.book.told or Revoked()
         try:
             return self.book.listed().joined(told, wall_now())
-        except RevokedError:  # nobody is let in with a token here; others go on
+        except RevokedError:  # no person is let in here; others go on
             return told
 
     async def learn(self, news: Revoked) -> bool:
@@ -131,6 +131,8 @@ class Revocations:
             raise ValueError(problem)
         self.book.told = joined
         new = self.known() != before
+        if new:
+            self._recheck()  # now, because it counts also if it cannot be kept
         if joined != told:
             await asyncio.to_thread(files.replace, self._path, msgspec.json.encode(joined), files.PRIVATE)
         if new:
@@ -138,9 +140,18 @@ class Revocations:
             self._changed_here()
         return new
 
+    def _home_changed(self) -> None:
+        self._changed_here()
+        self._recheck()
+
     def _changed_here(self) -> None:
         self._settled.clear()
         self._changed.set()
+
+    def _recheck(self) -> None:
+        """End what lasts at this door of whoever is revoked now."""
+        if self._gate is not None:
+            self._gate.recheck()
 
     # --- the way to the others ------------------------------------------------------------------------------
 
@@ -213,6 +224,8 @@ class Revocations:
 
     async def _revoke(self, call: Call) -> Response:
         wish = await body_of(call.request, RevokeRequest)
+        if call.peer.name in wish.names and not wish.own:
+            raise _own_name(call)
         now = wall_now()
         serials = dict.fromkeys(wish.serials, now + ACCESS_DAYS_MAX * DAY)
         await self._learned(Revoked(serials, dict.fromkeys(wish.names, now + CLOCKS_APART)))
@@ -231,6 +244,16 @@ class Revocations:
         except OSError as error:
             log.warning("a revocation could not be written down: %s", error)
             raise later(503, "no_revocations", f"the revocation could not be written down: {error}") from None
+
+
+def _own_name(call: Call) -> RefusedError:
+    shown = "access token" if call.by_token else "certificate"
+    return RefusedError(
+        409,
+        "own_name",
+        f"this ends the very {shown} that you ask with, because you are {call.peer.name} yourself",
+        "insist with 'own'; where the league was founded, 'hanse renew --anew' makes a new certificate",
+    )
 
 
 def neighbours(host: Host) -> tuple[Neighbour, ...]:

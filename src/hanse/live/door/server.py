@@ -2,9 +2,9 @@
 
 The HTTP parsing is uvicorn's protocol class; its server is not used, because that wakes ten times a second
 for as long as it lives. Who is at the other end comes from the connection's certificate and is put into the
-request's state as ``peer``. Connections are bounded, in all and of each identity or address, so is the head
-of a request, and a connection that does not get a request out in time is closed: nobody can keep the others
-out by holding the door.
+request's state as ``peer``, and when that was issued as ``issued``. Connections are bounded, in all and of
+each identity or address, so is the head of a request, and a connection that does not get a request out in
+time is closed: nobody can keep the others out by holding the door.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from hanse.live.door.replies import RefusedError, later
 from hanse.live.identity.credentials import Credentials
-from hanse.live.identity.identity import identity_of
+from hanse.live.identity.identity import shown_by
 from hanse.live.league import Address
 
 CONNECTIONS_MAX: Final = 1_000
@@ -96,9 +96,11 @@ class PeerProtocol(HttpToolsProtocol):
         gathered = Gathered(transport)
         super().connection_made(gathered)  # type: ignore[arg-type]  # it does all that uvicorn asks for
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        peer = None if tls is None else identity_of(tls)
+        shown = None if tls is None else shown_by(tls)
+        peer = None if shown is None else shown.identity
         self._key = peer.uri if peer is not None else f"address {self.client[0] if self.client else ''}"
         self.app_state = {**self.app_state, "peer": peer, "abort": transport.abort}
+        self.app_state["issued"] = 0 if shown is None else shown.issued
         self.app_state["gathered"] = gathered
         self.app_state["crowded"] = self.crowd.enter(self._key)
         self._patience = self.loop.call_later(REQUEST_SECONDS_MAX, transport.abort)

@@ -8,7 +8,7 @@ it: whoever loses it gets another.
 What cannot be checked offline is that a token was revoked. It is then on a list (``revoked``), which members
 pass on to each other (``live.door.revocations``). A member that nobody can reach believes the token for as
 long, so tokens live for a month and not for ever; and a list that cannot be read closes the door to every
-token.
+token. Certificates of people are judged by the same list, by name and by when they were issued.
 """
 
 import base64
@@ -60,14 +60,15 @@ def token_text(access: Access, sign: Callable[[bytes], bytes]) -> str:
 
 
 class AccessBook:
-    """Checks tokens for one member. The authority's key is read once; the home's list whenever it has
-    changed. What the member was told by others is kept by ``live.door.revocations`` and put in here."""
+    """Checks tokens, and whether people were revoked, for one member. The authority's key is read once; the
+    home's list whenever it has changed. What the member was told by others is kept by
+    ``live.door.revocations`` and put in here."""
 
     def __init__(
         self, league: str, authority: str, revoked: Path, clock: Callable[[], int] = wall_now
     ) -> None:
         self.told: Revoked | None = Revoked()
-        """What others have told; None: that cannot be read, and no token is believed."""
+        """What others have told; None: that cannot be read, and no person is believed."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when the home's list has changed."""
         self._league = league
@@ -111,20 +112,28 @@ class AccessBook:
             return Refusal(Reason.UNKNOWN, "the access token is for another league, or for a member")
         return access
 
+    def ends_person(self, name: str, issued: int) -> bool:
+        """Whether a person's certificate was revoked. Asked for every request. Raises ``RevokedError``."""
+        listed, told = self._lists()
+        return listed.ends_person(name, issued) or told.ends_person(name, issued)
+
     def _ended(self, access: Access) -> bool:
+        return any(known.ends(access.serial, access.name, access.issued) for known in self._lists())
+
+    def _lists(self) -> tuple[Revoked, Revoked]:
+        """The home's list, then what others have told."""
         if self.told is None:
             raise RevokedError("what other members have revoked cannot be read")
-        return any(
-            known.ends(access.serial, access.name, access.issued) for known in (self.listed(), self.told)
-        )
+        return self.listed(), self.told
 
     def listed(self) -> Revoked:
-        """The revoked tokens as the home's file has them now. Raises ``RevokedError``."""
+        """What is revoked as the home's file has it now. Raises ``RevokedError``."""
         try:
             status = self._path.stat()
             stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
         except FileNotFoundError:
-            self._stamp, self._revoked = None, Revoked()
+            if self._stamp is not None:
+                self._stamp, self._revoked = None, Revoked()
             return self._revoked
         except OSError as error:
             raise RevokedError(f"{self._path.name} cannot be read: {error.strerror}") from None

@@ -1,4 +1,5 @@
-"""Where access tokens are made and revoked: beside the authority, with a list of those that were given out.
+"""Where access tokens are made, and people revoked: beside the authority, with a list of the tokens that were
+given out. Nobody keeps a list of certificates: they are revoked by their holder's name.
 
 The list holds no secret: a token cannot be made from it. It is rewritten whole under a lock, like the book of
 join tokens. Imports ``cryptography`` through the authority: for commands, not for daemons.
@@ -21,6 +22,7 @@ from hanse.live.identity.authority import Authority
 from hanse.live.identity.identity import Role, name_problem
 from hanse.live.identity.revoked import (
     ACCESS_DAYS_MAX,
+    CLOCKS_APART,
     DAY,
     REVOKED_FILE,
     Revoked,
@@ -96,40 +98,51 @@ class AccessLedger:
             ]
 
     def revoke(self, name: str, serial: str = "") -> list[Access]:
-        """End every token of this name (or the one whose serial begins so); those that it ended.
+        """End everything that people of this name have until now, or the one token whose serial begins so;
+        the tokens that it ended.
 
         The list for the doors is written before the book: a crash in between leaves a token that is closed
         and said to be open, never the other way round.
         """
+        problem = name_problem(name)
+        if problem is not None:
+            raise AccessError(problem)
         with self._opened() as page:
             chosen = [
                 given.access
                 for given in page.given
                 if given.access.name == name and given.access.serial.startswith(serial) and not given.revoked
             ]
-            if chosen:
-                self._close(chosen)
+            if chosen or not serial:
+                self._close(chosen, "" if serial else name)
             page.given = [
                 msgspec.structs.replace(given, revoked=given.revoked or given.access in chosen)
                 for given in page.given
             ]
         return chosen
 
-    def _close(self, chosen: list[Access]) -> None:
+    def names(self) -> dict[str, int]:
+        """The revoked names, each with the moment up to which everything has ended, as far as this machine
+        knows."""
+        return self._known(self._clock()).names
+
+    def _close(self, chosen: list[Access], name: str) -> None:
         path = self._home.path / REVOKED_FILE
         try:
             known = read_revoked(path)
         except RevokedError as error:
-            raise AccessError(f"{error}; mend it, or remove it and revoke every token again") from None
-        ended = Revoked({access.serial: access.expires for access in chosen})
-        files.replace(path, msgspec.json.encode(known.joined(ended, self._clock())), files.PUBLIC)
+            raise AccessError(f"{error}; mend it, or remove it and revoke everybody again") from None
+        now = self._clock()
+        names = {name: now + CLOCKS_APART} if name else {}
+        ended = Revoked({access.serial: access.expires for access in chosen}, names)
+        files.replace(path, msgspec.json.encode(known.joined(ended, now)), files.PUBLIC)
 
     def _known(self, now: int) -> Revoked:
         """All that is revoked as far as this machine knows."""
         try:
             return revoked_at(self._home.path, now)
         except RevokedError as error:
-            raise AccessError(f"{error}; mend it, or remove it and revoke every token again") from None
+            raise AccessError(f"{error}; mend it, or remove it and revoke everybody again") from None
 
     @contextmanager
     def _opened(self) -> Iterator[_Page]:

@@ -20,18 +20,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hanse.live.clock import wall_now
 from hanse.live.identity import files
 from hanse.live.identity.certificate import fingerprint_of
-from hanse.live.identity.identity import Identity, Role, name_problem
+from hanse.live.identity.identity import BACKDATED, Identity, Role, name_problem
 from hanse.live.identity.keys import key_bytes, new_key, read_key, read_request
 from hanse.live.identity.refusal import Reason, Refusal
+from hanse.live.identity.revoked import ACCESS_DAYS_MAX
 from hanse.model.ids import SECOND
 
 DAY: Final = 24 * 3_600 * SECOND
 MEMBER_LIFETIME: Final = DAY
 PERSON_LIFETIME: Final = 30 * DAY
-LIFETIME_MAX: Final = 366 * DAY
+LIFETIME_MAX: Final = ACCESS_DAYS_MAX * DAY
+"""A revoked name leaves the list of the revoked ones when nothing of it can be alive any more."""
 AUTHORITY_LIFETIME: Final = 3_650 * DAY
-BACKDATED: Final = 300 * SECOND
-"""How far clocks of members may be behind: a certificate is valid this long before it was issued."""
 HOSTS_MAX: Final = 16
 KEY_FILE: Final = "ca.key"
 CERTIFICATE_FILE: Final = "ca.pem"
@@ -104,12 +104,18 @@ class Authority:
         return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
 
     def issue(
-        self, identity: Identity, csr_pem: str, hosts: Sequence[str] = (), lifetime: int | None = None
+        self,
+        identity: Identity,
+        csr_pem: str,
+        hosts: Sequence[str] = (),
+        lifetime: int | None = None,
+        after: int = -1,
     ) -> str | Refusal:
         """A certificate as PEM for the key of a request; of the request nothing else is used.
 
         ``hosts`` are names and addresses for programs that check them; members do not. ``lifetime`` in
-        microseconds; a day for members and thirty for people unless it is given.
+        microseconds; a day for members and thirty for people unless it is given. ``after``: it counts as
+        issued later than this, because its holder's name is revoked up to then.
         """
         key = read_request(csr_pem)
         if isinstance(key, str):
@@ -120,7 +126,11 @@ class Authority:
         if lifetime is None:
             lifetime = MEMBER_LIFETIME if identity.role.member else PERSON_LIFETIME
         assert 0 < lifetime <= LIFETIME_MAX, f"a lifetime of {lifetime} microseconds"
-        now = self._clock()
+        now = max(self._clock(), (after // SECOND + 1) * SECOND)
+        if now - self._clock() > BACKDATED:
+            return Refusal(
+                Reason.REVOKED, f"{identity.name} is revoked until a time that is yet to come; clocks differ"
+            )
         until = min(_moment(now + lifetime), self._own.not_valid_after_utc)
         builder = (
             x509.CertificateBuilder()

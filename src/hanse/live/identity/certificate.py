@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.identity.identity import Identity, parse_identity
+from hanse.live.identity.identity import BACKDATED, Identity, parse_identity
 from hanse.model.ids import SECOND
 
 PEM_BYTES_MAX: Final = 64 << 10
@@ -43,6 +43,11 @@ class Certificate(msgspec.Struct, frozen=True):
     not_after: int
     fingerprint: str
     """Of the public key: ``sha256:`` and the digest of its SubjectPublicKeyInfo in hexadecimal digits."""
+
+    @property
+    def issued(self) -> int:
+        """When the authority issued it."""
+        return self.not_before + BACKDATED
 
 
 def read_certificate(pem: str) -> Certificate:

@@ -23,7 +23,7 @@ from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity
 from hanse.live.identity.keys import key_bytes, new_key, read_key, read_request, request
 from hanse.live.identity.refusal import Reason, Refusal
-from hanse.live.identity.tokens import TokenBook, read_token
+from hanse.live.identity.tokens import TokenBook, Until, never_revoked, read_token
 
 __all__ = ["accept", "enrol", "new_key", "renew", "request", "trusted"]
 
@@ -35,25 +35,31 @@ def enrol(
     token: str,
     hosts: Sequence[str] = (),
     now: int | None = None,
+    until: Until = never_revoked,
 ) -> str | Refusal:
     """A newcomer's first certificate as PEM, for the role and name of its token, which is then used up.
 
-    A request that could not be met leaves the token as it was. ``now``: microseconds since 1970.
+    A request that could not be met leaves the token as it was. ``now``: microseconds since 1970. ``until``:
+    tokens that were made up to then have ended, and the certificate counts as issued later.
     """
     key = read_request(csr_pem)
     problem = key if isinstance(key, str) else hosts_problem(hosts)
     if problem:
         return Refusal(Reason.BAD_REQUEST, problem)
-    grant = book.redeem(token, wall_now() if now is None else now)
+    grant = book.redeem(token, wall_now() if now is None else now, until)
     if isinstance(grant, Refusal):
         return grant
-    return authority.issue(Identity(authority.league, grant.role, grant.name), csr_pem, hosts)
+    identity = Identity(authority.league, grant.role, grant.name)
+    return authority.issue(identity, csr_pem, hosts, after=grant.until)
 
 
-def renew(authority: Authority, identity: Identity, csr_pem: str, hosts: Sequence[str] = ()) -> str | Refusal:
+def renew(
+    authority: Authority, identity: Identity, csr_pem: str, hosts: Sequence[str] = (), after: int = -1
+) -> str | Refusal:
     """The next certificate of a holder. ``identity`` is who the connection's certificate says it is, and the
-    new certificate says the same: nothing in the request can change it."""
-    return authority.issue(identity, csr_pem, hosts)
+    new certificate says the same: nothing in the request can change it. Whether the present one was revoked
+    is for the caller to know; ``after``: the new one counts as issued later than this."""
+    return authority.issue(identity, csr_pem, hosts, after=after)
 
 
 def trusted(authority_pem: str, token: str) -> Refusal | None:

@@ -12,6 +12,11 @@ from typing import Final
 
 import msgspec
 
+from hanse.model.ids import SECOND
+
+BACKDATED: Final = 300 * SECOND
+"""How far clocks of members may be behind: a certificate is valid this long before it was issued. Whether a
+person's certificate was issued before its name was revoked is judged by this, so it stays as it is."""
 NAME_CHARACTERS_MAX: Final = 63
 """Characters of a league's or a holder's name."""
 NAME_RULE: Final = f"1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' or '.', and not '.' or '..'"
@@ -75,8 +80,16 @@ def parse_identity(uri: str) -> Identity | None:
         return None
 
 
-def identity_of(peer: ssl.SSLObject | ssl.SSLSocket) -> Identity | None:
-    """Who is at the other end of a finished handshake: from the one URI of its verified certificate.
+class Shown(msgspec.Struct, frozen=True):
+    """What somebody has shown in a handshake."""
+
+    identity: Identity
+    issued: int
+    """When that certificate was issued, in microseconds since 1970; certificates know whole seconds."""
+
+
+def shown_by(peer: ssl.SSLObject | ssl.SSLSocket) -> Shown | None:
+    """What the other end of a finished handshake has shown: from the one URI of its verified certificate.
 
     None if it showed no certificate, if the certificate was not verified, or if it does not have exactly
     one well-formed URI.
@@ -86,4 +99,14 @@ def identity_of(peer: ssl.SSLObject | ssl.SSLSocket) -> Identity | None:
         return None
     names = certificate.get("subjectAltName", ())
     uris = [str(name[1]) for name in names if name[0] == "URI"]
-    return parse_identity(uris[0]) if len(uris) == 1 else None
+    identity = parse_identity(uris[0]) if len(uris) == 1 else None
+    if identity is None:
+        return None
+    begins = ssl.cert_time_to_seconds(str(certificate["notBefore"]))
+    return Shown(identity, begins * SECOND + BACKDATED)
+
+
+def identity_of(peer: ssl.SSLObject | ssl.SSLSocket) -> Identity | None:
+    """Who is at the other end of a finished handshake, if that can be said."""
+    shown = shown_by(peer)
+    return None if shown is None else shown.identity

@@ -1,9 +1,11 @@
-"""The list of revoked access tokens: what it says, and that two of them always make one.
+"""The list of what is revoked: what it says, and that two of them always make one.
 
-A token is ended by its serial, or by its bearer's name together with the moment up to which tokens of that
-name do not count any more. Nothing is ever taken back, so lists of different members are joined by taking
-everything of both, in any order and as often as one likes, and end up the same everywhere. What no living
-token can be concerned by leaves the list.
+An access token is ended by its serial. A name is ended together with a moment: whatever a person of that name
+was given up to then does not count any more, be it an access token, a certificate, or a join token that was
+not used yet. Members are never on this list: what a person is called must not take a member out. Nothing is
+ever taken back, so lists of different members are joined by taking everything of both, in any order and as
+often as one likes, and end up the same everywhere. What nothing that lives can be concerned by leaves the
+list.
 """
 
 from pathlib import Path
@@ -16,7 +18,9 @@ from hanse.model.ids import SECOND
 
 DAY: Final = 24 * 3_600 * SECOND
 ACCESS_DAYS_MAX: Final = 366
-"""No token lives for longer."""
+"""No token and no person's certificate lives for longer; so long does a name stay on the list."""
+CLOCKS_APART: Final = 60 * SECOND
+"""What a revoked name was given up to so much later counts as ended too: clocks differ."""
 REVOKED_FILE: Final = "revoked.json"
 """In the league's home, where commands write it, and in each member's own directory."""
 REVOKED_BYTES_MAX: Final = 4 << 20
@@ -33,12 +37,16 @@ class Revoked(msgspec.Struct, frozen=True):
     serials: dict[str, int] = {}
     """Serial -> when that token expires anyway."""
     names: dict[str, int] = {}
-    """Name -> tokens of this name that were issued up to then have ended."""
+    """Name -> what people of this name were given up to then has ended."""
     version: int = FORMAT
 
     def ends(self, serial: str, name: str, issued: int) -> bool:
         """Whether a token has ended."""
         return serial in self.serials or issued <= self.names.get(name, -1)
+
+    def ends_person(self, name: str, issued: int) -> bool:
+        """Whether what a person was given at that moment has ended."""
+        return issued <= self.names.get(name, -1)
 
     def joined(self, other: "Revoked", now: int) -> "Revoked":
         """Everything of both that still concerns anybody, in an order of its own."""
@@ -64,7 +72,7 @@ class Revoked(msgspec.Struct, frozen=True):
 
 
 class RevokedError(Exception):
-    """The list of the revoked tokens cannot be used."""
+    """The list of what is revoked cannot be used."""
 
 
 def read_revoked(path: Path) -> Revoked:
@@ -88,3 +96,9 @@ def revoked_at(home: Path, now: int) -> Revoked:
     for path in sorted(home.glob(f"*/{REVOKED_FILE}")):
         known = known.joined(read_revoked(path), now)
     return known
+
+
+def revoked_until(home: Path, name: str, now: int) -> int:
+    """Up to when what people of this name were given is revoked, as far as a league's home knows; negative:
+    nothing is. What is made for them must count as later. Raises ``RevokedError``."""
+    return revoked_at(home, now).names.get(name, -1)

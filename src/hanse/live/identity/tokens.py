@@ -59,6 +59,9 @@ class Grant(msgspec.Struct, frozen=True):
 
     role: Role
     name: str
+    until: int = -1
+    """Up to when this name was revoked at that moment: the certificate must count as issued later, and as
+    issued before whatever is revoked from then on."""
 
 
 class _Entry(msgspec.Struct):
@@ -69,6 +72,8 @@ class _Entry(msgspec.Struct):
     name: str
     expires: int
     used: bool = False
+    made: int = 0
+    """0: by a version that did not write it down; before every revocation."""
 
 
 class _Page(msgspec.Struct):
@@ -76,6 +81,15 @@ class _Page(msgspec.Struct):
 
     entries: dict[str, _Entry]
     version: int = 1
+
+
+Until = Callable[[Role, str], int]
+"""Up to when what somebody of this role and name was given is revoked; negative: nothing is."""
+
+
+def never_revoked(_role: Role, _name: str) -> int:
+    """Of a league where nothing is."""
+    return -1
 
 
 class TokenBook:
@@ -90,8 +104,9 @@ class TokenBook:
         self._pin = bytes.fromhex(digest[1])
         self._clock = clock
 
-    def create(self, role: Role, name: str, lifetime: int = TOKEN_LIFETIME) -> str:
-        """A new token for one certificate of this role and name; ``lifetime`` in microseconds."""
+    def create(self, role: Role, name: str, lifetime: int = TOKEN_LIFETIME, after: int = -1) -> str:
+        """A new token for one certificate of this role and name; ``lifetime`` in microseconds. ``after``: it
+        counts as made later than this."""
         problem = name_problem(name)
         if problem is not None:
             raise TokenBookError(problem)
@@ -103,11 +118,11 @@ class TokenBook:
             _sweep(page, now)
             if len(page.entries) >= TOKENS_MAX:
                 raise TokenBookError(f"there are {TOKENS_MAX} tokens already; wait until some have expired")
-            page.entries[key] = _Entry(_digest(secret), role, name, now + lifetime)
+            page.entries[key] = _Entry(_digest(secret), role, name, now + lifetime, made=max(now, after + 1))
             self._store(page)
         return ".".join((_PREFIX, key, _text(secret), _text(self._pin)))
 
-    def redeem(self, text: str, now: int) -> Grant | Refusal:
+    def redeem(self, text: str, now: int, until: Until = never_revoked) -> Grant | Refusal:
         """Use a token up. Durable before this returns; ``now`` in microseconds since 1970."""
         invitation = read_token(text)
         if isinstance(invitation, Refusal):
@@ -122,9 +137,12 @@ class TokenBook:
                 return Refusal(Reason.USED, f"the token for {entry.role} {entry.name} was used before")
             if now >= entry.expires:
                 return Refusal(Reason.EXPIRED, f"the token for {entry.role} {entry.name} has expired")
+            ended = until(entry.role, entry.name)
+            if entry.made <= ended:
+                return Refusal(Reason.REVOKED, f"the token for {entry.role} {entry.name} was revoked")
             entry.used = True
             self._store(page)
-        return Grant(entry.role, entry.name)
+        return Grant(entry.role, entry.name, ended)
 
     @contextmanager
     def _opened(self) -> Iterator[_Page]:
