@@ -14,8 +14,6 @@ from hanse.learn.edge.courses import judges, lesson, rule_of  # noqa: E402 - aft
 from hanse.learn.edge.export import export, load_network  # noqa: E402
 from hanse.learn.edge.learners import (  # noqa: E402
     PpoConfig,
-    cost_to_go,
-    critic_advantage,
     group_advantage,
     improve,
     log_and_entropy,
@@ -148,24 +146,12 @@ def test_replayed_log_probabilities_are_those_of_the_collection() -> None:
     assert torch.allclose(at_point, decided.log_point, atol=1e-4)
     assert torch.allclose(at_size, decided.log_size, atol=1e-4)
     assert memory.cost.sum(axis=1) == pytest.approx(memory.completion * SMALL.tasks)
-    advantage = group_advantage(memory, 2, 0.9)
+    advantage = group_advantage(memory, 2, PpoConfig())
     assert np.abs(advantage).max() > 0
     twin = {(int(e), int(t)): a for e, t, a in zip(memory.episode, memory.time, advantage, strict=True)}
     shared = [(e, t) for e, t in twin if e % 2 == 0 and (e + 1, t) in twin]
     assert shared
     assert all(twin[e, t] == pytest.approx(-twin[e + 1, t]) for e, t in shared)
-
-
-def test_a_perfect_critic_leaves_no_advantage() -> None:
-    torch.manual_seed(1)
-    memory = collect(EdgeNet(NetConfig()), SMALL, make_streams(SMALL, [1]), rule_of(SMALL), torch.Generator())
-    config = PpoConfig()
-    perfect = cost_to_go(memory.cost, config.gamma)[memory.episode, memory.time]
-    advantage, target = critic_advantage(memory, perfect, config)
-    assert np.abs(advantage).max() < 1e-9
-    assert target == pytest.approx(perfect)
-    off, _ = critic_advantage(memory, perfect + 1.0, config)
-    assert np.abs(off).max() > 0.05
 
 
 @pytest.mark.parametrize("method", ["crn", "mappo"])
@@ -403,6 +389,19 @@ def test_a_run_that_is_cut_short_keeps_its_plan_of_the_learning_rate() -> None:
     assert [one.iteration for one in seen] == [1, 2]
     rates = [group["lr"] for group in trainer.optimiser.param_groups]
     assert rates == [pytest.approx(plan.rate * (1.0 - 0.9 * 1 / 4))]
+
+
+def test_entropy_is_worth_less_and_less() -> None:
+    plan = TrainConfig(course="fixed", warm_start=False, iterations=4, replicas=2, rows=6)
+    worth = [plan.ppo_at(iteration).entropy for iteration in range(5)]
+    assert worth == pytest.approx([plan.ppo.entropy * share for share in (1.0, 0.75, 0.5, 0.25, 0.0)])
+    assert msgspec.structs.replace(plan.ppo_at(3), entropy=plan.ppo.entropy) == plan.ppo
+    ends = []
+    for entropy in (0.0, 100.0):  # in the first half it is worth a lot, and the network becomes indifferent
+        trainer = Trainer(msgspec.structs.replace(plan, ppo=PpoConfig(entropy=entropy)))
+        trainer.base = SMALL
+        ends.append([trainer.step()[2] for _ in range(2)][1])
+    assert ends[1] > ends[0]
 
 
 def test_a_lesson_depends_on_seed_and_iteration_alone() -> None:

@@ -16,32 +16,32 @@ TRAINED = ROOT / edge_trained.TRAINED
 CPU_SECONDS_MAX = 900.0
 
 
-def place(rule: list[float], *, bound: bool) -> edge_trained.Case:
+def place(rule: list[float], *, bound: bool = False, home: bool = False) -> edge_trained.Case:
     made = edge_trained.case("here", msgspec.structs.replace(named("syn3"), tasks_per_cluster=1), 2)
-    return msgspec.structs.replace(made, plain=np.array(rule), bound=bound)
+    return msgspec.structs.replace(made, plain=np.array(rule), bound=bound, home=home)
 
 
 def test_a_bar_is_judged_by_its_own_figures() -> None:
-    here = place([3.7, 3.6], bound=False)
-    good = edge_trained.verdict(here, ["1", "2"], np.array([3.55, 3.58]), trained_for=True)
+    here = place([3.7, 3.6], home=True)
+    good = edge_trained.verdict(here, ["1", "2"], np.array([3.55, 3.58]))
     assert [line.count("held") for line in good] == [1, 1]
     assert not any("missed" in line for line in good)
-    mixed = edge_trained.verdict(here, ["1", "2"], np.array([3.50, 3.66]), trained_for=True)
+    mixed = edge_trained.verdict(here, ["1", "2"], np.array([3.50, 3.66]))
     assert "held" in mixed[0]
     assert "not so: seed 2" in mixed[0]
     assert "not so: seed 2" in mixed[1]
-    bad = edge_trained.verdict(here, ["1", "2"], np.array([3.60, 3.72]), trained_for=True)
+    bad = edge_trained.verdict(here, ["1", "2"], np.array([3.60, 3.72]))
     assert all("missed" in line for line in bad)
 
 
 def test_the_worst_seed_is_what_counts_where_nobody_was_trained() -> None:
     seeds = np.array([3.0, 3.05, 3.1])
-    (held,) = edge_trained.verdict(place([3.05, 3.05], bound=True), ["1", "2", "3"], seeds, trained_for=False)
-    (missed,) = edge_trained.verdict(place([3.0, 3.0], bound=True), ["1", "2", "3"], seeds, trained_for=False)
+    (held,) = edge_trained.verdict(place([3.05, 3.05], bound=True), ["1", "2", "3"], seeds)
+    (missed,) = edge_trained.verdict(place([3.0, 3.0], bound=True), ["1", "2", "3"], seeds)
     assert "held" in held
     assert "seed 3 with +1.6 %" in held
     assert "missed" in missed
-    assert edge_trained.verdict(place([1.0, 1.0], bound=False), ["1", "2", "3"], seeds, False) == []
+    assert edge_trained.verdict(place([1.0, 1.0]), ["1", "2", "3"], seeds) == []
 
 
 def test_sections_that_are_not_asked_for_stay_as_they_were() -> None:

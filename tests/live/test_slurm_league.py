@@ -134,7 +134,7 @@ def test_a_controller_dies_with_jobs_in_every_state_and_comes_back(shown: Shown)
     ]
     alpha.wait(lambda: {"RUNNING", "COMPLETED"} <= states(alpha), "some run and some have")
     alpha.bar()  # what comes now waits in Slurm's queue
-    jobs.append(shown.submit(60, "--cluster", "alpha"))
+    jobs.append(shown.submit(30, "--cluster", "alpha"))
     alpha.wait(lambda: {"RUNNING", "PENDING", "COMPLETED"} <= states(alpha), "jobs are in every state")
     alpha.kill_controller()
     meanwhile = shown.submit(20)
@@ -145,7 +145,7 @@ def test_a_controller_dies_with_jobs_in_every_state_and_comes_back(shown: Shown)
     alpha.unbar()
     for job in jobs:
         done |= shown.done(job)
-    assert len(done) == 12 + 40 + 40 + 10 + 20 + 60 + 20
+    assert len(done) == 12 + 40 + 40 + 10 + 20 + 30 + 20
     assert not (wrong := complaints(lives(shown.log), done, SLOTS)), wrong
     back = shown.submit(3, "--cluster", "alpha")
     shown.done(back)

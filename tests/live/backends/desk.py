@@ -5,8 +5,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-import uvloop
-
 from hanse.live.backends.interface import Backend, Found, Stream
 from hanse.model.commands import Launch
 from hanse.model.ids import TaskId, job_id, task_id
@@ -139,13 +137,13 @@ async def at_desk(backend: Backend) -> AsyncIterator[Desk]:
 
 
 def with_desk(backend: Callable[[], Backend], story: Callable[[Desk], Awaitable[None]]) -> None:
-    """Tell a story of one backend, from its start to its end, on the loop that daemons have."""
+    """Tell a story of one backend, from its start to its end."""
 
     async def whole() -> None:
         async with at_desk(backend()) as desk:
             await story(desk)
 
-    uvloop.run(whole())
+    asyncio.run(whole())
 
 
 async def read(backend: Backend, index: int = 0, stream: Stream = Stream.STDOUT, *, offset: int = 0) -> bytes:

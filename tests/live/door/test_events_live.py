@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -80,6 +81,16 @@ def test_after_a_break_the_stream_goes_on_where_it_was(
         assert third.upto("job", job=missed[-1], state="succeeded") == heard
 
 
+def timeless(events: list[Heard]) -> list[Heard]:
+    """Events without times of day, which are estimates that get better by microseconds with later writes."""
+
+    def without(data: Any) -> Any:
+        whole = isinstance(data, dict)
+        return {key: without(value) for key, value in data.items() if key != "at"} if whole else data
+
+    return [Heard(event.kind, event.id, without(event.data)) for event in events]
+
+
 def test_ids_mean_the_same_after_the_broker_was_killed(
     own: LiveLeague, door: Address, context: ssl.SSLContext, ann: dict[str, str]
 ) -> None:
@@ -91,7 +102,7 @@ def test_ids_mean_the_same_after_the_broker_was_killed(
     own.start("b1").settle()
     with closing(Watcher(door, context, ann, "?topics=jobs,decisions", middle)) as after:
         rest = after.upto("job", job=job, state="succeeded")
-        assert rest == whole[len(whole) // 2 + 1 :]
+        assert timeless(rest) == timeless(whole[len(whole) // 2 + 1 :])
         newer = own.submit({"command": "true"})
         assert states(after.upto("job", job=newer, state="succeeded"), newer)[-1] == "succeeded"
 

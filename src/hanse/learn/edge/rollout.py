@@ -1,5 +1,7 @@
 """Playing episodes with the network and remembering what a policy gradient needs."""
 
+from typing import Final
+
 import msgspec
 import numpy as np
 import torch
@@ -8,10 +10,15 @@ from torch import Tensor
 from hanse.learn.edge.net import MASKED, Batch, EdgeNet, Pointed
 from hanse.policy.edge.features import PICK_SHOWN, Features, encode, size_masks
 from hanse.policy.edge.priced import PricedRule, shared_room
+from hanse.policy.edge.shown import SIZES_MAX
 from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import Streams
 from hanse.sim.edge.world import World
+
+BACKLOG: Final = 4
+"""Columns of a backlog: tasks that wait, tasks that run, the tens of steps that these are believed to have
+left (at most two each), and the same times their GPUs."""
 
 
 class Decided(msgspec.Struct, frozen=True, eq=False):
@@ -43,6 +50,8 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     episode: Ints
     cost: Floats
     """(E, steps) tasks in the system at each step of time."""
+    backlog: Floats
+    """(E, steps, BACKLOG) what was in hand at the beginning of each step of time, before its choices."""
     completion: Floats
     """(E,) mean completion of each episode."""
     sub_steps: int
@@ -166,6 +175,18 @@ def sizes_by_slot(net: EdgeNet, rule: PricedRule, view: View, rows: Ints) -> tup
     return torch.from_numpy(cpu), torch.from_numpy(gpu)
 
 
+def backlog_of(features: Features, in_system: Ints) -> Floats:
+    """(E, BACKLOG) what episodes with (E,) tasks in the system have in hand."""
+    there, gpus, left = (features.running[..., column].astype(np.float64) for column in _RUNNING)
+    running = there.sum(axis=(1, 2))
+    gpu_steps = (gpus * left).sum(axis=(1, 2)) * SIZES_MAX
+    return np.stack([in_system - running, running, left.sum(axis=(1, 2)), gpu_steps], axis=1)
+
+
+_RUNNING: Final = (0, 2, 4)
+"""Columns of a running task's features: that it is there, its share of 16 GPUs, its tens of steps left."""
+
+
 class _Notes:
     """What is noted during the episodes, joined at their end."""
 
@@ -177,10 +198,17 @@ class _Notes:
         self.episode: list[Ints] = []
         self.rows = 0
         self.cost: list[list[float]] = [[] for _ in range(episodes)]
+        self.backlog: list[list[Floats]] = [[] for _ in range(episodes)]
         self.completion = np.zeros(episodes)
         self.lost = 0
         self.chosen = 0
         self.clusters = clusters
+
+    def begin(self, episode: Ints, backlog: Floats) -> None:
+        """Note the backlog of those episodes in which a step of time begins."""
+        for e, held in zip(episode, backlog, strict=True):
+            if len(self.backlog[e]) == len(self.cost[e]):
+                self.backlog[e].append(held)
 
     def note(self, batch: Batch, decided: Decided, started: Flags) -> None:
         """Note the states and decisions of one round. ``started`` is (B, N)."""
@@ -206,6 +234,7 @@ def collect(
         features = narrowed(net, encode(rule, view, shared_room(view)), view)
         rows = np.flatnonzero(features.may_choose.any(axis=(1, 2)))
         in_system = world.state.arrived - world.state.done
+        notes.begin(world.state.episode, backlog_of(features, in_system))
         shape = view.task.shape[:2]
         batch = as_batch(features, rows)
         decided = decide(net, batch, sizes_by_slot(net, rule, view, rows), generator)
@@ -239,6 +268,9 @@ def _joined(notes: _Notes, sub_steps: int) -> Memory:
     cost = np.zeros((len(notes.cost), longest + 1))
     for e, costs in enumerate(notes.cost):
         cost[e, : len(costs)] = costs
+    backlog = np.zeros((*cost.shape, BACKLOG))
+    for e, held in enumerate(notes.backlog):
+        backlog[e, : len(held)] = held
     return Memory(
         batch=batch,
         decided=decided,
@@ -246,6 +278,7 @@ def _joined(notes: _Notes, sub_steps: int) -> Memory:
         time=np.concatenate(notes.time),
         episode=np.concatenate(notes.episode),
         cost=cost,
+        backlog=backlog,
         completion=notes.completion,
         sub_steps=sub_steps,
         conflicts=notes.lost / max(notes.chosen, 1),

@@ -38,7 +38,7 @@ class TrainConfig(msgspec.Struct, frozen=True):
     """True: imitate the rule first."""
     warm_lessons: int = 8
     warm_epochs: int = 6
-    iterations: int = 90
+    iterations: int = 120
     stop_after: int = 0
     """Iterations after which the run ends, though its learning rate is planned for all; 0: none."""
     cpu_seconds_max: float = 900.0
@@ -73,6 +73,14 @@ class TrainConfig(msgspec.Struct, frozen=True):
     def rate_at(self, iteration: int) -> float:
         """The learning rate of an iteration."""
         return self.rate * (1.0 - 0.9 * iteration / self.iterations)
+
+    def ppo_at(self, iteration: int) -> learners.PpoConfig:
+        """The constants of an iteration's update: what entropy is worth falls linearly to nothing.
+
+        What is judged is the likeliest choice; towards the end there is no use in trying others.
+        """
+        worth = self.ppo.entropy * (1.0 - iteration / self.iterations)
+        return msgspec.structs.replace(self.ppo, entropy=worth)
 
     def base_share_at(self, iteration: int) -> float:
         """Share of the setting that is trained for among the lessons of an iteration."""
@@ -208,7 +216,7 @@ class Trainer:
 
     def step(self) -> tuple[float, float, float]:
         """One iteration; the mean completion, the share of conflicts and the entropy."""
-        config = self.config
+        config, ppo = self.config, self.config.ppo_at(self.iteration)
         now = lesson(
             self.base,
             config.course,
@@ -223,13 +231,13 @@ class Trainer:
             group["lr"] = config.rate_at(self.iteration)
         memory = collect(self.net, now.setting, now.streams, now.rule, generator)
         if config.method == "crn":
-            advantage = learners.group_advantage(memory, config.replicas, config.ppo.gamma)
+            advantage = learners.group_advantage(memory, config.replicas, ppo)
         else:
             with torch.no_grad():
                 value = self.critic(memory.batch).numpy().astype(np.float64)
-            advantage, target = learners.critic_advantage(memory, value, config.ppo)
+            advantage, target = learners.critic_advantage(memory, value, ppo)
             learners.improve_critic(self.critic, self.critic_optimiser, memory.batch, target, generator)
-        info = learners.improve(self.net, self.optimiser, memory, advantage, config.ppo, generator)
+        info = learners.improve(self.net, self.optimiser, memory, advantage, ppo, generator)
         self._average()
         self.iteration += 1
         self.sub_steps += memory.sub_steps

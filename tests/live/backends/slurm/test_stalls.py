@@ -24,6 +24,7 @@ from hanse.model.ids import TaskId
 from hanse.model.messages import End, Outcome
 from hanse.model.resources import Resources
 from tests.live.backends.desk import HOUR, SECOND, WAIT_SECONDS_MAX, Desk, launch, now, task, with_desk
+from tests.live.backends.places import shell
 from tests.live.backends.slurm.fixture import NODE_CPUS, NODE_MEMORY_MIB, Slurm, missing, slurm_clusters
 from tests.live.backends.slurm.places import Log, backend_on, our_names, until
 from tests.live.harness import open_directory
@@ -417,7 +418,9 @@ def test_a_task_that_slurm_ends_to_launch_it_anew_is_lost_and_not_to_blame(
 
     async def story(desk: Desk) -> None:
         desk.guard(now() + HOUR)
-        desk.start(launch(log.task(seconds=3_600)))
+        # Not a shell with a child: it might go on when the child alone has ended.
+        said = f'echo "begin $HANSE_TASK $HANSE_ATTEMPT" >> {log.path}'
+        desk.start(launch(shell(f"{said}; exec sleep 3600")))
         await log.begun()
         number = slurm.run("squeue", "-h", "-o", "%i").strip()
         slurm.run("scontrol", "update", f"jobid={number}", "requeue=1")
