@@ -21,8 +21,6 @@ from hanse.live.door.records import (
     SubmitAnswer,
     SubmitResult,
     TasksAnswer,
-    WaitAnswer,
-    WaitsAnswer,
     WhyAnswer,
 )
 
@@ -47,7 +45,5 @@ __all__ = [
     "SubmitAnswer",
     "SubmitResult",
     "TasksAnswer",
-    "WaitAnswer",
-    "WaitsAnswer",
     "WhyAnswer",
 ]

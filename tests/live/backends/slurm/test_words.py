@@ -10,19 +10,17 @@ from hypothesis import strategies as st
 from hanse.core.config import NodeConfig
 from hanse.live.backends.commands import TaskUser
 from hanse.live.backends.slurm.attempts import NOTHING, Attempt, Fate
-from hanse.live.backends.slurm.cli import read_job, read_node, read_partition
+from hanse.live.backends.slurm.cli import read_job, read_node
 from hanse.live.backends.slurm.driver import (
     SlurmAwayError,
     SlurmJob,
     SlurmLaterError,
     SlurmNode,
-    SlurmPartition,
     SlurmRefusedError,
     complaint_error,
     parse_gres,
 )
 from hanse.live.backends.slurm.ends import told
-from hanse.live.backends.slurm.reasons import bars, in_words
 from hanse.live.backends.slurm.room import NODE, Room, asked, held
 from hanse.live.backends.slurm.script import Began, Ended, ScriptMaker, read_began, read_ended
 from hanse.live.backends.slurm.shared import SharedDirectory
@@ -151,7 +149,6 @@ def test_which_nodes_are_open(state: str, is_open: bool) -> None:
         ("Connection reset by peer", SlurmAwayError),
         ("Broken pipe", SlurmAwayError),
         ("Required node not available (down, drained or reserved)", SlurmLaterError),
-        ("Required partition not available (inactive or drain)", SlurmLaterError),
         ("Slurm temporarily unable to accept job, sleeping and retrying", SlurmLaterError),
         ("Batch job submission failed: Invalid account or account/partition combination", SlurmRefusedError),
         ("Requested node configuration is not available", SlurmRefusedError),
@@ -159,35 +156,6 @@ def test_which_nodes_are_open(state: str, is_open: bool) -> None:
 )
 def test_what_slurm_means(words: str, kind: type[Exception]) -> None:
     assert type(complaint_error(words)) is kind
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("PartitionName=a AllowGroups=ALL Default=YES State=UP X=y", SlurmPartition("a", True, True)),
-        ("PartitionName=b Default=NO State=DOWN X=y", SlurmPartition("b", False, False)),
-        ("PartitionName=c Default=NO State=DRAIN", SlurmPartition("c", False, False)),
-        ("PartitionName=d Default=NO State=INACTIVE", SlurmPartition("d", False, False)),
-    ],
-)
-def test_a_line_of_a_partition(line: str, found: SlurmPartition) -> None:
-    assert read_partition(line) == found
-
-
-@pytest.mark.parametrize(
-    ("reason", "words", "barred"),
-    [
-        ("PartitionDown", "PartitionDown (the partition is down)", True),
-        ("QOSNotAllowed", "QOSNotAllowed (the QOS is not allowed here)", True),
-        ("QOSGrpCpuLimit", "QOSGrpCpuLimit (a limit of the QOS is reached)", True),
-        ("Resources", "Resources (there is no room for it yet)", False),
-        ("Priority", "Priority (other jobs come first)", False),
-        ("WhateverComesNext", "WhateverComesNext", False),
-        ("", "", False),
-    ],
-)
-def test_reasons_in_words(reason: str, words: str, barred: bool) -> None:
-    assert (in_words(reason), bars(reason)) == (words, barred)
 
 
 # --- room ---------------------------------------------------------------------------------------------------
@@ -223,36 +191,6 @@ def test_a_node_that_slurm_has_no_more_is_withheld() -> None:
     assert room.away() == [(1, whole)]
     smaller = SlurmNode("n1", True, 3, 4 << 30, (), 0, 0, (), (), (), "", "")
     assert room.seen([smaller], [], {}) == [(0, Resources(1_000)), (1, Resources())]
-
-
-@pytest.mark.parametrize(
-    ("ours", "shut", "withheld"),
-    [
-        ("", (), ()),
-        ("", ("batch",), (0, 1, 3)),  # jobs that name none go to the default
-        ("", ("small",), ()),
-        ("", ("apart",), (2,)),  # not in the default: judged by its own
-        ("small", ("batch",), (1,)),
-        ("small", ("small",), (0, 3)),
-        ("gone", ("small",), ()),  # Slurm says nothing of it; each node has an open one
-    ],
-)
-def test_room_of_a_closed_partition_is_withheld(
-    ours: str, shut: tuple[str, ...], withheld: tuple[int, ...]
-) -> None:
-    whole = Resources(4_000, 4 << 30)
-    within = {"n1": ("batch", "small"), "n2": ("batch",), "n3": ("apart",)}
-    nodes = [
-        SlurmNode(name, True, 4, 4 << 30, (), 0, 0, (), each, (), "", "") for name, each in within.items()
-    ]
-    partitions = [
-        SlurmPartition(name, name not in shut, name == "batch") for name in ("batch", "small", "apart")
-    ]
-    configs = (*(NodeConfig(whole, ((NODE, name),)) for name in within), NodeConfig(whole))
-    room = Room(configs, ours)
-    assert room.seen(nodes, [], {}, partitions) == [(number, whole) for number in withheld]
-    every = [SlurmPartition(each.name, True, each.is_default) for each in partitions]
-    assert room.seen(nodes, [], {}, every) == [(number, Resources()) for number in withheld]
 
 
 # --- records and ends ---------------------------------------------------------------------------------------

@@ -16,12 +16,10 @@ from hanse.live.backends.commands import TaskUser
 from hanse.live.backends.slurm.driver import (
     CLOSED_STATES,
     ENVIRONMENT_PATH,
-    OPEN_STATE,
     PENDING,
     SlurmAwayError,
     SlurmJob,
     SlurmNode,
-    SlurmPartition,
     SlurmRefusedError,
     Submission,
     complaint_error,
@@ -126,11 +124,6 @@ class CliDriver:
         text = await self._run(["scontrol", "show", "node", "--details", "--oneliner"])
         return [read_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
 
-    async def partitions(self) -> list[SlurmPartition]:
-        """One ``scontrol show partition``, of hidden ones too."""
-        text = await self._run(["scontrol", "show", "partition", "--all", "--oneliner"])
-        return [read_partition(line) for line in text.splitlines() if line.startswith("PartitionName=")]
-
     async def close(self) -> None:
         """Nothing to let go of."""
 
@@ -189,24 +182,11 @@ def read_job(line: str) -> SlurmJob | None:
     )
 
 
-def _facts(line: str) -> dict[str, str]:
-    """A line of ``scontrol show -o``: words with ``=``, of which some values have spaces."""
+def read_node(line: str) -> SlurmNode:
+    """A line of ``scontrol show node -o``: words with ``=``, of which some values have spaces."""
     marks = list(_FIELD.finditer(line))
     ends = [mark.start() for mark in marks[1:]] + [len(line)]
-    return {mark[1]: line[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)}
-
-
-def read_partition(line: str) -> SlurmPartition:
-    """A line of ``scontrol show partition -o``."""
-    facts = _facts(line)
-    return SlurmPartition(
-        facts["PartitionName"], facts.get("State", OPEN_STATE) == OPEN_STATE, facts.get("Default") == "YES"
-    )
-
-
-def read_node(line: str) -> SlurmNode:
-    """A line of ``scontrol show node -o``."""
-    facts = _facts(line)
+    facts = {mark[1]: line[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)}
     states = facts.get("State", "UNKNOWN").upper()
     words = [word.rstrip("*~#!%$@^-") for word in states.split("+")]
     is_open = "*" not in states and not any(word in CLOSED_STATES for word in words)

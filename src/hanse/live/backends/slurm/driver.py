@@ -26,8 +26,6 @@ CLOSED_STATES: Final = frozenset(
     )
 )  # fmt: skip
 """States and flags of nodes that are not to be used now."""
-OPEN_STATE: Final = "UP"
-"""The one state of a partition in which it takes jobs and starts them."""
 
 
 _AWAY: Final = (
@@ -41,7 +39,7 @@ _AWAY: Final = (
 _LATER: Final = (
     "required node not available", "nodes required for job are down", "temporarily unable to accept job",
     "violates accounting/qos policy", "requested partition configuration not available now",
-    "slurm temporarily", "required partition not available",
+    "slurm temporarily",
 )  # fmt: skip
 """What Slurm says of jobs that it may take another time."""
 
@@ -115,16 +113,6 @@ class SlurmNode(msgspec.Struct, frozen=True):
     """The name of its operating system."""
 
 
-class SlurmPartition(msgspec.Struct, frozen=True):
-    """A partition as Slurm sees it now."""
-
-    name: str
-    is_open: bool
-    """Whether it takes jobs and starts them: not down, inactive or draining."""
-    is_default: bool
-    """Whether jobs go there that name none."""
-
-
 class Submission(msgspec.Struct, frozen=True):
     """A job to submit, or an array of equal ones."""
 
@@ -160,10 +148,6 @@ class SlurmDriver(Protocol):
 
     async def nodes(self) -> list[SlurmNode]:
         """All nodes."""
-        ...
-
-    async def partitions(self) -> list[SlurmPartition]:
-        """All partitions."""
         ...
 
     async def close(self) -> None:

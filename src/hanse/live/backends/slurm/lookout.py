@@ -1,8 +1,7 @@
 """Looks at Slurm again and again: Slurm tells nothing by itself.
 
-One look is one list of partitions, one of nodes and one of our jobs. While something of ours is there looks
-follow each other at the interval that was set, otherwise five times more slowly; whoever waits for an answer
-asks for one sooner.
+One look is one list of nodes and one of our jobs. While something of ours is there looks follow each other at
+the interval that was set, otherwise five times more slowly; whoever waits for an answer asks for one sooner.
 """
 
 import asyncio
@@ -18,7 +17,6 @@ from hanse.live.backends.slurm.driver import (
     SlurmDriver,
     SlurmJob,
     SlurmNode,
-    SlurmPartition,
     SlurmRefusedError,
 )
 from hanse.live.backends.slurm.tags import Key, read_tasks
@@ -41,7 +39,6 @@ class Look(msgspec.Struct, frozen=True):
     jobs: list[SlurmJob]
     """Of our instance alone, every element of an array by itself."""
     by_key: dict[Key, list[SlurmJob]]
-    partitions: tuple[SlurmPartition, ...] = ()
 
 
 class Lookout:
@@ -74,9 +71,8 @@ class Lookout:
             at = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
             look = None
             try:
-                partitions = await self._driver.partitions()
                 nodes = await self._driver.nodes()
-                look = self._look(at, nodes, await self._driver.jobs(), tuple(partitions))
+                look = self._look(at, nodes, await self._driver.jobs())
             except (SlurmAwayError, SlurmRefusedError) as error:
                 self._away(str(error))
             except (ValueError, TypeError, LookupError) as error:
@@ -92,9 +88,7 @@ class Lookout:
             except TimeoutError:
                 continue
 
-    def _look(
-        self, at: int, nodes: list[SlurmNode], jobs: list[SlurmJob], partitions: tuple[SlurmPartition, ...]
-    ) -> Look:
+    def _look(self, at: int, nodes: list[SlurmNode], jobs: list[SlurmJob]) -> Look:
         ours: list[SlurmJob] = []
         by_key: dict[Key, list[SlurmJob]] = {}
         listed: dict[int, set[int]] = {}
@@ -113,7 +107,7 @@ class Lookout:
                 one = job if job.element != -2 else msgspec.structs.replace(job, element=element)
                 ours.append(one)
                 by_key.setdefault(keys[element], []).append(one)
-        return Look(at, nodes, ours, by_key, partitions)
+        return Look(at, nodes, ours, by_key)
 
     def _tasks(self, name: str) -> tuple[Key, ...]:
         """The tasks of a job of ours; none for somebody else's."""

@@ -72,7 +72,7 @@ class Review:
             if attempt.started:
                 found = went_back(_begun(attempt, jobs), self._begin_max)
             else:
-                found = stall(jobs, closed, self._begin_max, attempt.launch.attempt)
+                found = stall(jobs, closed, self._begin_max)
         if found is None:
             attempt.stalled_since = 0
             return
