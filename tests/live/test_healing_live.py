@@ -28,8 +28,8 @@ pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 PORT, PLAIN_PORT = 7401, 7499
 BEAT_SECONDS = 0.25
 UNTIL_SECONDS_MAX = 120.0
-REPEATED = 5
-"""After the fifth vain repetition, six seconds into a cut, the kernel waits for six seconds more."""
+REPEATED = 6
+"""After the sixth vain repetition, 13 seconds into a cut, the kernel waits for 13 seconds more."""
 
 
 class Talker(threading.Thread):
