@@ -82,6 +82,16 @@ async def fine(_: Call) -> Response:
     return json_answer({"ok": True})
 
 
+def behind(gates: asyncio.Event) -> Handler:
+    """A handler that answers when the gates are open."""
+
+    async def slow(_: Call) -> Response:
+        await gates.wait()
+        return json_answer({"ok": True})
+
+    return slow
+
+
 def never() -> float:
     """A clock that stands still: buckets do not fill."""
     return 0.0
@@ -123,12 +133,7 @@ def test_strangers_pay_by_their_address_and_do_not_touch_identities(tmp_path: Pa
 def test_only_so_much_of_one_identity_is_under_way(tmp_path: Path) -> None:
     async def play() -> None:
         gates = asyncio.Event()
-
-        async def slow(_: Call) -> Response:
-            await gates.wait()
-            return json_answer({"ok": True})
-
-        asked = Asked(tmp_path, slow, never)
+        asked = Asked(tmp_path, behind(gates), never)
         quick = [asyncio.create_task(asked.get("/quick", "eve")) for _ in range(UNDER_WAY_MAX)]
         lasting = [asyncio.create_task(asked.get("/lasting", "eve")) for _ in range(LASTING_MAX)]
         await asyncio.sleep(0)
@@ -255,12 +260,7 @@ def test_a_list_that_cannot_be_read_refuses_people_and_no_member(tmp_path: Path,
 def test_what_lasts_of_somebody_who_was_revoked_is_ended(tmp_path: Path) -> None:
     async def play() -> None:
         gates = asyncio.Event()
-
-        async def slow(_: Call) -> Response:
-            await gates.wait()
-            return json_answer({"ok": True})
-
-        asked = Asked(tmp_path, slow, never)
+        asked = Asked(tmp_path, behind(gates), never)
         people = [("ann", Role.VIEWER), ("bob", Role.VIEWER), ("ann", Role.BROKER)]
         lasting = [asyncio.create_task(asked.get("/both", name, role)) for name, role in people]
         await asyncio.sleep(0)

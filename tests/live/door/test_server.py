@@ -175,6 +175,32 @@ def test_an_answer_that_says_its_length_leaves_in_one_piece_and_a_stream_at_once
     assert asyncio.run(answer([], b"abc")) == [[b"head "], [b"head ", b"abc"]]
 
 
+def test_a_door_answers_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[bytes] = []
+    made = PeerProtocol.connection_made
+
+    class Noting(Gathered):
+        """A connection that also keeps what leaves over it, piece by piece."""
+
+        def write(self, data: bytes) -> None:
+            pieces.append(data)
+            self._transport.write(data)
+
+    def connected(protocol: PeerProtocol, transport: asyncio.Transport) -> None:
+        made(protocol, Noting(transport))  # type: ignore[arg-type]  # it is a transport in all but name
+
+    monkeypatch.setattr(PeerProtocol, "connection_made", connected)
+
+    async def story(call: Callable[[], Awaitable[Caller]], _: Door) -> None:
+        caller = await call()
+        for number in range(2):
+            caller.say(GET % b"%d" % number)
+            assert (await caller.answer()).status == 200
+
+    play(tmp_path, echo, story)
+    assert [piece.startswith(b"HTTP/1.1 200") and piece.endswith(b"}") for piece in pieces] == [True, True]
+
+
 def test_what_is_held_leaves_before_the_connection_closes() -> None:
     plug = Plug()
     gathered = Gathered(plug)

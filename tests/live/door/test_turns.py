@@ -47,9 +47,11 @@ def test_a_long_line_of_one_does_not_keep_another_waiting() -> None:
 
         crowd = [asyncio.create_task(slow()) for _ in range(100)]
         await asyncio.sleep(0)
+        served: list[Key] = []
         for key in (ANN, ("eve", True)):
             async with asyncio.timeout(0), turns.turn(key):
-                pass
+                served.append(key)
+        assert served == [ANN, ("eve", True)]
         end.set()
         await asyncio.gather(*crowd)
         async with asyncio.timeout(SECONDS_MAX):

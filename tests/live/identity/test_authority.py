@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hanse.live.identity.authority import HOSTS_MAX, Authority, AuthorityError
 from hanse.live.identity.certificate import (
+    Certificate,
     CertificateError,
     due_for_renewal,
     fingerprint_of,
@@ -209,10 +210,12 @@ def test_a_damaged_certificate_is_told_and_nothing_else_is_raised(data: st.DataO
     der = bytearray(ssl.PEM_cert_to_DER_cert(SAMPLE))
     at = data.draw(st.integers(0, len(der) - 1))
     der[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
+    found: Certificate | CertificateError
     try:
-        read_certificate(ssl.DER_cert_to_PEM_cert(bytes(der)))
-    except CertificateError:
-        return
+        found = read_certificate(ssl.DER_cert_to_PEM_cert(bytes(der)))
+    except CertificateError as error:
+        found = error
+    assert isinstance(found, Certificate) or str(found), "what is wrong is said"
 
 
 @UNHURRIED
