@@ -10,19 +10,21 @@ import pytest
 
 from hanse.app.contexts import Context, save_context
 from hanse.app.league_making import PERSON
+from hanse.app.sdk.client import Client as SdkClient
 from tests.live.backends.slurm.fixture import NODE_CPUS, Slurm, missing, slurm_clusters
 from tests.live.execution_log import command, complaints, lives
 from tests.live.harness import LiveLeague, open_directory, running
 
 LEAGUE = """
-timings: {{runner_lease: 6s, cluster_lease: 12s, suspect_after: 4s, lease_grace: 1s}}
+timings: {{runner_lease: 6s, cluster_lease: 12s, suspect_after: 4s, lease_grace: 1s,
+           start_deadline: 60s}}
 brokers: [{{name: b1}}, {{name: b2}}]
 clusters:
   - name: alpha
     backend: {{kind: slurm, conf: {alpha.conf}, shared_dir: {shared}, poll: 300ms}}
   - name: beta
     backend: {{kind: slurm, driver: rest, url: "unix:{beta.rest_socket}", token_file: {token},
-               shared_dir: {shared}, poll: 300ms}}
+               shared_dir: {shared}, poll: 300ms, begin_max: 20s}}
   - name: local
     nodes: [{{count: 2, cpus: 4, memory: 512MiB}}]
 """
@@ -63,7 +65,10 @@ class Shown:
 
     def done(self, job: str) -> dict[str, int]:
         """Wait for a job that must succeed; each task and the attempt that counted."""
-        row = self.live.wait(job, self.owner(job))
+        try:
+            row = self.live.wait(job, self.owner(job))
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._state(job)}") from None
         tasks = self.live.tasks(job, self.owner(job))
         wrong = [
             (task["index"], task["attempt"], task["cluster"], task["outcome"], task["note"])
@@ -72,6 +77,14 @@ class Shown:
         ]
         assert row["state"] == "succeeded", wrong[:10]
         return {f"{job}.{task['index']}": task["attempt"] for task in tasks}
+
+    def _state(self, job: str) -> str:
+        """All that may tell why a job does not end."""
+        told = [self.hanse("why", job), self.hanse("nodes"), self.hanse("show", job)]
+        for slurm in (self.alpha, self.beta):
+            told.append(slurm.run("squeue", "-r", "-o", "%i %T %r %N %S %j"))
+            told.append(slurm.run("scontrol", "show", "node", "--oneliner"))
+        return "\n".join(told)
 
     def clusters(self, job: str) -> set[str]:
         """Where the tasks of a job ran."""
@@ -131,8 +144,8 @@ def test_a_controller_dies_with_jobs_in_every_state_and_comes_back(shown: Shown)
         shown.submit(20, "--cluster", "beta", "--unreachable", "wait"),
     ]
     alpha.wait(lambda: {"RUNNING", "COMPLETED"} <= states(alpha), "some run and some have")
-    alpha.close()  # what comes now waits in Slurm's queue
-    jobs.append(shown.submit(60, "--cluster", "alpha"))
+    alpha.bar()  # what comes now waits in Slurm's queue
+    jobs.append(shown.submit(30, "--cluster", "alpha"))
     alpha.wait(lambda: {"RUNNING", "PENDING", "COMPLETED"} <= states(alpha), "jobs are in every state")
     alpha.kill_controller()
     meanwhile = shown.submit(20)
@@ -140,14 +153,59 @@ def test_a_controller_dies_with_jobs_in_every_state_and_comes_back(shown: Shown)
     assert "alpha" not in shown.clusters(meanwhile)  # the work went where there is room
     alpha.start_controller()
     alpha.wait(lambda: alpha.states() != {}, "the controller is back")
-    alpha.open()
+    alpha.unbar()
     for job in jobs:
         done |= shown.done(job)
-    assert len(done) == 12 + 40 + 40 + 10 + 20 + 60 + 20
+    assert len(done) == 12 + 40 + 40 + 10 + 20 + 30 + 20
     assert not (wrong := complaints(lives(shown.log), done, SLOTS)), wrong
     back = shown.submit(3, "--cluster", "alpha")
     shown.done(back)
     assert shown.clusters(back) == {"alpha"}
+
+
+def test_a_placed_task_that_waits_in_slurm_says_why_to_whoever_asks(shown: Shown) -> None:
+    beta = shown.beta
+    beta.bar()
+    job = shown.submit(1, "--cluster", "beta")
+    words = "Slurm says PartitionNodeLimit (the partition does not allow"
+    beta.wait(lambda: words in shown.hanse("why", job), "it is known")
+    assert f"Task {job}.0 is placed in beta on the node {beta.name}-" in shown.hanse("why", job)
+    assert words in shown.hanse("show", "--json", job)
+    with SdkClient() as client:
+        assert words in client.job(job).why()
+    found = shown.live.cluster("beta").ask("GET", f"/v1/waits/{job}")
+    assert [(wait["task"], wait["attempt"]) for wait in found["waits"]] == [(f"{job}.0", 1)]
+    assert shown.live.cluster("alpha").ask("GET", f"/v1/waits/{job}")["waits"] == []
+    beta.unbar()
+    shown.done(job)
+    assert "Slurm says" not in shown.hanse("why", job)
+    assert shown.live.cluster("beta").ask("GET", f"/v1/waits/{job}")["waits"] == []
+
+
+def test_what_waits_in_a_partition_that_is_closed_runs_elsewhere(shown: Shown) -> None:
+    """1. Tasks wait in Slurm, and its partition is closed. 2. Their room is not on offer. 3. They are given
+    back after ``begin_max``, long before the league would take them back, and run where there is room."""
+    beta = shown.beta
+    beta.bar()
+    job = shown.submit(4, "--prefer", "beta")
+    beta.wait(lambda: listed(beta, "PENDING") == 4, "all wait in Slurm")
+    door = shown.live.cluster("beta")
+    beta.wait(lambda: len(door.ask("GET", f"/v1/waits/{job}")["waits"]) == 4, "all are known to wait")
+    page = door.ask("GET", f"/v1/waits/{job}?limit=3")
+    assert [wait["task"] for wait in page["waits"]] == [f"{job}.0", f"{job}.1", f"{job}.2"]
+    page = door.ask("GET", f"/v1/waits/{job}?limit=3&after={page['next']}")
+    assert ([wait["task"] for wait in page["waits"]], page["next"]) == ([f"{job}.3"], None)
+    beta.close()
+    beta.unbar()
+    try:
+        done = shown.done(job)
+    finally:
+        beta.open()
+    assert "beta" not in shown.clusters(job)
+    assert "its node was lost" in shown.hanse("why", "--json", job)  # given back, and not withdrawn
+    assert not (wrong := complaints(lives(shown.log), done, SLOTS)), wrong
+    back = shown.submit(3, "--cluster", "beta")
+    shown.done(back)  # its room is on offer again
 
 
 def test_tasks_that_slurm_puts_off_run_elsewhere(shown: Shown) -> None:
@@ -156,11 +214,11 @@ def test_tasks_that_slurm_puts_off_run_elsewhere(shown: Shown) -> None:
     Slurm has trouble with that node for a while."""
     alpha = shown.alpha
     count = 2 * NODE_CPUS + 2  # more than two nodes hold
-    alpha.close()
+    alpha.bar()
     job = shown.submit(count, "--cluster", "alpha")
     alpha.wait(lambda: listed(alpha, "PENDING") == count, "all wait in Slurm, each for its node")
     alpha.pause(alpha.nodes[0])
-    alpha.open()
+    alpha.unbar()
     alpha.wait(lambda: listed(alpha, "RUNNING", alpha.nodes[0]) > 0, "some are sent there")
     alpha.kill(alpha.nodes[0])
     alpha.start_node(alpha.nodes[0])

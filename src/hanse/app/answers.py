@@ -21,6 +21,8 @@ from hanse.live.door.records import (
     SubmitAnswer,
     SubmitResult,
     TasksAnswer,
+    WaitAnswer,
+    WaitsAnswer,
     WhyAnswer,
 )
 
@@ -45,5 +47,7 @@ __all__ = [
     "SubmitAnswer",
     "SubmitResult",
     "TasksAnswer",
+    "WaitAnswer",
+    "WaitsAnswer",
     "WhyAnswer",
 ]

@@ -25,6 +25,7 @@ from hanse.app.answers import (
 )
 from hanse.app.doors import BUSY, OWNER_HEADER, REDIRECTS_MAX, Doors, decoded, refusal, refused_results
 from hanse.app.exit_codes import ExitCode
+from hanse.app.queue_waits import queue_sentences
 from hanse.app.told import CommandError
 from hanse.app.transport import ANSWER_SECONDS_MAX, Door, Reply, SilentError
 from hanse.live.reads.rows import JobDetail, JobRow
@@ -195,8 +196,9 @@ class Client:
         return decoded(self.about(job, "/tasks", query), TasksAnswer)
 
     def why(self, job: str) -> WhyAnswer:
-        """Why it waits, runs where it does, or ended so."""
-        return decoded(self.about(job, "/why"), WhyAnswer)
+        """Why it waits, runs where it does, or ended so; of placed tasks also what their clusters say."""
+        answer = decoded(self.about(job, "/why"), WhyAnswer)
+        return msgspec.structs.replace(answer, sentences=answer.sentences + queue_sentences(self, job))
 
     def wait(self, job: str, seconds: int) -> JobRow:
         """The job when it has ended, or when this time is over (at most ``WAIT_SECONDS_MAX``)."""

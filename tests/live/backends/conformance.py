@@ -6,13 +6,15 @@ flags, so that each one left out is written down somewhere.
 """
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 
 import pytest
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.interface import Backend, Found, Living, Stream
+from hanse.live.backends.interface import WAIT_CHARACTERS_MAX, Backend, Found, Living, Stream
+from hanse.model.ids import JobId, job_of
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from tests.live.backends.desk import (
@@ -43,6 +45,8 @@ class BackendConformance(ABC):
     """Whether there are payloads that it cannot run."""
     kill_code = -9
     """The code of a task that was ended by force."""
+    queues = False
+    """Whether attempts may wait in a queue that is not the league's."""
     many = 40
     """Attempts at once that any machine for tests can stand."""
 
@@ -141,6 +145,26 @@ class BackendConformance(ABC):
             end = await desk.run(launch(b"\xc1 not a payload"))
             assert end.outcome is Outcome.FAILED
             assert end.note != ""
+
+        with_desk(lambda: self.make(place), story)
+
+    def test_nothing_waits_that_has_begun_or_is_not_there(self, place: Path) -> None:
+        async def story(desk: Desk) -> None:
+            job, other = job_of(task(0)), JobId(job_of(task(0)) + 1)
+            assert desk.backend.waits(job) == ()
+            asked = time.time_ns() // 1_000
+            desk.start(launch(self.lasts(3_600)))
+            before = desk.backend.waits(job)
+            keys = [(wait.task, wait.attempt, wait.node) for wait in before]
+            assert keys == ([(task(0), 1, 0)] if self.queues else [])
+            assert all(asked <= wait.since <= time.time_ns() // 1_000 for wait in before)
+            assert all(0 < len(wait.reason) <= WAIT_CHARACTERS_MAX for wait in before)
+            assert desk.backend.waits(other) == ()
+            await desk.start_of()
+            assert desk.backend.waits(job) == ()
+            desk.stop(grace=0)
+            await desk.end_of()
+            assert desk.backend.waits(job) == ()
 
         with_desk(lambda: self.make(place), story)
 

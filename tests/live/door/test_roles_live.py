@@ -20,7 +20,7 @@ from tests.live.harness import LiveLeague
 DOORS = {"broker": BROKER, "warden": WARDEN, "runner": RUNNER}
 LOOK = (
     *("list_nodes", "list_jobs", "plan_job", "get_job", "list_tasks", "explain_job", "list_decisions"),
-    *("wait_for_job", "watch_events", "read_output", "get_cluster"),
+    *("wait_for_job", "watch_events", "read_output", "list_waits", "get_cluster"),
 )
 MAY: dict[str, set[Role]] = {
     "get_league": set(Role),

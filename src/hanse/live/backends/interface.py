@@ -9,15 +9,18 @@ why.
 
 from collections.abc import AsyncIterator
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from hanse.core.config import NodeConfig
 from hanse.model.commands import Launch
-from hanse.model.ids import TaskId
+from hanse.model.ids import JobId, TaskId
 from hanse.model.messages import End
 from hanse.model.resources import Resources
+
+WAIT_CHARACTERS_MAX: Final = 300
+"""Of the reason of a wait."""
 
 
 class Stream(StrEnum):
@@ -42,6 +45,20 @@ class Found(msgspec.Struct, frozen=True):
 
     running: tuple[Living, ...]
     ended: tuple[End, ...]
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """An attempt that was taken on and has not begun: it waits in a queue that is not the league's."""
+
+    task: TaskId
+    attempt: int
+    node: int
+    place: str
+    """The node as those who run it call it; empty: any node."""
+    since: int
+    """When it was taken on, in unix microseconds."""
+    reason: str
+    """A clause for people, ``WAIT_CHARACTERS_MAX`` at most: who says what about it."""
 
 
 class Reports(Protocol):
@@ -96,6 +113,11 @@ class Backend(Protocol):
 
     def forget(self, task: TaskId, attempt: int) -> None:
         """The end of this attempt is known where it matters: drop the record. Its output may be kept."""
+        ...
+
+    def waits(self, job: JobId) -> tuple[Wait, ...]:
+        """Which attempts of a job's tasks wait outside of the league, by task and attempt, as of the latest
+        look: told to people who ask, and never a part of any decision."""
         ...
 
     def output(

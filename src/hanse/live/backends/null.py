@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.interface import Found, Reports, Stream
+from hanse.live.backends.interface import Found, Reports, Stream, Wait
 from hanse.model.commands import Launch
-from hanse.model.ids import TaskId, task_text
+from hanse.model.ids import JobId, TaskId, task_text
 from hanse.model.messages import End, Outcome, Usage
 
 Key = tuple[TaskId, int]
@@ -123,6 +123,10 @@ class NullBackend:
     def forget(self, task: TaskId, attempt: int) -> None:
         """Drop the end."""
         self._ended.pop((task, attempt), None)
+
+    def waits(self, job: JobId) -> tuple[Wait, ...]:  # noqa: ARG002  it is the same for all
+        """Nothing waits: what is started begins."""
+        return ()
 
     async def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False

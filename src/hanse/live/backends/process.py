@@ -38,7 +38,7 @@ from hanse.live.backends.frames import (
     News,
     simple,
 )
-from hanse.live.backends.interface import Found, Living, Reports, Stream
+from hanse.live.backends.interface import Found, Living, Reports, Stream, Wait
 from hanse.live.backends.launcher_link import LauncherGoneError, LauncherLink
 from hanse.live.backends.limits import choose
 from hanse.live.backends.nodes import default_nodes
@@ -46,7 +46,7 @@ from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
 from hanse.live.backends.sandbox import bubblewrap, check_reach
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.commands import Launch
-from hanse.model.ids import TaskId, task_text
+from hanse.model.ids import JobId, TaskId, task_text
 from hanse.model.messages import End, Outcome
 
 OUTPUT_BYTES_MAX: Final = 64 << 20
@@ -218,6 +218,10 @@ class ProcessBackend:
         self._link.send(simple(FORGET, task, attempt, 0 if over.output_bytes else SILENT))
         for dropped in self._kept.add(key, over.output_bytes):
             self._link.send(simple(DROP, *dropped))
+
+    def waits(self, job: JobId) -> tuple[Wait, ...]:  # noqa: ARG002  it is the same for all
+        """Nothing waits: there is no queue between this machine and its tasks."""
+        return ()
 
     async def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False

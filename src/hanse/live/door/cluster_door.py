@@ -15,7 +15,16 @@ from hanse.live.door import operations as op
 from hanse.live.door.application import Application, Document, Host
 from hanse.live.door.gate import Call, Handler
 from hanse.live.door.league_facts import amounts
-from hanse.live.door.records import ClusterDetail, DrainAnswer, DrainRequest, Health, NodeAnswer, Readiness
+from hanse.live.door.records import (
+    ClusterDetail,
+    DrainAnswer,
+    DrainRequest,
+    Health,
+    NodeAnswer,
+    Readiness,
+    WaitAnswer,
+    WaitsAnswer,
+)
 from hanse.live.door.replies import (
     RUNNER_HEADER,
     ElsewhereError,
@@ -27,7 +36,7 @@ from hanse.live.door.revocations import Revocations
 from hanse.live.league import ClusterEntry
 from hanse.live.shell import JournalledShell
 from hanse.model.events import DrainRequested
-from hanse.model.ids import parse_task
+from hanse.model.ids import index_of, parse_job, parse_task, task_text
 from hanse.model.resources import dimensions_of
 
 
@@ -56,6 +65,7 @@ class RunnerDoor:
             op.READY: self._ready,
             op.OPENAPI: Document(self.kind).answer,
             op.LOGS: self._logs,
+            op.WAITS: self._waits,
             **self.revocations.handlers(),
         }
 
@@ -69,7 +79,10 @@ class RunnerDoor:
         task = parse_task(call.text("task"))
         if task is None:
             raise self._no_output(call)
-        self._leave_to_runner(call)
+        node = call.optional("node")
+        if node is not None and node >= len(self.entry.nodes):
+            raise self._no_output(call)
+        self._leave_to_runner(call, node, "has this output")
         if self.backend is None:
             raise self._no_output(call)
         pieces = self.backend.output(
@@ -85,19 +98,37 @@ class RunnerDoor:
             raise self._no_output(call) from None
         return StreamingResponse(_after(first, pieces), media_type=op.OCTETS)
 
-    def _leave_to_runner(self, call: Call) -> None:
+    async def _waits(self, call: Call) -> Response:
+        job, node = parse_job(call.text("job")), call.optional("node")
+        self._leave_to_runner(call, node, "knows what waits on this node")
+        found = self.backend.waits(job) if self.backend is not None and job is not None else ()
+        after, limit = call.optional("after"), call.number("limit")
+        left = [wait for wait in found if after is None or index_of(wait.task) > after]
+        answers = tuple(
+            WaitAnswer(task_text(wait.task), wait.attempt, wait.node, wait.place, wait.since, wait.reason)
+            for wait in left[:limit]
+        )
+        more = str(index_of(left[limit - 1].task)) if len(left) > limit else None
+        return json_answer(WaitsAnswer(answers, more, self._elsewhere()))
+
+    def _elsewhere(self) -> tuple[int, ...]:
+        """The first node of each runner that is not here."""
+        first: dict[str, int] = {}
+        for number, node in enumerate(self.entry.nodes):
+            first.setdefault(node.runner, number)
+        first.pop(self.host.identity.name, None)
+        return tuple(first[runner.name] for runner in self.entry.runners if runner.name in first)
+
+    def _leave_to_runner(self, call: Call, node: int | None, why: str) -> None:
         """Send whoever asks about a node of another machine to the runner there."""
-        node = call.optional("node")
-        if node is None:
+        if node is None or node >= len(self.entry.nodes):
             return
-        if node >= len(self.entry.nodes):
-            raise self._no_output(call)
         name = self.entry.nodes[node].runner
         for runner in self.entry.runners:
             if runner.name == name != self.host.identity.name:
                 url = call.request.url
                 location = f"https://{runner.door}{url.path}?{url.query}"
-                raise ElsewhereError(RUNNER_HEADER, name, location, "has this output")
+                raise ElsewhereError(RUNNER_HEADER, name, location, why)
 
     def _no_output(self, call: Call) -> RefusedError:
         hint = "output is kept for a limited time"

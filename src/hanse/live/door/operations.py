@@ -307,6 +307,19 @@ LOGS: Final = Operation(
         (307, "A runner on another machine has it: its door in Location, its name in X-Hanse-Runner."),
     ),
 )  # fmt: skip
+WAITS: Final = Operation(
+    name="list_waits", verb="GET", path="/v1/waits/{job}", roles=VIEW, answer=records.WaitsAnswer,
+    says="The tasks of a job that this cluster has taken on and that wait in a queue of its own, as Slurm's, "
+    "with the reason in words; by index. Tasks of a job that is not known here: none.",
+    parameters=(
+        _JOB, _limit(100),
+        Parameter(
+            name="after", says="Begin behind this index: the `next` of the page before.", whole=(0, 1 << 20)
+        ),
+        Parameter(name="node", says="Ask the runner of the node with this number.", whole=(0, 99_999)),
+    ),
+    refusals=((307, "A runner on another machine knows: its door in Location, its name in X-Hanse-Runner."),),
+)  # fmt: skip
 CLUSTER: Final = Operation(
     name="get_cluster", verb="GET", path="/v1/cluster", roles=VIEW, answer=records.ClusterDetail,
     says="The cluster by its own word, with its nodes by number.",
@@ -328,7 +341,7 @@ BROKER: Final = (
     EVENTS, AUTHORITY, JOIN, RENEW, REVOKE, REVOCATIONS, EXCHANGE,
 )  # fmt: skip
 """Of a broker's door."""
-RUNNER: Final = (*COMMON, LOGS, EXCHANGE)
+RUNNER: Final = (*COMMON, LOGS, WAITS, EXCHANGE)
 """Of the door of a runner on a machine of its own."""
 WARDEN: Final = (*RUNNER, CLUSTER, DRAIN)
 """Of a cluster's door."""

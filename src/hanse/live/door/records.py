@@ -106,6 +106,29 @@ class ClusterDetail(msgspec.Struct, frozen=True):
     """Give it as ``after`` for the next page of nodes; None: this was the last."""
 
 
+class WaitAnswer(msgspec.Struct, frozen=True):
+    """A task that a cluster has taken on and that waits in a queue of the cluster's own."""
+
+    task: str
+    attempt: int
+    node: int
+    place: str = ""
+    """The node as those who run it call it; empty: any node."""
+    since: int = 0
+    """When it was taken on, in unix microseconds."""
+    reason: str = ""
+    """A clause for people."""
+
+
+class WaitsAnswer(msgspec.Struct, frozen=True):
+    """``GET /v1/waits/{job}`` at a cluster's own door."""
+
+    waits: tuple[WaitAnswer, ...] = ()
+    next: str | None = None
+    elsewhere: tuple[int, ...] = ()
+    """A node of each runner on another machine, which must be asked by itself (``node``)."""
+
+
 class JobsAnswer(msgspec.Struct, frozen=True):
     """``GET /v1/jobs``."""
 

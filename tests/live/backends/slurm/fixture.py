@@ -214,6 +214,14 @@ class Slurm:
         """Have jobs start again."""
         self.run("scontrol", "update", "partitionname=batch", "state=up")
 
+    def bar(self, change: str = "minnodes=2") -> None:
+        """Let jobs come and wait for something other than room, in a partition that is open."""
+        self.run("scontrol", "update", "partitionname=batch", change)
+
+    def unbar(self) -> None:
+        """Have jobs start again that were barred."""
+        self.run("scontrol", "update", "partitionname=batch", "minnodes=1", "maxtime=infinite")
+
     def stop(self) -> None:
         """End all that was started here, and the job steps that outlive their daemons."""
         for name in list(self._processes):

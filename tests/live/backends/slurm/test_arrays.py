@@ -1,6 +1,7 @@
 """Arrays by commands: submitted as one, cancelled one by one. By REST there are none."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -62,11 +63,13 @@ def test_elements_are_cancelled_one_by_one(slurm: Slurm, driver: SlurmDriver, wa
 
 def test_an_array_is_listed_by_elements(slurm: Slurm, driver: SlurmDriver) -> None:
     async def story() -> None:
+        before = int(time.time())
         number = await driver.submit(ARRAY)
         await settled(slurm, number, "RUNNING", *range(COUNT))
         listed = [job for job in await driver.jobs() if job.number == number]
         assert sorted(job.element for job in listed) == list(range(COUNT))
         assert {job.name for job in listed} == {NAME}
         assert all(job.holds_room and job.cpus == 1 for job in listed)
+        assert all(before <= job.launched <= time.time() for job in listed)
 
     asyncio.run(story())

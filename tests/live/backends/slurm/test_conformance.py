@@ -15,6 +15,7 @@ from tests.live.backends.slurm.places import backend_on
 
 class TestSlurmConformanceByCommands(BackendConformance):
     driver = "cli"
+    queues = True
 
     @pytest.fixture(autouse=True)
     def _on(self, slurm: Slurm) -> None:

@@ -12,13 +12,13 @@ from hanse.core.config import NodeConfig
 from hanse.live.backends.commands import TaskUser
 from hanse.live.backends.slurm.attempts import NOTHING, Attempt, AttemptStore, Fate, Phase
 from hanse.live.backends.slurm.clerk import Clerk, report_failure
-from hanse.live.backends.slurm.driver import SlurmJob, SlurmNode, Submission, plain_reason
+from hanse.live.backends.slurm.driver import SlurmJob, SlurmNode, SlurmPartition, Submission, plain_reason
 from hanse.live.backends.slurm.keeper import Keeper
 from hanse.live.backends.slurm.lookout import Look, Lookout
 from hanse.live.backends.slurm.review import LINGER_MICROSECONDS, Review
 from hanse.live.backends.slurm.room import NODE, Room
 from hanse.live.backends.slurm.shared import SharedDirectory
-from hanse.live.backends.slurm.stalls import SETTLE_MICROSECONDS, stall
+from hanse.live.backends.slurm.stalls import BARRED_DOUBLINGS_MAX, SETTLE_MICROSECONDS, stall
 from hanse.live.backends.slurm.tags import Key
 from hanse.model.ids import TaskId
 from hanse.model.messages import End, Outcome
@@ -72,7 +72,21 @@ def job(state: str, reason: str = "") -> SlurmJob:
         ("PENDING", "", False, None),
         ("PENDING", "Resources", False, None),
         ("PENDING", "Priority", False, None),
-        ("PENDING", "PartitionDown", False, None),
+        ("PENDING", "PartitionDown", False, BEGIN_MAX),
+        ("PENDING", "PartitionInactive", True, BEGIN_MAX),
+        ("PENDING", "PartitionNodeLimit", False, BEGIN_MAX),
+        ("PENDING", "PartitionTimeLimit", False, BEGIN_MAX),
+        ("PENDING", "InvalidAccount", False, BEGIN_MAX),
+        ("PENDING", "InvalidQOS", False, BEGIN_MAX),
+        ("PENDING", "AccountNotAllowed", False, BEGIN_MAX),
+        ("PENDING", "QOSNotAllowed", False, BEGIN_MAX),
+        ("PENDING", "AssocMaxJobsLimit", False, BEGIN_MAX),
+        ("PENDING", "AssocGrpCpuLimit", False, BEGIN_MAX),
+        ("PENDING", "QOSMaxJobsPerUserLimit", False, BEGIN_MAX),
+        ("PENDING", "MaxCpuPerAccount", False, BEGIN_MAX),
+        ("PENDING", "Licenses", False, BEGIN_MAX),
+        ("PENDING", "ReqNodeNotAvail, UnavailableNodes:n1", False, None),
+        ("PENDING", "Reservation", False, None),
         ("PENDING", "ReqNodeNotAvail, UnavailableNodes:n1", True, BEGIN_MAX),
         ("PENDING", "BeginTime", False, SETTLE_MICROSECONDS),
         ("PENDING", "BeginTime", True, SETTLE_MICROSECONDS),
@@ -91,6 +105,17 @@ def job(state: str, reason: str = "") -> SlurmJob:
 def test_what_hangs_and_how_long_it_may(state: str, reason: str, closed: bool, limit: int | None) -> None:
     found = stall([job(state, reason)], closed, BEGIN_MAX)
     assert (found and found.limit) == limit
+
+
+def test_the_patience_with_a_limit_doubles_with_every_attempt_up_to_a_bound() -> None:
+    """A league of one cluster must not count a task as lost too often because a limit lets few run."""
+    barred = [job("PENDING", "AssocMaxJobsLimit")]
+    limits = [found.limit for number in range(1, 51) if (found := stall(barred, False, BEGIN_MAX, number))]
+    assert limits[:3] == [BEGIN_MAX, 2 * BEGIN_MAX, 4 * BEGIN_MAX]
+    assert limits[-1] == limits[BARRED_DOUBLINGS_MAX] == BEGIN_MAX << BARRED_DOUBLINGS_MAX
+    closed = stall([job("PENDING")], True, BEGIN_MAX, 50)
+    assert closed is not None
+    assert closed.limit == BEGIN_MAX  # the room of a closed node is not on offer
 
 
 def test_a_start_hangs_when_all_its_jobs_do() -> None:
@@ -229,6 +254,9 @@ class Mumbling:
         self.said = 0
 
     async def nodes(self) -> list[SlurmNode]:
+        return []
+
+    async def partitions(self) -> list[SlurmPartition]:
         return []
 
     async def jobs(self) -> list[SlurmJob]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,11 +86,13 @@ def test_every_known_version_submits_lists_and_cancels(cluster: Slurm, version: 
 
     async def story() -> None:
         driver = driver_on(cluster, version)
+        before = int(time.time())
         number = await driver.submit(order)
         await until(lambda: cluster.state_of(str(number)) == "RUNNING", "it runs")
         (job,) = [job for job in await driver.jobs() if job.number == number]
         assert (job.name, job.state, job.node) == (name, "RUNNING", cluster.nodes[0])
         assert (job.cpus, job.memory, job.gres) == (2, 32 << 20, (("gpu", 1),))
+        assert before <= job.launched <= time.time()
         assert "Requeue=0" in cluster.run("scontrol", "show", "job", str(number))
         node = next(node for node in await driver.nodes() if node.name == cluster.nodes[0])
         assert (node.is_open, node.cpus_used, node.memory_used) == (True, 2, 32 << 20)
@@ -109,7 +112,7 @@ def test_a_job_that_slurm_takes_with_a_complaint_is_taken(cluster: Slurm, versio
         driver = driver_on(cluster, version)
         number = await driver.submit(order)
         (job,) = [job for job in await driver.jobs() if job.number == number]
-        assert (job.name, job.state) == (order.name, "PENDING")
+        assert (job.name, job.state, job.launched) == (order.name, "PENDING", 0)
         await driver.cancel([job])
 
     cluster.drain()

@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 from hanse.core.config import NodeConfig
 from hanse.live.backends.commands import TaskUser
 from hanse.live.backends.slurm.attempts import NOTHING, Attempt, Fate
-from hanse.live.backends.slurm.cli import read_job, read_node
+from hanse.live.backends.slurm.cli import read_job, read_node, read_partition
 from hanse.live.backends.slurm.driver import (
     SlurmAwayError,
     SlurmJob,
     SlurmLaterError,
     SlurmNode,
+    SlurmPartition,
     SlurmRefusedError,
     complaint_error,
     parse_gres,
 )
 from hanse.live.backends.slurm.ends import told
+from hanse.live.backends.slurm.reasons import bars, in_words
 from hanse.live.backends.slurm.room import NODE, Room, asked, held
 from hanse.live.backends.slurm.script import Began, Ended, ScriptMaker, read_began, read_ended
 from hanse.live.backends.slurm.shared import SharedDirectory
@@ -109,12 +111,15 @@ def test_generic_resources_are_counted(text: str, counts: dict[str, int]) -> Non
 
 
 def test_a_line_of_squeue() -> None:
-    line = "12|3|15|RUNNING|n1|2|1.50G|gres:gpu:1|None|hanse:north:00:1-7.0..4#1"
-    expected = SlurmJob(12, 3, 15, "hanse:north:00:1-7.0..4#1", "RUNNING", "n1", 2, 3 << 29, (("gpu", 1),))
+    line = "12|3|15|RUNNING|n1|2|1.50G|gres:gpu:1|1700000000|None|hanse:north:00:1-7.0..4#1"
+    expected = SlurmJob(
+        12, 3, 15, "hanse:north:00:1-7.0..4#1", "RUNNING", "n1", 2, 3 << 29, (("gpu", 1),),
+        launched=1_700_000_000,
+    )  # fmt: skip
     assert read_job(line) == expected
     assert expected.reference == "12_3"
-    alone = read_job("12|N/A|12|PENDING||1|64M|N/A|BeginTime|a|b")
-    assert alone == SlurmJob(12, -1, 12, "a|b", "PENDING", "", 1, 64 << 20, reason="BeginTime")
+    alone = read_job("12|N/A|12|PENDING||1|64M|N/A|1700000000|BeginTime|a|b")
+    assert alone == SlurmJob(12, -1, 12, "a|b", "PENDING", "", 1, 64 << 20, reason="BeginTime")  # a guess
     assert alone is not None
     assert alone.reference == "12"
     assert read_job("slurm_load_jobs error: x") is None
@@ -149,6 +154,7 @@ def test_which_nodes_are_open(state: str, is_open: bool) -> None:
         ("Connection reset by peer", SlurmAwayError),
         ("Broken pipe", SlurmAwayError),
         ("Required node not available (down, drained or reserved)", SlurmLaterError),
+        ("Required partition not available (inactive or drain)", SlurmLaterError),
         ("Slurm temporarily unable to accept job, sleeping and retrying", SlurmLaterError),
         ("Batch job submission failed: Invalid account or account/partition combination", SlurmRefusedError),
         ("Requested node configuration is not available", SlurmRefusedError),
@@ -156,6 +162,35 @@ def test_which_nodes_are_open(state: str, is_open: bool) -> None:
 )
 def test_what_slurm_means(words: str, kind: type[Exception]) -> None:
     assert type(complaint_error(words)) is kind
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("PartitionName=a AllowGroups=ALL Default=YES State=UP X=y", SlurmPartition("a", True, True)),
+        ("PartitionName=b Default=NO State=DOWN X=y", SlurmPartition("b", False, False)),
+        ("PartitionName=c Default=NO State=DRAIN", SlurmPartition("c", False, False)),
+        ("PartitionName=d Default=NO State=INACTIVE", SlurmPartition("d", False, False)),
+    ],
+)
+def test_a_line_of_a_partition(line: str, found: SlurmPartition) -> None:
+    assert read_partition(line) == found
+
+
+@pytest.mark.parametrize(
+    ("reason", "words", "barred"),
+    [
+        ("PartitionDown", "PartitionDown (the partition is down)", True),
+        ("QOSNotAllowed", "QOSNotAllowed (the QOS is not allowed here)", True),
+        ("QOSGrpCpuLimit", "QOSGrpCpuLimit (a limit of the QOS is reached)", True),
+        ("Resources", "Resources (there is no room for it yet)", False),
+        ("Priority", "Priority (other jobs come first)", False),
+        ("WhateverComesNext", "WhateverComesNext", False),
+        ("", "", False),
+    ],
+)
+def test_reasons_in_words(reason: str, words: str, barred: bool) -> None:
+    assert (in_words(reason), bars(reason)) == (words, barred)
 
 
 # --- room ---------------------------------------------------------------------------------------------------
@@ -191,6 +226,36 @@ def test_a_node_that_slurm_has_no_more_is_withheld() -> None:
     assert room.away() == [(1, whole)]
     smaller = SlurmNode("n1", True, 3, 4 << 30, (), 0, 0, (), (), (), "", "")
     assert room.seen([smaller], [], {}) == [(0, Resources(1_000)), (1, Resources())]
+
+
+@pytest.mark.parametrize(
+    ("ours", "shut", "withheld"),
+    [
+        ("", (), ()),
+        ("", ("batch",), (0, 1, 3)),  # jobs that name none go to the default
+        ("", ("small",), ()),
+        ("", ("apart",), (2,)),  # not in the default: judged by its own
+        ("small", ("batch",), (1,)),
+        ("small", ("small",), (0, 3)),
+        ("gone", ("small",), ()),  # Slurm says nothing of it; each node has an open one
+    ],
+)
+def test_room_of_a_closed_partition_is_withheld(
+    ours: str, shut: tuple[str, ...], withheld: tuple[int, ...]
+) -> None:
+    whole = Resources(4_000, 4 << 30)
+    within = {"n1": ("batch", "small"), "n2": ("batch",), "n3": ("apart",)}
+    nodes = [
+        SlurmNode(name, True, 4, 4 << 30, (), 0, 0, (), each, (), "", "") for name, each in within.items()
+    ]
+    partitions = [
+        SlurmPartition(name, name not in shut, name == "batch") for name in ("batch", "small", "apart")
+    ]
+    configs = (*(NodeConfig(whole, ((NODE, name),)) for name in within), NodeConfig(whole))
+    room = Room(configs, ours)
+    assert room.seen(nodes, [], {}, partitions) == [(number, whole) for number in withheld]
+    every = [SlurmPartition(each.name, True, each.is_default) for each in partitions]
+    assert room.seen(nodes, [], {}, every) == [(number, Resources()) for number in withheld]
 
 
 # --- records and ends ---------------------------------------------------------------------------------------
@@ -405,5 +470,21 @@ def test_what_a_controller_ends_when_it_comes_back_is_lost_and_not_the_tasks_fau
     assert end.outcome is Outcome.LOST
     assert "controller came back" in end.note
     own = told(attempt, Ended(0, 7, 0, 0, 0, False), "")
+    assert own is not None
+    assert (own.outcome, own.code) == (Outcome.FAILED, 7), "what it did by itself is its own"
+
+
+@pytest.mark.parametrize(("later", "outcome"), [(1, Outcome.FAILED), (2, Outcome.LOST)])
+def test_what_slurm_cancels_because_it_launched_it_twice_is_lost(later: int, outcome: Outcome) -> None:
+    """The second launch is later than the start of what the first one launched; the clocks of two machines
+    and Slurm's whole seconds may differ by more than one."""
+    attempt = Attempt(launch(b""), NOTHING, 0)
+    attempt.began = Began("ran", 4, 0, 1_700_000_000_100)
+    attempt.launches = {4: 1_700_000_000 + later, 3: 1_800_000_000}
+    end = told(attempt, Ended(0, -15, 0, 0, 0, True), "CANCELLED")
+    assert end is not None
+    assert end.outcome is outcome
+    assert ("launched it again" in end.note) == (outcome is Outcome.LOST)
+    own = told(attempt, Ended(0, 7, 0, 0, 0, False), "CANCELLED")
     assert own is not None
     assert (own.outcome, own.code) == (Outcome.FAILED, 7), "what it did by itself is its own"

@@ -43,20 +43,23 @@ class Fate(msgspec.Struct, frozen=True):
 
 
 class Attempt:
-    """An attempt until it is forgotten. Times are in microseconds of CLOCK_BOOTTIME."""
+    """An attempt until it is forgotten. Times are in microseconds of CLOCK_BOOTTIME, but for ``taken_at``."""
 
     __slots__ = (
-        "began", "command", "doomed_at", "end", "ended", "fate", "launch", "lingers", "missing", "over_since",
-        "over_state", "phase", "refused", "shaken", "stalled_since", "start_by", "started", "stop_at",
-        "submits", "submitted_at", "trouble", "unsure_since", "verdict_by", "verdict_last",
+        "began", "command", "doomed_at", "end", "ended", "fate", "launch", "launches", "lingers", "missing",
+        "over_since", "over_state", "phase", "refused", "shaken", "stalled_since", "start_by", "started",
+        "stop_at", "submits", "submitted_at", "taken_at", "trouble", "unsure_since", "verdict_by",
+        "verdict_last", "waited_for",
     )  # fmt: skip
 
-    def __init__(self, launch: Launch, command: Command, start_by: int) -> None:
+    def __init__(self, launch: Launch, command: Command, start_by: int, taken_at: int = 0) -> None:
         self.launch = launch
         self.command = command
         self.phase = Phase.WAITING
         self.start_by = start_by
         """When to give up a start that Slurm does not acknowledge."""
+        self.taken_at = taken_at
+        """When its start was asked for, in unix microseconds: for people."""
         self.submitted_at = 0
         self.submits = 0
         self.unsure_since = 0
@@ -65,6 +68,8 @@ class Attempt:
         """Since when its job hangs, by the looks at Slurm; 0: it does not."""
         self.trouble = ""
         """Why Slurm has not taken it yet, in Slurm's words; empty: it was not asked, or did not answer."""
+        self.waited_for = ""
+        """What it waited for in Slurm's queue when it was told to stop; empty: it was not there."""
         self.missing = 0
         """Looks at Slurm in a row that did not show it."""
         self.started = False
@@ -75,6 +80,9 @@ class Attempt:
         self.shaken = False
         """Whether it lived while the controller was away: one that comes back ends what it does not remember
         as it is."""
+        self.launches: dict[int, int] = {}
+        """When Slurm launched each of its jobs, by their own numbers, in unix seconds, as of the latest look
+        that showed any; 0: not yet."""
         self.over_state = ""
         """The state in which Slurm says that it ended."""
         self.over_since = 0
@@ -114,6 +122,13 @@ class AttemptStore:
     def save_end(self, end: End) -> None:
         """Keep an end."""
         _write(self._ends / key_text((end.task, end.attempt)), msgspec.msgpack.encode(end))
+
+    def saved_at(self, key: Key) -> int:
+        """When an attempt was put on record, in unix microseconds; 0: it is not there."""
+        try:
+            return (self._launches / key_text(key)).stat().st_mtime_ns // 1_000
+        except FileNotFoundError:
+            return 0
 
     def drop(self, key: Key) -> None:
         """Forget an attempt."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.commands import Refused, TaskUser
-from hanse.live.backends.interface import Found, Living, Reports, Stream
+from hanse.live.backends.interface import Found, Living, Reports, Stream, Wait
 from hanse.live.backends.outputs import KeptOutputs, Outputs
 from hanse.live.backends.slurm.attempts import NOTHING, Attempt, AttemptStore, Fate
 from hanse.live.backends.slurm.clerk import Clerk, report_failure
@@ -34,8 +34,10 @@ from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.backends.slurm.shared import SharedDirectory
 from hanse.live.backends.slurm.submitter import START_MICROSECONDS_MAX, Submitter
 from hanse.live.backends.slurm.tags import Key, prefix_of
+from hanse.live.backends.slurm.waits import wait_of
+from hanse.live.clock import wall_now
 from hanse.model.commands import Launch
-from hanse.model.ids import SECOND, TaskId, task_text
+from hanse.model.ids import SECOND, JobId, TaskId, job_of, task_text
 from hanse.model.messages import End, Outcome
 from hanse.model.resources import Resources
 
@@ -89,8 +91,10 @@ class SlurmBackend:
             self._keeper, driver, self._scripts, settings.array_max, self._spawn, self._away
         )
         self._review = Review(self._keeper, self._submitter.submit, settings.begin_max)
-        self._room = Room(nodes)
+        self._room = Room(nodes, settings.partition)
         self._fresh: list[Key] = []
+        self._jobs: dict[Key, list[SlurmJob]] = {}
+        """Those that the latest look showed."""
         self._is_away = False
         self._shaky_until = 0
         self._lookout: Lookout | None = None
@@ -114,7 +118,7 @@ class SlurmBackend:
             self._nodes = discover(found, self._settings.partition)
             if not self._nodes:
                 raise OSError(f"Slurm has no nodes in {self._settings.partition or 'any partition'}")
-            self._room = Room(self._nodes)
+            self._room = Room(self._nodes, self._settings.partition)
         return self._nodes
 
     async def reconcile(self, reports: Reports) -> Found:
@@ -161,7 +165,7 @@ class SlurmBackend:
             end = End(*key, Outcome.FAILED, 126, note=command.note)
             asyncio.get_running_loop().call_soon(keeper.finish, attempt, end)
             return
-        attempt = keeper.attempts[key] = Attempt(launch, command, now() + self.start_max)
+        attempt = keeper.attempts[key] = Attempt(launch, command, now() + self.start_max, wall_now())
         try:
             self._store.save_launch(launch)
         except OSError as error:
@@ -182,6 +186,10 @@ class SlurmBackend:
         if live is None or live.end is not None:
             return
         at = now() + max(grace, 0)
+        jobs = self._jobs.get(live.key)
+        wait = wait_of(live, jobs, "", self._is_away) if jobs else None
+        if wait is not None:
+            live.waited_for = wait.reason
         if live.stop_at is None or at < live.stop_at:
             live.stop_at = at
             self._keeper.stop(live, max(grace, 0))
@@ -205,6 +213,18 @@ class SlurmBackend:
                 self._clerk.ask(partial(self._shared.drop_output, old))
 
         self._clerk.ask(lambda: self._shared.drop(key), dropped)
+
+    def waits(self, job: JobId) -> tuple[Wait, ...]:
+        """What Slurm said at the latest look of a job's tasks that wait in its queue."""
+        found = []
+        names = dict(enumerate(self._room.names))  # what is on record may name a node that is gone
+        for key, attempt in self._keeper.attempts.items():
+            if job_of(key[0]) == job:
+                place = names.get(attempt.launch.node, "")
+                wait = wait_of(attempt, self._jobs.get(key, ()), place, self._is_away)
+                if wait is not None:
+                    found.append(wait)
+        return tuple(sorted(found, key=lambda wait: (wait.task, wait.attempt)))
 
     async def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False
@@ -297,7 +317,7 @@ class SlurmBackend:
         if self._is_away:
             log.warning("Slurm answers again")
             self._shaky_until = look.at + SHAKY_MICROSECONDS
-        self._is_away = False
+        self._is_away, self._jobs = False, look.by_key
         if look.at < self._shaky_until:
             self._shake()
         self._review.compare(look, self._room.closed(look.nodes))
@@ -312,7 +332,7 @@ class SlurmBackend:
                 sizes.setdefault(live.launch.node, []).append(live.launch.size)
         outstaying = self._review.outstaying
         ours = [job for job in look.jobs if (job.number, job.element) not in outstaying]
-        self._tell_room(self._room.seen(look.nodes, ours, sizes))
+        self._tell_room(self._room.seen(look.nodes, ours, sizes, look.partitions))
         self._keeper.heard(None)
         for key in self._followed:
             self._outputs.ended(key)  # only wakes them: they read on

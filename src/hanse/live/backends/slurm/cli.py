@@ -8,7 +8,7 @@ run a login shell first.
 import asyncio
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +16,12 @@ from hanse.live.backends.commands import TaskUser
 from hanse.live.backends.slurm.driver import (
     CLOSED_STATES,
     ENVIRONMENT_PATH,
+    OPEN_STATE,
     PENDING,
     SlurmAwayError,
     SlurmJob,
     SlurmNode,
+    SlurmPartition,
     SlurmRefusedError,
     Submission,
     complaint_error,
@@ -37,7 +39,9 @@ OUTPUT_BYTES_MAX: Final = 64 << 20
 """Of one command; more is a mistake."""
 CANCELS_MAX: Final = 100
 """Jobs named in one command."""
-_JOB_FIELDS: Final = "%F|%K|%A|%T|%N|%C|%m|%b|%r|%j"
+_JOB_FIELDS: Final = "%F|%K|%A|%T|%N|%C|%m|%b|%S|%r|%j"
+_UNIX_TIMES: Final = {"SLURM_TIME_FORMAT": "%s"}
+"""Has ``squeue`` write times as unix seconds. Not for ``sbatch``: jobs inherit from it."""
 _SUFFIXES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z:_]+)=")
 
@@ -116,7 +120,7 @@ class CliDriver:
         """One ``squeue``, of the jobs of our user alone: the controller sends no others."""
         uid = self._user.uid if self._user.uid >= 0 else os.geteuid()
         command = ["squeue", "--noheader", "--array", "--states=all", f"--user={uid}", "-o", _JOB_FIELDS]
-        found = [read_job(line) for line in (await self._run(command)).splitlines()]
+        found = [read_job(line) for line in (await self._run(command, more=_UNIX_TIMES)).splitlines()]
         return [job for job in found if job is not None and job.name.startswith(f"{WORD}:")]
 
     async def nodes(self) -> list[SlurmNode]:
@@ -124,10 +128,15 @@ class CliDriver:
         text = await self._run(["scontrol", "show", "node", "--details", "--oneliner"])
         return [read_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
 
+    async def partitions(self) -> list[SlurmPartition]:
+        """One ``scontrol show partition``, of hidden ones too."""
+        text = await self._run(["scontrol", "show", "partition", "--all", "--oneliner"])
+        return [read_partition(line) for line in text.splitlines() if line.startswith("PartitionName=")]
+
     async def close(self) -> None:
         """Nothing to let go of."""
 
-    async def _run(self, command: list[str], text: str = "") -> str:
+    async def _run(self, command: list[str], text: str = "", more: Mapping[str, str] | None = None) -> str:
         conf = self._settings.conf
         if conf and not Path(conf).is_file():  # Slurm's commands would look for it for a minute
             raise SlurmAwayError(f"there is no file {conf}")
@@ -136,7 +145,7 @@ class CliDriver:
                 with child_input(text.encode()) as stdin:
                     process = await asyncio.create_subprocess_exec(
                         *command, stdin=stdin, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                        env=self._environment, cwd="/", start_new_session=True,
+                        env={**self._environment, **(more or {})}, cwd="/", start_new_session=True,
                     )  # fmt: skip
             except FileNotFoundError:
                 raise SlurmAwayError(f"{command[0]} is not installed") from None
@@ -164,10 +173,10 @@ def time_limit_minutes(settings: SlurmSettings) -> int:
 
 def read_job(line: str) -> SlurmJob | None:
     """A line of ``squeue`` in our format; None if it is something else."""
-    fields = line.split("|", 9)
-    if len(fields) < 10 or not fields[0].isdigit():
+    fields = line.split("|", 10)
+    if len(fields) < 11 or not fields[0].isdigit():
         return None
-    number, element, own, state, node, cpus, memory, gres, reason, name = fields
+    number, element, own, state, node, cpus, memory, gres, launched, reason, name = fields
     return SlurmJob(
         number=int(number),
         element=int(element) if element.isdigit() else -1,
@@ -179,14 +188,28 @@ def read_job(line: str) -> SlurmJob | None:
         memory=_bytes(memory),
         gres=parse_gres(gres),
         reason=plain_reason(reason),
+        launched=_whole(launched) if state not in PENDING else 0,  # else it is a guess
+    )
+
+
+def _facts(line: str) -> dict[str, str]:
+    """A line of ``scontrol show -o``: words with ``=``, of which some values have spaces."""
+    marks = list(_FIELD.finditer(line))
+    ends = [mark.start() for mark in marks[1:]] + [len(line)]
+    return {mark[1]: line[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)}
+
+
+def read_partition(line: str) -> SlurmPartition:
+    """A line of ``scontrol show partition -o``."""
+    facts = _facts(line)
+    return SlurmPartition(
+        facts["PartitionName"], facts.get("State", OPEN_STATE) == OPEN_STATE, facts.get("Default") == "YES"
     )
 
 
 def read_node(line: str) -> SlurmNode:
-    """A line of ``scontrol show node -o``: words with ``=``, of which some values have spaces."""
-    marks = list(_FIELD.finditer(line))
-    ends = [mark.start() for mark in marks[1:]] + [len(line)]
-    facts = {mark[1]: line[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)}
+    """A line of ``scontrol show node -o``."""
+    facts = _facts(line)
     states = facts.get("State", "UNKNOWN").upper()
     words = [word.rstrip("*~#!%$@^-") for word in states.split("+")]
     is_open = "*" not in states and not any(word in CLOSED_STATES for word in words)

@@ -26,6 +26,8 @@ CLOSED_STATES: Final = frozenset(
     )
 )  # fmt: skip
 """States and flags of nodes that are not to be used now."""
+OPEN_STATE: Final = "UP"
+"""The one state of a partition in which it takes jobs and starts them."""
 
 
 _AWAY: Final = (
@@ -39,7 +41,7 @@ _AWAY: Final = (
 _LATER: Final = (
     "required node not available", "nodes required for job are down", "temporarily unable to accept job",
     "violates accounting/qos policy", "requested partition configuration not available now",
-    "slurm temporarily",
+    "slurm temporarily", "required partition not available",
 )  # fmt: skip
 """What Slurm says of jobs that it may take another time."""
 
@@ -75,6 +77,8 @@ class SlurmJob(msgspec.Struct, frozen=True):
     gres: tuple[tuple[str, int], ...] = ()
     reason: str = ""
     """Why it waits, in Slurm's word."""
+    launched: int = 0
+    """When Slurm launched it, the last time, in unix seconds; 0: not yet, or it does not say."""
 
     @property
     def reference(self) -> str:
@@ -113,6 +117,16 @@ class SlurmNode(msgspec.Struct, frozen=True):
     """The name of its operating system."""
 
 
+class SlurmPartition(msgspec.Struct, frozen=True):
+    """A partition as Slurm sees it now."""
+
+    name: str
+    is_open: bool
+    """Whether it takes jobs and starts them: not down, inactive or draining."""
+    is_default: bool
+    """Whether jobs go there that name none."""
+
+
 class Submission(msgspec.Struct, frozen=True):
     """A job to submit, or an array of equal ones."""
 
@@ -148,6 +162,10 @@ class SlurmDriver(Protocol):
 
     async def nodes(self) -> list[SlurmNode]:
         """All nodes."""
+        ...
+
+    async def partitions(self) -> list[SlurmPartition]:
+        """All partitions."""
         ...
 
     async def close(self) -> None:

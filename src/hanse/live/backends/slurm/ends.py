@@ -8,6 +8,9 @@ from hanse.live.backends.slurm.script import LEASE_OVER, STOPPED, Ended
 from hanse.model.messages import End, Outcome, Usage
 
 NOTE_LENGTH_MAX: Final = 200
+CLOCKS_APART_MILLISECONDS_MAX: Final = 1_500
+"""By how much the clocks of controller and node may differ, with Slurm's times in whole seconds, before a
+launch seems to be later than what it launched."""
 LEASE_NOTE: Final = "the lease it ran under is over"
 KILLED: Final = -9
 FATES: Final = {
@@ -23,6 +26,7 @@ FATES: Final = {
 """What the states of ended jobs mean for an attempt whose script could not tell its end, or was told to end
 by somebody else."""
 SHAKEN: Final = Fate(Outcome.LOST, "ended by Slurm when its controller came back", -15)
+LAUNCHED_AGAIN: Final = Fate(Outcome.LOST, "Slurm forgot that it ran, and launched it again", -15)
 REQUEUED: Final = Fate(Outcome.LOST, "Slurm ended it to launch it anew", -15)
 """It was told not to, and does it when its first launch was answered too late."""
 OUTSIDE: Final = Fate(Outcome.LOST, "ended from outside, and Slurm does not say why", -15)
@@ -58,9 +62,25 @@ def told(attempt: Attempt, ended: Ended, slurm_state: str | None) -> End | None:
 
 def explained(attempt: Attempt, slurm_state: str) -> Fate | None:
     """What Slurm's word means for an attempt that was ended from outside; None if it says nothing."""
-    if attempt.shaken and slurm_state in ("", "CANCELLED"):
-        return SHAKEN
+    if slurm_state in ("", "CANCELLED"):
+        if attempt.shaken:
+            return SHAKEN
+        if _launched_again(attempt):
+            return LAUNCHED_AGAIN
     return REQUEUED if slurm_state in PENDING else FATES.get(slurm_state)
+
+
+def _launched_again(attempt: Attempt) -> bool:
+    """Whether Slurm has launched the job of an attempt after that had begun.
+
+    1. The controller launches a job and crashes before that is saved. 2. The next one is there so soon that
+    no look at it failed. 3. It launches the job again; the node says that it runs already, cannot put a job
+    back that asked not to be, and cancels it. In Slurm that looks as if somebody had.
+    """
+    began = attempt.began
+    if began is None or began.verdict != "ran":
+        return False
+    return attempt.launches.get(began.job, 0) * 1_000 > began.at + CLOCKS_APART_MILLISECONDS_MAX
 
 
 def untold(attempt: Attempt, fate: Fate) -> End:

@@ -84,6 +84,7 @@ class Keeper:
             command = scripts.check(launch)
             attempt = Attempt(launch, NOTHING if isinstance(command, Refused) else command, 0)
             attempt.phase, attempt.submits, attempt.end = Phase.SUBMITTED, 1, end
+            attempt.taken_at = self._store.saved_at(attempt.key)
             self.attempts[attempt.key] = attempt
             if end is None:
                 self._reload(attempt, lapsed)
@@ -305,7 +306,7 @@ def _taken(attempt: Attempt) -> Fate:
     if attempt.fate is not None:
         return attempt.fate
     if attempt.stop_at is not None:
-        return Fate(Outcome.CANCELLED)
+        return Fate(Outcome.CANCELLED, attempt.waited_for and f"it had not begun: {attempt.waited_for}")
     return Fate(Outcome.UNSTARTED, "no lease to start it under")
 
 

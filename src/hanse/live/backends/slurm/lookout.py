@@ -1,7 +1,8 @@
 """Looks at Slurm again and again: Slurm tells nothing by itself.
 
-One look is one list of nodes and one of our jobs. While something of ours is there looks follow each other at
-the interval that was set, otherwise five times more slowly; whoever waits for an answer asks for one sooner.
+One look is one list of partitions, one of nodes and one of our jobs. While something of ours is there looks
+follow each other at the interval that was set, otherwise five times more slowly; whoever waits for an answer
+asks for one sooner.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from hanse.live.backends.slurm.driver import (
     SlurmDriver,
     SlurmJob,
     SlurmNode,
+    SlurmPartition,
     SlurmRefusedError,
 )
 from hanse.live.backends.slurm.tags import Key, read_tasks
@@ -39,6 +41,7 @@ class Look(msgspec.Struct, frozen=True):
     jobs: list[SlurmJob]
     """Of our instance alone, every element of an array by itself."""
     by_key: dict[Key, list[SlurmJob]]
+    partitions: tuple[SlurmPartition, ...] = ()
 
 
 class Lookout:
@@ -71,8 +74,9 @@ class Lookout:
             at = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
             look = None
             try:
+                partitions = await self._driver.partitions()
                 nodes = await self._driver.nodes()
-                look = self._look(at, nodes, await self._driver.jobs())
+                look = self._look(at, nodes, await self._driver.jobs(), tuple(partitions))
             except (SlurmAwayError, SlurmRefusedError) as error:
                 self._away(str(error))
             except (ValueError, TypeError, LookupError) as error:
@@ -88,7 +92,9 @@ class Lookout:
             except TimeoutError:
                 continue
 
-    def _look(self, at: int, nodes: list[SlurmNode], jobs: list[SlurmJob]) -> Look:
+    def _look(
+        self, at: int, nodes: list[SlurmNode], jobs: list[SlurmJob], partitions: tuple[SlurmPartition, ...]
+    ) -> Look:
         ours: list[SlurmJob] = []
         by_key: dict[Key, list[SlurmJob]] = {}
         listed: dict[int, set[int]] = {}
@@ -107,7 +113,7 @@ class Lookout:
                 one = job if job.element != -2 else msgspec.structs.replace(job, element=element)
                 ours.append(one)
                 by_key.setdefault(keys[element], []).append(one)
-        return Look(at, nodes, ours, by_key)
+        return Look(at, nodes, ours, by_key, partitions)
 
     def _tasks(self, name: str) -> tuple[Key, ...]:
         """The tasks of a job of ours; none for somebody else's."""

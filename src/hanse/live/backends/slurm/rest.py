@@ -22,9 +22,12 @@ from hanse.live.backends.slurm.cli import time_limit_minutes
 from hanse.live.backends.slurm.driver import (
     CLOSED_STATES,
     ENVIRONMENT_PATH,
+    OPEN_STATE,
+    PENDING,
     SlurmAwayError,
     SlurmJob,
     SlurmNode,
+    SlurmPartition,
     SlurmRefusedError,
     Submission,
     complaint_error,
@@ -120,6 +123,11 @@ class RestDriver:
         """All nodes."""
         answer = await self._ask("GET", "/nodes")
         return [read_node(node) for node in answer.get("nodes", ())]
+
+    async def partitions(self) -> list[SlurmPartition]:
+        """All partitions."""
+        answer = await self._ask("GET", "/partitions")
+        return [read_partition(partition) for partition in answer.get("partitions", ())]
 
     async def close(self) -> None:
         """Nothing to let go of."""
@@ -239,6 +247,21 @@ def read_job(job: Mapping[str, Any]) -> SlurmJob:
         memory=int(job.get("memory_per_node") or 0) << 20,
         gres=gres or parse_gres(str(job.get("tres_per_node") or "")),
         reason=plain_reason(str(job.get("state_description") or job.get("state_reason") or "")),
+        launched=_launched(job),
+    )
+
+
+def _launched(job: Mapping[str, Any]) -> int:
+    """When it was launched; of a job that waits Slurm tells a guess."""
+    return 0 if job["job_state"] in PENDING else int(job.get("start_time") or 0)
+
+
+def read_partition(partition: Mapping[str, Any]) -> SlurmPartition:
+    """A partition as slurmrestd tells it."""
+    return SlurmPartition(
+        name=str(partition["name"]),
+        is_open=str(partition.get("state") or OPEN_STATE) == OPEN_STATE,
+        is_default="default" in (partition.get("flags") or ()),
     )
 
 

@@ -72,7 +72,7 @@ class Review:
             if attempt.started:
                 found = went_back(_begun(attempt, jobs), self._begin_max)
             else:
-                found = stall(jobs, closed, self._begin_max)
+                found = stall(jobs, closed, self._begin_max, attempt.launch.attempt)
         if found is None:
             attempt.stalled_since = 0
             return
@@ -125,6 +125,7 @@ class Review:
                 self._judge(attempt, lambda known: self._forgotten(attempt, known))
             return
         attempt.missing = 0
+        attempt.launches = {job.own: job.launched for job in jobs}
         attempt.lingers = not all(job.is_over for job in jobs)
         if attempt.lingers:
             attempt.over_state = ""

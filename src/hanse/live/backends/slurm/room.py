@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.slurm.driver import SlurmJob, SlurmNode
+from hanse.live.backends.slurm.driver import SlurmJob, SlurmNode, SlurmPartition
 from hanse.model.constraints import ATTRIBUTES_PER_NODE_MAX, TEXT_CHARACTERS_MAX, Value
 from hanse.model.resources import CUSTOM_KINDS_MAX, Resources
 
@@ -87,9 +87,11 @@ def _attribute(word: str) -> str:
 
 
 class Room:
-    """How much of each of our nodes is withheld: by its state, by others' jobs, and by Slurm's rounding."""
+    """How much of each of our nodes is withheld: by its state and that of its partition, by others' jobs, and
+    by Slurm's rounding. ``partition``: where our jobs go; empty: Slurm's default."""
 
-    def __init__(self, nodes: Sequence[NodeConfig]) -> None:
+    def __init__(self, nodes: Sequence[NodeConfig], partition: str = "") -> None:
+        self._partition = partition
         self.names = tuple(str(dict(node.attributes).get(NODE, "")) for node in nodes)
         """Slurm's name of each node; empty: any node that Slurm likes."""
         self._capacities = tuple(node.capacity for node in nodes)
@@ -108,8 +110,23 @@ class Room:
             number for number, name in enumerate(self.names) if name and not is_open.get(name, False)
         )
 
+    def _barred(self, node: SlurmNode | None, partitions: Sequence[SlurmPartition]) -> bool:
+        """Whether our jobs cannot start there, by the state of partitions. None: any node.
+
+        They go to one partition. A node that is not in it is judged by all of its own, because a plugin of
+        Slurm's may send them there; a partition of which Slurm says nothing counts as open.
+        """
+        ours = self._partition or next((each.name for each in partitions if each.is_default), "")
+        names = (ours,) if node is None or ours in node.partitions else node.partitions
+        states = {each.name: each.is_open for each in partitions}
+        return bool(names) and not any(states.get(name, True) for name in names)
+
     def seen(
-        self, nodes: Sequence[SlurmNode], jobs: Sequence[SlurmJob], sizes: Mapping[int, Sequence[Resources]]
+        self,
+        nodes: Sequence[SlurmNode],
+        jobs: Sequence[SlurmJob],
+        sizes: Mapping[int, Sequence[Resources]],
+        partitions: Sequence[SlurmPartition] = (),
     ) -> list[tuple[int, Resources]]:
         """What has changed, by what Slurm says and by the sizes of our tasks that hold room on each node.
 
@@ -131,8 +148,8 @@ class Room:
         for number, (name, capacity) in enumerate(zip(self.names, self._capacities, strict=True)):
             node = facts.get(name)
             if not name:
-                wanted.append(Resources())
-            elif node is None or not node.is_open:
+                wanted.append(capacity if self._barred(None, partitions) else Resources())
+            elif node is None or not node.is_open or self._barred(node, partitions):
                 wanted.append(capacity)
             else:
                 used = amount(node.cpus_used, node.memory_used, node.gres_used)

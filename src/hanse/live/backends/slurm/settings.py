@@ -34,6 +34,7 @@ class SlurmSettings(msgspec.Struct, frozen=True):
     """Microseconds after which Slurm ends a job; 0: as the partition says."""
     begin_max: int = 60 * SECOND
     """Microseconds after which a start is given back that Slurm says runs and that has not begun, or that
-    waits for a node that is closed. Longer than the slowest prolog of the cluster."""
+    waits for a node that is closed or for what a partition, account or QOS does not allow. Longer than the
+    slowest prolog of the cluster."""
     array_max: int = 200
     """Tasks in one job array; 1: no arrays. The cluster's ``MaxArraySize`` must be larger."""

@@ -13,10 +13,15 @@ from typing import Final
 import msgspec
 
 from hanse.live.backends.slurm.driver import PENDING, SlurmJob
+from hanse.live.backends.slurm.reasons import bars, in_words
 from hanse.model.ids import SECOND
 
 SETTLE_MICROSECONDS: Final = 3 * SECOND
 """How much later than Slurm's word a script's may be seen."""
+BARRED_DOUBLINGS_MAX: Final = 6
+"""How often the patience with a limit is doubled, once for every earlier attempt of the task. The room that a
+limit bars is on offer all the same; without that a league of one cluster would take a task back from a queue
+that moves slowly, and put it there again, until it counts as lost too often."""
 _HELD_STATES: Final = PENDING - {"PENDING"}
 _HELD_REASONS: Final = (
     "begintime",
@@ -40,14 +45,15 @@ class Stall(msgspec.Struct, frozen=True):
     """Microseconds."""
 
 
-def stall(jobs: Iterable[SlurmJob], closed: bool, begin_max: int) -> Stall | None:
+def stall(jobs: Iterable[SlurmJob], closed: bool, begin_max: int, attempt: int = 1) -> Stall | None:
     """Why the start of an attempt that has not begun hangs, if every one of its jobs does that is not over;
-    the most patient of the reasons. ``closed``: its node takes no jobs now."""
+    the most patient of the reasons. ``closed``: its node takes no jobs now. ``attempt``: its number, see
+    ``BARRED_DOUBLINGS_MAX``."""
     found: Stall | None = None
     for job in jobs:
         if job.is_over:
             continue
-        one = _stall(job, closed, begin_max)
+        one = _stall(job, closed, begin_max, attempt)
         if one is None:
             return None
         if found is None or one.limit > found.limit:
@@ -61,7 +67,7 @@ def went_back(jobs: Iterable[SlurmJob], begin_max: int) -> Stall | None:
     return Stall("Slurm ended it to launch it anew", begin_max) if again else None
 
 
-def _stall(job: SlurmJob, closed: bool, begin_max: int) -> Stall | None:
+def _stall(job: SlurmJob, closed: bool, begin_max: int, attempt: int) -> Stall | None:
     if job.state == _BOOTING:
         return None
     if job.state in PENDING:
@@ -71,6 +77,9 @@ def _stall(job: SlurmJob, closed: bool, begin_max: int) -> Stall | None:
                 f"Slurm holds it back ({job.reason or job.state}): it could not be launched",
                 SETTLE_MICROSECONDS,
             )
+        if bars(job.reason):
+            patience = begin_max << min(max(attempt - 1, 0), BARRED_DOUBLINGS_MAX)
+            return Stall(f"Slurm does not let it start: {in_words(job.reason)}", patience)
         return Stall("it waits in Slurm for a node that is closed", begin_max) if closed else None
     if job.state == "COMPLETING":
         return Stall("Slurm could not launch it", SETTLE_MICROSECONDS)
