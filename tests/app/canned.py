@@ -203,10 +203,15 @@ AMOUNTS = {"cpu": 8_000, "memory": 16 << 30, "gpu": 2, "custom": {"fpga": 1}}
 
 def cluster_answer(asked: Asked) -> Answer:
     """As the door of a cluster with two nodes; the ninth does not exist."""
-    nodes = [
+    return cluster_with(
+        asked,
         {"node": 0, "attributes": {"zone": "a"}, "up": True, "draining": True},
         {"node": 1, "attributes": {}, "up": False, "draining": False},
-    ]
+    )
+
+
+def cluster_with(asked: Asked, *nodes: dict[str, Any]) -> Answer:
+    """As the door of a cluster with these nodes."""
     body = asked.body or {}
     if asked.path == "/v1/drain" and 9 in body["nodes"]:
         return Answer(422, {"error": {"code": "bad_request", "message": "no", "hint": ""}})

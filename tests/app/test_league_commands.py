@@ -9,7 +9,7 @@ from hanse.app import waiting
 from hanse.app.cli import run
 from hanse.app.contexts import Context, save_context
 from hanse.app.exit_codes import ExitCode
-from tests.app.canned import AMOUNTS, Answer, CannedLeague, cluster_answer, not_found, row, task
+from tests.app.canned import AMOUNTS, Answer, CannedLeague, cluster_answer, cluster_with, not_found, row, task
 from tests.app.canned_broker import broker
 
 Captured = pytest.CaptureFixture[str]
@@ -302,12 +302,31 @@ def test_clusters_and_nodes(canned: CannedLeague, capsys: Captured) -> None:
     for word in ("north/0", "draining", "zone=a", "north/1", "down"):
         assert word in said, word
     assert run(["nodes", "south"]) == ExitCode.USAGE
+    assert " withheld" not in said
     door.close()
     del canned.doors["north"]
     assert run(["nodes"]) == ExitCode.OK
     said_both = capsys.readouterr()
     assert "as last heard of" in said_both.out
     assert "north does not answer" in said_both.err
+
+
+def test_nodes_that_others_keep_from_the_league_say_why(canned: CannedLeague, capsys: Captured) -> None:
+    drained = "in Slurm it is IDLE+DRAIN (fans are loud)"
+    reasons = [drained] * 10 + ["Slurm does not list it", ""]
+    rows = [
+        {"node": at, "attributes": {}, "up": True, "draining": False, "withheld": why}
+        for at, why in enumerate(reasons)
+    ]
+    canned.broker("broker-1", league_of("broker-1"))
+    canned.cluster("north", lambda asked: cluster_with(asked, *rows))
+    assert run(["nodes", "north"]) == ExitCode.OK
+    said = capsys.readouterr().out
+    assert said.count(" withheld ") == 11
+    named = ", ".join(f"north/{at}" for at in range(8))
+    assert said.splitlines()[-2:] == [f"{named} and 2 more: {drained}.", "north/10: Slurm does not list it."]
+    assert run(["clusters"]) == ExitCode.OK
+    assert "withheld (11 of 2)" in capsys.readouterr().out
 
 
 def test_draining(canned: CannedLeague, capsys: Captured) -> None:

@@ -3,6 +3,7 @@ state and comes back; nothing is lost, nothing runs twice, and work goes where t
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hanse.app.league_making import PERSON
 from hanse.app.sdk.client import Client as SdkClient
 from tests.live.backends.slurm.fixture import NODE_CPUS, Slurm, missing, slurm_clusters
 from tests.live.execution_log import command, complaints, lives
-from tests.live.harness import LiveLeague, open_directory, running
+from tests.live.harness import WAIT_SECONDS_MAX, LiveLeague, open_directory, running
 
 LEAGUE = """
 timings: {{runner_lease: 6s, cluster_lease: 12s, suspect_after: 4s, lease_grace: 1s,
@@ -65,10 +66,14 @@ class Shown:
 
     def done(self, job: str) -> dict[str, int]:
         """Wait for a job that must succeed; each task and the attempt that counted."""
-        try:
-            row = self.live.wait(job, self.owner(job))
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self._state(job)}") from None
+        door = self.live.broker(self.owner(job))
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        row = door.ask("GET", f"/v1/jobs/{job}/wait?timeout=5&local=1")
+        while row["state"] not in ("succeeded", "failed", "cancelled"):
+            assert time.monotonic() < deadline, f"{job} has not ended: {row}\n{self._state(job)}"
+            for slurm in (self.alpha, self.beta):
+                slurm.resume_drained()
+            row = door.ask("GET", f"/v1/jobs/{job}/wait?timeout=5&local=1")
         tasks = self.live.tasks(job, self.owner(job))
         wrong = [
             (task["index"], task["attempt"], task["cluster"], task["outcome"], task["note"])

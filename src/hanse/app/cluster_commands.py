@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hanse.app.answers import ClusterAnswer, ClusterDetail, LeagueAnswer, NodeAnswer
     from hanse.app.client import Client
 
+NODES_NAMED_MAX: Final = 8
+"""In one sentence."""
 STATES: Final = ("blocked", "queued", "placed", "running", "succeeded", "failed", "cancelled")
 
 
@@ -118,6 +120,11 @@ def _own_words(client: "Client", found: "tuple[ClusterAnswer, ...]") -> "dict[st
     return details
 
 
+def _count_withheld(detail: "ClusterDetail | None") -> int:
+    """How many nodes those who run the cluster keep from the league, by the cluster's own word."""
+    return sum(node.withheld != "" for node in detail.nodes) if detail is not None else 0
+
+
 def _draining(detail: "ClusterDetail | None") -> int:
     """Nodes of a cluster that take no new tasks."""
     return sum(node.draining is True for node in detail.nodes) if detail is not None else 0
@@ -156,6 +163,8 @@ def _clusters_table(found: "tuple[ClusterAnswer, ...]", details: "dict[str, Clus
         if one.reachable and (one.draining or _draining(detail)):
             part = f" ({_draining(detail)} of {one.nodes})" if _draining(detail) < one.nodes else ""
             state = f"[yellow]draining[/]{part}"
+        elif one.reachable and (withheld := _count_withheld(detail)):
+            state = f"[yellow]withheld[/] ({withheld} of {one.nodes})"
         running = str(detail.running) if detail is not None else ""
         heard = f"{span_text(one.seen_seconds)} ago" if one.seen_seconds is not None else "never"
         other = ", ".join(
@@ -183,6 +192,8 @@ def nodes(names: tuple[str, ...], as_json: bool) -> None:
     from hanse.app.drawing import console  # noqa: PLC0415  only to draw
 
     console().print(_nodes_table(rows))
+    for sentence in _withheld(rows):
+        click.echo(sentence)
 
 
 def _nodes(client: "Client", names: tuple[str, ...]) -> "list[NodeAnswer]":
@@ -222,6 +233,8 @@ def _nodes_table(rows: "list[NodeAnswer]") -> "Table":
         state = (
             "[dim]as last heard of[/]" if one.up is None else "[green]open[/]" if one.up else "[red]down[/]"
         )
+        if one.up and one.withheld:
+            state = "[yellow]withheld[/]"
         if one.up and one.draining:
             state = "[yellow]draining[/]"
         known = {**one.attributes, **one.capacity.custom}
@@ -230,6 +243,20 @@ def _nodes_table(rows: "list[NodeAnswer]") -> "Table":
         amounts = (cpus_free(*room), memory_free(*room), gpus_free(*room))
         found.append((escape(f"{one.cluster}/{one.node}"), state, *amounts, escape(attributes)))
     return table(("node", "state", *numbers, "attributes"), found, right=numbers)
+
+
+def _withheld(rows: "list[NodeAnswer]") -> list[str]:
+    """Why nodes are not for the league, a sentence for each reason, in the order of their first nodes."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for one in rows:
+        if one.withheld:
+            nodes.setdefault((one.cluster, one.withheld), []).append(f"{one.cluster}/{one.node}")
+    sentences = []
+    for (_, why), some in nodes.items():
+        more = len(some) - NODES_NAMED_MAX
+        named = ", ".join(some[:NODES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+        sentences.append(f"{named}: {why}.")
+    return sentences
 
 
 def _written(value: object) -> str:

@@ -7,7 +7,7 @@ blocks or raises for what is wrong with one task: a task that cannot be started 
 why.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -118,6 +118,11 @@ class Backend(Protocol):
     def waits(self, job: JobId) -> tuple[Wait, ...]:
         """Which attempts of a job's tasks wait outside of the league, by task and attempt, as of the latest
         look: told to people who ask, and never a part of any decision."""
+        ...
+
+    def closures(self) -> Mapping[int, str]:
+        """Why nothing of a node is for the league, in a clause, by the node's number, as of the latest look:
+        told to people who ask. The room itself is told by ``Reports.withheld``."""
         ...
 
     def output(

@@ -8,7 +8,7 @@ placed here are gone, counts them as lost and starts them anew, so nothing is lo
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from heapq import heappop, heappush
 from typing import Final
 
@@ -127,6 +127,10 @@ class NullBackend:
     def waits(self, job: JobId) -> tuple[Wait, ...]:  # noqa: ARG002  it is the same for all
         """Nothing waits: what is started begins."""
         return ()
+
+    def closures(self) -> Mapping[int, str]:
+        """Nothing is withheld."""
+        return {}
 
     async def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False

@@ -15,7 +15,7 @@ import logging
 import mmap
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from struct import Struct
 from typing import Final, Literal
@@ -222,6 +222,10 @@ class ProcessBackend:
     def waits(self, job: JobId) -> tuple[Wait, ...]:  # noqa: ARG002  it is the same for all
         """Nothing waits: there is no queue between this machine and its tasks."""
         return ()
+
+    def closures(self) -> Mapping[int, str]:
+        """Nothing is withheld: nobody else gives this machine's nodes out."""
+        return {}
 
     async def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False

@@ -179,6 +179,7 @@ class ClusterDoor(RunnerDoor):
         behind = first + call.number("limit")
         dimensions = dimensions_of(tuple(node.capacity for node in self.entry.nodes))
         states = self._machine.states()
+        closures = self.backend.closures() if self.backend is not None else {}
         nodes = [
             NodeAnswer(
                 node=number,
@@ -189,6 +190,7 @@ class ClusterDoor(RunnerDoor):
                 up=up,
                 draining=draining,
                 runner=node.runner,
+                withheld=closures.get(number, ""),
             )
             for number, (node, (up, draining, free)) in enumerate(zip(self.entry.nodes, states, strict=True))
             if first <= number < behind

@@ -84,6 +84,9 @@ class NodeAnswer(msgspec.Struct, frozen=True):
     up: bool | None = None
     draining: bool | None = None
     runner: str = ""
+    withheld: str = ""
+    """Why nothing of it is for the league now, in a clause of those who run it; empty: it is, or a broker
+    says this."""
 
 
 class NodesAnswer(msgspec.Struct, frozen=True):

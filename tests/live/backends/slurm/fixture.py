@@ -206,6 +206,13 @@ class Slurm:
         for node in self.nodes:
             self.tried("scontrol", "update", f"nodename={node}", "state=resume")
 
+    def resume_drained(self) -> None:
+        """Do what an administrator does where Slurm has drained nodes by itself: a controller that comes back
+        and launches again what it forgot drains the node that says so."""
+        for node, state in self.states().items():
+            if state.startswith("dr"):
+                self.tried("scontrol", "update", f"nodename={node}", "state=resume")
+
     def close(self) -> None:
         """Let jobs come and wait, and none of them start; those that run go on."""
         self.run("scontrol", "update", "partitionname=batch", "state=down")

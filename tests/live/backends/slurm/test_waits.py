@@ -223,8 +223,10 @@ def test_room_of_a_closed_partition_is_not_on_offer(
     async def story(desk: Desk) -> None:
         desk.guard(now() + HOUR)
         await until(lambda: desk.room == dict.fromkeys(range(3), WHOLE), "all is withheld")
+        assert desk.backend.closures() == dict.fromkeys(range(3), "its partition in Slurm is not up")
         slurm.open()
         await until(lambda: desk.room == dict.fromkeys(range(3), Resources()), "all is on offer again")
+        assert desk.backend.closures() == {}
 
     slurm.run("scontrol", "update", "partitionname=batch", f"state={state}")
     try:
@@ -245,3 +247,27 @@ def test_only_the_partition_that_jobs_go_to_counts(slurm: Slurm, place: Path, dr
 
     with closed(slurm):
         with_desk(lambda: backend_on(slurm, place, nodes_of(slurm), driver, partition="small"), story)
+
+
+@DRIVERS
+def test_why_a_node_is_not_for_the_league_is_told(slurm: Slurm, place: Path, driver: str) -> None:
+    """A node that somebody has drained, and a controller that is away."""
+
+    async def story(desk: Desk) -> None:
+        desk.guard(now() + HOUR)
+        slurm.run("scontrol", "update", f"nodename={slurm.nodes[1]}", "state=drain", "reason=fans are loud")
+        await until(lambda: desk.room.get(1) == WHOLE, "it is withheld")
+        assert list(desk.backend.closures()) == [1]
+        why = desk.backend.closures()[1]
+        assert why.startswith("in Slurm it is IDLE+DRAIN (fans are loud"), why
+        slurm.resume()
+        await until(lambda: desk.room.get(1) == Resources(), "it is on offer again")
+        assert desk.backend.closures() == {}
+        slurm.kill_controller()
+        await until(lambda: desk.room.get(0) == WHOLE, "all is withheld")
+        assert desk.backend.closures() == dict.fromkeys(range(3), "Slurm does not answer")
+
+    try:
+        with_desk(lambda: backend_on(slurm, place, nodes_of(slurm), driver), story)
+    finally:
+        slurm.restore()

@@ -138,11 +138,11 @@ def test_which_nodes_are_open(state: str, is_open: bool) -> None:
     node = read_node(
         f"NodeName=n1 Arch=x86_64  CPUAlloc=3 CPUEfctv=14 CPUTot=16 ActiveFeatures=b,a Gres=gpu:2 "
         f"GresUsed=gpu:1(IDX:0) OS=Linux 6.1 #1 SMP x=y RealMemory=4000 AllocMem=64 State={state} "
-        f"MemSpecLimit=100 Partitions=p,q"
+        f"MemSpecLimit=100 Partitions=p,q Reason=Duplicate jobid [root@2026-11-16T17:44:48]"
     )
     assert node == SlurmNode(
         "n1", is_open, 14, 3_900 << 20, (("gpu", 2),), 3, 64 << 20, (("gpu", 1),), ("p", "q"), ("a", "b"),
-        "x86_64", "Linux",
+        "x86_64", "Linux", state, "Duplicate jobid [root@2026-11-16T17:44:48]",
     )  # fmt: skip
 
 

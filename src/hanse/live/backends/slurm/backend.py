@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import logging
 import os
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -225,6 +225,10 @@ class SlurmBackend:
                 if wait is not None:
                     found.append(wait)
         return tuple(sorted(found, key=lambda wait: (wait.task, wait.attempt)))
+
+    def closures(self) -> Mapping[int, str]:
+        """Nodes that Slurm has closed, or all while it does not answer."""
+        return self._room.closures
 
     async def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False

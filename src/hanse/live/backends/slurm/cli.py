@@ -226,6 +226,8 @@ def read_node(line: str) -> SlurmNode:
         features=_words(facts.get("ActiveFeatures", "")),
         arch=facts.get("Arch", ""),
         system=facts.get("OS", "").partition(" ")[0],
+        state=states,
+        reason=plain_reason(facts.get("Reason", "")),
     )
 
 

@@ -115,6 +115,10 @@ class SlurmNode(msgspec.Struct, frozen=True):
     arch: str
     system: str
     """The name of its operating system."""
+    state: str = ""
+    """In Slurm's words, such as ``IDLE+DRAIN``."""
+    reason: str = ""
+    """Why somebody, or Slurm, has closed it; empty: nobody said."""
 
 
 class SlurmPartition(msgspec.Struct, frozen=True):

@@ -281,4 +281,6 @@ def read_node(node: Mapping[str, Any]) -> SlurmNode:
         features=tuple(sorted(filter(None, str(node.get("active_features") or "").split(",")))),
         arch=str(node.get("architecture") or ""),
         system=str(node.get("operating_system") or "").partition(" ")[0],
+        state="+".join(words).upper(),
+        reason=plain_reason(str(node.get("reason") or "")),
     )

@@ -95,12 +95,15 @@ class Room:
         self.names = tuple(str(dict(node.attributes).get(NODE, "")) for node in nodes)
         """Slurm's name of each node; empty: any node that Slurm likes."""
         self._capacities = tuple(node.capacity for node in nodes)
+        self.closures: dict[int, str] = {}
+        """Why nothing of a node is for us, in a clause, by number: for people."""
         self._told: list[Resources] = [Resources()] * len(nodes)
         self._before: dict[tuple[int, int], SlurmJob] = {}
         self._over: dict[tuple[int, int], SlurmJob] = {}
 
     def away(self) -> list[tuple[int, Resources]]:
         """Slurm does not answer: nothing of any node is for us. What has changed by that."""
+        self.closures = dict.fromkeys(range(len(self.names)), "Slurm does not answer")
         return self._changes(list(self._capacities))
 
     def closed(self, nodes: Sequence[SlurmNode]) -> frozenset[int]:
@@ -109,6 +112,14 @@ class Room:
         return frozenset(
             number for number, name in enumerate(self.names) if name and not is_open.get(name, False)
         )
+
+    def _closure(self, name: str, node: SlurmNode | None, partitions: Sequence[SlurmPartition]) -> str:
+        """Why none of our jobs can start on a node (with no name: on any); empty: they can."""
+        if name and node is None:
+            return "Slurm does not list it"
+        if node is not None and not node.is_open:
+            return f"in Slurm it is {node.state}" + (f" ({node.reason})" if node.reason else "")
+        return "its partition in Slurm is not up" if self._barred(node, partitions) else ""
 
     def _barred(self, node: SlurmNode | None, partitions: Sequence[SlurmPartition]) -> bool:
         """Whether our jobs cannot start there, by the state of partitions. None: any node.
@@ -144,13 +155,15 @@ class Room:
             ours[job.node] = ours.get(job.node, Resources()).plus(held_by)
         self._before = now
         facts = {node.name: node for node in nodes}
+        self.closures = {}
         wanted: list[Resources] = []
         for number, (name, capacity) in enumerate(zip(self.names, self._capacities, strict=True)):
             node = facts.get(name)
-            if not name:
-                wanted.append(capacity if self._barred(None, partitions) else Resources())
-            elif node is None or not node.is_open or self._barred(node, partitions):
+            if closure := self._closure(name, node, partitions):
+                self.closures[number] = closure
                 wanted.append(capacity)
+            elif node is None:  # any node that Slurm likes
+                wanted.append(Resources())
             else:
                 used = amount(node.cpus_used, node.memory_used, node.gres_used)
                 foreign = less(used, ours.get(name, Resources()))
