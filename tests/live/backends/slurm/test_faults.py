@@ -257,6 +257,28 @@ def test_a_running_job_that_somebody_cancels_has_failed(slurm: Slurm, place: Pat
     with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), story)
 
 
+@pytest.mark.parametrize(
+    ("reason", "outcome"), [("Duplicate jobid", Outcome.LOST), ("fans are loud", Outcome.FAILED)]
+)
+def test_what_is_cancelled_while_slurm_forgets_its_launches_is_lost(
+    slurm: Slurm, place: Path, reason: str, outcome: Outcome
+) -> None:
+    """It drains a node with that reason, and cancels more than runs there."""
+
+    async def story(desk: Desk) -> None:
+        desk.start(launch(shell("exec sleep 3600")))
+        await desk.start_of()
+        slurm.run("scontrol", "update", f"nodename={slurm.nodes[2]}", "state=drain", f"reason={reason}")
+        await until(lambda: desk.room.get(2) == ALL, "that is seen")
+        slurm.run("scancel", *our_jobs(slurm))
+        assert (await desk.end_of()).outcome is outcome
+
+    try:
+        with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), story)
+    finally:
+        slurm.resume()
+
+
 @pytest.mark.usefixtures("drained")
 def test_a_waiting_job_that_somebody_cancels_is_given_back_and_never_runs(slurm: Slurm, place: Path) -> None:
     log = Log(place)

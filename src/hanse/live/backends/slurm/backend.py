@@ -45,8 +45,12 @@ KEPT_BYTES_MAX: Final = 1 << 30
 """Output of forgotten attempts that is kept, oldest dropped first."""
 KEPT_COUNT_MAX: Final = 10_000
 CAPACITY_TRIES_MAX: Final = 5
-SHAKY_MICROSECONDS: Final = 15 * SECOND
-"""How long after its return a controller may still end what it does not remember, or remembers wrongly."""
+SHAKY_MICROSECONDS: Final = 60 * SECOND
+"""How long after its return a controller may still end what it does not remember, or remembers wrongly: it
+waits for nodes that are slow to answer."""
+FORGETFUL: Final = "duplicate jobid"
+"""Why Slurm drains a node to which it has sent what runs there already. It cancels what it sent; others
+were seen to be cancelled as well."""
 CLOSE_SECONDS_MAX: Final = 5.0
 """For the last orders to be written."""
 
@@ -320,6 +324,7 @@ class SlurmBackend:
     def _seen(self, look: Look) -> None:
         if self._is_away:
             log.warning("Slurm answers again")
+        if self._is_away or any(node.reason.lower().startswith(FORGETFUL) for node in look.nodes):
             self._shaky_until = look.at + SHAKY_MICROSECONDS
         self._is_away, self._jobs = False, look.by_key
         if look.at < self._shaky_until:
