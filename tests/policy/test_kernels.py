@@ -25,6 +25,7 @@ from hanse.policy.columns import (
     empty_mask,
     full_mask,
     has_bit,
+    is_empty,
     mask_indices,
     mask_of,
     mask_words,
@@ -430,8 +431,10 @@ def test_a_checked_room_stays_between_nothing_and_capacity() -> None:
         room.credit(0, (4, 0))
     with pytest.raises(AssertionError):
         room.set_free(1, (3, 0))
-    room.credit(0, (3, 8))
+    room.credit(0, (2, 8))
+    room.clear()
     assert np.array_equal(room.free, room.capacity)
+    assert Room([(1, 2, 3), (4, 5, 6)]).free_of(1) == (4, 5, 6)
     with pytest.raises(AssertionError):
         room.fits(-1, (0, 0))
     with pytest.raises(ValueError, match="zip"):
@@ -471,6 +474,7 @@ def test_masks_are_sets_of_nodes(n: int, data: st.DataObject) -> None:
     assert flat_mask(mask) == sum(1 << node for node in members)
     assert mask_indices(mask, n) == members
     assert count_bits(mask) == len(members)
+    assert is_empty(mask) == (not members)
     assert [node for node in range(n) if has_bit(mask, node)] == members
     by_bits, rest = empty_mask(n), full_mask(n)
     for node in members:

@@ -2,12 +2,15 @@ from random import Random
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hanse.model.job import JobSpec
+from hanse.model.resources import Resources
 from hanse.model.rules import check_job
 from hanse.sim.chaos import options_of
 from hanse.sim.faults import SCENARIOS, draw_options
-from hanse.sim.workload import Workload, draw_workload, feasible
+from hanse.sim.workload import Workload, draw_workload, feasible, times
 from tests.sim.toys import launch
 
 
@@ -54,3 +57,18 @@ def test_options_are_printable_and_repeatable() -> None:
     assert options_of(7) == options_of(7)
     assert options_of(7) != options_of(8)
     assert any(line.startswith("network: ") for line in options_of(7))
+
+
+_AMOUNTS = st.integers(0, 3)
+_ASKS = st.builds(
+    lambda cpu, memory, gpu, fpga: Resources(cpu, memory, gpu, (("fpga", fpga),) if fpga else ()),
+    _AMOUNTS, _AMOUNTS, _AMOUNTS, _AMOUNTS,
+)  # fmt: skip
+
+
+@given(ask=_ASKS.filter(lambda ask: ask != Resources()), capacity=_ASKS.map(lambda some: some.times(3)))
+def test_how_often_an_ask_fits_is_counted_one_by_one(ask: Resources, capacity: Resources) -> None:
+    count = 0
+    while ask.times(count + 1).fits(capacity):
+        count += 1
+    assert times(ask, capacity) == count

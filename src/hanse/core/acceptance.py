@@ -179,6 +179,16 @@ class Acceptance:
             assert ask is not None
             self._return_room(lease.nodes, ask)
 
+    def expire(self, now: int) -> None:
+        """Take back the room of leases whose time is up."""
+        leases = self.ledger.leases
+        while leases:
+            first = next(iter(leases.values()))  # the oldest
+            if first.until > now:
+                break
+            self._mark("warden.lease_expired")
+            self.release(first.broker, first.number)
+
     def _return_room(self, nodes: list[int], ask: Vector) -> None:
         for node in nodes:
             self.ledger.give(node, ask)

@@ -69,10 +69,10 @@ class Advising:
         """A beat has passed: nobody waits for an answer any longer; ask again if anybody waits for room."""
         state = self.state
         state.open = False
-        state.due = waiting and self.desk.sizer.advised
-        self.ready = state.due
-        for job in [job for job in state.given if job not in self.desk.jobs]:
-            del state.given[job]
+        state.due = self.ready = waiting and self.desk.sizer.advised
+        if state.given:
+            for job in [job for job in state.given if job not in self.desk.jobs]:
+                del state.given[job]
 
     def boot(self) -> None:
         """Whoever was asked is gone."""

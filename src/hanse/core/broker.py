@@ -69,6 +69,7 @@ class Broker:
         grace = timings.lease_grace
         self._patience = lease_span(timings.cluster_lease, grace) + lease_span(timings.runner_lease, grace)
         """After this long without a beat from a cluster all its movable attempts have ended."""
+        self._advice = self._placing.sizing.advice
         self._epoch = 0
         self._beat_at = NEVER
         self._force = False
@@ -85,28 +86,39 @@ class Broker:
         desk.out = out
         desk.now = now = event.at
         desk.steps += 1
+        calm = True
         if type(event) is Received:
             envelope = event.envelope
             for body in desk.post.receive(now, envelope):
                 handler = self._handlers.get(type(body))
                 if handler is not None:  # else a bare acknowledgement
                     handler(envelope.source, body)
+            calm = envelope.seq <= 0
         elif type(event) is not Tick:
             self._asked(event)
+            calm = False
         if now >= self._due:
             self._tick(now)
+            calm = False
+        placing, estates = self._placing, self._estates
+        if estates.busy or placing.touched or self._careers.cancels or self._advice.ready or self._force:
+            self._conclude()
+        elif calm and now < self._armed:
+            return out  # an early tick, or a soft message that set nothing off: the same is due as before
+        self._arm(now)
+        return out
+
+    def _conclude(self) -> None:
+        """Say everything that this step made worth saying."""
         if self._estates.busy:
             self._estates.release()  # what is admitted now is claimed now
-        placing = self._placing
-        if self._force or placing.touched or placing.lots or placing.releases:
-            placing.flush(self._force)
+        if self._placing.touched or self._force:  # whatever is claimed or released touches its line
+            self._placing.flush(self._force)
             self._force = False
         if self._careers.cancels:
             self._careers.flush()
-        if placing.sizing.advice.ready:
-            placing.sizing.ask()
-        self._arm(now)
-        return out
+        if self._advice.ready:
+            self._placing.sizing.ask()
 
     def _asked(self, event: Event) -> None:
         if isinstance(event, Submitted):
@@ -296,16 +308,15 @@ class Broker:
 
     def _tick(self, now: int) -> None:
         desk = self._desk
+        placing, careers = self._placing, self._careers
         if now >= self._beat_at:
             self._beat(now)
-        if now >= self._careers.due():
-            self._careers.tick()
-        offers = self._placing.offers
-        if offers and now >= offers[0][2]:
-            self._placing.bind_offers()
-        spare = self._placing.spare
-        if spare and now >= spare[0][2]:
-            self._placing.use_spare()
+        if (placing.expected or careers.deadlines) and now >= careers.due():
+            careers.tick()
+        if placing.offers and now >= placing.offers[0][2]:
+            placing.bind_offers()
+        if placing.spare and now >= placing.spare[0][2]:
+            placing.use_spare()
         if now >= self._estates.state.progress_at:
             self._estates.tick()
         if now >= desk.settling.state.due:
@@ -333,7 +344,7 @@ class Broker:
         if sizing.waiting:
             self._placing.resize(sizing.patient())
         sizing.advice.beat(bool(sizing.waiting))
-        if any(line.count for line in desk.lines.lines.values()):
+        if desk.lines.any_waiting():
             self._placing.place_all()
             self._placing.demands.remind()
         elif self._placing.demands.outdated:
@@ -341,18 +352,18 @@ class Broker:
 
     def _arm(self, now: int) -> None:
         """Ask for a tick when something is next due, unless an earlier one will come anyway."""
-        placing = self._placing
-        due = self._desk.post.due
+        desk, placing, deadlines = self._desk, self._placing, self._careers.deadlines
+        due = desk.post.due
         if self._beat_at < due:
             due = self._beat_at
         if self._estates.state.progress_at < due:
             due = self._estates.state.progress_at
         if placing.expected and placing.expected[0].due < due:
             due = placing.expected[0].due
-        if self._desk.settling.state.due < due:
-            due = self._desk.settling.state.due
-        if self._careers.deadlines and self._careers.deadlines[0][0] < due:
-            due = self._careers.deadlines[0][0]
+        if desk.settling.state.due < due:
+            due = desk.settling.state.due
+        if deadlines and deadlines[0][0] < due:
+            due = deadlines[0][0]
         if placing.offers and placing.offers[0][2] < due:
             due = placing.offers[0][2]
         if placing.spare and placing.spare[0][2] < due:
@@ -360,7 +371,7 @@ class Broker:
         self._due = due
         if due < self._armed or now >= self._armed:
             self._armed = due
-            self._desk.out.append(WakeAt(due))
+            desk.out.append(WakeAt(due))
 
     # --- for the shell -------------------------------------------------------------------------------------
 
@@ -394,18 +405,10 @@ class Broker:
         """What is not as it should be when no work is left."""
         desk = self._desk
         complaints = [f"job {job_text(job)} has not ended" for job in desk.jobs]
-        complaints += [
-            f"line {n} has {line.count} waiting" for n, line in desk.lines.lines.items() if line.count
-        ]
+        complaints += desk.lines.idle()
         for view in desk.views:
-            complaints += [f"claim {number} to {view.name} is unanswered" for number in view.sight.claims]
-            complaints += [f"room is pending on node {node} of {view.name}" for node in view.pending]
-        complaints += [
-            f"link to {link.peer} has {len(link.unacked)} unacknowledged"
-            for link in desk.post.links.values()
-            if link.unacked
-        ]
-        complaints += self._estates.idle()
+            complaints += view.idle()
+        complaints += desk.post.idle() + self._estates.idle()
         complaints += [f"adoption of {e} is under way" for e, w in self._wards.wards.items() if w.adopting]
         return complaints
 

@@ -44,15 +44,19 @@ class Closing:
 
     def review(self) -> None:
         """With every beat: ask the wardens to close what has come to its end."""
-        owned, base = self._state().owned, self._base()
-        for estate, one in owned.items():
-            if estate != base and not one.former and one.quiet():
-                self._ask(estate, one)
+        owned = self._state().owned
+        if len(owned) > 1:  # else there is only the one that new jobs join
+            base = self._base()
+            for estate, one in owned.items():
+                if estate != base and not one.former and one.quiet():
+                    self._ask(estate, one)
+        most = ROUNDS_SPARE + len(owned)
         for view in self.desk.views:
-            for rounds in (view.sight.rounds, view.sight.least_round):
-                if len(rounds) > ROUNDS_SPARE + len(owned):
-                    for estate in [name for name in rounds if name not in owned]:
-                        del rounds[estate]
+            sight = view.sight
+            if len(sight.rounds) > most:
+                _keep(sight.rounds, owned)
+            if len(sight.least_round) > most:
+                _keep(sight.least_round, owned)
 
     def _ask(self, estate: EstateId, one: Owned) -> None:
         desk = self.desk
@@ -125,6 +129,12 @@ class Closing:
 
     def _hand(self, estate: EstateId, adopter: str, term: int) -> None:
         self.desk.post.send(self.desk.out, self.desk.now, adopter, Handed(estate, term))
+
+
+def _keep(rounds: dict[EstateId, int], owned: dict[EstateId, Owned]) -> None:
+    """Forget the lease rounds of estates that are not ours."""
+    for estate in [name for name in rounds if name not in owned]:
+        del rounds[estate]
 
 
 def _adoption(term: int) -> int:

@@ -61,7 +61,10 @@ class Demands:
     @property
     def outdated(self) -> bool:
         """Whether some warden was told of work that waits, though none does."""
-        return any(told.lines for told in self.registered)
+        for told in self.registered:  # noqa: SIM110  with every beat: any() costs more than it looks at
+            if told.lines:
+                return True
+        return False
 
     def remind(self) -> None:
         """With every beat: repeat the demand where the warden's idea of it is out of date."""
@@ -114,15 +117,15 @@ class Demands:
     def demand_for(self, view: ClusterView, heads: Waiting) -> tuple[DemandLine, ...]:
         """The demand lines for one warden, best first. What has not changed since it was told is the same
         object, which makes comparing quick."""
-        told = self.registered[view.index].lines
+        told = iter(self.registered[view.index].lines)
         found: list[DemandLine] = []
         for key, number, line in heads:
             shape = line.shape
             if (shape.clusters_allowed or shape.clusters_forbidden) and not shape.may_use(view.name):
                 continue
-            hold = self._may_hold(view, line)
-            at = len(found)
-            old = told[at] if at < len(told) else None
+            hard = shape.gang or shape.priority > 0 or 2 * shape.ask.cpu > view.median_cpu
+            hold = bool(hard) and self._may_hold(view, line)
+            old = next(told, None)  # what stood there
             if (
                 old is not None
                 and old.line == number
@@ -164,7 +167,7 @@ class Demands:
 
     def _send_demand(self, view: ClusterView, heads: Waiting, force: bool) -> None:
         told = self.registered[view.index]
-        if self.desk.post.link(view.name).crowded:
+        if self.desk.post.crowded(view.name):
             told.stale = True  # it is away; the beat says it again when it has caught up
             return
         lines = self.demand_for(view, heads)

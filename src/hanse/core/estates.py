@@ -47,9 +47,13 @@ class Estates:
         self.seeking = Seeking(desk, careers, lambda: self.state, self._reached, self._admit_again)
         self.seeking.dropped = self._dropped
         self.busy = True
-        """Whether anything may be waiting for an heir's acknowledgement."""
+        """Whether something may be released: more has come to wait, or what it waits for has come."""
+        desk.post.firmed = self._firmed
         careers.done = self._task_done
         careers.over = self._job_over
+        timings = desk.timings
+        self._mute_after = timings.suspect_after + 2 * timings.resend_after
+        """How long a peer may take nothing of what it is sent before it counts as out of reach."""
 
     @property
     def base(self) -> EstateId:
@@ -92,6 +96,7 @@ class Estates:
             owned.accepted[cluster] = message.term
             if first and any(term != owned.term for term in owned.accepted.values()):
                 self._register(message.estate)  # sure now: opens wardens that an abandoned adoption closed
+            self.busy = True
             self.release()
 
     def _disowned(self, estate: EstateId, owned: Owned, cluster: str, owner: str) -> None:
@@ -126,8 +131,7 @@ class Estates:
         """Whether a peer lives, as far as is known, and takes what it is sent: gossip may come by a detour
         where copies of jobs do not get through."""
         desk = self.desk
-        patience = desk.timings.suspect_after + 2 * desk.timings.resend_after
-        return desk.members.alive(peer) and not desk.post.link(peer).mute(desk.now, patience)
+        return desk.members.alive(peer) and not desk.post.link(peer).mute(desk.now, self._mute_after)
 
     def _refused(self, owned: Owned) -> list[str]:
         """Wardens that have not accepted the present term."""
@@ -197,8 +201,10 @@ class Estates:
                     self.admit(record)
             if owned.settling and owned.settling[0][0] <= safe:
                 self._settle(owned, safe)
-            if owned.publishing or owned.settling or owned.admitting:
-                self.busy = True
+
+    def _firmed(self) -> None:
+        """Some peer has more than before, perhaps an heir what is waited for."""
+        self.busy = True
 
     def _admit_again(self, records: list[JobRecord]) -> None:
         """More is known of doubtful jobs."""

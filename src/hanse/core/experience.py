@@ -105,9 +105,12 @@ class Experiences:
 
     def tell(self, alive: Callable[[str], bool]) -> list[tuple[str, Experience]]:
         """What to say to whom with this beat; nothing to those who know all, and to the dead."""
-        version, said = self.state.version, []
+        version, peers = self.state.version, self.state.peers
+        said: list[tuple[str, Experience]] = []
+        if not version and not peers:
+            return said  # nobody has seen an elastic task end
         for peer in self._peers:
-            shared = self.state.peers.get(peer)
+            shared = peers.get(peer)
             confirmed = shared.confirmed if shared is not None else 0
             owed = shared is not None and shared.owed
             if (confirmed < version or owed) and alive(peer):

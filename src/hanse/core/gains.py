@@ -61,17 +61,17 @@ class Gains:
     def futile(self, found: "Search", room: Room) -> bool:
         """Whether there is surely still no room for what found none when it took its mark."""
         nodes = self._nodes
-        first = found.full_at - self._before
-        if first == len(nodes):
+        first, now = found.full_at - self._before, len(nodes)
+        if first == now:
             return True
-        if first < 0 or len(nodes) - first > LOOK_MAX:
+        if first < 0 or now - first > LOOK_MAX:
             return False
         ask, mask = found.ask, found.mask
         assert ask is not None
         for node in nodes[first:]:
             if room.fits(node, ask) and has_bit(mask, node):
                 return False
-        found.full_at = self._before + len(nodes)
+        found.full_at = self._before + now
         return True
 
 

@@ -52,11 +52,15 @@ class Membership:
 
     def learn(self, now: int, gossip: Gossip) -> None:
         """Take what a peer said. A later epoch outranks any beat of an earlier one."""
+        known = self.heard
         for member in gossip.members:
-            heard = self.heard.get(member.name)
-            if heard is None or member.epoch < heard.epoch:
+            heard = known.get(member.name)
+            if heard is None:
                 continue
-            if member.beat > heard.beat or member.epoch > heard.epoch:
+            if member.epoch == heard.epoch:
+                if member.beat > heard.beat:
+                    heard.beat, heard.at, heard.suspect = member.beat, now, False
+            elif member.epoch > heard.epoch:
                 heard.epoch, heard.beat, heard.at, heard.suspect = member.epoch, member.beat, now, False
 
     def suspects(self, now: int) -> list[str]:

@@ -92,7 +92,7 @@ class Grants:
             free = ledger.room.free_of(node)
 
     def _admits(self, want: Want, fit: Fit, node: int) -> bool:
-        mask = fit.whole if self._holds_for(want) else fit.mask
+        mask = fit.whole if self.hold is not None and self._holds_for(want) else fit.mask
         if fit.dynamic:
             mask = self.ledger.near(want.shape, mask)
         return has_bit(mask, node)
@@ -155,7 +155,7 @@ class Grants:
     def _find(self, want: Want, fit: Fit, count: int, start: int) -> list[int]:
         """Nodes with room for up to ``count`` of a want, debited."""
         ledger = self.ledger
-        mask = fit.whole if self._holds_for(want) else fit.mask
+        mask = fit.whole if self.hold is not None and self._holds_for(want) else fit.mask
         if fit.dynamic:
             mask = ledger.near(want.shape, mask)
         nodes = pick(ledger.room, fit.ask or (), mask, start, count, FIRST, fit.alone, None)

@@ -23,6 +23,7 @@ from hanse.policy.columns import (
     empty_mask,
     full_mask,
     has_bit,
+    is_empty,
     mask_flags,
     mask_of,
     set_bit,
@@ -84,7 +85,7 @@ class Fit:
         """Whether other jobs' places matter (affinity)."""
         self.alone = shape.alone
         self.latency = shape.latency
-        self.ever = ask is not None and bool(static.any())
+        self.ever = ask is not None and not is_empty(static)
         self.mask = static
         self.whole = static
         self.serial = -1
@@ -124,6 +125,8 @@ class Ledger:
         self.withheld: dict[int, tuple[Vector, Vector]] = {}
         """Node -> how much of it is not for the league, and how much of that has been taken out so far."""
         self._open = empty_mask(self.nodes)
+        self._opened = [False] * self.nodes
+        """The same as flags: quicker to ask of one node."""
         self._serial = 0
         self._masks: dict[bool, tuple[MaskWords, MaskWords]] = {}
         self._fits: dict[Shape, Fit] = {}
@@ -330,6 +333,7 @@ class Ledger:
 
     def _reopen(self, node: int) -> None:
         self._open = self.up & ~self.draining
+        self._opened[node] = has_bit(self._open, node)
         self.gains.add(node)
         self._reshape()
         self.touched[node] = None
@@ -348,15 +352,22 @@ class Ledger:
 
     def is_open(self, node: int) -> bool:
         """Whether new work may go to a node."""
-        return has_bit(self._open, node)
+        return self._opened[node]
 
     # --- what others are told ------------------------------------------------------------------------------
 
     def offered(self, node: int) -> Vector:
         """The room of a node as brokers may see it."""
-        if node in self.held or not has_bit(self._open, node):
+        if node in self.held or not self._opened[node]:
             return (0,) * len(self.dimensions)
         return self.room.free_of(node)
+
+    def states(self) -> list[tuple[bool, bool, Vector]]:
+        """Of each node: whether it is up, whether it drains, and the room on offer."""
+        return [
+            (has_bit(self.up, node), has_bit(self.draining, node), self.offered(node))
+            for node in range(self.nodes)
+        ]
 
     def offered_all(self, nodes: Sequence[int]) -> list[Vector]:
         """The same, of several nodes."""
@@ -403,7 +414,7 @@ class Ledger:
     ) -> None:  # fmt: skip
         """Rebuild columns and indices from what holds room."""
         self.runs, self.leases = runs, leases
-        self.room = Room(self.capacity)
+        self.room.clear()
         self.gains.forget()
         self._labels, self._shy = {}, {}
         self._fits.clear()
@@ -419,6 +430,7 @@ class Ledger:
         self.social = False  # as at the end of every step
         self.up, self.draining = mask_of(up, self.nodes), mask_of(draining, self.nodes)
         self._open = self.up & ~self.draining
+        self._opened = mask_flags(self._open, self.nodes).tolist()
         self._reshape()
 
     def _restore_withheld(self, withheld: dict[int, tuple[Vector, Vector]]) -> None:

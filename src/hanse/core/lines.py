@@ -88,6 +88,17 @@ class Lines:
             heappop(heap)
         return None
 
+    def idle(self) -> list[str]:
+        """What is not as it should be when no work is left."""
+        return [f"line {n} has {line.count} waiting" for n, line in self.lines.items() if line.count]
+
+    def any_waiting(self) -> bool:
+        """Whether anything waits."""
+        for line in self.lines.values():  # noqa: SIM110  with every beat: any() costs more than it looks at
+            if line.count:
+                return True
+        return False
+
     def restore(self, lines: dict[int, Line], free: list[int], jobs: dict[JobId, JobRecord]) -> None:
         """Rebuild the heaps from the jobs."""
         self.lines, self.free = lines, free

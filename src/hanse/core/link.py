@@ -8,6 +8,7 @@ links as they were. A ``Post`` holds the links of one machine.
 
 # ruff: noqa: PLR1730  on the way of every message: a call of min() costs more than all it compares
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -50,7 +51,7 @@ class Link(msgspec.Struct, gc=False):
 
     def mute(self, now: int, patience: int) -> bool:
         """Whether the peer has taken nothing for so long, although there was something to take."""
-        return bool(self.unacked) and now - self.since > patience
+        return now - self.since > patience and bool(self.unacked)
 
     @property
     def crowded(self) -> bool:
@@ -67,6 +68,8 @@ class Post:
         self.links: dict[str, Link] = {}
         self.due = NEVER
         """When ``tick`` is next needed."""
+        self.firmed: Callable[[], None] | None = None
+        """Called when more of what was sent is firm with some peer."""
 
     def link(self, peer: str) -> Link:
         """The link to a peer, made at the first mention."""
@@ -74,6 +77,11 @@ class Post:
         if found is None:
             found = self.links[peer] = Link(peer, unacked={}, ahead={})
         return found
+
+    def crowded(self, peer: str) -> bool:
+        """Whether the link to a peer is crowded, asked often and of links that mostly exist."""
+        link = self.links.get(peer)
+        return link is not None and len(link.unacked) * 2 > WINDOW_MAX
 
     def send(self, out: list[Command], now: int, peer: str, body: Sequenced) -> int:
         """Send a message that must arrive; returns its number on the link."""
@@ -105,11 +113,13 @@ class Post:
         seq, ack = envelope.seq, envelope.ack
         if envelope.session != link.session:
             return [envelope.body] if seq <= 0 else []
-        if link.acked < ack <= link.sent:
+        if ack > link.acked and ack <= link.sent:
             self._acknowledged(link, now, ack)
         if seq <= 0:
             if ack > link.firm and -seq <= link.received:
-                link.firm = max(link.firm, min(ack, link.sent))
+                link.firm = min(ack, link.sent)
+                if self.firmed is not None:
+                    self.firmed()
             return [envelope.body]
         if seq <= link.received:
             link.ack_at = now  # the peer repeats itself: it has not heard us
@@ -151,24 +161,26 @@ class Post:
         """Repeat what is overdue and acknowledge what nothing else carried."""
         due = NEVER
         for link in self.links.values():
-            if link.resend_at <= now:
-                for number, body in list(link.unacked.items())[:RESEND_MAX]:
-                    out.append(
-                        Send(Envelope(self.name, link.peer, link.session, number, link.received, body))
-                    )
-                link.ack_at = NEVER
-                link.resend_after = min(2 * link.resend_after, self.timings.resend_max)
-                link.resend_at = now + link.resend_after
-            elif link.ack_at <= now:
-                link.ack_at = NEVER
-                out.append(
-                    Send(Envelope(self.name, link.peer, link.session, -link.sent, link.received, Ack()))
-                )
-            if link.resend_at < due:
-                due = link.resend_at
-            if link.ack_at < due:
-                due = link.ack_at
+            at = link.resend_at
+            if link.ack_at < at:
+                at = link.ack_at
+            if at <= now:
+                at = self._catch_up(link, out, now)
+            if at < due:
+                due = at
         self.due = due
+
+    def _catch_up(self, link: Link, out: list[Command], now: int) -> int:
+        """Say what is overdue on a link; when something is next due there."""
+        link.ack_at = NEVER
+        if link.resend_at <= now:
+            for number, body in list(link.unacked.items())[:RESEND_MAX]:
+                out.append(Send(Envelope(self.name, link.peer, link.session, number, link.received, body)))
+            link.resend_after = min(2 * link.resend_after, self.timings.resend_max)
+            link.resend_at = now + link.resend_after
+        else:
+            out.append(Send(Envelope(self.name, link.peer, link.session, -link.sent, link.received, Ack())))
+        return link.resend_at
 
     def boot(self, now: int) -> None:
         """After a restart: repeat everything unacknowledged at the next tick."""
@@ -187,6 +199,14 @@ class Post:
     def restore(self, links: dict[str, Link], due: int) -> None:
         """Take the links of a dumped state."""
         self.links, self.due = links, due
+
+    def idle(self) -> list[str]:
+        """What is not as it should be when no work is left."""
+        return [
+            f"link to {link.peer} has {len(link.unacked)} unacknowledged"
+            for link in self.links.values()
+            if link.unacked
+        ]
 
     def check(self) -> None:
         """Bounds and bookkeeping."""

@@ -40,6 +40,7 @@ NO_ROOM_SEEN: Final = "no room in any cluster's view"
 LITTLE_TO_BORROW: Final = "too little room in the others' shares to take it unasked"
 TOLD_OF_NONE: Final = f"{Answered.WAITING}:{NO_ROOM_SEEN}"
 TOLD_OF_LITTLE: Final = f"{Answered.WAITING}:{LITTLE_TO_BORROW}"
+TOLD_TO_WAIT: Final = (TOLD_OF_NONE, TOLD_OF_LITTLE)
 """What a group's record says when it was last told so."""
 
 Head = tuple[Key, JobRecord, int]
@@ -184,6 +185,10 @@ class Placing:
         after: Head | None = head
         while after is not None:
             _, record, group = after
+            told = record.told[group]
+            untried = [view for view in desk.views if number not in view.sight.exhausted]
+            if not untried and (told in TOLD_TO_WAIT or not desk.config.decisions):
+                return
             views = open_to.get(record.estate)
             if views is None:
                 views = [view for view in desk.views if self.can_claim(view, record.estate)]
@@ -192,13 +197,15 @@ class Placing:
                 views = []
             else:
                 views = [view for view in views if number not in view.sight.exhausted and view.allows(shape)]
-            told = record.told[group]
             # What is known to be futile is no part of the state: it may save work, never a word.
-            known = told == TOLD_OF_NONE or (told == TOLD_OF_LITTLE and not views)
-            if (known or not desk.config.decisions) and all(view.futile(shape) for view in views):
+            if told == TOLD_OF_NONE or (told == TOLD_OF_LITTLE and not views) or not desk.config.decisions:
                 for view in views:
-                    view.sight.exhausted[number] = True
-                return
+                    if not view.futile(shape):
+                        break
+                else:
+                    for view in views:
+                        view.sight.exhausted[number] = True
+                    return
             if not self._place_group(line, record, group, views):
                 return
             after = desk.lines.head(number, desk.jobs)
@@ -297,7 +304,7 @@ class Placing:
             and known >= sight.least_round.get(estate, 0)
             and not sight.given_up
             and self.desk.now >= sight.closed_until
-            and not self.desk.post.link(view.name).crowded
+            and not self.desk.post.crowded(view.name)
         )
 
     def _place_own(self, view: ClusterView, line: Line, record: JobRecord, group: int) -> int:

@@ -101,7 +101,17 @@ class Runner:
                 self._take(now, body)
         elif type(event) is not Tick:
             self._told(now, event)
-        self._tick(now)
+        if now >= self._beat_at:
+            self._beat(now)
+        if now >= self._post.due:
+            self._post.tick(self._out, now)
+        due = self._post.due
+        if self._beat_at < due:  # noqa: PLR1730  hot: min() costs more
+            due = self._beat_at
+        if now >= self._armed or due < self._armed:
+            self._armed = due
+            if due < NEVER:
+                self._out.append(WakeAt(due))
         return self._out
 
     def _told(self, now: int, event: Event) -> None:
@@ -151,12 +161,12 @@ class Runner:
         self._post.send(self._out, now, self.config.warden, Report((), (), event.withheld))
 
     def _take(self, now: int, body: Body) -> None:
-        if type(body) is Orders:
-            self._renewed(body.echo, ())
-            self._obey(now, body)
-        elif type(body) is RunnerLease:
+        if type(body) is RunnerLease:
             if body.session == self._session and self._known:
                 self._renewed(body.echo, body.lapsed)
+        elif type(body) is Orders:
+            self._renewed(body.echo, ())
+            self._obey(now, body)
         elif isinstance(body, Rejoin) and body.session == self._session and self._known:
             self._mark("runner.rejoined")
             self._session += 1
@@ -241,19 +251,6 @@ class Runner:
             hello = Hello(self._session, now, self.config.nodes, running, ended, withheld)
             self._post.soft(self._out, warden, hello)
         self._post.soft(self._out, warden, RunnerBeat(self._session, now))
-
-    def _tick(self, now: int) -> None:
-        if now >= self._beat_at:
-            self._beat(now)
-        if now >= self._post.due:
-            self._post.tick(self._out, now)
-        due = self._post.due
-        if self._beat_at < due:  # noqa: PLR1730  hot: min() costs more
-            due = self._beat_at
-        if now >= self._armed or due < self._armed:
-            self._armed = due
-            if due < NEVER:
-                self._out.append(WakeAt(due))
 
     def _mark(self, name: str) -> None:
         self.marks[name] = self.marks.get(name, 0) + 1

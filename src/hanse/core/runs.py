@@ -16,6 +16,7 @@ from hanse.core.roster import Roster, RunnerRecord
 from hanse.core.tenure import Tenure
 from hanse.model.commands import Command
 from hanse.model.ids import TaskId
+from hanse.model.job import Unreachable
 from hanse.model.messages import Cancel, End, EstateId, Hello, News, Outcome, Report, StopTask, Withheld
 from hanse.model.resources import Resources
 
@@ -58,6 +59,11 @@ class Runs:
         """An estate's ends that its owner does not have safe."""
         return [end for name, end in self.unsettled.values() if name == estate]
 
+    def running_of(self, estate: EstateId) -> list[tuple[TaskId, int]]:
+        """An estate's attempts that run here."""
+        runs = self.ledger.runs.values()
+        return [(run.task, run.attempt) for run in runs if run.brief.estate == estate]
+
     def busy(self, estate: EstateId) -> bool:
         """Whether anything of an estate runs here, or has ended and is not safe with its owner."""
         running = any(run.brief.estate == estate for run in self.ledger.runs.values())
@@ -92,6 +98,19 @@ class Runs:
             self.roster.orders(self.roster.of_node[run.node]).stops.append(
                 StopTask(run.task, run.attempt, grace)
             )
+
+    def lapse(self, estate: EstateId) -> None:
+        """An estate's lease has run out: its movable attempts must end."""
+        for run in self.ledger.runs.values():
+            if run.brief.estate == estate and run.brief.unreachable is Unreachable.MOVE:
+                self._mark("warden.lapsed_run")
+                self.stop(run, "lapse", 0)
+
+    def preempt(self) -> None:
+        """Have the victims of this step stopped."""
+        for run in self.grants.victims:
+            self.stop(run, "preempt", run.brief.grace)
+        self.grants.victims.clear()
 
     def cancel(self, _now: int, _broker: str, cancel: Cancel) -> None:
         """A broker takes attempts back."""
@@ -199,7 +218,7 @@ class Runs:
         """News for the owners of what started or ended, and for those who get room."""
         offers = self.grants.offers
         for broker in list(self.ended):
-            if broker and post.link(broker).crowded:
+            if broker and post.crowded(broker):
                 self._mark("warden.news_held_back")  # it has been away for long; all of it when it is back
                 continue
             ended = self.ended.pop(broker)
@@ -212,6 +231,12 @@ class Runs:
         for broker, granted in offers.items():
             post.send(out, now, broker, News((), (), tuple(granted)))
         offers.clear()
+
+    def tell_starts(self) -> None:
+        """Starts have waited long enough: their owners are told with this step."""
+        self.news_at = NEVER
+        for broker in list(self.started):
+            self.ended.setdefault(broker, [])
 
     def greeted(self, post: Post, now: int, runner: str, hello: Hello) -> None:
         """A runner opens a session: compare its notes with ours."""

@@ -64,7 +64,7 @@ class Settling:
         state.due = NEVER
         late: dict[str, Entries] = {}
         for cluster, waiting in state.entries.items():
-            if self._post.link(cluster).crowded:
+            if self._post.crowded(cluster):
                 late[cluster] = waiting
                 state.due = now + self._linger
                 continue

@@ -58,6 +58,8 @@ class Tenure:
         """Broker -> generations of its estates that are closed for ever: first and last of each range, in
         order."""
         self.due = NEVER
+        self._lapsed: tuple[EstateId, ...] | None = None
+        """What ``lapsed`` said last, until something of that kind changes: every beat of a runner asks."""
         self._mark = mark
 
     def owner(self, estate: EstateId) -> str:
@@ -66,13 +68,18 @@ class Tenure:
         return record.owner if record else ""
 
     def rounds(self, broker: str, now: int) -> tuple[tuple[EstateId, int], ...]:
-        """The estates of a broker with their lease rounds, for a beat sent now.
+        """The estates of a broker with their lease rounds, for a beat sent now."""
+        return tuple(self.all_rounds((broker,), now)[broker])
+
+    def all_rounds(self, brokers: tuple[str, ...], now: int) -> dict[str, list[tuple[EstateId, int]]]:
+        """The same for several brokers, in one go over the estates.
 
         A round that was proposed a whole lease ago and never began is dead: the owner may have given it up.
         """
-        found = []
+        found: dict[str, list[tuple[EstateId, int]]] = {broker: [] for broker in brokers}
         for name, record in self.estates.items():
-            if record.owner != broker:
+            rounds = found.get(record.owner)
+            if rounds is None:
                 continue
             if record.lapsed:
                 if record.proposed_at < 0:
@@ -81,12 +88,14 @@ class Tenure:
                     self._mark("warden.round_never_began")
                     record.round += 1
                     record.proposed_at = now
-            found.append((name, record.round))
-        return tuple(found)
+            rounds.append((name, record.round))
+        return found
 
     def lapsed(self) -> tuple[EstateId, ...]:
         """Estates without a valid lease."""
-        return tuple([name for name, record in self.estates.items() if record.lapsed])
+        if self._lapsed is None:
+            self._lapsed = tuple([name for name, record in self.estates.items() if record.lapsed])
+        return self._lapsed
 
     def barrier(self, now: int, broker: str, estate: EstateId, rounds: dict[EstateId, int]) -> Refusal | None:
         """Why a claim for this estate may not be taken, if so."""
@@ -111,6 +120,7 @@ class Tenure:
                 if not 0 <= record.proposed_at <= echo:
                     continue  # it answers a beat of an earlier round
                 record.lapsed, record.proposed_at = False, -1
+                self._lapsed = None
             record.until = until
             renewed = True
         if renewed:
@@ -119,6 +129,7 @@ class Tenure:
     def lapse(self, now: int) -> list[EstateId]:
         """Estates whose lease has just run out; each begins a new round."""
         late = []
+        self._lapsed = None
         for name, record in self.estates.items():
             if not record.lapsed and now >= record.until:
                 record.lapsed = True
@@ -135,7 +146,7 @@ class Tenure:
             refusal = self._objection(message.estate)
             if refusal is not None:
                 return self._refuse(message.estate, message.term, refusal)
-            record = self.estates[message.estate] = TenureRecord(broker, broker, message.heir, message.term)
+            record = self._found(message.estate, TenureRecord(broker, broker, message.heir, message.term))
         mine = record.owner in ("", broker)
         if not mine and message.sure and message.term > record.term:
             mine = record.former in ("", broker)
@@ -144,6 +155,11 @@ class Tenure:
             record.term, record.heir = message.term, message.heir
         return Estate(message.estate, record.term, record.owner, mine)
 
+    def _found(self, estate: EstateId, record: TenureRecord) -> TenureRecord:
+        self.estates[estate] = record
+        self._lapsed = None
+        return record
+
     def adopt(self, broker: str, message: Adopt) -> Estate:
         """An heir takes over, unless the owner has named another one since."""
         record = self.estates.get(message.estate)
@@ -151,7 +167,7 @@ class Tenure:
             refusal = self._objection(message.estate)
             if refusal is not None:
                 return self._refuse(message.estate, message.term, refusal, message.bid)
-            record = self.estates[message.estate] = TenureRecord("", "", broker, message.term)
+            record = self._found(message.estate, TenureRecord("", "", broker, message.term))
         heard = record.term == message.term and record.heir == broker
         named = heard or record.term < message.term
         if record.owner != broker and (record.owner not in ("", message.owner) or not named):
@@ -180,6 +196,7 @@ class Tenure:
             if record.owner != broker or busy:
                 return Closed(message.estate, message.term, False)
             del self.estates[message.estate]
+            self._lapsed = None
             self._schedule()
             self._mark("warden.closed_estate")
         if not self.is_closed(message.estate):
@@ -234,6 +251,7 @@ class Tenure:
     ) -> None:
         """Take dumped records."""
         self.estates, self.closed = estates, closed
+        self._lapsed = None
         self._schedule()
 
 

@@ -23,6 +23,7 @@ from hanse.policy.columns import (
     empty_mask,
     full_mask,
     has_bit,
+    is_empty,
     mask_flags,
     mask_of,
 )
@@ -72,7 +73,7 @@ class Suited:
         """The ask in column order; None if it cannot run there."""
         self.mask = mask
         """Nodes that could ever take one."""
-        self.ever = bool(mask.any())
+        self.ever = not is_empty(mask)
         self.own = own
         """Those of them in this broker's own share."""
         self.full_at = NO_MARK
@@ -274,7 +275,7 @@ class ClusterView:
         if ask is None:
             return 0
         if shape.alone_in_cluster:
-            return int(fit.mask.any())
+            return int(fit.ever)
         if shape.alone:
             return count_bits(fit.mask)
         columns = self.usable.capacity
@@ -293,6 +294,11 @@ class ClusterView:
     def confirmed(self) -> list[Vector] | None:
         """What the warden last said is free, node by node; None before the first snapshot."""
         return self.sight.free if self.sight.snapshot is not None else None
+
+    def idle(self) -> list[str]:
+        """What is not as it should be when no work is left."""
+        complaints = [f"claim {number} to {self.name} is unanswered" for number in self.sight.claims]
+        return complaints + [f"room is pending on node {node} of {self.name}" for node in self.pending]
 
     def check(self) -> None:
         """What may be proposed on is what was confirmed less what is on its way."""

@@ -21,9 +21,8 @@ from hanse.core.tenure import Tenure
 from hanse.core.warden_state import WardenState, decode_state, encode_state
 from hanse.model.closing import Close
 from hanse.model.commands import Command, WakeAt
-from hanse.model.events import Booted, DrainRequested, Event, Received
+from hanse.model.events import Booted, DrainRequested, Event, Received, Tick
 from hanse.model.ids import TaskId
-from hanse.model.job import Unreachable
 from hanse.model.messages import (
     Adopt,
     Answer,
@@ -36,6 +35,7 @@ from hanse.model.messages import (
     Demand,
     DemandLine,
     Estate,
+    EstateId,
     Hello,
     Refusal,
     Refused,
@@ -48,7 +48,7 @@ from hanse.model.messages import (
     Sync,
 )
 from hanse.model.resources import Resources, Vector
-from hanse.policy.columns import has_bit, mask_indices
+from hanse.policy.columns import mask_indices
 from hanse.policy.mix import mix
 
 
@@ -75,6 +75,8 @@ class Warden:
         self._heard: dict[str, int] = {}
         self._armed = NEVER
         self._due = 0
+        self._unleased = -1
+        """What of that is due whatever becomes of leases; -1: to be looked up."""
         self._seen = 0
         """Version at which untold changes were last looked for."""
         self._layout = (
@@ -95,30 +97,42 @@ class Warden:
         self._out = out
         self._steps += 1
         now = event.at
-        if type(event) is Booted:
-            self._boot(event)
-        if now >= self._tenure.due:
+        if now >= self._due and now >= self._tenure.due:  # a lapse is never due before all that is
             self._lapse(now)
+        calm = True
         if type(event) is Received:
             envelope = event.envelope
             for body in self._post.receive(now, envelope):
                 handler = self._handlers.get(type(body))
                 if handler is not None:  # else a bare acknowledgement
                     handler(now, envelope.source, body)
+            calm = envelope.seq <= 0
+        elif type(event) is not Tick:
+            self._asked(event)
+            calm = False
+        if now >= self._due:
+            self._tick(now)
+            calm = False
+        grants, ledger = self._grants, self._ledger
+        if grants.freed or ledger.social:
+            self._serve(now)
+        if self._roster.batches or grants.offers or grants.victims or self._runs.ended:
+            self._flush(now)
+            calm = False
+        if ledger.touched or (self._seen != ledger.version and self._delta_at == NEVER):
+            self._look(now)
+            calm = False
+        if not (calm and self._same_due(now)):
+            self._arm(now)
+        return out
+
+    def _asked(self, event: Event) -> None:
+        if type(event) is Booted:
+            self._boot(event)
         elif type(event) is DrainRequested:
             for node in event.nodes or range(self._ledger.nodes):
                 self._ledger.set_draining(node, event.drain)
                 self._grants.freed.append(node)
-        if now >= self._due:
-            self._tick(now)
-        if self._grants.freed or self._ledger.social:
-            self._serve(now)
-        if self._roster.batches or self._grants.offers or self._grants.victims or self._runs.ended:
-            self._flush(now)
-        if self._ledger.touched or (self._seen != self._ledger.version and self._delta_at == NEVER):
-            self._look(now)
-        self._arm(now)
-        return out
 
     def _boot(self, event: Booted) -> None:
         self._epoch, self._seed = event.epoch, event.seed
@@ -160,6 +174,7 @@ class Warden:
 
     def _greeted(self, now: int, runner: str, hello: Hello) -> None:
         self._runs.greeted(self._post, now, runner, hello)
+        self._unleased = -1  # the one soft message after which something else may be due
 
     def _runner_beat(self, now: int, runner: str, beat: RunnerBeat) -> None:
         record = self._roster.runners.get(runner)
@@ -180,7 +195,7 @@ class Warden:
             self._runs.tell_again(message.estate)
         self._snapshot(broker)
         # It may claim only in a lease round that it knows: tell it now, not with the next beat.
-        self._beat_to(now, broker)
+        self._beat_to(now, broker, self._tenure.rounds(broker, now))
 
     def _returned(self, now: int, broker: str, message: Return) -> None:
         self._post.send(self._out, now, broker, self._tenure.give_back(broker, message))
@@ -192,7 +207,7 @@ class Warden:
 
     def _listen(self, now: int, broker: str) -> None:
         self._heard[broker] = now
-        if self._grants.silent.pop(broker, False):
+        if self._grants.silent and self._grants.silent.pop(broker, False):
             mine = [want for want in self._grants.wants.order if want.broker == broker]
             self._grants.serve_wants(now, mine, mix(self._seed, self._steps))
 
@@ -240,30 +255,20 @@ class Warden:
         answer = self._tenure.adopt(broker, adopt)
         if answer.accepted:
             self._mark("warden.estate_adopted")
-            runs = [run for run in self._ledger.runs.values() if run.brief.estate == adopt.estate]
-            ends = self._runs.unsettled_of(adopt.estate)
-            running = tuple((run.task, run.attempt) for run in runs)
-            answer = Estate(adopt.estate, answer.term, broker, True, adopt.bid, running, tuple(ends))
+            running, ends = self._runs.running_of(adopt.estate), self._runs.unsettled_of(adopt.estate)
+            answer = Estate(adopt.estate, answer.term, broker, True, adopt.bid, tuple(running), tuple(ends))
         self._post.send(self._out, now, broker, answer)
 
     def _lapse(self, now: int) -> None:
         """Estates whose lease has run out: end their movable attempts before anything else happens."""
         for estate in self._tenure.lapse(now):
-            for run in self._ledger.runs.values():
-                if run.brief.estate == estate and run.brief.unreachable is Unreachable.MOVE:
-                    self._mark("warden.lapsed_run")
-                    self._runs.stop(run, "lapse", 0)
+            self._runs.lapse(estate)
 
     # --- time and telling ----------------------------------------------------------------------------------
 
     def _tick(self, now: int) -> None:
-        leases = self._ledger.leases
-        while leases:
-            first = next(iter(leases.values()))
-            if first.until > now:
-                break
-            self._mark("warden.lease_expired")
-            self._acceptance.release(first.broker, first.number)
+        if self._ledger.leases:
+            self._acceptance.expire(now)
         if now >= self._roster.forget_at:
             self._roster.forget_now()
         if now >= self._roster.due:
@@ -272,9 +277,7 @@ class Warden:
         if now >= self._beat_at:
             self._beat(now)
         if now >= self._runs.news_at:
-            self._runs.news_at = NEVER
-            for broker in list(self._runs.started):
-                self._runs.ended.setdefault(broker, [])
+            self._runs.tell_starts()
         if now >= self._delta_at:
             self._delta_at = NEVER
             self._tell_changes()
@@ -284,16 +287,17 @@ class Warden:
     def _beat(self, now: int) -> None:
         self._beat_at = now + self._timings.beat
         before = now - self._timings.suspect_after
+        rounds = self._tenure.all_rounds(self.config.brokers, now)
         for broker in self.config.brokers:
             if self._heard[broker] < before and broker not in self._grants.silent:
                 self._mark("warden.broker_silent")
                 self._grants.silent[broker] = True
                 self._grants.review(now)
-            self._beat_to(now, broker)
+            self._beat_to(now, broker, tuple(rounds[broker]))
 
-    def _beat_to(self, now: int, broker: str) -> None:
+    def _beat_to(self, now: int, broker: str, rounds: tuple[tuple[EstateId, int], ...]) -> None:
         """Show one broker that we live, and ask it to renew the leases of its estates."""
-        ledger, rounds = self._ledger, self._tenure.rounds(broker, now)
+        ledger = self._ledger
         self._post.soft(self._out, broker, Beat(ledger.cluster, self._epoch, now, ledger.version, rounds))
 
     def _tell_changes(self) -> None:
@@ -344,10 +348,7 @@ class Warden:
     def _flush(self, now: int) -> None:
         """Say everything that this step made worth saying."""
         grants = self._grants
-        if grants.victims:
-            for run in grants.victims:
-                self._runs.stop(run, "preempt", run.brief.grace)
-            grants.victims.clear()
+        self._runs.preempt()
         if self._roster.batches:
             self._roster.send_orders(self._post, self._out, now)
         if grants.offers or self._runs.ended:
@@ -365,8 +366,15 @@ class Warden:
                 self._delta_at = now + self._timings.delta_linger
                 return
 
+    def _same_due(self, now: int) -> bool:
+        """Whether a tick is due as before: soft messages and early ticks change no more than the leases that
+        we hold or give."""
+        due = self._due
+        return due == self._unleased and now < self._armed and self._tenure.due >= due <= self._roster.due
+
     def _arm(self, now: int) -> None:
         """Ask for a tick when something is next due, unless an earlier one will come anyway."""
+        roster, leases = self._roster, self._ledger.leases
         due = self._post.due
         if self._beat_at < due:
             due = self._beat_at
@@ -374,16 +382,17 @@ class Warden:
             due = self._delta_at
         if self._runs.news_at < due:
             due = self._runs.news_at
-        if self._roster.due < due:
-            due = self._roster.due
-        if self._roster.forget_at < due:
-            due = self._roster.forget_at
+        if roster.forget_at < due:
+            due = roster.forget_at
+        if leases:
+            until = next(iter(leases.values())).until  # the oldest comes first
+            if until < due:
+                due = until
+        self._unleased = due
+        if roster.due < due:
+            due = roster.due
         if self._tenure.due < due:
             due = self._tenure.due
-        for lease in self._ledger.leases.values():  # the oldest comes first
-            if lease.until < due:
-                due = lease.until
-            break
         self._due = due
         if due < self._armed or now >= self._armed:
             self._armed = due
@@ -405,11 +414,7 @@ class Warden:
 
     def states(self) -> list[tuple[bool, bool, Vector]]:
         """Of each node: whether it is up, whether it drains, and the room on offer."""
-        ledger = self._ledger
-        return [
-            (has_bit(ledger.up, node), has_bit(ledger.draining, node), ledger.offered(node))
-            for node in range(ledger.nodes)
-        ]
+        return self._ledger.states()
 
     def held(self) -> list[Resources]:
         """Of each node: what attempts and grants hold of it."""
@@ -422,11 +427,7 @@ class Warden:
 
     def idle(self) -> list[str]:
         """What is not as it should be when no work is left."""
-        return self._runs.idle() + [
-            f"link to {link.peer} has {len(link.unacked)} unacknowledged"
-            for link in self._post.links.values()
-            if link.unacked
-        ]
+        return self._runs.idle() + self._post.idle()
 
     def estates(self) -> list[str]:
         """The estates that it knows."""
@@ -496,3 +497,4 @@ class Warden:
         self._tenure.restore(saved.estates, saved.closed)
         self._post.restore(saved.links, saved.post_due)
         self._armed, self._due, self._seen = saved.armed, saved.due, saved.seen
+        self._unleased = -1

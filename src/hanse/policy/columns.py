@@ -6,7 +6,7 @@ a C-contiguous uint64 array of ``mask_words(n)`` words; node ``i`` is bit ``i % 
 lowest bit first, and the bits beyond the last node are zero.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Final
@@ -25,6 +25,8 @@ NODES_MAX: Final = 1 << 22
 """Nodes a cluster may have. A league has many clusters; one of four million nodes is a mistake."""
 CAPACITY_MAX: Final = 1 << 50
 """The largest amount of one resource on a node (MEMORY_BYTES_MAX): times 1024 it stays below 2**63."""
+FEW_NODES: Final = 64
+"""Up to so many nodes a cluster's capacities are remembered."""
 CALL_WORDS: Final = 8
 """Numbers of a kernel call before the ask: the head of ``call_t`` in kernels.c."""
 BELIEF_MAX: Final = 1 << 52
@@ -44,19 +46,12 @@ class Room:
                  "nodes", "pack", "words")  # fmt: skip
 
     def __init__(self, capacity: Sequence[Vector], checked: bool = True) -> None:
-        dims = len(capacity[0]) if capacity else 0
-        assert all(len(vector) == dims for vector in capacity), "every node has the same resources"
-        assert not capacity or 1 <= dims <= DIMENSIONS_MAX, f"{dims} resources"
-        assert len(capacity) <= NODES_MAX, f"{len(capacity)} nodes"
-        columns = np.ascontiguousarray(np.array(capacity, dtype=np.int64).reshape(len(capacity), dims).T)
-        assert not columns.size or columns.min() >= 0, "a negative capacity"
-        assert not columns.size or columns.max() <= CAPACITY_MAX, "a capacity beyond belief"
-        self._lay_out(columns, checked)
+        few = len(capacity) <= FEW_NODES
+        self._lay_out(_known_columns(tuple(capacity)) if few else _columns(capacity), checked)
 
     def _lay_out(self, capacity: Column, checked: bool) -> None:
         """Set every attribute; each is set once."""
         dims, nodes = capacity.shape
-        capacity.flags.writeable = False
         self.capacity = capacity
         """Amounts each node has, ``[R, N]``; read-only."""
         self.free = capacity.copy()
@@ -68,7 +63,7 @@ class Room:
         self._rows = [self.free[row].data for row in range(dims)]
         self._low = 0 if checked else -BELIEF_MAX
         self._high = [capacity[row].data for row in range(dims)] if checked else [_boundless(nodes)] * dims
-        self.pack = Struct(f"={CALL_WORDS + dims}q").pack
+        self.pack = _packer(dims)
         """Turns the numbers of a kernel call and an ask into bytes; refuses an ask of another length."""
         self.header = np.array([self.free.ctypes.data, capacity.ctypes.data, dims, nodes], dtype=np.int64)
         """What the compiled kernels call a room: two addresses, R, N."""
@@ -102,6 +97,9 @@ class Room:
     def free_of(self, node: int) -> Vector:
         """What the node has left."""
         assert node >= 0, f"node {node}"
+        if self.dims == 3:  # cpu, memory and gpu alone, which is what most clusters tell apart
+            first, second, third = self._rows
+            return (first[node], second[node], third[node])
         return tuple([row[node] for row in self._rows])
 
     def set_free(self, node: int, free: Vector) -> None:
@@ -110,6 +108,10 @@ class Room:
         for row, high, amount in zip(self._rows, self._high, free, strict=True):
             assert self._low <= amount <= high[node], f"node {node} cannot have {amount} left"
             row[node] = amount
+
+    def clear(self) -> None:
+        """Make everything free again."""
+        self.free[:] = self.capacity
 
     def copy(self, checked: bool | None = None) -> "Room":
         """An independent room with the same figures; ``checked=False`` makes a belief out of truth."""
@@ -120,6 +122,28 @@ class Room:
             possible = bool(((self.free >= 0) & (self.free <= self.capacity)).all())
             assert possible, "a belief outside [0, capacity] cannot become truth"
         return twin
+
+
+def _columns(capacity: Sequence[Vector]) -> Column:
+    """The capacities of nodes as columns, read-only."""
+    dims = len(capacity[0]) if capacity else 0
+    assert all(len(vector) == dims for vector in capacity), "every node has the same resources"
+    assert not capacity or 1 <= dims <= DIMENSIONS_MAX, f"{dims} resources"
+    assert len(capacity) <= NODES_MAX, f"{len(capacity)} nodes"
+    columns = np.ascontiguousarray(np.array(capacity, dtype=np.int64).reshape(len(capacity), dims).T)
+    assert not columns.size or columns.min() >= 0, "a negative capacity"
+    assert not columns.size or columns.max() <= CAPACITY_MAX, "a capacity beyond belief"
+    columns.flags.writeable = False
+    return columns
+
+
+_known_columns: Final = lru_cache(maxsize=64)(_columns)
+"""Those of a small cluster: whoever restarts, and every broker that sees it, asks again."""
+
+
+@lru_cache(maxsize=DIMENSIONS_MAX)
+def _packer(dims: int) -> Callable[..., bytes]:
+    return Struct(f"={CALL_WORDS + dims}q").pack
 
 
 @lru_cache(maxsize=64)
@@ -140,6 +164,8 @@ def empty_mask(n: int) -> MaskWords:
 
 def full_mask(n: int) -> MaskWords:
     """The mask of all ``n`` nodes; the bits beyond them are zero."""
+    if 0 < n <= 64:  # one word: NumPy's calls would cost more than the work
+        return np.array([(1 << n) - 1], dtype=np.uint64)
     mask = np.full(mask_words(n), (1 << 64) - 1, dtype=np.uint64)
     if n & 63:
         mask[-1] = (1 << (n & 63)) - 1
@@ -200,6 +226,13 @@ def has_bit(mask: MaskWords, i: int) -> bool:
     """Whether node ``i`` is in the mask."""
     assert i >= 0, f"node {i}"
     return bool(mask.item(i >> 6) >> (i & 63) & 1)
+
+
+def is_empty(mask: MaskWords) -> bool:
+    """Whether no node is in the mask."""
+    if mask.size == 1:  # one word: NumPy's call would cost ten times the work
+        return not mask.item(0)
+    return not mask.any()
 
 
 def count_bits(mask: MaskWords) -> int:

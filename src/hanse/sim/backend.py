@@ -128,12 +128,16 @@ class Backend:
 
     def guard(self, command: Guard) -> None:
         """Set the watchdog to a later time."""
-        if self.until is None or command.until > self.until:
-            self.until = command.until
-            at = max(self.runner.clock.true(command.until), self.world.now)
-            if self._look_at is None or at < self._look_at:  # else it looks before that anyway
-                self._look_at = at
-                self.world.at(at, self._watch, at)
+        before = self.until
+        if before is not None and command.until <= before:
+            return
+        self.until = command.until
+        if before is not None and self._look_at is not None:
+            return  # it looks when the earlier time comes, if not before that
+        at = max(self.runner.clock.true(command.until), self.world.now)
+        if self._look_at is None or at < self._look_at:
+            self._look_at = at
+            self.world.at(at, self._watch, at)
 
     def forget(self, command: Forgotten) -> None:
         """Drop the record of an end."""

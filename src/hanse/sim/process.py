@@ -97,9 +97,10 @@ class Process:
     """A journalled machine: a broker or a warden."""
 
     __slots__ = ("_checks", "_clock", "_committing", "_doom", "_drift", "_durability", "_expected",
-                 "_factory", "_number", "_offset", "_patience", "_rate", "_slow", "_span", "_trace",
-                 "_unchecked", "epoch", "hampered", "inbox", "journal", "links", "machine", "marks", "name",
-                 "network", "performers", "rng", "snapshot", "unsafe", "wakes", "world")  # fmt: skip
+                 "_factory", "_number", "_offset", "_patience", "_rate", "_receives", "_send", "_slow",
+                 "_span", "_ticks", "_trace", "_unchecked", "epoch", "hampered", "inbox", "journal", "links",
+                 "machine", "marks", "name", "network", "performers", "rng", "snapshot", "unsafe", "wakes",
+                 "world")  # fmt: skip
 
     def __init__(
         self, name: str, number: int, factory: Callable[[], Machine], network: Network, rng: Random,
@@ -126,6 +127,9 @@ class Process:
         """Coverage marks of the incarnations that are over."""
         self._factory = factory
         self._number = number << 8
+        self._receives = self._number | _RECEIVED
+        self._ticks = self._number | _TICK
+        self._send = network.send
         self._clock = clock
         self._offset = clock.offset
         self._rate = clock.rate
@@ -151,7 +155,7 @@ class Process:
         if self.hampered and self._waits(self.receive, envelope):
             return
         now = self.world.now
-        self._trace((now, self._number | _RECEIVED, envelope.seq, _BODY_CODES[type(envelope.body)]))
+        self._trace((now, self._receives, envelope.seq, _BODY_CODES[type(envelope.body)]))
         self.take(Received(self._offset + now + now * self._drift // MILLION, envelope))
 
     def tick(self, at: int) -> None:
@@ -162,7 +166,7 @@ class Process:
             return  # another incarnation asked for it
         del self.wakes[at]
         now = self.world.now
-        self._trace((now, self._number | _TICK, 0, 0))
+        self._trace((now, self._ticks, 0, 0))
         self.take(Tick(self._offset + now + now * self._drift // MILLION))
 
     def submit(self, request: tuple[str, int, JobSpec]) -> None:
@@ -210,23 +214,24 @@ class Process:
             self._defer(commands)
         elif commands:
             self.perform(commands)
-        self._checks -= 1
-        if self._checks <= 0:
+        self._checks = left = self._checks - 1
+        if left <= 0:
             self._keep_house()
 
     def perform(self, commands: list[Command]) -> None:
         """Do what the machine asked for, in order."""
-        links, send, story = self.links, self.network.send, self.world.story
+        story = self.world.story
         for command in commands:
             if story is not None:
                 story.did(self.world.now, self.name, command)
-            if type(command) is Send:
-                envelope = command.envelope
-                send(links[envelope.target], envelope)
-            elif type(command) is WakeAt:
-                self._wake_at(command.at)
+            kind = type(command)
+            if kind is Send:
+                envelope = command.envelope  # type: ignore[union-attr]  # ``kind`` says what it is
+                self._send(self.links[envelope.target], envelope)
+            elif kind is WakeAt:
+                self._wake_at(command.at)  # type: ignore[union-attr]
             else:
-                performer = self.performers.get(type(command))
+                performer = self.performers.get(kind)
                 if performer is not None:
                     performer(command)
 
@@ -237,7 +242,9 @@ class Process:
         self.wakes[at] = None
         world = self.world
         true = -((self._offset - at) * MILLION // self._rate) if self._drift else at - self._offset
-        heappush(world.heap, (max(world.now, true), world.number(), self.tick, at))
+        if true < world.now:  # noqa: PLR1730  hot: max() costs more
+            true = world.now
+        heappush(world.heap, (true, world.number(), self.tick, at))
 
     # --- its clock ------------------------------------------------------------------------------------------
 

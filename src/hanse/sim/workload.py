@@ -298,11 +298,16 @@ def _room_for(group: TaskGroup, cluster: WardenConfig, latency: bool) -> int:
     total = 0
     for node in nodes:
         if group.where is None or holds(group.where, dict(node.attributes)):
-            count = 0
-            while count < group.count and group.ask.times(count + 1).fits(node.capacity):
-                count += 1
-            total += count
+            total += min(group.count, times(group.ask, node.capacity))
     return total
+
+
+def times(ask: Resources, capacity: Resources) -> int:
+    """How often an ask, which is not for nothing, fits into a capacity."""
+    has = dict(capacity.custom)
+    pairs = [(ask.cpu, capacity.cpu), (ask.memory, capacity.memory), (ask.gpu, capacity.gpu)]
+    pairs += [(amount, has.get(name, 0)) for name, amount in ask.custom]
+    return min([have // amount for amount, have in pairs if amount])
 
 
 def _crowds(spec: JobSpec, group: TaskGroup, clusters: Sequence[WardenConfig]) -> bool:

@@ -62,15 +62,16 @@ class World:
     def run(self, until: int) -> None:
         """Let everything happen that is due up to and including ``until``; the clock then shows it."""
         heap, pop = self.heap, heappop
-        heappush(heap, (until, LAST, _nothing, None))  # cheaper than looking at the next entry's time
-        while True:
-            if len(self.trace) >= TRACE_NUMBERS_MAX:
-                self._flush()
-            for _ in range(TRACE_NUMBERS_MAX // TRACE_WIDTH):
-                self.now, number, action, payload = pop(heap)
-                if number == LAST:
-                    return
-                action(payload)
+        heappush(heap, (until, LAST, _over, None))  # cheaper than looking at the next entry's time
+        try:
+            while True:
+                if len(self.trace) >= TRACE_NUMBERS_MAX:
+                    self._flush()
+                for _ in range(TRACE_NUMBERS_MAX // TRACE_WIDTH):
+                    self.now, _, action, payload = pop(heap)
+                    action(payload)
+        except _RunOver:
+            return
 
     @property
     def events(self) -> int:
@@ -90,5 +91,9 @@ class World:
         self.trace.clear()
 
 
-def _nothing(_: Any) -> None:
-    """The end of a run."""
+class _RunOver(Exception):  # noqa: N818  it is how a run ends, not an error
+    """Raised by the last entry of a run: nothing need be asked of all the others."""
+
+
+def _over(_: Any) -> None:
+    raise _RunOver
