@@ -46,10 +46,7 @@ class Admission:
         self.serial += 1
         record = new_record(job, spec, self.estates.base, event.at)
         record.client, record.request = event.client, event.request
-        desk.jobs[job] = record
-        self.careers.tasks += len(record.state)
-        if spec.client_id:
-            self.careers.clients[spec.client_id] = job
+        self.careers.enter(record)
         self.estates.accept(record)
 
     def _objection(self, spec: JobSpec) -> str:

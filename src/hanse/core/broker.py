@@ -418,7 +418,7 @@ class Broker:
         desk.post.check()
         self._placing.sizing.check()
         assert len(desk.jobs) <= self.config.jobs_max
-        assert self._careers.tasks == sum(len(record.state) for record in desk.jobs.values())
+        self._careers.check()
         counts: dict[int, int] = {}
         for record in desk.jobs.values():
             assert (
@@ -491,6 +491,7 @@ class Broker:
         careers.watchers, careers.unknown = saved.watchers, saved.unknown  # type: ignore[assignment]
         careers.round = saved.round
         careers.deadlines, careers.tasks = saved.deadlines, saved.tasks  # type: ignore[assignment]
+        careers.awaited = {job: None for record in desk.jobs.values() for job in record.after}
         self._estates.state = saved.estates
         self._wards.wards, self._wards.bids = saved.wards, saved.bids
         self._estates.busy = True

@@ -73,8 +73,19 @@ class Careers:
         self.over: Callable[[JobRecord], None] = _unheard
         """Called for every job whose tasks are all terminal."""
         self.cancels: dict[int, list[tuple[TaskId, int]]] = {}
+        self.awaited: dict[JobId, None] = {}
+        """Jobs for whose end live jobs wait, and perhaps a few more: the others' ends concern nobody."""
 
     # --- beginning -----------------------------------------------------------------------------------------
+
+    def enter(self, record: JobRecord) -> None:
+        """A job is among ours from now on."""
+        self.desk.jobs[record.id] = record
+        self.tasks += len(record.state)
+        if record.spec.client_id:
+            self.clients[record.spec.client_id] = record.id
+        for job in record.after:
+            self.awaited[job] = None
 
     def begin(self, record: JobRecord) -> None:
         """A job is accepted: queue what may run."""
@@ -119,10 +130,11 @@ class Careers:
     def ask_again(self) -> None:
         """With every beat: repeat the questions that somebody still waits for."""
         for job in list(self.unknown):
-            if any(job in record.after for record in self.desk.jobs.values()):
+            if self._dependents(job):
                 self.ask(job)
             else:
                 del self.unknown[job]
+                self.awaited.pop(job, None)
 
     def watch(self, peer: str, message: Watch, elsewhere: Callable[[JobId], bool]) -> None:
         """A peer asks about jobs: answer, or remember to."""
@@ -157,8 +169,15 @@ class Careers:
             self._tell_dependents(job, False)
 
     def _tell_dependents(self, job: JobId, succeeded: bool) -> None:
-        for record in [record for record in self.desk.jobs.values() if job in record.after]:
+        for record in self._dependents(job):
             self._met(record, job, succeeded)
+        self.awaited.pop(job, None)
+
+    def _dependents(self, job: JobId) -> list[JobRecord]:
+        """The live jobs that wait for the end of a job, in the order of their coming."""
+        if job not in self.awaited:
+            return []
+        return [record for record in self.desk.jobs.values() if job in record.after]
 
     def _met(self, record: JobRecord, job: JobId, succeeded: bool) -> None:
         if job not in record.after:
@@ -423,8 +442,14 @@ class Careers:
             ended = self.ended.get(job)
             if ended is not None and not ended.known:
                 del self.ended[job]
-            if any(job in record.after for record in self.desk.jobs.values()):
+            if self._dependents(job):
                 self.ask(job)
+
+    def check(self) -> None:
+        """Whether the counts and lists are those of the live jobs."""
+        jobs = self.desk.jobs.values()
+        assert self.tasks == sum(len(record.state) for record in jobs)
+        assert all(job in self.awaited for record in jobs for job in record.after), "a wait is forgotten"
 
     # --- time ----------------------------------------------------------------------------------------------
 

@@ -368,11 +368,8 @@ class Estates:
         for replica in ward.jobs.values():
             record = revive(replica, ward, estate)
             records.append(record)
-            desk.jobs[record.id] = record
+            self.careers.enter(record)
             self.state.given_jobs.pop(record.id, None)
-            self.careers.tasks += len(record.state)
-            if replica.spec.client_id:
-                self.careers.clients[replica.spec.client_id] = record.id
         self._register(estate)
         owned.covered = self._replicate(estate, owned, records)
         desk.post.send(desk.out, desk.now, ward.owner, Taken(estate, tuple(ward.jobs), term))
@@ -451,10 +448,7 @@ class Estates:
         fresh = new_record(record.id, record.spec, self.base, record.accepted_at)
         fresh.client, fresh.request = record.client, record.request
         fresh.attempt = [attempt + 1 for attempt in record.attempt]
-        self.desk.jobs[fresh.id] = fresh
-        self.careers.tasks += len(fresh.state)
-        if record.spec.client_id:
-            self.careers.clients[record.spec.client_id] = fresh.id
+        self.careers.enter(fresh)
         self.seeking.doubt((fresh,))
         self.accept(fresh)
 
