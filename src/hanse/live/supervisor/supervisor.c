@@ -114,6 +114,11 @@ enum {
 /* Requests of the daemon, and what it is told. */
 enum { HELLO = 1, START = 2, STOP = 3, FORGET = 4, DROP = 5, WATCH = 6 };
 enum { LOOK = -1 }; /* instead of a grace: only look at the guard */
+/* A signal to stop says which of its supervisor's attempts it means, because one that is handed the next may
+ * still be told to stop the last: their turn, from 1 on, above so many bits of grace. 0: whatever it has; so
+ * for one that another launcher made, who is handed no more. */
+enum { GRACE_BITS = 44, TURNS = 1 << 17 };
+#define GRACE_MOST (((int64_t)1 << GRACE_BITS) - 1)
 enum { SILENT = 1 }; /* FORGET: it wrote nothing */
 enum { FOUND_RUNNING = 1, FOUND_ENDED = 2, READY = 3, STARTED = 4, ENDED = 5 };
 /* How an attempt ended, and what else is to be said of it. */
@@ -236,6 +241,7 @@ struct life {
     int desk;  /* where it can be handed another attempt; -1: it goes after this one */
     int64_t slot;   /* the name of its control groups */
     uint64_t likes; /* a digest of how these were made */
+    int64_t turn;   /* of the attempt that it has; 0: another launcher made it */
     bool idle;      /* it waits for an attempt, and has none */
     bool ended;
     bool remover; /* a child that removes a directory, no supervisor */
@@ -931,18 +937,40 @@ static void ask_to_end(const struct attempt *a) {
     }
 }
 
+static int64_t turn = 1; /* of the attempt that this supervisor has */
+static int64_t early = -1; /* the grace of a stop that came before its attempt was looked at; -1: none did */
+
+static int64_t next_turn(int64_t last) {
+    return last % (TURNS - 1) + 1;
+}
+
+static void stop_within(struct attempt *a, int64_t grace) {
+    int64_t at = now_us() + grace;
+    a->stop_at = a->stopping && a->stop_at < at ? a->stop_at : at;
+    if (!a->stopping) {
+        a->stopping = true;
+        ask_to_end(a);
+    }
+}
+
+/* Whether a signal is one to stop, and what it says. */
+static bool says_stop(const struct signalfd_siginfo *heard, int64_t *whose, int64_t *grace) {
+    int64_t said = (int64_t)heard->ssi_ptr;
+    *whose = said >> GRACE_BITS;
+    *grace = said & GRACE_MOST;
+    return heard->ssi_signo == (uint32_t)SIGRTMIN && said != LOOK;
+}
+
 static void hear(struct attempt *a) {
     struct signalfd_siginfo heard[8];
+    int64_t whose, grace;
     ssize_t got = read(signals, heard, sizeof heard);
     for (ssize_t i = 0; i < got / (ssize_t)sizeof heard[0]; i++) {
         if (heard[i].ssi_signo == SIGCHLD) {
             reap(a);
-        } else if (heard[i].ssi_signo == (uint32_t)SIGRTMIN && (int64_t)heard[i].ssi_ptr != LOOK) {
-            int64_t at = now_us() + (int64_t)heard[i].ssi_ptr;
-            a->stop_at = a->stopping && a->stop_at < at ? a->stop_at : at;
-            if (!a->stopping) {
-                a->stopping = true;
-                ask_to_end(a);
+        } else if (says_stop(&heard[i], &whose, &grace)) {
+            if (whose == 0 || whose == turn) {
+                stop_within(a, grace);
             }
         } else if (heard[i].ssi_signo == SIGTERM) {
             a->end.kind = LOST;
@@ -958,6 +986,10 @@ static bool finished(const struct attempt *a) {
 }
 
 static void watch(struct attempt *a) {
+    if (early >= 0) {
+        stop_within(a, early);
+        early = -1;
+    }
     arm(a);
     while (a->end.kind == NOT_ENDED && !finished(a)) {
         struct pollfd poll_for[5] = {
@@ -1073,13 +1105,18 @@ static void supervise(struct attempt *a, const char *at, const char *end) {
     conclude(a);
 }
 
-/* Signals that were meant for the attempt before. True: to end was among them. */
-static bool drain_signals(void) {
+/* Signals that were meant for the attempt before; what the one of turn `coming` is told is kept. True: to end
+ * was among them. */
+static bool drain_signals(int64_t coming) {
     struct signalfd_siginfo heard[8];
+    int64_t whose, grace;
     bool told = false;
     for (ssize_t got; (got = read(signals, heard, sizeof heard)) > 0;) {
         for (ssize_t i = 0; i < got / (ssize_t)sizeof heard[0]; i++) {
             told = told || heard[i].ssi_signo == SIGTERM;
+            if (says_stop(&heard[i], &whose, &grace) && whose == coming && (early < 0 || grace < early)) {
+                early = grace;
+            }
         }
     }
     return told;
@@ -1104,7 +1141,7 @@ static const struct start *next_letter(int *record) {
         }
         struct pollfd poll_for[2] = {{.fd = desk, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
         if (got >= 0 || (errno != EAGAIN && errno != EINTR)
-            || (poll(poll_for, 2, -1) > 0 && poll_for[1].revents && drain_signals())) {
+            || (poll(poll_for, 2, -1) > 0 && poll_for[1].revents && drain_signals(next_turn(turn)))) {
             leave_groups();
             _exit(0);
         }
@@ -1128,7 +1165,8 @@ static void attend(struct attempt *a, const char *at) {
         const struct start *start = next_letter(&record);
         at = read_start(a, start);
         a->record = record;
-        if (drain_signals()) {
+        turn = next_turn(turn);
+        if (drain_signals(turn)) {
             note(&a->end, "its supervisor was told to end");
             a->end.kind = LOST;
             leave_groups();
@@ -1724,6 +1762,7 @@ static bool make_supervisor(struct attempt *a, int64_t slot, uint64_t likes, con
     life->desk = ends[0];
     life->slot = slot;
     life->likes = likes;
+    life->turn = 1;
     desk_count += ends[0] >= 0;
     return true;
 }
@@ -1735,6 +1774,7 @@ static void give(struct attempt *a, struct life *idle, uint64_t likes, const cha
         idle->task = a->start->head.task;
         idle->attempt = a->start->head.attempt;
         idle->likes = likes;
+        idle->turn = next_turn(idle->turn);
         return;
     }
     int64_t slot = idle ? idle->slot : next_slot++;
@@ -1820,7 +1860,8 @@ static void signal_life(const struct life *life, int64_t number) {
 static void stop(const struct request *request) {
     const struct life *life = find(request->task, request->attempt);
     if (life && request->grace >= 0) {
-        signal_life(life, request->grace);
+        int64_t grace = request->grace < GRACE_MOST ? request->grace : GRACE_MOST;
+        signal_life(life, (life->turn << GRACE_BITS) | grace);
     }
 }
 
