@@ -62,28 +62,6 @@ def test_attempts_one_after_the_other_have_one_supervisor(place: Path, driver: s
     with_desk(lambda: ProcessBackend(place, "north", NODES, driver=driver), story)  # type: ignore[arg-type]
 
 
-def test_a_stop_that_comes_with_the_attempt_is_heard(place: Path) -> None:
-    """1. A supervisor that waits for an attempt is slow to look. 2. It is handed one, and told to stop that
-    one. 3. It must not take the stop for one of the attempt before, nor keep it for the one after."""
-
-    async def story(desk: Desk) -> None:
-        await desk.run(launch(run("true"), 0))
-        slow = supervisor_of(place, 0)
-        os.kill(slow, signal.SIGSTOP)
-        desk.start(launch(run("sleep", "3600"), 1))
-        desk.stop(1, grace=0)
-        await desk.run(launch(run("true"), 2))  # by another one: the launcher has done all three
-        os.kill(slow, signal.SIGCONT)
-        assert (await desk.end_of(1)).outcome is Outcome.CANCELLED
-        assert supervisor_of(place, 1) == slow
-        for index in (3, 4):
-            desk.start(launch(run("sleep", "0.1"), index))  # both at once: one of them is its own
-        assert [(await desk.end_of(index)).outcome for index in (3, 4)] == [Outcome.SUCCEEDED] * 2
-        assert slow in {supervisor_of(place, index) for index in (3, 4)}
-
-    with_desk(lambda: plain(place), story)
-
-
 @GROUPS_ONLY
 def test_equal_limits_keep_their_groups(place: Path) -> None:
     async def story(desk: Desk) -> None:

@@ -55,8 +55,10 @@ def test_elements_are_cancelled_one_by_one(slurm: Slurm, driver: SlurmDriver, wa
         await driver.cancel([msgspec.structs.replace(one, name=f"{NAME}2") for one in listed])
         await driver.cancel([listed[1], listed[5]])
         await settled(slurm, number, state, 0, 2, 3, 4)
+        assert left(slurm, number, state) == [0, 2, 3, 4]
         await driver.cancel([listed[index] for index in (0, 2, 3, 4)])
         await settled(slurm, number, state)
+        assert left(slurm, number, state) == []
 
     asyncio.run(story())
 
