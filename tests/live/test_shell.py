@@ -111,6 +111,25 @@ def test_what_nobody_is_told_of_shares_the_write_of_what_comes_next(tmp_path: Pa
     play(story())
 
 
+def test_a_machine_is_woken_when_it_asked_to_be_and_not_after_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody is told of may be written much later; a tick that it asked for must not wait for that."""
+    monkeypatch.setattr(shell_module, "LAZY_SECONDS", 3_600.0)
+
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        stage.shell.take(Tick(stage.clock.now() - 999_000))  # to be woken in a millisecond
+        while stage.journal.position < 2:
+            await asyncio.sleep(0)
+        assert stage.journal.durable == 0
+        await stage.shell.safe()
+        assert stage.performed == []
+        stage.shell.close()
+
+    play(story())
+
+
 def test_a_bug_stops_the_shell_and_is_not_journalled(tmp_path: Path) -> None:
     async def story() -> None:
         stage = Stage(tmp_path)

@@ -70,7 +70,8 @@ class Broker:
         self._patience = lease_span(timings.cluster_lease, grace) + lease_span(timings.runner_lease, grace)
         """After this long without a beat from a cluster all its movable attempts have ended."""
         self._advice = self._placing.sizing.advice
-        self._epoch = 0
+        self.epoch = 0
+        """How often it has been started; for reading only."""
         self._beat_at = NEVER
         self._force = False
         self._armed = NEVER
@@ -132,7 +133,7 @@ class Broker:
 
     def _boot(self, event: Booted) -> None:
         desk = self._desk
-        self._epoch, desk.seed = event.epoch, event.seed
+        self.epoch, desk.seed = event.epoch, event.seed
         self._armed, self._due = NEVER, 0
         if event.epoch > 1:
             desk.mark("broker.restarted")
@@ -379,11 +380,6 @@ class Broker:
         """What this broker believes to be free in a cluster, node by node."""
         return self._desk.view_of[cluster].confirmed()
 
-    @property
-    def epoch(self) -> int:
-        """How often it has been started."""
-        return self._epoch
-
     def sight_of(self, cluster: str) -> Sight:
         """All that this broker believes about a cluster; for reading only."""
         return self._desk.view_of[cluster].sight
@@ -392,6 +388,10 @@ class Broker:
         """How many tasks a job has, if it is ours or kept for a peer."""
         record = self._desk.jobs.get(job)
         return len(record.state) if record is not None else self._wards.tasks_of(job)
+
+    def owns(self, job: JobId) -> bool:
+        """Whether a job is ours and has not ended."""
+        return job in self._desk.jobs
 
     def alive(self, broker: str) -> bool:
         """Whether a peer is not suspected of being dead."""
@@ -437,7 +437,7 @@ class Broker:
         """The whole state."""
         desk, placing, careers = self._desk, self._placing, self._careers
         state = BrokerState(
-            epoch=self._epoch,
+            epoch=self.epoch,
             seed=desk.seed,
             steps=desk.steps,
             armed=self._armed,
@@ -477,7 +477,7 @@ class Broker:
         """Replace the state by a dumped one."""
         saved = decode_state(state)
         desk, placing, careers = self._desk, self._placing, self._careers
-        self._epoch, self._admission.serial, self._beat_at = saved.epoch, saved.serial, saved.beat_at
+        self.epoch, self._admission.serial, self._beat_at = saved.epoch, saved.serial, saved.beat_at
         desk.seed, desk.steps = saved.seed, saved.steps
         desk.members.epoch, desk.members.beat, desk.members.heard = saved.epoch, saved.beat, saved.heard
         desk.jobs = saved.jobs  # type: ignore[assignment]

@@ -1,8 +1,8 @@
 """Feeds the read model: what is safe on the journal goes to SQLite, in groups, on a thread of its own.
 
 A transaction costs as much as a hundred events, and takes the processor from the loop's thread. So it is made
-when somebody wants to read, soon when somebody watches, and else when there is enough for one. What says
-nothing about any job (beats, gossip) goes along with the next that does.
+when somebody wants to read or hears what it was waiting for, soon when somebody watches, and else when there
+is enough for one. What says nothing about any job (beats, gossip) goes along with the next that does.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from hanse.model.ids import JobId
 from hanse.model.messages import Taken
 
 LINGER_SECONDS: Final = 0.01
-"""How long to collect before writing while somebody watches or waits for a job."""
+"""How long to collect before writing while somebody watches."""
 LAZY_SECONDS: Final = 0.2
 """The same while nobody does. Whoever asks does not wait for it: a question makes the write happen."""
 ENOUGH_EVENTS: Final = 256
@@ -65,6 +65,8 @@ class Feed:
         self._at_once = False
         """Whether the timer is for this very turn of the loop."""
         self._waiters: dict[JobId, list[asyncio.Future[None]]] = {}
+        self._awaited = 0
+        """The last position that somebody is to be woken for."""
         self._behind: list[tuple[int, asyncio.Future[None]]] = []
         """Who waits for the file to have got to a position."""
         self.heard: list[Callable[[list[Item]], None]] = []
@@ -79,11 +81,13 @@ class Feed:
         backlog.append((position, event, commands))
         if _says_something(event, commands):
             self._needed = position
+            if self._waiters and any(job in self._waiters for job in self._concerned(event, commands)):
+                self._awaited = position
         elif not self.watchers and len(backlog) < QUIET_MAX:
             return
         if self._writing:
             return
-        if self._behind or len(backlog) >= ENOUGH_EVENTS:
+        if self._urgent:
             if not self._at_once:
                 if self._timer is not None:
                     self._timer.cancel()
@@ -91,9 +95,15 @@ class Feed:
         elif self._timer is None:
             self._write_later()
 
+    @property
+    def _urgent(self) -> bool:
+        """Whether what was told is to be written without waiting for more."""
+        waited_for = self._behind or self._awaited > self.applied
+        return bool(waited_for) or len(self._backlog) >= ENOUGH_EVENTS
+
     def _write_later(self) -> None:
-        soon = self.watchers or self._waiters
-        self._timer = self._loop.call_later(LINGER_SECONDS if soon else LAZY_SECONDS, self._write)
+        linger = LINGER_SECONDS if self.watchers else LAZY_SECONDS
+        self._timer = self._loop.call_later(linger, self._write)
 
     def promised(self, position: int) -> None:
         """Somebody was told what this event says before it is safe: whoever asks must find it."""
@@ -162,23 +172,26 @@ class Feed:
             self._fail(error)
             return
         self.applied = batch[-1][0]
-        for _, event, commands in batch:
-            for command in commands:
-                if type(command) is JobSettled:
-                    self._wake(command.job)
-            if type(event) is Received and type(event.envelope.body) is Taken:
-                for job in list(self._waiters):
-                    self._wake(job)  # it may have changed hands: look again
+        if self._waiters:
+            for _, event, commands in batch:
+                for job in self._concerned(event, commands):
+                    self._wake(job)
         while self._behind and self._behind[0][0] <= self.applied:
             waiter = self._behind.pop(0)[1]
             if not waiter.done():
                 waiter.set_result(None)
         for hear in self.heard:
             hear(batch)
-        if self._behind or len(self._backlog) >= ENOUGH_EVENTS:
+        if self._urgent:
             self._write()
         elif self._needed > self.applied:
             self._write_later()
+
+    def _concerned(self, event: Event, commands: list[Command]) -> list[JobId]:
+        """The jobs whose waiters must look again: those that have ended, and all when some change hands."""
+        if type(event) is Received and type(event.envelope.body) is Taken:
+            return list(self._waiters)
+        return [command.job for command in commands if type(command) is JobSettled]
 
     def _wake(self, job: JobId) -> None:
         for waiter in self._waiters.pop(job, ()):

@@ -179,15 +179,16 @@ class JournalledShell(Shell):
             self._submissions[event.request] = position
         elif type(event) is Received:
             self._accept_early(position, commands)
-        if self._committing:
-            return
+        silent = True
         for command in commands:
-            if type(command) is not WakeAt:
-                # After the other events of this turn of the loop, so that they share the write.
-                self._commit_within(0.0)
-                return
-        # Nobody is told anything because of this event: if a crash loses it, it never came.
-        self._commit_within(LAZY_SECONDS)
+            if type(command) is WakeAt:
+                self._wake_at(command.at)  # at once: nobody hears of it, and a tick is an event of its own
+            else:
+                silent = False
+        if not self._committing:
+            # After the other events of this turn of the loop, so that they share the write. If nobody is told
+            # anything because of this event it can wait longer: if a crash loses it, it never came.
+            self._commit_within(LAZY_SECONDS if silent else 0.0)
 
     def _accept_early(self, position: int, commands: list[Command]) -> None:
         """Tell a submitter at once that the heir has the job: it is on disk there and, since before it was
@@ -266,7 +267,9 @@ class JournalledShell(Shell):
                 self._digests.write(b"%d %08x\n" % (position, zlib.crc32(_encode(commands))))
             if type(event) is Submitted:
                 del self._submissions[event.request]
-            self.perform(commands)
+            for command in commands:
+                if type(command) is not WakeAt:
+                    self._perform(command)
         self.performed()
         if self._told is not None:
             for position, event, commands in safe:

@@ -8,11 +8,11 @@ import pytest
 from hanse.live import feed as feed_module
 from hanse.live.feed import ENOUGH_EVENTS, QUIET_MAX, Feed
 from hanse.live.reads.reads import Reads
-from hanse.model.commands import Accepted, Send, WakeAt
-from hanse.model.events import Submitted, Tick
+from hanse.model.commands import Accepted, JobSettled, Send, WakeAt
+from hanse.model.events import Received, Submitted, Tick
 from hanse.model.ids import JobId
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.messages import Envelope, Gossip
+from hanse.model.messages import Envelope, EstateId, Gossip, Outcome, Taken
 
 
 def test_who_was_promised_a_job_waits_until_it_can_be_read(tmp_path: Path) -> None:
@@ -65,6 +65,24 @@ class Stage:
         self.position += 1
         spec = JobSpec((TaskGroup(),))
         self.feed.told(self.position, Submitted(self.position, "me", self.position, spec), [])
+
+    def accept(self, job: JobId) -> None:
+        """A job comes and is taken: two events."""
+        self.submit()
+        request = self.position
+        self.position += 1
+        self.feed.told(self.position, Tick(self.position), [Accepted("me", request, job)])
+
+    def settle(self, job: JobId) -> None:
+        """A job ends."""
+        self.position += 1
+        self.feed.told(self.position, Tick(self.position), [JobSettled(job, Outcome.SUCCEEDED)])
+
+    def take_away(self, job: JobId) -> None:
+        """An heir says that it has the estate now."""
+        self.position += 1
+        body = Taken(EstateId("b1"), (job,))
+        self.feed.told(self.position, Received(self.position, Envelope("b2", "b1", 1, 1, 0, body)), [])
 
     async def turns(self, count: int = 20) -> None:
         """Let the loop turn, and what it has begun on the other thread end."""
@@ -133,12 +151,66 @@ def test_it_is_written_when_somebody_asks_or_watches_or_there_is_enough(
         stage.tick()  # a cluster's beat, which a watcher of clusters waits for
         while len(stage.writes) < 3:
             await stage.turns()
-        stage.feed.watchers -= 1
-        with stage.feed.watching(JobId(1)):
-            stage.submit()
-            while len(stage.writes) < 4:
-                await stage.turns()
-        assert stage.writes == [1, ENOUGH_EVENTS, 1, 1]
+        stage.close()
+
+    asyncio.run(story())
+
+
+def test_who_waits_for_a_job_is_told_at_once_and_costs_no_write_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "LAZY_SECONDS", 3_600.0)
+    monkeypatch.setattr(feed_module, "LINGER_SECONDS", 3_600.0)
+
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        with stage.feed.watching(JobId(1)) as ended, stage.feed.watching(JobId(3)) as other:
+            for job in (1, 2, 3):
+                stage.accept(JobId(job))
+            stage.settle(JobId(2))
+            await stage.turns()
+            assert stage.writes == [], "nobody waits for that one"
+            stage.settle(JobId(1))
+            stage.tick()  # nothing that anybody waits for, behind it
+            await asyncio.wait_for(ended, 30)
+            assert stage.writes == [9]
+            assert not other.done()
+            stage.settle(JobId(3))
+            await asyncio.wait_for(other, 30)
+            assert stage.writes == [9, 1]
+        stage.close()
+
+    asyncio.run(story())
+
+
+def test_an_end_that_comes_while_a_write_is_under_way_is_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "LAZY_SECONDS", 3_600.0)
+
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        stage.accept(JobId(1))
+        with stage.feed.watching(JobId(1)) as ended:
+            asked = asyncio.create_task(stage.feed.caught_up())
+            await asyncio.sleep(0)  # its write has begun
+            stage.settle(JobId(1))
+            await asyncio.wait_for(asyncio.gather(asked, ended), 30)
+            assert stage.writes == [2, 1]
+        stage.close()
+
+    asyncio.run(story())
+
+
+def test_jobs_that_change_hands_are_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "LAZY_SECONDS", 3_600.0)
+
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        stage.accept(JobId(1))
+        with stage.feed.watching(JobId(1)) as looked_at:
+            stage.take_away(JobId(1))
+            await asyncio.wait_for(looked_at, 30)
         stage.close()
 
     asyncio.run(story())

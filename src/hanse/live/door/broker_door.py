@@ -238,10 +238,11 @@ class BrokerDoor:
         deadline = asyncio.get_running_loop().time() + call.number("timeout")
         while True:
             with self._feed.watching(job) as ended:
-                detail = self._owned(call, job, await self._detail(job))
                 left = deadline - asyncio.get_running_loop().time()
-                if detail.row.state in ENDED or left <= 0:
-                    return json_answer(detail.row)
+                if left <= 0 or not self._machine.owns(job):  # else it has not ended: nothing to look up
+                    detail = self._owned(call, job, await self._detail(job))
+                    if detail.row.state in ENDED or left <= 0:
+                        return json_answer(detail.row)
                 await asyncio.wait([ended], timeout=left)
 
     async def _plan(self, call: Call) -> Response:
