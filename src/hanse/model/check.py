@@ -102,6 +102,9 @@ _RECORD_TO_USER: Final = (
 _Spans = tuple[tuple[str, tuple[int, int]], ...]
 """Custom resources by name, each with its least and most."""
 _NO_COMMAND: Final = Command(())
+_CLASS: Final = choice(JobClass)
+_UNREACHABLE: Final = choice(Unreachable)
+_SCOPE: Final = choice(Scope)
 _TRACE_VARIABLE: Final = "TRACEPARENT"
 """Where programs look for the trace that they belong to."""
 
@@ -141,13 +144,13 @@ def _job(fields: Fields, groups: tuple[TaskGroup, ...]) -> JobSpec:
         name=fields.take("name", text, "job"),
         tenant=fields.take("tenant", text, "default"),
         gang=fields.take("gang", flag, False),
-        klass=fields.take("class", choice(JobClass), JobClass.BATCH),
+        klass=fields.take("class", _CLASS, JobClass.BATCH),
         priority=fields.take("priority", integer, 0),
         deadline=fields.take("deadline", parse_duration, None),
         retries=fields.take("retries", integer, 0),
         preemptible=fields.take("preemptible", flag, False),
         grace=fields.take("grace", parse_duration, 5 * SECOND),
-        unreachable=fields.take("unreachable", choice(Unreachable), Unreachable.MOVE),
+        unreachable=fields.take("unreachable", _UNREACHABLE, Unreachable.MOVE),
         clusters_allowed=allow,
         clusters_forbidden=deny,
         data=prefer,
@@ -212,6 +215,8 @@ def _groups(fields: Fields, problems: Problems) -> tuple[TaskGroup, ...]:
 def _traced(fields: Fields) -> Command:
     """What every command begins with: the job's trace, unless its own environment says another. (A wrong one
     is told where the job's field is read.)"""
+    if not fields.has("trace"):
+        return _NO_COMMAND
     parent = trace(fields.raw("trace"), "")
     return Command((), ((_TRACE_VARIABLE, parent),)) if isinstance(parent, str) else _NO_COMMAND
 
@@ -239,12 +244,12 @@ def _ask(fields: Fields) -> tuple[Resources, Resources]:
     memory = fields.take("memory", lambda value, field: parse_range(value, field, parse_bytes), (0, 0))
     gpu = fields.take("gpus", lambda value, field: parse_range(value, field, parse_whole), (0, 0))
     custom: _Spans = fields.take("resources", _custom, ())
-    least, most = (
+    least, most = [
         Resources(
-            cpu[end], memory[end], gpu[end], tuple((name, span[end]) for name, span in custom if span[end])
+            cpu[end], memory[end], gpu[end], tuple([(name, span[end]) for name, span in custom if span[end]])
         )
         for end in (0, 1)
-    )
+    ]
     return least, most
 
 
@@ -318,7 +323,7 @@ def _affinity(fields: Fields) -> tuple[Affinity, ...]:
             wishes.append(
                 Affinity(
                     label=wish.take("label", text, ""),
-                    scope=wish.take("scope", choice(Scope), Scope.NODE),
+                    scope=wish.take("scope", _SCOPE, Scope.NODE),
                     apart=wish.take("apart", flag, False),
                 )
             )
@@ -339,9 +344,8 @@ def _payload(fields: Fields, above: Command) -> bytes:
 def _command(fields: Fields, above: Command) -> Command:
     """What is written here, and what is not from ``above``."""
     here: dict[str, str] = fields.take("env", read_env, {})
-    env = {**dict(above.env), **here}
     return Command(
         argv=fields.take("command", read_argv, above.argv),
-        env=tuple(sorted(env.items())),
+        env=tuple(sorted({**dict(above.env), **here}.items())) if here else above.env,
         workdir=fields.take("workdir", read_argument, above.workdir),
     )

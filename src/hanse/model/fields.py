@@ -19,6 +19,10 @@ NESTING_MAX: Final = 16
 """Mappings and lists within each other; a sound job has five."""
 _TRACE: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
+_TEXT: Final = (str, bytes)
+_NESTED: Final = (dict, list, tuple, Mapping)
+"""The usual kinds first: asking whether something is a ``Mapping`` costs more than all the rest."""
+
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 Convert = Callable[[object, str], T | Problem]
@@ -34,15 +38,15 @@ def size_problem(data: object) -> Problem | None:
     while waiting:
         depth, value = waiting.pop()
         items += 1
-        if isinstance(value, str | bytes):
+        if isinstance(value, _TEXT):
             characters += len(value)
-        elif isinstance(value, Mapping | list | tuple):
+        elif isinstance(value, _NESTED):
             if depth > NESTING_MAX:
                 return Problem("", f"lists and mappings nest at most {NESTING_MAX} levels deep in a job")
             if items + len(waiting) + len(value) <= ITEMS_MAX:
-                waiting.extend((depth + 1, item) for item in value)
+                waiting += [(depth + 1, item) for item in value]
                 if isinstance(value, Mapping):
-                    waiting.extend((depth + 1, item) for item in value.values())
+                    waiting += [(depth + 1, item) for item in value.values()]
             else:
                 items = ITEMS_MAX + 1
         if items > ITEMS_MAX:

@@ -64,9 +64,12 @@ def check_job(spec: JobSpec) -> tuple[Problem, ...]:
     if spec.deadline is not None:
         _check_time(problems, "deadline", spec.deadline, 1, DEADLINE_MAX)
     _check_time(problems, "grace", spec.grace, 0, GRACE_MAX)
-    _check_names(problems, "labels", spec.labels, LABELS_MAX)
-    _check_clusters(problems, spec)
-    _check_after(problems, spec)
+    if spec.labels:
+        _check_names(problems, "labels", spec.labels, LABELS_MAX)
+    if spec.clusters_allowed or spec.clusters_forbidden or spec.data:
+        _check_clusters(problems, spec)
+    if spec.after:
+        _check_after(problems, spec)
     _check_groups(problems, spec)
     # Encoding is safe only for a spec whose numbers and texts were found to be in range.
     if not problems and len(msgspec.msgpack.encode(spec)) > SPEC_BYTES_MAX:
@@ -95,10 +98,11 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
-def _check_name(problems: Problems, field: str, text: str) -> None:
+def _check_name(problems: Problems, field: str, text: str, within: str = "") -> None:
+    """``within``: the path of what the field belongs to. Few fields are wrong, so few paths are written."""
     rule = name_rule(text)
     if rule is not None:
-        problems.add(field, rule)
+        problems.add(f"{within}.{field}" if within else field, rule)
 
 
 def _check_names(problems: Problems, field: str, names: Sequence[str], most: int) -> None:
@@ -108,9 +112,12 @@ def _check_names(problems: Problems, field: str, names: Sequence[str], most: int
         _check_name(problems, f"{field}[{index}]", name)
 
 
-def _check_between(problems: Problems, field: str, value: int, least: int, most: int) -> None:
+def _check_between(
+    problems: Problems, field: str, value: int, least: int, most: int, within: str = ""
+) -> None:
     if not least <= value <= most:
-        problems.add(field, f"this is from {least} to {most}, not {given(value)}")
+        path = f"{within}.{field}" if within else field
+        problems.add(path, f"this is from {least} to {most}, not {given(value)}")
 
 
 def _check_time(problems: Problems, field: str, value: int, least: int, most: int) -> None:
@@ -153,15 +160,15 @@ def _check_groups(problems: Problems, spec: JobSpec) -> None:
         _check_group(problems, f"groups[{index}]", group)
     if len(groups) > 1 and spec.gang:
         problems.add("gang", f"a gang starts as one and so has exactly one group, not {count}")
-    if sum(max(0, group.count) for group in groups) > TASKS_PER_JOB_MAX:
+    if sum([max(0, group.count) for group in groups]) > TASKS_PER_JOB_MAX:
         problems.add("groups", f"a job has at most {TASKS_PER_JOB_MAX} tasks in all its groups; split it")
-    if len(groups) > 1 or any(group.needs for group in groups):
+    if len(groups) > 1 or (groups and groups[0].needs):
         _check_graph(problems, spec, groups)
 
 
 def _check_group(problems: Problems, path: str, group: TaskGroup) -> None:
-    _check_name(problems, f"{path}.name", group.name)
-    _check_between(problems, f"{path}.count", group.count, 1, TASKS_PER_JOB_MAX)
+    _check_name(problems, "name", group.name, path)
+    _check_between(problems, "count", group.count, 1, TASKS_PER_JOB_MAX, path)
     _check_resources(problems, f"{path}.ask", group.ask)
     if not (group.ask.cpu or group.ask.memory or group.ask.gpu or group.ask.custom):
         problems.add(f"{path}.ask", "a task must ask for something; this one asks for nothing at all")
@@ -174,7 +181,8 @@ def _check_group(problems: Problems, path: str, group: TaskGroup) -> None:
         rule = constraint_problem(group.where)
         if rule is not None:
             problems.add(f"{path}.where", rule)
-    _check_affinity(problems, f"{path}.affinity", group.affinity)
+    if group.affinity:
+        _check_affinity(problems, f"{path}.affinity", group.affinity)
     if group.duration is not None:
         _check_time(problems, f"{path}.duration", group.duration, 1, DEADLINE_MAX)
     if len(group.payload) > PAYLOAD_BYTES_MAX:
@@ -185,9 +193,14 @@ def _check_group(problems: Problems, path: str, group: TaskGroup) -> None:
 
 
 def _check_resources(problems: Problems, path: str, amounts: Resources) -> None:
-    _check_between(problems, f"{path}.cpu", amounts.cpu, 0, CPU_MILLI_MAX)
-    _check_between(problems, f"{path}.memory", amounts.memory, 0, MEMORY_BYTES_MAX)
-    _check_between(problems, f"{path}.gpu", amounts.gpu, 0, GPUS_MAX)
+    _check_between(problems, "cpu", amounts.cpu, 0, CPU_MILLI_MAX, path)
+    _check_between(problems, "memory", amounts.memory, 0, MEMORY_BYTES_MAX, path)
+    _check_between(problems, "gpu", amounts.gpu, 0, GPUS_MAX, path)
+    if amounts.custom:
+        _check_custom(problems, path, amounts)
+
+
+def _check_custom(problems: Problems, path: str, amounts: Resources) -> None:
     names = [name for name, _ in amounts.custom]
     if len(names) > CUSTOM_KINDS_MAX:
         problems.add(f"{path}.custom", f"at most {CUSTOM_KINDS_MAX} kinds can be named, not {len(names)}")

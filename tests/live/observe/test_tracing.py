@@ -13,7 +13,7 @@ from hanse.live.identity.identity import Identity, Role
 from hanse.live.observe import otlp
 from hanse.live.observe.otlp import QUEUE_SPANS_MAX, Exporter, Target, exporter_of, target_of
 from hanse.live.observe.spans import JOBS_MAX, Span, SpanMaker
-from hanse.live.observe.tracing import parent_of, trace_of
+from hanse.live.observe.tracing import parent_of, traced
 from hanse.model.check import command_of, job_from_data
 from hanse.model.commands import Accepted, JobSettled, Rejected, Send
 from hanse.model.events import Received, Submitted, Tick
@@ -78,16 +78,21 @@ def test_a_trace_that_is_none_is_refused_in_a_job_and_ignored_in_a_header(text: 
     assert [problem.field for problem in problems] == ["trace"]
     assert parent_of(text) is None
     data = {"command": ["true"]}
-    assert trace_of({"traceparent": text}, data) is data
+    assert traced({"traceparent": text}, [data]) == [{"command": ["true"]}]
 
 
 def test_a_header_gives_a_job_its_trace_unless_it_names_one() -> None:
     headers = {"traceparent": PARENT}
-    assert trace_of(headers, {"command": "true"}) == {"command": "true", "trace": PARENT}
     own = {"trace": PARENT.replace("b7", "c7")}
-    assert trace_of(headers, own) is own
-    assert trace_of(headers, ["no", "job"]) == ["no", "job"]
-    assert trace_of({}, {}) == {}
+    plain, no_job = {"command": "true"}, ["no", "job"]
+    assert traced(headers, [plain, own, no_job, plain]) == [
+        {"command": "true", "trace": PARENT},
+        own,
+        no_job,
+        {"command": "true", "trace": PARENT},
+    ]
+    assert plain == {"command": "true"}, "what came is left as it is"
+    assert traced({}, [{}]) == [{}]
 
 
 @given(st.binary(min_size=16, max_size=16), st.binary(min_size=8, max_size=8), st.integers(0, 255))

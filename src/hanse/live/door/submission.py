@@ -12,7 +12,7 @@ from hanse.live.door.gate import Call
 from hanse.live.door.records import JOBS_PER_REQUEST_MAX, Flaw, SubmitAnswer, SubmitResult
 from hanse.live.door.replies import RefusedError, body_of, busy
 from hanse.live.feed import Feed
-from hanse.live.observe.tracing import trace_of
+from hanse.live.observe.tracing import traced
 from hanse.live.requests import Batch, Requests
 from hanse.live.shell import JournalledShell
 from hanse.model.check import job_from_data
@@ -67,7 +67,7 @@ class Submission:
             raise busy()
         form = await body_of(call.request, _Form)
         call.charge(len(form.jobs) / JOBS_PER_TOKEN)
-        jobs = [trace_of(call.request.headers, job) for job in form.jobs]
+        jobs = traced(call.request.headers, form.jobs)
         specs = await _checked(_keyed(jobs, call))
         return SubmitAnswer(tuple(await self._hand_in(specs, call.client)))
 

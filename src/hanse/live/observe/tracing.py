@@ -6,6 +6,7 @@ standard asks, because programs on the way may have written it.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -35,9 +36,12 @@ def parent_of(text: str) -> Parent | None:
     return Parent(bytes.fromhex(trace_id), bytes.fromhex(span_id), bool(int(flags, 16) & _SAMPLED))
 
 
-def trace_of(headers: Mapping[str, str], data: object) -> object:
-    """A job's data with the trace of the request that brought it, if it names none of its own."""
+def traced(headers: Mapping[str, str], jobs: list[Any]) -> list[Any]:
+    """The data of a request's jobs; each with the request's trace, if it has one and the job names none."""
     parent = headers.get(HEADER, "")
-    if not isinstance(data, dict) or data.get("trace") is not None or parent_of(parent) is None:
-        return data
-    return {**data, "trace": parent}
+    if not parent or parent_of(parent) is None:
+        return jobs
+    return [
+        {**data, "trace": parent} if isinstance(data, dict) and data.get("trace") is None else data
+        for data in jobs
+    ]
