@@ -2,8 +2,8 @@
 
 ``kernels.c`` becomes ``_kernels.so`` beside it, ``supervisor.c`` the program ``_supervisor`` beside it, the
 files of the plain league ``_plain.so`` beside them: in the wheel for ``pip install .``, in the tree for
-``pip install -e .`` and ``python setup.py build_kernel``. Without a C compiler the installation goes on with a
-warning: the NumPy twin does the work of the kernels more slowly, the machines that of the plain league, and
+``pip install -e .`` and ``python setup.py build_kernel``. Without a C compiler the installation goes on with
+a warning: the NumPy twin does the work of the kernels more slowly, the machines that of the plain league, and
 the process backend says what it lacks when it is asked to run something. ``$CC`` names another compiler.
 """
 
@@ -76,7 +76,7 @@ PLAIN = Product(
     "_plain.so",
     ("-O3", "-shared", "-fPIC", "-std=c99", "-fvisibility=hidden"),
     ((),),
-    "the machines themselves play a replay, some fifty times more slowly",
+    "the machines themselves play a replay, some two hundred times more slowly",
 )
 PRODUCTS = (KERNELS, SUPERVISOR, PLAIN)
 

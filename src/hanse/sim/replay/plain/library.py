@@ -3,19 +3,20 @@
 import ctypes
 import zlib
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Final
 
 NAME: Final = "_plain"
 
 
-def source_names() -> list[str]:
+def source_names(here: Traversable) -> list[str]:
     """The files that the library is built from, in the order in which their sum is taken."""
-    return sorted(entry.name for entry in files(__package__).iterdir() if entry.name.endswith((".c", ".h")))
+    return sorted(entry.name for entry in here.iterdir() if entry.name.endswith((".c", ".h")))
 
 
-def open_library() -> tuple[ctypes.CDLL | None, str]:
-    """The library, or None and the reason why there is none to use: it is missing, or of other sources."""
-    here = files(__package__)
+def open_library(here: Traversable) -> tuple[ctypes.CDLL | None, str]:
+    """The library in a folder, or None and the reason why there is none to use: it is missing, or of other
+    sources than those beside it."""
     names = sorted(entry.name for entry in here.iterdir())
     found = [name for name in names if name.startswith(NAME) and name.endswith(".so")]
     if not found:
@@ -27,7 +28,7 @@ def open_library() -> tuple[ctypes.CDLL | None, str]:
     except (OSError, AttributeError) as error:
         return None, f"{found[0]} does not load: {error}"
     crc = 0
-    for name in source_names():
+    for name in source_names(here):
         crc = zlib.crc32((here / name).read_bytes(), crc)
     if built_from != crc:
         return None, f"{found[0]} was built from other sources: build it again"
@@ -49,6 +50,6 @@ def _with_types(library: ctypes.CDLL) -> ctypes.CDLL:
     return library
 
 
-_FOUND, WHY_NOT = open_library()
+_FOUND, WHY_NOT = open_library(files(__package__))
 """``WHY_NOT``: why the compiled league cannot be used; empty if it can."""
 LIBRARY: Final = _with_types(_FOUND) if _FOUND is not None else None

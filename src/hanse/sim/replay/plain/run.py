@@ -43,16 +43,18 @@ def available() -> str:
     return library.WHY_NOT
 
 
-def objection(workload: Workload, settings: Settings) -> str:
-    """Why a run must be left to the machines; empty if the compiled league takes it."""
+def objection_to(settings: Settings) -> str:
+    """Why runs with these settings must be left to the machines, whatever the workload; empty if not."""
     if library.WHY_NOT:
         return library.WHY_NOT
     if settings.faults:
         return "faults are injected into the machines"
-    problem = settings.problem() or leagues.objection(settings)
-    if problem:
-        return problem
-    return _beyond(workload, settings)
+    return settings.problem() or leagues.objection(settings)
+
+
+def objection(workload: Workload, settings: Settings) -> str:
+    """Why a run must be left to the machines; empty if the compiled league takes it."""
+    return objection_to(settings) or _beyond(workload, settings)
 
 
 def _beyond(workload: Workload, settings: Settings) -> str:
@@ -110,6 +112,7 @@ def run_plain(
         complete=figures["ended"] == workload.jobs,
         grants=figures["grants"],
         releases=figures["releases"],
+        engine="compiled",
     )
 
 
@@ -142,9 +145,7 @@ class _Columns:
             group = spec.groups[0]
             latency = spec.klass is JobClass.LATENCY
             accepted = arrival + league.lead
-            facts = JobFacts(
-                accepted, group.count, group.count, group.duration or 0, spec.priority, latency
-            )
+            facts = JobFacts(accepted, group.count, group.count, group.duration or 0, spec.priority, latency)
             key = order.key(facts)
             assert len(key) <= 2, "keys have one or two parts"
             first.append(key[0])
