@@ -336,10 +336,12 @@ void broker_handle(league_t *league, broker_t *broker, int64_t now, int event, c
             boot(league, broker);
         calm = false;
     }
-    if (now >= broker->due) {
+    if (now >= broker->due && !league->wrong) {
         tick(league, broker);
         calm = false;
     }
+    if (league->wrong)
+        return;
     if (broker->busy || broker->touched_count || broker->force) {
         if (broker->busy)
             release_ends(league, broker);

@@ -58,7 +58,6 @@ static void make_broker(league_t *league, int32_t index, const int32_t *peers)
 {
     const rules_t *rules = &league->rules;
     broker_t *broker = league->brokers + index;
-    broker->index = index;
     broker->seed = (uint64_t)league->columns.seeds[index];
     broker->beat_at = broker->armed = broker->settling_due = NEVER;
     make_post(league, &broker->post, index, peers, rules->clusters);
@@ -84,7 +83,6 @@ static void make_warden(league_t *league, int32_t index, const int32_t *peers)
     const columns_t *columns = &league->columns;
     warden_t *warden = league->wardens + index;
     int64_t nodes = columns->first_node[index + 1] - columns->first_node[index];
-    warden->index = index;
     warden->nodes = nodes;
     warden->unreserved = nodes - columns->reserve[index];
     warden->version = warden->lease_base = 1;
@@ -132,7 +130,6 @@ static void make_machines(league_t *league)
         if (!league->wrong)
             make_warden(league, cluster, peers);
         runner_t *runner = league->runners + cluster;
-        runner->index = cluster;
         runner->beat_at = runner->armed = NEVER;
         if (!league->wrong)
             make_post(league, &runner->post, brokers + clusters + cluster, wardens + cluster, 1);

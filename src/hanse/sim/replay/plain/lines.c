@@ -179,7 +179,7 @@ int64_t heads_of(league_t *league, broker_t *broker, demand_t *heads)
     int64_t count = 0, lines = broker->line_count + broker->unused_count;
     for (int64_t number = 0; number < lines; number++) {
         const line_t *line = broker->lines + number;
-        if (!line->live || !line->count)
+        if (!line->live || !line->size)
             continue;
         const job_t *best = league->jobs + line->heap[0];
         heads[count++] = (demand_t){number, line->shape, best->first, best->second, line->count};
@@ -221,7 +221,7 @@ static bool improved(league_t *league, broker_t *broker)
     for (int64_t each = 0; each < broker->touched_count; each++) {
         line_t *line = broker->lines + broker->touched[each];
         line->touched = false;
-        if (!line->live || !line->count) {
+        if (!line->live || !line->size) {
             better = better || line->best_job != NONE;
             line->best_job = NONE;
             continue;

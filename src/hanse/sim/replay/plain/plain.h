@@ -65,7 +65,7 @@ typedef struct {
 typedef struct {
     int64_t *at;
     int64_t size, room;
-} ints_t;
+} ints_t; /* a list that grows */
 
 /* One envelope. What a, b and c are is said where a kind is sent. */
 typedef struct {
@@ -142,11 +142,6 @@ typedef struct {
 } offer_t;
 
 typedef struct {
-    int64_t due;
-    int64_t tasks; /* how many; they and their attempts follow in `expected` */
-} expected_t;
-
-typedef struct {
     post_t post;
     view_t *views;
     line_t *lines;    /* [shapes], by number */
@@ -165,7 +160,6 @@ typedef struct {
     ints_t expected; /* due, tasks, then task and attempt of each; oldest first */
     int64_t expected_head, expected_count;
     bool busy, force;
-    int32_t index;
 } broker_t;
 
 typedef struct {
@@ -215,7 +209,7 @@ typedef struct {
     int64_t want_count;
     tenure_t *tenures; /* [brokers] */
     client_t *clients; /* [brokers] */
-    int32_t *offering, *ending, *starting; /* brokers with something of the kind, in the order of its coming */
+    int32_t *offering, *ending, *starting; /* brokers with something of the kind, in order of its coming */
     int64_t offering_count, ending_count, starting_count;
     int64_t tenure_due, roster_due, leased_at, runner_echo, forget, forget_at;
     bool joined, batch;
@@ -224,14 +218,12 @@ typedef struct {
     int64_t runs, unsettled;
     uint64_t seed, steps, start;
     int64_t beat_at, delta_at, news_at, armed, due, unleased;
-    int32_t index, runner;
 } warden_t;
 
 typedef struct {
     post_t post;
     int64_t beat_at, armed, lease_until;
     bool confirmed;
-    int32_t index;
 } runner_t;
 
 typedef struct {
@@ -264,10 +256,10 @@ typedef struct league {
     int64_t out_size, out_room;
     void *spare_bodies[CLASSES];
     int64_t *scratch;       /* [most nodes of a cluster] */
-    int32_t *some_views;    /* [3 * clusters] */
-    demand_t *some_lines;   /* [shapes + lines_max] */
+    int32_t *some_views;    /* [2 * clusters] */
+    demand_t *some_lines;   /* [shapes] */
     ints_t over;            /* tasks that end at one moment: runner and task of each */
-    ints_t report;
+    ints_t report;          /* a list for whoever needs one for a moment */
     int32_t *order_of_ends; /* [clusters] */
     uint8_t *is_ending;     /* [clusters] */
     int64_t tally[TALLY];

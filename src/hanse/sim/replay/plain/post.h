@@ -1,8 +1,8 @@
 /* Links between machines: the twin of core.link.
  *
- * Nothing is lost, doubled or reordered here, so numbers and acknowledgements are all that is left of a link;
- * but when a machine acknowledges and when it looks whether to repeat itself decides how many events it takes,
- * and with them what its random numbers are. So both are followed to the microsecond.
+ * Nothing is lost, doubled or reordered here, so numbers and acknowledgements are all that is left of a link.
+ * But when a machine acknowledges, and when it looks whether to repeat itself, decides how many events it
+ * takes, and with them what its random numbers are. So both are followed to the microsecond.
  */
 #ifndef HANSE_PLAIN_POST_H
 #define HANSE_PLAIN_POST_H

@@ -87,7 +87,8 @@ static void beat(league_t *league, warden_t *warden, int64_t now)
 {
     warden->beat_at = now + league->rules.beat;
     for (int64_t broker = 0; broker < league->rules.brokers; broker++) {
-        must(league, warden->clients[broker].heard >= now - league->rules.suspect_after, "a broker is silent");
+        int64_t silence = now - warden->clients[broker].heard;
+        must(league, silence <= league->rules.suspect_after, "a broker is silent");
         beat_to(league, warden, now, broker);
     }
 }
@@ -475,10 +476,12 @@ void warden_handle(league_t *league, warden_t *warden, int64_t now, int event, c
         boot(league, warden, now);
         calm = false;
     }
-    if (now >= warden->due) {
+    if (now >= warden->due && !league->wrong) {
         tick(league, warden, now);
         calm = false;
     }
+    if (league->wrong)
+        return;
     if (warden->freed.size)
         serve_freed(league, warden, now);
     if (warden->batch || warden->offering_count || warden->ending_count) {
