@@ -8,6 +8,7 @@ import zlib
 from importlib.resources import files
 from itertools import accumulate, pairwise
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -15,9 +16,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from hanse.core import demands, grants, link, placing, runs, settling, wants
+from hanse.core.config import Timings
 from hanse.sim.literature import engine
-from hanse.sim.replay import machines, plain
-from hanse.sim.replay.league import LeagueSettings, league_of
+from hanse.sim.replay import league, machines, plain
+from hanse.sim.replay.league import LeagueSettings, league_of, timings_of
 from hanse.sim.replay.machines import hanse
 from hanse.sim.replay.plain import library
 from hanse.sim.replay.plain import run as plain_run
@@ -98,6 +101,76 @@ def test_any_small_run_is_the_same(workload: Workload, settings: Settings, start
         if starts:
             patch.setattr(machines, "UNREPORTED_TASKS_MAX", 0)
         assert same(workload, settings).complete
+
+
+LIMITS: dict[str, tuple[tuple[ModuleType, ...], list[int]]] = {
+    "WINDOW_MAX": ((link,), [24, 60, 8_192]),
+    "LOT_TASKS_MAX": ((placing,), [1, 7, 100]),
+    "CLAIM_TASKS_MAX": ((demands,), [1, 10, 100]),
+    "LINES_MAX": ((demands, wants), [1, 2, 64]),
+    "SETTLE_MAX": ((settling,), [1, 3, 2_000]),
+    "NEWS_MAX": ((runs,), [1, 3, 2_000]),
+    "GRANTS_MAX": ((grants,), [1, 2, 1_024]),
+    "SLOTS_MAX": ((grants,), [1, 3, 65_536]),
+    "BORROW_ROOM": ((placing,), [0, 1, 2, 5]),
+}
+"""Limits of the machines, where they are looked up, and values that make them bite in a small league."""
+
+
+@st.composite
+def timings(draw: st.DrawFn) -> dict[str, int]:
+    """Times of the protocol, by message delay: granted room may expire before it can be bound."""
+    quick = st.sampled_from([0, 1, 2, 3, 5, 20])
+    return {
+        "ack_delay": draw(quick), "grant_lease": draw(st.sampled_from([1, 2, 3, 4, 6, 40])),
+        "delta_linger": draw(quick), "settle_linger": draw(quick), "started_linger": draw(quick),
+    }  # fmt: skip
+
+
+def ended(workload: Workload, settings: Settings, name: str) -> Outcome | None:
+    """The outcome, or none where the league breaks down, as it may under limits like these."""
+    try:
+        return hanse(workload, msgspec.structs.replace(settings, engine=name))
+    except AssertionError as reason:
+        if "acknowledge" not in str(reason):
+            raise
+        return None
+
+
+@given(
+    workloads(),
+    leagues(),
+    st.booleans(),
+    st.fixed_dictionaries({name: st.sampled_from(values) for name, (_, values) in LIMITS.items()}),
+    timings(),
+)
+@examples(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+def test_other_limits_and_times_are_the_same(
+    workload: Workload, settings: Settings, starts: bool, limits: dict[str, int], times: dict[str, int]
+) -> None:
+    def other_times(settings: Settings, faults: bool, starts: bool) -> Timings:
+        usual, unit = timings_of(settings, faults, starts), max(200, settings.delay_us)
+        return msgspec.structs.replace(usual, **{name: value * unit for name, value in times.items()})
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in limits.items():
+            for module in (*LIMITS[name][0], plain_run):
+                patch.setattr(module, name, value)
+        patch.setattr(league, "timings_of", other_times)
+        if starts:
+            patch.setattr(machines, "UNREPORTED_TASKS_MAX", 0)
+        one, other = (ended(workload, settings, name) for name in ("machines", "compiled"))
+        if one is None or other is None:
+            assert one is other
+        else:
+            assert difference(one, other) == ""
+
+
+def test_more_lines_than_a_warden_is_told_of_are_the_same() -> None:
+    jobs = range(200)
+    tasks = [[SECOND + job * 100, 2 * SECOND] for job in jobs]
+    workload = made([job * 1_000 for job in jobs], tasks, [job * 37 % 200 for job in jobs])
+    assert same(workload, Settings(nodes=8, clusters=2, brokers=2, order="priority")).grants > 300
 
 
 @pytest.mark.parametrize("delay", [0, 500, 7 * SECOND])
