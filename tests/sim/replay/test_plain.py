@@ -1,5 +1,6 @@
 """The compiled league against the machines: equal in every start, node, end and count, whatever the run."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,16 +13,19 @@ from types import ModuleType
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from hanse.app.replay_commands import main
 from hanse.core import demands, grants, link, placing, runs, settling, wants
 from hanse.core.config import Timings
 from hanse.sim.literature import engine
 from hanse.sim.replay import league, machines, plain
 from hanse.sim.replay.league import LeagueSettings, league_of, timings_of
 from hanse.sim.replay.machines import hanse
+from hanse.sim.replay.measures import TIME_FIELDS
 from hanse.sim.replay.plain import library
 from hanse.sim.replay.plain import run as plain_run
 from hanse.sim.replay.plain.compare import difference
@@ -399,3 +403,25 @@ def test_under_the_sanitizers_it_is_clean(tmp_path: Path) -> None:
         [sys.executable, "-c", UNDER_WATCH], env=variables, capture_output=True, text=True, check=False
     )
     assert ran.stdout.strip() == "clean", ran.stderr[-3_000:]
+
+
+def test_a_user_chooses_the_engine_and_gets_equal_figures(tmp_path: Path) -> None:
+    trace, out, grid = tmp_path / "made.tr", tmp_path / "out.json", tmp_path / "grid.jsonl"
+    trace.write_text("".join(f"{job * 0.2} 3 1.0 0.5 1.0 1.5\n" for job in range(40)), encoding="ascii")
+    shared = [str(trace), "--nodes", "6", "--clusters", "2", "--policy", "hanse"]
+    found = {}
+    for name in ENGINES:
+        done = CliRunner().invoke(
+            main, ["replay", *shared, "--brokers", "2", "--engine", name, "--json", str(out)]
+        )
+        assert done.exit_code == 0, done.output
+        found[name] = json.loads(out.read_bytes())[0]
+    assert [found[name]["engine"] for name in ENGINES] == ["compiled", "compiled", "machines"]
+    one, *others = ({**figures, **dict.fromkeys(TIME_FIELDS)} for figures in found.values())
+    assert others == [one, one]
+    for name, before in (("machines", 0), ("compiled", 1)):  # what one engine has done the other need not do
+        done = CliRunner().invoke(
+            main, ["sweep", *shared, "--brokers", "2", "--engine", name, "--out", str(grid)]
+        )
+        assert f"1 runs, {before} of them" in done.output
+    assert [json.loads(line)["engine"] for line in grid.read_bytes().splitlines()] == ["machines"]
