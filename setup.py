@@ -76,7 +76,7 @@ PLAIN = Product(
     "_plain.so",
     ("-O3", "-shared", "-fPIC", "-std=c99", "-fvisibility=hidden"),
     ((),),
-    "the machines themselves play a replay, some two hundred times more slowly",
+    "the machines themselves play a replay, a hundred times more slowly",
 )
 PRODUCTS = (KERNELS, SUPERVISOR, PLAIN)
 

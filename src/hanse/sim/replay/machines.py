@@ -17,7 +17,7 @@ orders, reports, news, and also what the other policies do not have (settling, o
 Apart, as heartbeats: beats and their answers, gossip, bare acknowledgements, the wardens' news of changes.
 
 *What plays it.* The machines, in the shell below; or, where nothing but the time differs, their compiled twin
-(``sim.replay.plain``), which is some two hundred times as fast. ``Settings.engine`` says which.
+(``sim.replay.plain``), which is one to two hundred times as fast. ``Settings.engine`` says which.
 
 Runners do not hear of starts, only of ends, unless there are more tasks than a broker can wait for without
 such a word (``UNREPORTED_TASKS_MAX``): in a run without faults every order is carried out at once.

@@ -1,4 +1,4 @@
-"""The plain league, compiled: the machines of a run without faults in C, some two hundred times as fast.
+"""The plain league, compiled: the machines of a run without faults in C, one to two hundred times as fast.
 
 ``LeanShell`` (``sim.replay.machines``) and the machines of ``core`` are the reference: every outcome here is
 equal to theirs in every field but the time taken. The C files mirror ``core``'s modules; what a plain league
