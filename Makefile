@@ -42,7 +42,7 @@ help:
 install: $(READY)
 
 # Exact versions of everything: setuptools first, because the package is then built with it and not with a newer one.
-$(READY): pyproject.toml setup.py requirements.lock src/hanse/policy/kernel/kernels.c src/hanse/live/supervisor/supervisor.c
+$(READY): pyproject.toml setup.py requirements.lock src/hanse/policy/kernel/kernels.c src/hanse/live/supervisor/supervisor.c $(wildcard src/hanse/sim/replay/plain/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "hanse needs Python 3.11 or later; say which with 'make PYTHON=/path/to/python3.11 ...'"; exit 1; }
 	$(PYTHON) -m venv --clear --without-pip $(VENV)
@@ -129,6 +129,6 @@ lock:
 	rm -rf build
 
 clean:
-	rm -rf $(VENV) $(SIMULATORS) build dist results src/*.egg-info src/hanse/policy/kernel/_kernels.so src/hanse/live/supervisor/_supervisor
+	rm -rf $(VENV) $(SIMULATORS) build dist results src/*.egg-info src/hanse/policy/kernel/_kernels.so src/hanse/live/supervisor/_supervisor src/hanse/sim/replay/plain/_plain.so
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

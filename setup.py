@@ -1,10 +1,10 @@
 """The build step that ``pyproject.toml`` cannot say: compile what is written in C, if this machine can.
 
-``kernels.c`` becomes ``_kernels.so`` beside it, ``supervisor.c`` the program ``_supervisor`` beside it: in
-the wheel for ``pip install .``, in the tree for ``pip install -e .`` and ``python setup.py build_kernel``.
-Without a C compiler the installation goes on with a warning: the NumPy twin does the work of the kernels more
-slowly, and the process backend says what it lacks when it is asked to run something. ``$CC`` names another
-compiler.
+``kernels.c`` becomes ``_kernels.so`` beside it, ``supervisor.c`` the program ``_supervisor`` beside it, the
+files of the plain league ``_plain.so`` beside them: in the wheel for ``pip install .``, in the tree for
+``pip install -e .`` and ``python setup.py build_kernel``. Without a C compiler the installation goes on with
+a warning: the NumPy twin does the work of the kernels more slowly, the machines that of the plain league, and
+the process backend says what it lacks when it is asked to run something. ``$CC`` names another compiler.
 """
 
 import os
@@ -24,7 +24,9 @@ class Product(NamedTuple):
     """Something to compile."""
 
     folder: Path
-    source: str
+    sources: tuple[str, ...]
+    """Files that decide what comes out, in the order in which their sum is taken; headers are not
+    compiled."""
     result: str
     flags: tuple[str, ...]
     variants: tuple[tuple[str, ...], ...]
@@ -37,10 +39,21 @@ class Product(NamedTuple):
         """The result in the source tree."""
         return ROOT / self.folder / self.result
 
+    def crc(self) -> int:
+        """A sum over all sources: what is compiled knows it, so that a stale result is found out."""
+        crc = 0
+        for name in self.sources:
+            crc = zlib.crc32((ROOT / self.folder / name).read_bytes(), crc)
+        return crc
+
+    def compiled(self) -> list[str]:
+        """The sources that a compiler is given."""
+        return [str(ROOT / self.folder / name) for name in self.sources if name.endswith(".c")]
+
 
 KERNELS = Product(
     Path("hanse/policy/kernel"),
-    "kernels.c",
+    ("kernels.c",),
     "_kernels.so",
     ("-O3", "-shared", "-fPIC", "-std=c99", "-ffp-contract=off"),
     ((), ("-DHANSE_NO_CLONES",)),  # the latter where a function cannot have several versions (no GNU ifunc)
@@ -48,13 +61,24 @@ KERNELS = Product(
 )
 SUPERVISOR = Product(
     Path("hanse/live/supervisor"),
-    "supervisor.c",
+    ("supervisor.c",),
     "_supervisor",
     ("-O2", "-std=c99"),
     (("-static",), ()),  # static: a cheaper fork, and it runs in any sandbox; not every machine has a libc.a
     "tasks cannot run as processes of this machine",
 )
-PRODUCTS = (KERNELS, SUPERVISOR)
+PLAIN = Product(
+    Path("hanse/sim/replay/plain"),
+    (
+        *("broker.c", "league.c", "ledger.c", "lines.c", "placing.c", "plain.h", "post.h", "runner.c"),
+        *("store.c", "warden.c"),
+    ),
+    "_plain.so",
+    ("-O3", "-shared", "-fPIC", "-std=c99", "-fvisibility=hidden"),
+    ((),),
+    "the machines themselves play a replay, a hundred times more slowly",
+)
+PRODUCTS = (KERNELS, SUPERVISOR, PLAIN)
 
 
 def compilers() -> list[list[str]]:
@@ -70,13 +94,14 @@ def build(product: Product, target: Path) -> bool:
 
     An older result there does not survive a failure: none is better than a stale one.
     """
-    source = ROOT / product.folder / product.source
     partial = target.with_suffix(".partial")
-    crc = f"-DHANSE_SOURCE_CRC={zlib.crc32(source.read_bytes())}u"
+    crc = f"-DHANSE_SOURCE_CRC={product.crc()}u"
     complaint = "no C compiler was found (cc, gcc or clang; or set CC)"
     for command in compilers():
         for variant in product.variants:
-            complaint = attempt([*command, *product.flags, crc, *variant, str(source), "-o", str(partial)])
+            complaint = attempt(
+                [*command, *product.flags, crc, *variant, *product.compiled(), "-o", str(partial)]
+            )
             if not complaint:
                 partial.replace(target)  # never written in place: a process may be using it
                 return True

@@ -24,7 +24,7 @@ from hanse.app.trace_commands import FileRefusedError, opened_journals
 from hanse.sim.replay import report as reports
 from hanse.sim.replay.batch import FAMILIES, BatchPolicy, BatchTrace, batch_names, chosen_batch
 from hanse.sim.replay.batch import at_load as batch_at_load
-from hanse.sim.replay.records import ORDERS, ReplayError, Settings, Workload
+from hanse.sim.replay.records import ENGINES, ORDERS, ReplayError, Settings, Workload
 from hanse.sim.replay.records import Progress as Watch
 from hanse.sim.replay.registry import Policy, chosen, policies
 from hanse.sim.replay.runs import REPEATS_MAX, Run, runs_of, summary, write_json
@@ -76,6 +76,8 @@ _SHARED_OPTIONS: Final = (
                  help="GiB of a node (GPU jobs); 0: not counted."),
     click.option("--node-list", type=click.Path(dir_okay=False, path_type=Path),
                  help="Machines, for the placement of pods (fgd and its peers)."),
+    click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True,
+                 help="What plays hanse: its compiled twin or the machines themselves; equal results."),
 )  # fmt: skip
 
 
@@ -133,6 +135,7 @@ def _settings(options: dict[str, Any], brokers: int, seed: int) -> Settings:
         node_cpus=options["node_cpus"],
         node_memory_gib=options["node_memory"],
         node_list=str(options["node_list"] or ""),
+        engine=options["engine"],
         faults=str(options.get("faults") or ""),
     )
 

@@ -11,6 +11,8 @@ from hanse.sim.replay.checks import problems
 from hanse.sim.replay.league import CLUSTER_NODES_MAX, Specs, objection
 from hanse.sim.replay.machines import LeanShell, hanse
 from hanse.sim.replay.measures import delays_of
+from hanse.sim.replay.plain import objection as objection_to_twin
+from hanse.sim.replay.plain.compare import difference
 from hanse.sim.replay.records import Outcome, ReplayError, Settings, Workload
 from hanse.sim.replay.registry import chosen
 
@@ -35,8 +37,12 @@ def made(jobs: list[tuple[float, list[float]]], priority: list[int] | None = Non
 
 
 def ran(workload: Workload, settings: Settings) -> Outcome:
-    """The outcome, checked."""
-    outcome = hanse(workload, settings)
+    """The outcome, checked; by the machines, and the same by their compiled twin where there is one."""
+    outcome = hanse(workload, msgspec.structs.replace(settings, engine="machines"))
+    if not objection_to_twin(workload, settings):
+        twin = hanse(workload, settings)
+        assert twin.engine == "compiled"
+        assert difference(outcome, twin) == ""
     assert problems(workload, settings, outcome, 2) == []
     assert outcome.complete
     return outcome

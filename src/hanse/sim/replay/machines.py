@@ -16,6 +16,9 @@ have really heard.
 orders, reports, news, and also what the other policies do not have (settling, orders to forget an end).
 Apart, as heartbeats: beats and their answers, gossip, bare acknowledgements, the wardens' news of changes.
 
+*What plays it.* The machines, in the shell below; or, where nothing but the time differs, their compiled twin
+(``sim.replay.plain``), which is one to two hundred times as fast. ``Settings.engine`` says which.
+
 Runners do not hear of starts, only of ends, unless there are more tasks than a broker can wait for without
 such a word (``UNREPORTED_TASKS_MAX``): in a run without faults every order is carried out at once.
 """
@@ -28,6 +31,7 @@ from heapq import heappop, heappush
 from time import perf_counter_ns
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from hanse.core.link import NEVER
@@ -42,7 +46,8 @@ from hanse.policy.mix import mix
 from hanse.sim.literature import engine
 from hanse.sim.replay.faulted import run_with_faults
 from hanse.sim.replay.league import Specs, Tally, check_workload, league_of, machines_of
-from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
+from hanse.sim.replay.plain import objection, run_plain
+from hanse.sim.replay.records import Outcome, Progress, ReplayError, Settings, Workload
 
 UNREPORTED_TASKS_MAX: Final = EXPECTED_MAX // 2
 """Tasks of a run whose starts need not be reported: a broker can expect so many starts."""
@@ -231,9 +236,18 @@ def _no_collector() -> Iterator[None]:
 
 
 def hanse(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
-    """Run the league of the settings, with their faults if there are any."""
+    """Run the league of the settings, with their faults if there are any, by the engine that they name."""
     check_workload(workload)
+    if settings.engine != "machines":
+        why = objection(workload, settings)
+        if not why:
+            starts = workload.tasks > UNREPORTED_TASKS_MAX
+            return run_plain(workload, settings, progress, starts, IDLE_BEATS_MAX)
+        if settings.engine == "compiled":
+            raise ReplayError(f"the compiled league cannot run this ({why}): use --engine machines")
     if settings.faults:
-        return run_with_faults(workload, settings, progress)
-    with _no_collector():
-        return LeanShell(workload, settings).run(progress)
+        outcome = run_with_faults(workload, settings, progress)
+    else:
+        with _no_collector():
+            outcome = LeanShell(workload, settings).run(progress)
+    return msgspec.structs.replace(outcome, engine="machines")

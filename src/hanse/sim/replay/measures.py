@@ -13,9 +13,10 @@ Floats = npt.NDArray[np.float64]
 POINTS: Final = 300
 """Samples of a curve over time."""
 TIME_FIELDS: Final = (
-    "decision_us_p50", "decision_us_p99", "wall_seconds", "cpu_seconds", "tasks_per_cpu_second",
+    "decision_us_p50", "decision_us_p99", "wall_seconds", "cpu_seconds", "tasks_per_cpu_second", "engine",
 )  # fmt: skip
-"""Fields of a result that say how fast this machine was; all others are equal for equal seeds."""
+"""Fields of a result that say how fast this machine was, and by what; all others are equal for equal
+seeds."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -59,6 +60,8 @@ class Result(msgspec.Struct, frozen=True):
     tasks_per_cpu_second: float
     starts_per_task: float = 1.0
     """Above 1 where faults made tasks run again."""
+    engine: str = ""
+    """What played the machines of ``hanse``: ``compiled`` or ``machines``; empty for other policies."""
 
 
 class Curves(msgspec.Struct, frozen=True, eq=False):
@@ -131,6 +134,7 @@ def measure(
         cpu_seconds=cpu,
         tasks_per_cpu_second=begun / cpu if cpu else 0.0,
         starts_per_task=outcome.launches / ran,
+        engine=outcome.engine,
     )
 
 

@@ -17,6 +17,8 @@ Ints = npt.NDArray[np.int64]
 ORDERS: Final = ("fifo", "fewest-remaining", "short-first", "priority")
 """Queue orders. Ties always go to the job that arrived first, then to the one that stands first in the
 trace."""
+ENGINES: Final = ("auto", "compiled", "machines")
+"""What plays ``hanse``: its compiled twin, the machines themselves, or (auto) the twin where it can."""
 SECOND: Final = 1_000_000
 NODES_MAX: Final = 1 << 20
 """Nodes of one replay: event keys give the node number twenty bits."""
@@ -95,6 +97,8 @@ class Settings(msgspec.Struct, frozen=True):
     """A list of machines, for the placement of pods."""
     faults: str = ""
     """A file of faults to inject, for the policies that support them; empty = none."""
+    engine: str = "auto"
+    """What plays ``hanse``; the outcome does not depend on it."""
 
     def problem(self) -> str:
         """Why these settings cannot be run, in one sentence; empty when they can."""
@@ -106,6 +110,8 @@ class Settings(msgspec.Struct, frozen=True):
             return f"{self.nodes} nodes are too few for {self.clusters} clusters x {self.brokers} brokers"
         if self.order not in ORDERS:
             return f"unknown order {self.order!r}; known: {', '.join(ORDERS)}"
+        if self.engine not in ENGINES:
+            return f"unknown engine {self.engine!r}; known: {', '.join(ENGINES)}"
         if self.delay_us < 0 or self.heartbeat_us <= 0 or self.gossip_us <= 0:
             return "the delay must not be negative, heartbeat and gossip intervals must be positive"
         if not 0 <= self.short_percent <= 50 or not 0 <= self.reserve_percent <= 50:
@@ -135,14 +141,16 @@ class Outcome(msgspec.Struct, frozen=True, eq=False):
     heartbeats: int = 0
     """Periodic messages."""
     decision_ns: list[int] = []
-    """Wall nanoseconds our code took to handle each job's arrival; the only field that differs between equal
-    runs."""
+    """Wall nanoseconds our code took to handle each job's arrival; the only field beside
+    ``engine`` that differs between equal runs."""
     complete: bool = True
     """False when the run was stopped early."""
     grants: int = 0
     """Offers of freed room by wardens to brokers that wait for it (``hanse``)."""
     releases: int = 0
     """Grants that were given back unused."""
+    engine: str = ""
+    """What played the machines: ``compiled`` or ``machines``; empty for other policies."""
 
 
 class ReplayError(ValueError):

@@ -18,6 +18,7 @@ from hanse.sim.replay.batch import batch_names
 from hanse.sim.replay.faults import read_faults
 from hanse.sim.replay.league import objection
 from hanse.sim.replay.machines import hanse
+from hanse.sim.replay.plain import objection_to
 from hanse.sim.replay.records import ORDERS, Outcome, Progress, ReplayError, Settings, Workload
 
 Runner = Callable[[Workload, Settings, Progress | None], Outcome]
@@ -52,7 +53,11 @@ class Policy(msgspec.Struct, frozen=True):
 def _hanse_objection(settings: Settings) -> str:
     if settings.faults:
         read_faults(settings)  # refuses by itself
-    return objection(settings)
+    problem = objection(settings)
+    if not problem and settings.engine == "compiled":
+        why = objection_to(settings)
+        problem = f"the compiled league cannot run this ({why}): use --engine machines" if why else ""
+    return problem
 
 
 _KNOWN: Final = (

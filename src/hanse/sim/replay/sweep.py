@@ -45,8 +45,10 @@ class Cell(msgspec.Struct, frozen=True):
     settings: Settings
 
     def key(self) -> str:
-        """What tells this cell from all others."""
-        return msgspec.json.encode(self).decode()
+        """What tells this cell from all others: not the engine, on which no result depends."""
+        fields = msgspec.to_builtins(self)
+        del fields["settings"]["engine"]
+        return msgspec.json.encode(fields).decode()
 
 
 class Grid(msgspec.Struct, frozen=True):
