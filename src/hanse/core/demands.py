@@ -5,7 +5,6 @@ has changed, and with the beat otherwise: a count that is a little out of date d
 that has got better because the same job has made progress.
 """
 
-from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -103,16 +102,8 @@ class Demands:
 
     def heads(self) -> Waiting:
         """What waits: the key of each line's best task, and the line, best first."""
-        desk = self.desk
-        heads = []
-        for number, line in desk.lines.lines.items():
-            if line.count:
-                head = desk.lines.head(number, desk.jobs)
-                if head is not None:
-                    heads.append((head[0], number, line))
-        if len(heads) > 1:
-            heads.sort(key=itemgetter(0, 1))
-        return heads
+        lines = self.desk.lines
+        return [(key, number, lines.lines[number]) for key, number, _, _ in lines.heads(self.desk.jobs)]
 
     def demand_for(self, view: ClusterView, heads: Waiting) -> tuple[DemandLine, ...]:
         """The demand lines for one warden, best first. What has not changed since it was told is the same

@@ -8,7 +8,7 @@ more than is needed.
 """
 
 from collections.abc import Callable
-from operator import lt
+from operator import add, lt
 from typing import Final
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from hanse.core.config import WardenConfig
 from hanse.core.ledger import RUNNING, Fit, Ledger, Run
 from hanse.core.wants import Want, Wants
-from hanse.model.messages import Offer
+from hanse.model.messages import Key, Offer
 from hanse.model.resources import Vector
 from hanse.policy.columns import has_bit, mask_indices
 from hanse.policy.kernel import FIRST, pick
@@ -173,7 +173,8 @@ class Grants:
 
     def _lease(self, now: int, want: Want, nodes: list[int]) -> None:
         want.count -= 1
-        if self._holds_for(want):
+        held = self._holds_for(want)
+        if held:
             self._mark("warden.hold_served")
             self.release_hold()
         lease = self.ledger.lease(want.broker, want.line, nodes, want.shape, now + self.timings.grant_lease)
@@ -184,8 +185,24 @@ class Grants:
             tuple(nodes),
             score=1000 // (1 + want.count),
             prior=1000 * 1000 // (1000 + busy),
+            rival=self._rival(want, nodes[0]) if len(nodes) == 1 and not held else (),
         )
         self.offers.setdefault(want.broker, []).append(offer)
+
+    def _rival(self, want: Want, node: int) -> Key:
+        """The best key of another broker that could use what this want was given on a node."""
+        ledger = self.ledger
+        for other in self.wants.order:
+            if other.broker == want.broker or other.count <= 0 or other.broker in self.silent:
+                continue
+            if other.shape is want.shape or other.shape == want.shape:
+                return other.key
+            fit, given = ledger.fit(other.shape), ledger.fit(want.shape).ask
+            if fit.ask is None or given is None or other.shape.gang or not self._admits(other, fit, node):
+                continue
+            if not any(map(lt, map(add, ledger.room.free_of(node), given), fit.ask)):
+                return other.key
+        return ()
 
     # --- holds and preemption ------------------------------------------------------------------------------
 

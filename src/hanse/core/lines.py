@@ -6,6 +6,7 @@ is out of date is skipped when it reaches the head.
 """
 
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from hanse.core.jobs import JobRecord
 from hanse.model.ids import JobId
 from hanse.model.messages import Key, Shape
 
+_by_key = itemgetter(0, 1)
 STALE_MAX: Final = 64
 """Out-of-date entries that a line may hold beyond its live ones before it is swept."""
 
@@ -87,6 +89,19 @@ class Lines:
                 return key, record, group
             heappop(heap)
         return None
+
+    def heads(self, jobs: dict[JobId, JobRecord]) -> list[tuple[Key, int, JobRecord, int]]:
+        """The best waiting group of every line that has one: key, line, job, group; best key first, then by
+        line."""
+        found = []
+        for number, line in self.lines.items():
+            if line.count:
+                head = self.head(number, jobs)
+                if head is not None:
+                    found.append((head[0], number, head[1], head[2]))
+        if len(found) > 1:
+            found.sort(key=_by_key)
+        return found
 
     def idle(self) -> list[str]:
         """What is not as it should be when no work is left."""

@@ -35,6 +35,7 @@ ALL: Final = (
     "broker.gave_cluster_up",
     "broker.learned_from_peer",
     "broker.moved_task",
+    "broker.outbid",
     "broker.refusal_of_old_attempt",
     "broker.refused_busy",
     "broker.refused_fenced",

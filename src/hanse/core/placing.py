@@ -7,7 +7,6 @@ overtakes the line it belongs to.
 """
 
 from collections.abc import Iterable
-from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -212,18 +211,9 @@ class Placing:
 
     def place_all(self) -> None:
         """Good news has come: try every line again, best key first."""
-        desk = self.desk
-        heads = []
-        for number, line in desk.lines.lines.items():
-            if line.count:
-                head = desk.lines.head(number, desk.jobs)
-                if head is not None:
-                    heads.append((head[0], number, head))
-        if len(heads) > 1:
-            heads.sort(key=itemgetter(0, 1))
         open_to: dict[str, list[ClusterView]] = {}
-        for _, number, head in heads:
-            self._place_from(number, head, open_to)
+        for key, number, record, group in self.desk.lines.heads(self.desk.jobs):
+            self._place_from(number, (key, record, group), open_to)
 
     def _place_group(self, line: Line, record: JobRecord, group: int, views: list[ClusterView]) -> bool:
         """Claim for as many waiting tasks of a group as there is room; True if that was all of them.
@@ -412,13 +402,27 @@ class Placing:
             offers.sort(key=lambda item: (-item[1].score * item[1].prior, item[0], item[1].lease))
         for cluster, offer, _ in offers:
             view = self.desk.views[cluster]
-            if not self._bind(view, offer):
+            if self._outbid(offer):
+                self.desk.mark("broker.outbid")
+                self.releases.setdefault(cluster, []).append(offer.lease)
+                self.demands.registered[
+                    cluster
+                ].stale = False  # it must hear of the worse key with it
+            elif not self._bind(view, offer):
                 if view.sight.claims:
                     self.desk.mark("broker.spared_grant")
                     self.spare.append((cluster, offer, self.desk.now + self.desk.timings.grant_lease // 2))
                 else:
                     self._give_back(cluster, offer)
             self.touched.setdefault(offer.line, None)
+
+    def _outbid(self, offer: Offer) -> bool:
+        """Whether somebody else's best task goes before ours by now: the warden did not know that our head
+        has got worse. Giving the room on keeps the one order of the whole league."""
+        if not offer.rival or offer.line not in self.desk.lines.lines:
+            return False
+        head = self.desk.lines.head(offer.line, self.desk.jobs)
+        return head is not None and head[0] > offer.rival
 
     def use_spare(self, answered: int = -1) -> None:
         """Claims to a cluster were answered, or time has passed: use the grants kept for this case, or give

@@ -238,14 +238,14 @@ class Warden:
         if claim.demand is not None:
             self._demanded(now, broker, claim.demand)
         if fast or refused or substituted:
-            delta = self._delta(broker)
-            self._post.send(
-                self._out, now, broker, Answer(claim.number, tuple(substituted), tuple(refused), delta)
-            )
+            answer = Answer(claim.number, tuple(substituted), tuple(refused), self._delta(broker))
+            self._post.send(self._out, now, broker, answer)
 
     def _demanded(self, now: int, broker: str, lines: tuple[DemandLine, ...]) -> None:
         self._listen(now, broker)
         fresh = self._grants.wants.replace(broker, lines)
+        if self._grants.freed:
+            self._serve(now)  # what it gave back goes by the order of all, and not to itself first
         self._grants.serve_wants(now, fresh, mix(self._seed, self._steps))
 
     # --- estates -------------------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
 """What the machines say to each other.
 
 Every message travels in an ``Envelope``. Bodies are either *sequenced* (delivered once and in order by
-``core.link``, however often the network loses, doubles or reorders them) or *soft* (lost without harm,
-because a later one repeats or replaces them). Tasks travel in lots: one record per group of equal tasks,
-with columns. Records cannot form a circle, so the garbage collector need not see them (``gc=False``).
+``core.link``, whatever the network does) or *soft* (lost without harm: a later one repeats or replaces them).
+Tasks travel in lots: columns for a group of equal tasks. No record is part of a circle, hence ``gc=False``.
 """
 
 from enum import StrEnum
@@ -254,6 +253,8 @@ class Offer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How well the task fits here, in thousandths: ``Pr(task | cluster)``."""
     prior: int = 0
     """How likely this cluster is to serve it well, in thousandths: ``Pr(cluster)``."""
+    rival: Key = ()
+    """The best key of another broker that could use it; empty: nobody else's could."""
 
 
 class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="news"):
@@ -476,9 +477,8 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ack"):
 
 
 Sequenced = (
-    Claim | Demand | Cancel | Settle | Register | Adopt | Return | Answer | News | Estate
-    | Replicate | Progress | Taken | Watch | Watched | Orders | Report
-    | Close | Closed | Handed | Over | Seek | Sought
+    Claim | Demand | Cancel | Settle | Register | Adopt | Return | Answer | News | Estate | Replicate
+    | Progress | Taken | Watch | Watched | Orders | Report | Close | Closed | Handed | Over | Seek | Sought
 )  # fmt: skip
 Soft = (
     Hello | RunnerBeat | RunnerLease | Rejoin | Beat | BeatReply | Sync | Snapshot | Change | Gossip | Ack

@@ -145,6 +145,7 @@ def _offers(offers: tuple[m.Offer, ...]) -> str | None:
             and 0 <= offer.prior <= parts.COUNT_MAX
             and offer.nodes
             and within(offer.nodes, 0, NODES_MAX - 1)
+            and parts.is_key(offer.rival)
         ):
             return "an offer out of range"
     return None

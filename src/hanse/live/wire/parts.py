@@ -13,7 +13,7 @@ from hanse.model.constraints import constraint_problem
 from hanse.model.ids import BROKER_NUMBER_MAX, INDEX_BITS, SERIAL_BITS, TASKS_PER_JOB_MAX, JobId
 from hanse.model.job import DEADLINE_MAX, GRACE_MAX, GROUPS_MAX, LABELS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX
 from hanse.model.job import NAME_CHARACTERS_MAX as NAME_MAX
-from hanse.model.messages import DemandLine, End, Lot, Shape, StartTask, Withheld
+from hanse.model.messages import DemandLine, End, Key, Lot, Shape, StartTask, Withheld
 from hanse.model.resources import (
     BASE_DIMENSIONS,
     CPU_MILLI_MAX,
@@ -174,6 +174,11 @@ def _size(size: Resources, of: Shape) -> str | None:
     return problem
 
 
+def is_key(key: Key) -> bool:
+    """Whether this can be a place in a queue."""
+    return len(key) <= KEY_NUMBERS_MAX and within(key, -NUMBER_MAX, NUMBER_MAX)
+
+
 def demand(lines: tuple[DemandLine, ...], most: int) -> str | None:
     """A broker's waiting tasks, no line twice."""
     if len(lines) > most:
@@ -183,7 +188,7 @@ def demand(lines: tuple[DemandLine, ...], most: int) -> str | None:
     for entry in lines:
         if not (0 <= entry.line <= COUNT_MAX and 0 <= entry.count <= COUNT_MAX):
             return "a line of demand out of range"
-        if len(entry.key) > KEY_NUMBERS_MAX or not within(entry.key, -NUMBER_MAX, NUMBER_MAX):
+        if not is_key(entry.key):
             return "a key that cannot be"
         problem = shape(entry.shape)
         if problem is not None:

@@ -129,7 +129,7 @@ def timings_of(settings: Settings, faults: bool, starts: bool) -> Timings:
         runner_lease=100 * beat,
         grant_lease=beat // 10,
         delta_linger=min(NEWS_LINGER_MAX, settings.heartbeat_us),
-        settle_linger=beat // 10,
+        settle_linger=beat,
         suspect_after=100 * beat,
         start_deadline=beat if starts else 1 << 60,
     )

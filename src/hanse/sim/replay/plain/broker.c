@@ -182,8 +182,8 @@ static void take_answer(league_t *league, broker_t *broker, int64_t cluster, con
         use_spare(league, broker, cluster);
 }
 
-/* News have a = started, b = ended, c = offers; as body the tasks, then lease, line, node, score and prior
- * of each offer. */
+/* News have a = started, b = ended, c = offers; as body the tasks, then lease, line, node, score, prior and
+ * the key of its rival, of each offer. */
 static void take_news(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
 {
     const int64_t *body = message->body;
@@ -201,8 +201,8 @@ static void take_news(league_t *league, broker_t *broker, int64_t cluster, const
     if (!copy)
         return;
     offer_t *offers = (offer_t *)copy;
-    for (int64_t each = 0; each < message->c; each++, body += 5) {
-        offers[each] = (offer_t){body[0], body[1], body[2], body[3], body[4], cluster, 0};
+    for (int64_t each = 0; each < message->c; each++, body += OFFER_WORDS) {
+        offers[each] = (offer_t){body[0], body[1], body[2], body[3], body[4], body[5], body[6], cluster, 0};
         granted(broker->views + cluster, body[1]);
     }
     bind_offers(league, broker, offers, message->c);

@@ -142,6 +142,15 @@ static int64_t open_to(const league_t *league, const warden_t *warden, int64_t s
     return league->columns.latency[shape] ? warden->nodes : warden->unreserved;
 }
 
+/* Grants._rival: the best want of another broker that could use a node. */
+static const want_t *rival(const league_t *league, const warden_t *warden, const want_t *want, int64_t node)
+{
+    for (const want_t *other = warden->wants; other < warden->wants + warden->want_count; other++)
+        if (other->broker != want->broker && other->count > 0 && node < open_to(league, warden, other->shape))
+            return other;
+    return NULL;
+}
+
 /* Grants._lease: the room of a node is kept for a want. */
 static void grant(league_t *league, warden_t *warden, int64_t now, want_t *want, int64_t node)
 {
@@ -151,7 +160,7 @@ static void grant(league_t *league, warden_t *warden, int64_t now, want_t *want,
     want->count--;
     lease_t lease = {now + league->rules.grant_lease, want->shape, want->broker, want->line, (int32_t)node,
                      true};
-    if (!new_lease(league, warden, lease) || !add_many(league, &client->offers, 5))
+    if (!new_lease(league, warden, lease) || !add_many(league, &client->offers, OFFER_WORDS))
         return;
     if (!client->has_offers) {
         client->has_offers = true;
@@ -159,12 +168,15 @@ static void grant(league_t *league, warden_t *warden, int64_t now, want_t *want,
     }
     int64_t busy = warden->runs * 1000 / warden->nodes;
     int64_t *offer = client->offers.at + client->offers.size;
-    client->offers.size += 5;
+    client->offers.size += OFFER_WORDS;
     offer[0] = warden->lease_base + warden->lease_size - 1;
     offer[1] = want->line;
     offer[2] = node;
     offer[3] = 1000 / (1 + want->count);
     offer[4] = 1000 * 1000 / (1000 + busy);
+    const want_t *other = rival(league, warden, want, node);
+    offer[5] = other ? other->first : NEVER;
+    offer[6] = other ? other->second : NEVER;
     league->tally[GRANTS]++; /* as Tally does when the news is sent, which is in this step */
 }
 
@@ -251,6 +263,7 @@ void demanded(league_t *league, warden_t *warden, int64_t now, int32_t broker, c
 {
     warden->clients[broker].heard = now;
     replace_wants(warden, broker, (const demand_t *)lines, count);
+    serve_freed(league, warden, now); /* what it gave back goes by the order of all */
     if (!count || is_full(league, warden))
         return;
     uint64_t steps = warden->steps, random = mix(warden->seed, &steps, 1);

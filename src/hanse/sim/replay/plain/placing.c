@@ -241,6 +241,18 @@ static bool bind_offer(league_t *league, broker_t *broker, const offer_t *offer)
     return true;
 }
 
+/* _outbid: somebody else's best task goes before ours by now. */
+static bool outbid(const league_t *league, const broker_t *broker, const offer_t *offer)
+{
+    int32_t job = broker->lines[offer->line].live ? head_of(broker, offer->line) : NONE;
+    if (job == NONE || offer->rival_first == NEVER)
+        return false;
+    const job_t *head = league->jobs + job;
+    if (head->first != offer->rival_first)
+        return head->first > offer->rival_first;
+    return head->second > offer->rival_second;
+}
+
 static void give_back(league_t *league, broker_t *broker, const offer_t *offer)
 {
     view_t *view = broker->views + offer->cluster;
@@ -265,7 +277,10 @@ void bind_offers(league_t *league, broker_t *broker, offer_t *offers, int64_t co
         qsort(offers, (size_t)count, sizeof *offers, by_score);
     for (int64_t each = 0; each < count; each++) {
         offer_t offer = offers[each];
-        if (!bind_offer(league, broker, &offer)) {
+        if (outbid(league, broker, &offer)) {
+            add(league, &broker->views[offer.cluster].releases, offer.lease);
+            broker->views[offer.cluster].stale = false;
+        } else if (!bind_offer(league, broker, &offer)) {
             if (has_claims(broker->views + offer.cluster)) {
                 offer.until = broker->now + league->rules.grant_lease / 2;
                 if (!grow(league, (void **)&broker->spare, &broker->spare_room, broker->spare_count + 1,

@@ -138,8 +138,11 @@ typedef struct {
 } view_t;
 
 typedef struct {
-    int64_t lease, line, node, score, prior, cluster, until;
+    int64_t lease, line, node, score, prior;
+    int64_t rival_first, rival_second; /* the best key of another broker that waits for it; NEVER: none */
+    int64_t cluster, until;
 } offer_t;
+enum { OFFER_WORDS = 7 }; /* of it that travel: all but the last two */
 
 typedef struct {
     post_t post;

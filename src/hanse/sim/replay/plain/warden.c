@@ -134,8 +134,8 @@ static void send_news(league_t *league, warden_t *warden, int64_t now, int64_t b
         return;
     message->a = started ? started->size : 0;
     message->b = ends;
-    message->c = offers ? offers->size / 5 : 0;
-    int64_t *body = message->body = take_body(league, message->a + ends + 5 * message->c);
+    message->c = offers ? offers->size / OFFER_WORDS : 0;
+    int64_t *body = message->body = take_body(league, message->a + ends + OFFER_WORDS * message->c);
     if (!body)
         return;
     if (message->a)
