@@ -405,9 +405,7 @@ class Placing:
             if self._outbid(offer):
                 self.desk.mark("broker.outbid")
                 self.releases.setdefault(cluster, []).append(offer.lease)
-                self.demands.registered[
-                    cluster
-                ].stale = False  # it must hear of the worse key with it
+                self.demands.registered[cluster].stale = False  # it must hear of the worse key with it
             elif not self._bind(view, offer):
                 if view.sight.claims:
                     self.desk.mark("broker.spared_grant")
