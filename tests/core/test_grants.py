@@ -2,8 +2,10 @@
 
 from hanse.core.config import Timings
 from hanse.model.commands import Accepted
+from hanse.model.constraints import Is
 from hanse.model.ids import MILLISECOND, SECOND, TaskId, task_id
-from hanse.model.messages import Claim, Demand, News, Offer, Orders, Outcome
+from hanse.model.job import JobSpec
+from hanse.model.messages import Claim, Demand, Key, News, Offer, Orders, Outcome
 from tests.core.wired import Wired, job, node, tasks
 
 MINUTE = 60 * SECOND
@@ -263,3 +265,48 @@ def test_demand_is_told_once_and_not_with_every_beat() -> None:
     before = len(league.said)
     league.run(30 * SECOND)
     assert not league.bodies(Demand, before)
+
+
+def rival_of(*others: JobSpec, first: JobSpec | None = None) -> Key:
+    """The rival that is named with room of two CPUs for the first job, while others wait at another broker."""
+    league = Wired({"c1": (node(2_000, zone="a"),)}, ("b1", "b2"))
+    blocker = league.submit(job(tasks(1, cpu=2_000)), "b1")
+    league.submit(first or job(tasks(1, cpu=2_000)), "b1")
+    for other in others:
+        league.submit(other, "b2")
+    before = len(league.said)
+    league.exit(task_id(blocker, 0), 1)
+    while not offers(league, before):
+        league.step()
+    return offers(league, before)[0].rival
+
+
+def test_a_rival_is_named_if_it_could_use_the_room() -> None:
+    assert rival_of() == ()
+    equal = rival_of(job(tasks(1, cpu=2_000)))
+    assert len(equal) == 1
+    assert rival_of(job(tasks(1, cpu=500))) == equal, "a smaller one fits too"
+    assert rival_of(job(tasks(1, cpu=2_000, where=Is("zone", "a")))) == equal
+    best = rival_of(job(tasks(1, cpu=2_000, where=Is("zone", "a"))), job(tasks(1, cpu=2_000)))
+    assert best == equal, "of several the best"
+
+
+def test_a_gang_has_no_rival_and_is_none() -> None:
+    pair = job(tasks(2, cpu=1_000), gang=True)
+    assert rival_of(pair) == ()
+    assert rival_of(job(tasks(1, cpu=2_000)), first=pair) == ()
+
+
+def test_who_has_nothing_better_left_gives_the_room_on() -> None:
+    league = Wired({"c1": (node(1_000),)}, ("b1", "b2"), order="fewest-remaining")
+    blocker = league.submit(job(tasks(1)), "b1")
+    small, large = league.submit(job(tasks(1)), "b1"), league.submit(job(tasks(3)), "b1")
+    middle = league.submit(job(tasks(2)), "b2")
+    league.exit(task_id(blocker, 0), 1)
+    while not offers(league):
+        league.step()
+    assert offers(league)[0].rival[0] == 2
+    league.cancel(small)  # while the offer to b1 is on its way
+    league.run(SECOND)
+    assert league.running(middle) == {0: ("c1", 0)}
+    assert league.running(large) == {}
