@@ -268,7 +268,7 @@ def test_demand_is_told_once_and_not_with_every_beat() -> None:
 
 
 def rival_of(*others: JobSpec, first: JobSpec | None = None) -> Key:
-    """The rival that is named with room of two CPUs for the first job, while others wait at another broker."""
+    """The rival that is named with room of two CPUs for the first job, while others wait at b2."""
     league = Wired({"c1": (node(2_000, zone="a"),)}, ("b1", "b2"))
     blocker = league.submit(job(tasks(1, cpu=2_000)), "b1")
     league.submit(first or job(tasks(1, cpu=2_000)), "b1")
