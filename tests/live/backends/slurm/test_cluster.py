@@ -224,7 +224,8 @@ def test_memory_is_limited_and_measured(limited: Slurm) -> None:
         end = await desk.run(launch(hungry))
         assert (end.outcome, end.code, end.note) == (Outcome.FAILED, -9, "out of memory")
         assert end.usage is not None
-        assert 32 * MIB < end.usage.memory <= 64 * MIB
+        # What is measured is the resident set: it has pages of libraries that were charged to others, too.
+        assert 32 * MIB < end.usage.memory <= (64 + 4) * MIB
         end = await desk.run(launch(shell("exit 0"), 1))
         assert end.outcome is Outcome.SUCCEEDED
 
