@@ -22,7 +22,7 @@ from hanse.model.ids import job_text
 from hanse.model.job import JobSpec
 from hanse.model.problem import Problem
 
-LUMP_JOBS: Final = 50
+LUMP_JOBS: Final = 100
 """Jobs of one request that are handed in before others get their turn."""
 LUMPS_AT_ONCE_MAX: Final = 20
 """Lumps of one request that are on their way to the heir at the same time: while they are on the disks, this
