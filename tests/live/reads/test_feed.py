@@ -211,6 +211,7 @@ def test_jobs_that_change_hands_are_looked_at_again(tmp_path: Path, monkeypatch:
         with stage.feed.watching(JobId(1)) as looked_at:
             stage.take_away(JobId(1))
             await asyncio.wait_for(looked_at, 30)
+            assert stage.writes == [3]
         stage.close()
 
     asyncio.run(story())

@@ -241,7 +241,7 @@ def test_a_warden_that_keeps_as_many_attempts_as_it_can_is_the_same(monkeypatch:
 def test_a_cluster_too_wide_for_its_link_is_the_same() -> None:
     """Seven thousand ends, each at its own time, before anything goes back: links are crowded."""
     workload = made([0, 1], [[SECOND + task for task in range(7_000)], [SECOND] * 3_000])
-    same(workload, Settings(nodes=8_000, clusters=1, brokers=1, delay_us=50_000))
+    assert same(workload, Settings(nodes=8_000, clusters=1, brokers=1, delay_us=50_000)).complete
 
 
 TRACES = {
