@@ -310,3 +310,16 @@ def test_who_has_nothing_better_left_gives_the_room_on() -> None:
     league.run(SECOND)
     assert league.running(middle) == {0: ("c1", 0)}
     assert league.running(large) == {}
+
+
+def test_of_equal_keys_the_one_that_is_asked_keeps_the_room() -> None:
+    league = Wired({"c1": (node(1_000),)}, ("b1", "b2"))
+    blocker = league.submit(job(tasks(1)), "b1")
+    league.hand_in(job(tasks(1)), "b1")
+    league.hand_in(job(tasks(1)), "b2")
+    league.run(SECOND)
+    before = len(league.said)
+    league.end(blocker)
+    (offer,) = offers(league, before)
+    assert offer.rival
+    assert [claim.releases for claim in league.bodies(Claim, before)] == [()]
