@@ -3,7 +3,12 @@
 #   make test     install into .venv and run every check
 # Nothing is installed outside this folder. `make help` lists the rest.
 
-PYTHON ?= $(shell command -v python3.11 || echo python3)
+# Debian's own Python before one built by hand: it is compiled with profiles (an eighth to a third faster under our
+# benchmarks than a plain build) and gets its security updates. Another: make PYTHON=/path/to/python3.11 ...
+ifndef PYTHON
+PYTHON := $(shell /usr/bin/python3.11 -c 'import pip, venv' 2> /dev/null && echo /usr/bin/python3.11 \
+	|| command -v python3.11 || echo python3)
+endif
 SEEDS ?= 500
 LONG_SEEDS ?= 10000
 FUZZ_SECONDS ?= 600

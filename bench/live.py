@@ -9,6 +9,7 @@ Compare ratios, not seconds: machines are noisy.
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -237,7 +238,8 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, help="a Python that has Ray and HyperQueue")
     parser.add_argument("--only", choices=("processes", *PARTS), action="append")
     options = parser.parse_args()
-    results: dict[str, Any] = {}
+    machine = {"python": platform.python_version(), "compiler": platform.python_compiler()}
+    results: dict[str, Any] = {"machine": {**machine, "executable": os.path.realpath(sys.executable)}}
     parts = {"processes": lambda: forking(options.peers), **PARTS}
     for name in options.only or parts:
         before = calm()

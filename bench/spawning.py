@@ -32,24 +32,35 @@ TASKS = 2_000
 SLURM_TASKS = 400
 TURNS = 3
 PROBE_SECONDS = 0.3
+PROBE_TURNS = 1_000
+"""Between two looks at the clock."""
 PEER_SECONDS_MAX = 300
 TICKS = os.sysconf("SC_CLK_TCK")
 Run = dict[str, Any]
 
 
-def _burn(seconds: float) -> float:
+def _burn(seconds: float) -> tuple[float, float]:
+    """The share of a core that a busy loop got, and its turns in a CPU-second."""
     end = time.perf_counter() + seconds
     cpu = time.process_time()
+    turns = 0
     while time.perf_counter() < end:
-        pass
-    return (time.process_time() - cpu) / seconds
+        for _ in range(PROBE_TURNS):
+            turns += 1
+    used = time.process_time() - cpu
+    return used / seconds, turns / used
 
 
 def calm() -> Run:
-    """The load, and which share of a core each of two busy loops got just now (1.0: nobody else is here)."""
+    """The load, which share of a core each of two busy loops got just now (1.0: nobody else is here), and
+    their pace in millions of turns a CPU-second: the same processor may be half as fast a minute later."""
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        shares = pool.map(_burn, [PROBE_SECONDS] * 2)
-    return {"load": round(os.getloadavg()[0], 1), "cpu_share": round(sum(shares) / 2, 2)}
+        shares, paces = zip(*pool.map(_burn, [PROBE_SECONDS] * 2), strict=True)
+    return {
+        "load": round(os.getloadavg()[0], 1),
+        "cpu_share": round(sum(shares) / 2, 2),
+        "pace": round(sum(paces) / 2e6, 1),
+    }
 
 
 def run_loop() -> Run:

@@ -1,6 +1,8 @@
 """What the tests of the SDK have called, in modules that hands can import by name."""
 
+import atexit
 import os
+import shutil
 import socket
 import tempfile
 import threading
@@ -101,6 +103,7 @@ class Gate:
 
     def __init__(self) -> None:
         self._path = tempfile.mkdtemp(prefix="hanse-gate-")
+        atexit.register(shutil.rmtree, self._path)  # not before: a hand may yet come to it
         Path(self._path).chmod(0o777)
         for name in ("in", "out"):
             os.mkfifo(f"{self._path}/{name}")
