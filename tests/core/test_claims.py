@@ -1,6 +1,7 @@
 """The fast path: a broker claims what it sees; the warden takes, substitutes or refuses."""
 
 from hanse.core.config import NodeConfig
+from hanse.core.view import WARY_TIME
 from hanse.model.constraints import Is
 from hanse.model.ids import SECOND, task_id
 from hanse.model.job import Affinity, JobClass, JobSpec, Scope
@@ -262,21 +263,69 @@ def test_what_does_not_fit_into_the_own_shares_is_borrowed() -> None:
     assert all({2, 3} <= {*nodes} for nodes in used.values())
 
 
-def claimed_and_granted(count: int) -> tuple[int, int]:
-    """How many tasks of a job of the second of two brokers were claimed outright, how many by a grant. It
-    has six nodes of its own, and six of the other broker's are free."""
-    league = Wired({name: (node(1_000),) * 4 for name in ("c1", "c2", "c3")}, ("b1", "b2"))
-    assert len(league.running(league.submit(job(tasks(count)), broker="b2"))) == count
-    lots = [lot for claim in league.bodies(Claim) for lot in claim.lots]
+def test_what_is_borrowed_comes_from_all_clusters_alike() -> None:
+    assert {len(nodes) for nodes in shares_used(job(tasks(9))).values()} == {3}
+
+
+def two_brokers() -> Wired:
+    """The second of two brokers has six nodes of its own, and six of the other's are free."""
+    return Wired({name: (node(1_000),) * 4 for name in ("c1", "c2", "c3")}, ("b1", "b2"))
+
+
+def claimed_and_granted(league: Wired, count: int) -> tuple[int, int]:
+    """How many tasks of a job of the second broker are claimed outright, how many by a grant."""
+    before = len(league.said)
+    number = league.submit(job(tasks(count)), broker="b2")
+    assert len(league.running(number)) == count
+    lots = [lot for claim in league.bodies(Claim, before) for lot in claim.lots]
+    league.end(number)
     return (
         sum(len(lot.tasks) for lot in lots if not lot.lease),
         sum(len(lot.tasks) for lot in lots if lot.lease),
     )
 
 
-def test_room_is_borrowed_unasked_only_where_there_is_twice_as_much() -> None:
-    assert claimed_and_granted(9) == (9, 0)
-    assert claimed_and_granted(10) == (6, 4)
+def test_all_the_room_that_is_seen_is_borrowed_unasked() -> None:
+    assert claimed_and_granted(two_brokers(), 12) == (12, 0)
+
+
+def refuse_b2_something(league: Wired) -> None:
+    """The second broker claims what the first has taken without its knowing."""
+    league.loses = lambda envelope: envelope.source.startswith("c") and envelope.target == "b2"
+    first = league.submit(job(tasks(12)), broker="b1")
+    hear(league)
+    before = len(league.said)
+    second = league.submit(job(tasks(1)), broker="b2")
+    assert [answer for answer in league.bodies(Answer, before) if answer.refused]
+    league.end(first)
+    league.end(second)
+
+
+def test_who_was_refused_something_borrows_unasked_only_where_there_is_plenty() -> None:
+    league = two_brokers()
+    refuse_b2_something(league)
+    assert claimed_and_granted(league, 7) == (7, 0)
+    assert claimed_and_granted(league, 8) == (6, 2)
+    league.run(WARY_TIME)
+    assert claimed_and_granted(league, 8) == (8, 0)
+
+
+def test_a_grant_that_nobody_needed_leaves_no_later_want_unsaid() -> None:
+    league = Wired({name: (node(1_000),) for name in ("c1", "c2")})
+    first = league.submit(job(tasks(2)))
+    second = league.submit(job(tasks(1)))
+    before = len(league.said)
+    for index in (0, 1):  # both clusters offer their node to the one task that waits
+        league.exit(task_id(first, index), 1)
+    league.run(SECOND // 5)  # shorter than a beat, which would repeat every want
+    assert sum(len(claim.releases) for claim in league.bodies(Claim, before)) == 1
+    (elsewhere,) = {"c1", "c2"} - {place for place, _ in league.running(second).values()}
+    before = len(league.said)
+    league.hand_in(job(tasks(2)))
+    league.deliver()
+    (claim,) = league.bodies(Claim, before)
+    assert [target for _, target, body in league.said[before:] if body is claim] == [elsewhere]
+    assert [line.count for line in claim.demand or ()] == [1], "one of the two tasks waits"
 
 
 def test_who_has_its_data_in_a_cluster_borrows_there_first() -> None:

@@ -312,6 +312,22 @@ def test_who_has_nothing_better_left_gives_the_room_on() -> None:
     assert league.running(large) == {}
 
 
+def test_who_was_outbid_tells_every_warden_what_it_has_left() -> None:
+    league = Wired({name: (node(1_000),) for name in ("c1", "c2", "c3")}, ("b1", "b2"))
+    league.submit(job(tasks(3)), "b1")
+    for broker in ("b1", "b2", "b1"):
+        league.submit(job(tasks(1)), broker)
+    place = {cluster: task for (task, _), (cluster, _) in league.live.items()}
+    league.exit(place["c1"], 1)
+    league.deliver()  # b1's first task goes there, and only c1 hears that its second is the best it has left
+    before = len(league.said)
+    league.exit(place["c2"], 1)
+    league.deliver()
+    from_b1 = [(target, body) for source, target, body in league.said[before:] if source == "b1"]
+    assert [target for target, body in from_b1 if isinstance(body, Claim) and body.releases] == ["c2"]
+    assert "c3" in [target for target, body in from_b1 if isinstance(body, Demand)]
+
+
 def test_of_equal_keys_the_one_that_is_asked_keeps_the_room() -> None:
     league = Wired({"c1": (node(1_000),)}, ("b1", "b2"))
     blocker = league.submit(job(tasks(1)), "b1")

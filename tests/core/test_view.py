@@ -1,14 +1,19 @@
 """A broker's view under random interleavings of news, lost news and its own claims."""
 
+from typing import Any
+
 import msgspec
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hanse.core.view import ClusterView, Sight
+from hanse.model.constraints import Is
 from hanse.model.ids import ClusterId, JobId
+from hanse.model.job import Affinity, Scope
 from hanse.model.messages import Brief, Delta, Lot, Shape, Snapshot
 from hanse.model.resources import Resources, Vector
+from hanse.policy.kernel import FIRST, pick
 
 NODES = 4
 CAPACITY = (4_000, 0, 0)
@@ -175,3 +180,39 @@ class ViewHistory(RuleBasedStateMachine):
 
 ViewHistory.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 test_view_history = ViewHistory.TestCase
+
+
+@given(
+    nodes=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.booleans()), min_size=1, max_size=70),
+    ask=st.tuples(st.integers(1, 3), st.integers(0, 1)),
+    claimed=st.lists(st.integers(0, 69), max_size=5),
+    kind=st.sampled_from(["many", "alone", "alone in cluster"]),
+)
+@settings(deadline=None)
+def test_room_for_a_shape_is_what_picking_finds(
+    nodes: list[tuple[int, int, bool]], ask: tuple[int, int], claimed: list[int], kind: str
+) -> None:
+    """Whether there are few nodes or many, free room or (after late news) less than none."""
+    view = ClusterView("c1", 0, "b1")
+    free = tuple((cores * 1_000, 0, gpus) for cores, gpus, _ in nodes)
+    zones = tuple((("zone", "a"),) if here else () for *_, here in nodes)
+    kinds, partitions = ("cpu", "memory", "gpu"), ("b1",)
+    capacity = ((9_000, 0, 3),) * len(nodes)
+    view.snapshot(Snapshot(ClusterId("c1"), 1, 1, kinds, capacity, zones, (), partitions, free))
+    shape = Shape(Resources(cpu=ask[0] * 1_000, gpu=ask[1]), where=Is("zone", "a"), **_company(kind))
+    for node in claimed:
+        if node < len(nodes):
+            view.usable.debit(node, (2_000, 0, 1))
+    fit = view.fit(shape)
+    assert fit.ask is not None
+    picked = pick(view.usable.copy(), fit.ask, fit.mask, 0, 10_000, FIRST, int(kind == "alone"), None)
+    assert view.room_for(shape) == (min(1, len(picked)) if kind == "alone in cluster" else len(picked))
+    assert view.slots(shape) >= view.room_for(shape)
+
+
+def _company(kind: str) -> dict[str, Any]:
+    """What makes a shape keep to itself."""
+    scope = {"alone": Scope.NODE, "alone in cluster": Scope.CLUSTER}.get(kind)
+    if scope is None:
+        return {}
+    return {"labels": ("x",), "affinity": (Affinity("x", scope, apart=True),)}

@@ -20,7 +20,7 @@ from hanse.core.jobs import CLAIMED, PLACED, RUNNING
 from hanse.core.link import NEVER
 from hanse.core.placing import Placing
 from hanse.core.roster import lease_span
-from hanse.core.view import ClusterView, Sight
+from hanse.core.view import WARY_TIME, ClusterView, Sight
 from hanse.core.wards import Wards
 from hanse.model.commands import Command, WakeAt
 from hanse.model.events import Advised, Booted, CancelRequested, Event, Received, Submitted, Tick
@@ -223,6 +223,7 @@ class Broker:
         """What was not taken waits again; room that was granted meanwhile is used first."""
         desk = self._desk
         touched: dict[JobId, None] = {}
+        view.sight.wary_until = desk.now + WARY_TIME
         for entry in refused:
             if entry.reason in (Refusal.STALE_ROUND, Refusal.FENCED):
                 view.sight.closed_until = desk.now + desk.timings.beat
@@ -230,8 +231,7 @@ class Broker:
             self._disappointed(view, entry.task)
             self._careers.refused(entry.task, entry.attempt, entry.reason)
             touched[job_of(entry.task)] = None
-        if self._placing.spare:
-            self._placing.use_spare(view.index)
+        self._placing.use_spare(view.index)
         for job in touched:
             record = desk.jobs.get(job)
             for group in range(len(record.lines)) if record is not None else ():

@@ -29,8 +29,8 @@ class Registered(msgspec.Struct, gc=False):
 
     lines: tuple[DemandLine, ...] = ()
     stale: bool = False
-    """A grant was given back, so the warden's count is too low: say it again with the next beat, not at
-    once."""
+    """A grant was given back though a task waits, so the warden's count is too low: say it again with the
+    next beat. At once it would come back at once."""
 
 
 class Demands:

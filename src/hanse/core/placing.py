@@ -21,7 +21,7 @@ from hanse.model.decision import Answered
 from hanse.model.events import Advised
 from hanse.model.experience import Experience
 from hanse.model.ids import JobId
-from hanse.model.messages import Brief, Key, Lot, Offer, Shape
+from hanse.model.messages import Brief, Key, Lot, Offer
 from hanse.model.resources import Resources
 from hanse.policy.interface import ClusterFacts
 from hanse.policy.mix import mix
@@ -32,9 +32,9 @@ STANDING_LEAST: Final = 200
 """Clusters below this are tried last."""
 EXPECTED_MAX: Final = 1_000_000
 """Lots whose start is awaited."""
-BORROW_ROOM: Final = 2
-"""How many times as much room as it needs a broker must see in others' shares to claim it there. What is
-scarce several brokers want at once, and all but one of them would be refused; so they ask the wardens."""
+BORROW_ROOM: Final = 4
+"""How many times as much room as it needs a broker that was refused lately must see to claim others' shares.
+What is scarce several brokers may want at once; so it rather asks the wardens. Otherwise enough is enough."""
 NO_ROOM_SEEN: Final = "no room in any cluster's view"
 LITTLE_TO_BORROW: Final = "too little room in the others' shares to take it unasked"
 TOLD_OF_NONE: Final = f"{Answered.WAITING}:{NO_ROOM_SEEN}"
@@ -218,9 +218,9 @@ class Placing:
     def _place_group(self, line: Line, record: JobRecord, group: int, views: list[ClusterView]) -> bool:
         """Claim for as many waiting tasks of a group as there is room; True if that was all of them.
 
-        Our own shares of all clusters come first, and room is borrowed only then, where there is plenty:
-        what several brokers borrow at once is refused to all but one of them. Who has its data somewhere
-        stays close to it.
+        Our own shares of all clusters come first. Room is borrowed only then, from every cluster in
+        proportion to what it has left, so that what several brokers borrow at once has a place; and if claims
+        were refused lately, only where there is plenty. Who has its data somewhere stays close to it.
         """
         found: dict[str, int] = {}
         unused: dict[str, int] = {}
@@ -230,16 +230,20 @@ class Placing:
                 if not record.waiting[group]:
                     break
                 found[view.name] = self._place_own(view, line, record, group)
-            enough = BORROW_ROOM * len(record.waiting[group])
-            unused = self._to_borrow(ranked, line.shape, enough)
+            wary = any(self.desk.now < view.sight.wary_until for view in self.desk.views)
+            enough = (BORROW_ROOM if wary else 1) * len(record.waiting[group])
+            if enough:
+                unused = {view.name: min(enough, view.room_for(line.shape)) for view in ranked}
             if sum(unused.values()) < enough:
                 for view in ranked:
                     view.sight.exhausted[line.number] = True
                 ranked = []
+        most, room = len(record.waiting[group]), sum(unused.values())
         for view in ranked:
             if not record.waiting[group]:
                 break
-            got = self._place_in(view, line, record, group)
+            part = -(-most * unused[view.name] // room) if room else most
+            got = self._place_in(view, line, record, group, part) if part else 0
             if not got:
                 view.sight.exhausted[line.number] = True
             found[view.name] = found.get(view.name, 0) + got
@@ -254,21 +258,6 @@ class Placing:
             considered = [(name, got + unused.get(name, 0)) for name, got in found.items()]
             self.desk.decide(record, group, Answered.WAITING, left, reason, considered)
         return not left
-
-    def _to_borrow(self, views: list[ClusterView], shape: Shape, most: int) -> dict[str, int]:
-        """How many tasks of a shape have room in each view, whoever's share it is; up to so many in all."""
-        room: dict[str, int] = {}
-        for view in views:
-            vector = shape.ask.vector(view.dimensions)
-            if not most or vector is None or view.futile(shape):
-                continue
-            mask, usable = view.fit(shape).mask, view.usable
-            nodes = self.desk.placer.place(usable, vector, mask, 0, most, 0, view.table.count)
-            for node in nodes:
-                usable.credit(node, vector)
-            room[view.name] = len(nodes)
-            most -= len(nodes)
-        return room
 
     def _ranked(self, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
         """In which order to look there: in good standing first."""
@@ -310,14 +299,13 @@ class Placing:
             self._claim(view, record, group, nodes, line.shape.ask)
         return len(nodes)
 
-    def _place_in(self, view: ClusterView, line: Line, record: JobRecord, group: int) -> int:
-        """Claim room in one cluster; how many tasks got some."""
+    def _place_in(self, view: ClusterView, line: Line, record: JobRecord, group: int, most: int) -> int:
+        """Claim room in one cluster for up to so many tasks; how many got some."""
         shape = line.shape
         if view.futile(shape):
             return 0
         fit = view.fit(shape)
-        waiting = record.waiting[group]
-        count = len(waiting)
+        count = min(most, len(record.waiting[group]))
         start = mix(self.desk.seed, self.desk.steps, view.index) % max(1, view.usable.nodes)
         sizes = self.desk.sizer.ladder(shape.ask, shape.ask_max) if shape.ask_max else (shape.ask,)
         place, counts = self.desk.placer.place, view.table.count
@@ -406,6 +394,7 @@ class Placing:
                 self.desk.mark("broker.outbid")
                 self.releases.setdefault(cluster, []).append(offer.lease)
                 self.demands.registered[cluster].stale = False  # it must hear of the worse key with it
+                self.demands.best.pop(offer.line, None)  # and so must the others, or they err next
             elif not self._bind(view, offer):
                 if view.sight.claims:
                     self.desk.mark("broker.spared_grant")
@@ -439,7 +428,9 @@ class Placing:
     def _give_back(self, cluster: int, offer: Offer) -> None:
         self.desk.mark("broker.released_grant")
         self.releases.setdefault(cluster, []).append(offer.lease)
-        self.demands.registered[cluster].stale = True
+        line = self.desk.lines.lines.get(offer.line)
+        if line is not None and line.count:
+            self.demands.registered[cluster].stale = True
         self.touched.setdefault(offer.line, None)
 
     def _bind(self, view: ClusterView, offer: Offer) -> bool:

@@ -12,14 +12,14 @@ import msgspec
 import numpy as np
 
 from hanse.core.gains import NO_MARK, SMALL_NODES, Gains, table_of, wide_enough
-from hanse.model.ids import ClusterId
+from hanse.model.ids import MINUTE, ClusterId
 from hanse.model.messages import Delta, EstateId, Lot, Shape, Snapshot
 from hanse.model.resources import Dimensions, Vector
 from hanse.policy.attributes import AttributeTable
 from hanse.policy.columns import (
+    Column,
     MaskWords,
     Room,
-    count_bits,
     empty_mask,
     full_mask,
     has_bit,
@@ -31,6 +31,8 @@ from hanse.policy.columns import (
 STANDING_FULL: Final = 1_000
 SHAPES_MAX: Final = 4_096
 """Compiled shapes kept per cluster; when there are more, all are compiled afresh."""
+WARY_TIME: Final = 60 * MINUTE
+"""How long a broker minds that a warden refused it something."""
 
 _NO_ROOM: Final = Room([], checked=False)
 _NO_TABLE: Final = AttributeTable([])
@@ -61,6 +63,8 @@ class Sight(msgspec.Struct, gc=False):
     """Lines for which nothing was found or given here since the last news."""
     closed_until: int = 0
     """A claim was refused for want of a valid lease: no more before this time."""
+    wary_until: int = 0
+    """Something was refused lately: others claim here, too."""
 
 
 class Suited:
@@ -266,30 +270,34 @@ class ClusterView:
         """How many tasks of a shape the empty cluster could hold."""
         known = self._slots.get(shape)
         if known is None:
-            known = self._slots[shape] = self._count_slots(shape)
+            known = self._slots[shape] = self._count(shape, self.usable.capacity)
         return known
 
-    def _count_slots(self, shape: Shape) -> int:
+    def room_for(self, shape: Shape) -> int:
+        """How many tasks of a shape would find room now, as far as is known."""
+        return 0 if self.futile(shape) else self._count(shape, self.usable.free)
+
+    def _count(self, shape: Shape, columns: Column) -> int:
+        """How many tasks of a shape fit into so much room, which may be less than none."""
         fit = self.fit(shape)
         ask = fit.ask
         if ask is None:
             return 0
-        if shape.alone_in_cluster:
-            return int(fit.ever)
-        if shape.alone:
-            return count_bits(fit.mask)
-        columns = self.usable.capacity
         if self.usable.nodes <= SMALL_NODES:  # NumPy's calls would cost more than the work
             asked = [(row, amount) for row, amount in enumerate(ask) if amount]
-            return sum(
-                [
-                    min([capacity[row] // amount for row, amount in asked])
-                    for node, capacity in enumerate(columns.T.tolist())
-                    if has_bit(fit.mask, node)
-                ]
-            )
-        per_node = np.min([columns[row] // amount for row, amount in enumerate(ask) if amount], axis=0)
-        return int(per_node[mask_flags(fit.mask, self.usable.nodes)].sum())
+            each: list[int] = [
+                max(0, min([room[row] // amount for row, amount in asked]))
+                for node, room in enumerate(columns.T.tolist())
+                if has_bit(fit.mask, node)
+            ]
+            total, nodes = sum(each), len(each) - each.count(0)
+        else:
+            per_node = np.min([columns[row] // amount for row, amount in enumerate(ask) if amount], axis=0)
+            per_node = per_node[mask_flags(fit.mask, self.usable.nodes) & (per_node > 0)]
+            total, nodes = int(per_node.sum()), len(per_node)
+        if shape.alone_in_cluster:
+            return min(1, total)
+        return nodes if shape.alone else total
 
     def confirmed(self) -> list[Vector] | None:
         """What the warden last said is free, node by node; None before the first snapshot."""

@@ -19,7 +19,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from hanse.app.replay_commands import main
-from hanse.core import demands, grants, link, placing, runs, settling, wants
+from hanse.core import broker, demands, grants, link, placing, runs, settling, wants
 from hanse.core.config import Timings
 from hanse.sim.literature import engine
 from hanse.sim.replay import league, machines, plain
@@ -117,6 +117,7 @@ LIMITS: dict[str, tuple[tuple[ModuleType, ...], list[int]]] = {
     "GRANTS_MAX": ((grants,), [1, 2, 1_024]),
     "SLOTS_MAX": ((grants,), [1, 3, 65_536]),
     "BORROW_ROOM": ((placing,), [0, 1, 2, 5]),
+    "WARY_TIME": ((broker,), [0, 1_000, 1_000_000_000]),
 }
 """Limits of the machines, where they are looked up, and values that make them bite in a small league."""
 

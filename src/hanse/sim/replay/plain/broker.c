@@ -140,6 +140,7 @@ static void take_refused(league_t *league, broker_t *broker, int64_t cluster, co
     view_t *view = broker->views + cluster;
     ints_t *jobs = &league->report; /* each once, in the order of their coming */
     jobs->size = 0;
+    view->wary_until = broker->now + league->rules.wary_time;
     for (int64_t each = 0; each < count; each++) {
         int32_t job = league->job_of[tasks[each]];
         uint8_t state = league->state_of[tasks[each]];

@@ -102,9 +102,15 @@ static int64_t where_to_begin(const broker_t *broker, int64_t cluster, const vie
     return (int64_t)(mix(broker->seed, values, 2) % (uint64_t)(view->nodes > 1 ? view->nodes : 1));
 }
 
-/* _place_own, and _place_in where `all` of the cluster may be used; how many tasks got room. */
+/* How much of the room that is left of a cluster is looked at. */
+static int64_t seen(const view_t *view, bool latency, int64_t most)
+{
+    return view->roomy[latency] < most ? view->roomy[latency] : most;
+}
+
+/* _place_own, and _place_in where `all` of the cluster may be used; how many of at most so many tasks got room. */
 static int64_t place_in(league_t *league, broker_t *broker, int64_t cluster, int32_t job, bool latency,
-                        bool all)
+                        bool all, int64_t most)
 {
     view_t *view = broker->views + cluster;
     if (!view->roomy[latency])
@@ -112,6 +118,8 @@ static int64_t place_in(league_t *league, broker_t *broker, int64_t cluster, int
     int64_t past = latency ? view->nodes : view->unreserved, start = where_to_begin(broker, cluster, view);
     int64_t own_past = view->own_past < past ? view->own_past : past;
     int64_t count = league->jobs[job].waiting, *nodes = league->scratch;
+    if (count > most)
+        count = most;
     int64_t found = pick(view, view->own_first, own_past, start, count, nodes);
     if (all && found < count)
         found += pick(view, 0, past, start, count - found, nodes + found);
@@ -126,26 +134,31 @@ static bool place_job(league_t *league, broker_t *broker, int64_t line, int32_t 
 {
     bool latency = league->columns.latency[broker->lines[line].shape];
     const job_t *record = league->jobs + job;
-    int64_t placed = 0, turn = 0, room = 0;
+    int64_t placed = 0, turn = 0, room = 0, enough = 0;
     if (count > 1) {
         int64_t brokers = league->rules.brokers;
         uint64_t id = (uint64_t)(job % brokers + 1) << 32 | (uint64_t)(job / brokers);
         uint64_t values[2] = {broker->steps, id};
         turn = (int64_t)(mix(broker->seed, values, 2) % (uint64_t)count);
         for (int64_t each = 0; each < count && record->waiting; each++)
-            placed += place_in(league, broker, views[(turn + each) % count], job, latency, false);
-        int64_t enough = league->rules.borrow_room * record->waiting;
-        for (int64_t each = 0; each < count && room < enough; each++)
-            room += broker->views[views[each]].roomy[latency];
+            placed += place_in(league, broker, views[(turn + each) % count], job, latency, false, NEVER);
+        bool wary = false;
+        for (int64_t cluster = 0; cluster < league->rules.clusters; cluster++)
+            wary = wary || broker->now < broker->views[cluster].wary_until;
+        enough = (wary ? league->rules.borrow_room : 1) * record->waiting;
+        for (int64_t each = 0; each < count; each++)
+            room += seen(broker->views + views[each], latency, enough);
         if (room < enough) {
             for (int64_t each = 0; each < count; each++)
                 exhaust(broker->views + views[each], line);
             count = 0;
         }
     }
+    int64_t most = record->waiting;
     for (int64_t each = 0; each < count && record->waiting; each++) {
         int32_t cluster = views[(turn + each) % count];
-        int64_t got = place_in(league, broker, cluster, job, latency, true);
+        int64_t part = room ? (most * seen(broker->views + cluster, latency, enough) + room - 1) / room : most;
+        int64_t got = place_in(league, broker, cluster, job, latency, true, part);
         if (!got)
             exhaust(broker->views + cluster, line);
         placed += got;
@@ -257,7 +270,7 @@ static void give_back(league_t *league, broker_t *broker, const offer_t *offer)
 {
     view_t *view = broker->views + offer->cluster;
     add(league, &view->releases, offer->lease);
-    view->stale = true;
+    view->stale = view->stale || (broker->lines[offer->line].live && broker->lines[offer->line].count);
     touch(broker, offer->line);
 }
 
@@ -280,6 +293,7 @@ void bind_offers(league_t *league, broker_t *broker, offer_t *offers, int64_t co
         if (outbid(league, broker, &offer)) {
             add(league, &broker->views[offer.cluster].releases, offer.lease);
             broker->views[offer.cluster].stale = false;
+            broker->lines[offer.line].best_job = NONE;
         } else if (!bind_offer(league, broker, &offer)) {
             if (has_claims(broker->views + offer.cluster)) {
                 offer.until = broker->now + league->rules.grant_lease / 2;

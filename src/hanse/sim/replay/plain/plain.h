@@ -44,7 +44,7 @@ typedef struct {
     int64_t ack_delay, resend_after, beat, runner_beat, cluster_lease, runner_lease, runner_span, grant_lease;
     int64_t delta_linger, started_linger, settle_linger, suspect_after, start_deadline, patience;
     int64_t window_max, lot_tasks_max, claim_tasks_max, lines_max, settle_max, news_max, grants_max;
-    int64_t slots_max, expected_max, starts_max, borrow_room, runs_max;
+    int64_t slots_max, expected_max, starts_max, borrow_room, wary_time, runs_max;
 } rules_t;
 
 /* Columns of the workload and of the league, and where the outcome goes; all belong to the caller. */
@@ -125,7 +125,7 @@ typedef struct {
     uint64_t *free, *pending, *usable;
     int64_t roomy[2]; /* usable nodes: outside the reserve, and all */
     bool known, stale;
-    int64_t version, round, echo, seen_at, renewed_at, next_claim;
+    int64_t version, round, echo, seen_at, renewed_at, next_claim, wary_until;
     ints_t claims; /* on their way: number, lots, then each lot's tasks: count, then task and node of each */
     int64_t claims_head;
     uint8_t *exhausted; /* by line */

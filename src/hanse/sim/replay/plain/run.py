@@ -17,6 +17,7 @@ from hanse.core.placing import BORROW_ROOM, EXPECTED_MAX, LOT_TASKS_MAX
 from hanse.core.roster import STARTS_MAX, lease_span
 from hanse.core.runs import NEWS_MAX
 from hanse.core.settling import SETTLE_MAX
+from hanse.core.view import WARY_TIME
 from hanse.core.wants import LINES_MAX
 from hanse.model.job import DEADLINE_MAX, JobClass
 from hanse.model.messages import Shape
@@ -193,7 +194,7 @@ def _rules(
     ]  # fmt: skip
     limits = [
         WINDOW_MAX, LOT_TASKS_MAX, CLAIM_TASKS_MAX, LINES_MAX, SETTLE_MAX, NEWS_MAX, GRANTS_MAX, SLOTS_MAX,
-        EXPECTED_MAX, STARTS_MAX, BORROW_ROOM, league.wardens[0].runs_max,
+        EXPECTED_MAX, STARTS_MAX, BORROW_ROOM, WARY_TIME, league.wardens[0].runs_max,
     ]  # fmt: skip
     return _ints([*sizes, *kind, *times, *limits])
 
