@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hanse.sim.literature.central import central, independent
+from hanse.sim.literature.central import central, ideal, independent
 from hanse.sim.literature.eagle import eagle
 from hanse.sim.literature.hawk import hawk
 from hanse.sim.literature.megha import megha, megha_repaired
@@ -91,7 +91,7 @@ def test_the_oracle_does_what_looking_at_everything_does(
     jobs = sorted([(at * SECOND, durations) for at, durations in jobs], key=lambda job: job[0])
     workload = made(jobs, priorities[: len(jobs)])
     chosen = Settings(nodes=nodes, clusters=1, brokers=1, order=order, short_cutoff_us=4 * SECOND)
-    ours = central(workload, chosen).start.tolist()
+    ours = ideal(workload, chosen).start.tolist()
     theirs = _naive(workload, nodes, order, 4 * SECOND)
     assert ours == theirs
 
@@ -109,6 +109,15 @@ def test_orders_of_the_oracle() -> None:
         chosen = Settings(nodes=1, clusters=1, brokers=1, order=order, short_cutoff_us=2 * SECOND)
         ran = central(workload, chosen).start
         assert ((ran - FLOOR) // SECOND).tolist() == starts, order
+
+
+def test_a_central_broker_needs_three_messages_between_two_tasks_of_a_node() -> None:
+    workload = made([(0, [10, 10, 10])])
+    chosen = Settings(nodes=1, clusters=1, brokers=1, delay_us=1_000)
+    with_messages, without = central(workload, chosen), ideal(workload, chosen)
+    assert with_messages.start.tolist() == [3_000, 10 * SECOND + 6_000, 20 * SECOND + 9_000]
+    assert without.start.tolist() == [3_000, 10 * SECOND + 3_000, 20 * SECOND + 3_000]
+    assert (with_messages.messages, without.messages) == (9, 0)
 
 
 def test_independent_brokers_do_not_help_each_other_and_sharing_ones_do() -> None:

@@ -1,11 +1,13 @@
-"""One queue that knows everything at once: the oracle, and the same machine run by each broker on its own
-share.
+"""One queue for all nodes: the oracle, with and without messages, and the same machine run by each broker on
+its own share.
 
-``central`` learns of an arrival and of a task's end without a message; only the floor of three messages
-between a job's arrival and its first start is kept, so that no policy of this package could do better by a
-message. It is the yardstick of a queue order, not of a protocol. ``independent`` is the same queue, one per
-broker, on fixed and equal shares of the nodes that no one else may use, with messages: a launch goes through
-the cluster's warden (two messages), an end comes back to the broker (one).
+``central`` is one broker for everything. It never errs, but it lives on the network of all others: it
+launches a task with two messages and hears of its end with one, so a node stands still for three between two
+tasks. The independent simulator whose figures ``docs/validation.md`` compares has the same three, to the last
+digit. ``ideal`` launches and hears without any message; only the floor of three between a job's arrival and
+its start is kept. No scheduler could be like it: it is a bound, and the yardstick of a queue order.
+``independent`` is ``central`` once per broker, on fixed and equal shares of the nodes that no one else may
+use.
 
 Ends at one moment are served in the order of node numbers, before an arrival at that moment. Within a job,
 tasks start in the order of the trace. A free node is taken last in, first out.
@@ -22,6 +24,8 @@ from hanse.sim.replay.records import Outcome, Progress, Settings, Workload, outc
 
 FLOOR_MESSAGES: Final = 3
 """Messages between a job's arrival and its start, or its being known to have ended, when there is room."""
+TASK_MESSAGES: Final = 3
+"""Two launch a task, one tells its end."""
 NODE_BITS: Final = 20
 NODE_MASK: Final = (1 << NODE_BITS) - 1
 JOBS_PER_REPORT: Final = 256
@@ -171,10 +175,16 @@ def _queue(
 
 
 def central(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
-    """Run the oracle: all nodes behind one queue, no message but the floor."""
+    """Run the oracle: all nodes behind one queue."""
+    turnaround = TASK_MESSAGES * settings.delay_us
+    queue = _queue(workload, settings, range(settings.nodes), turnaround)
+    return _with_messages(_play(workload, [queue], FLOOR_MESSAGES * settings.delay_us, 0, progress))
+
+
+def ideal(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+    """Run the oracle without messages, but for the floor."""
     queue = _queue(workload, settings, range(settings.nodes), 0)
-    floor = FLOOR_MESSAGES * settings.delay_us
-    return _play(workload, [queue], floor, 0, progress)
+    return _play(workload, [queue], FLOOR_MESSAGES * settings.delay_us, 0, progress)
 
 
 def independent(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
@@ -182,10 +192,12 @@ def independent(workload: Workload, settings: Settings, progress: Progress | Non
     speak."""
     brokers, nodes, delay = settings.brokers, settings.nodes, settings.delay_us
     shares = [range(nodes * broker // brokers, nodes * (broker + 1) // brokers) for broker in range(brokers)]
-    queues = [_queue(workload, settings, share, 3 * delay) for share in shares]
-    ran = _play(workload, queues, 2 * delay, delay, progress)
-    # two messages launch a task, one tells its end
-    return msgspec.structs.replace(ran, messages=3 * int((ran.start >= 0).sum()))
+    queues = [_queue(workload, settings, share, TASK_MESSAGES * delay) for share in shares]
+    return _with_messages(_play(workload, queues, 2 * delay, delay, progress))
+
+
+def _with_messages(ran: Outcome) -> Outcome:
+    return msgspec.structs.replace(ran, messages=TASK_MESSAGES * int((ran.start >= 0).sum()))
 
 
 def _play(

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.sim.literature.central import central, independent
+from hanse.sim.literature.central import central, ideal, independent
 from hanse.sim.literature.eagle import eagle
 from hanse.sim.literature.hawk import hawk
 from hanse.sim.literature.megha import megha, megha_repaired
@@ -74,7 +74,8 @@ _KNOWN: Final = (
     ),
     Policy("independent", independent, "every broker its own nodes, no communication", ORDERS, "", 2),
     Policy("shared", shared, "every broker its own nodes, gossip of free counts", ORDERS, "", 2),
-    Policy("central", central, "the oracle: one queue that knows everything at once", ORDERS, "", 3),
+    Policy("central", central, "the oracle: one queue that knows everything", ORDERS, "", 3),
+    Policy("ideal", ideal, "the same without messages: a bound, not a scheduler", ORDERS, "", 3),
     Policy(
         "hanse",
         hanse,
