@@ -220,32 +220,26 @@ class Broker:
             self._placing.use_spare(view.index)
 
     def _refused(self, view: ClusterView, refused: tuple[Refused, ...]) -> None:
-        """What was not taken waits again; room that was granted meanwhile is used first."""
+        """What was not taken waits again; room that was granted meanwhile is used first. The rest is asked
+        for: who claims again at such a moment is refused again."""
         desk = self._desk
-        touched: dict[JobId, None] = {}
         view.sight.wary_until = desk.now + WARY_TIME
         for entry in refused:
             if entry.reason in (Refusal.STALE_ROUND, Refusal.FENCED):
                 view.sight.closed_until = desk.now + desk.timings.beat
             desk.mark(f"broker.refused_{entry.reason}")
-            self._disappointed(view, entry.task)
             self._careers.refused(entry.task, entry.attempt, entry.reason)
-            touched[job_of(entry.task)] = None
         self._placing.use_spare(view.index)
-        for job in touched:
-            record = desk.jobs.get(job)
-            for group in range(len(record.lines)) if record is not None else ():
-                if record.lines[group] >= 0 and record.waiting[group]:  # type: ignore[union-attr]
-                    self._placing.place_line(record.lines[group])  # type: ignore[union-attr]
+        for number in {self._line_of(entry.task): None for entry in refused}:
+            if number >= 0:
+                for each in desk.views:
+                    each.sight.exhausted[number] = True
+                self._placing.place_line(number)  # which says that it waits
 
-    def _disappointed(self, view: ClusterView, task: TaskId) -> None:
-        """The view promised what the warden does not give (affinity, say): no more of this line before
-        there is news."""
+    def _line_of(self, task: TaskId) -> int:
+        """The line of a task's group, or -1."""
         record = self._desk.jobs.get(job_of(task))
-        if record is not None:
-            line = record.lines[record.group_of(index_of(task))]
-            if line >= 0:
-                view.sight.exhausted[line] = True
+        return -1 if record is None else record.lines[record.group_of(index_of(task))]
 
     def _news(self, source: str, news: News) -> None:
         if news.started:

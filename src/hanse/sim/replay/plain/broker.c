@@ -133,7 +133,7 @@ static const int64_t *answered_lots(view_t *view, int64_t number, int64_t *lots)
     return first;
 }
 
-/* What was not taken waits again; room that was granted meanwhile is used first. */
+/* What was not taken waits again; room that was granted meanwhile is used first. The rest is asked for. */
 static void take_refused(league_t *league, broker_t *broker, int64_t cluster, const int64_t *tasks,
                          int64_t count)
 {
@@ -149,7 +149,6 @@ static void take_refused(league_t *league, broker_t *broker, int64_t cluster, co
             known--;
         if (!known && !add(league, jobs, job))
             return;
-        exhaust(view, league->jobs[job].line);
         if (!must(league, state == CLAIMED || state == PLACED, "a task was refused that was not claimed"))
             return;
         enqueue(league, broker, job, tasks + each, 1);
@@ -158,8 +157,8 @@ static void take_refused(league_t *league, broker_t *broker, int64_t cluster, co
         use_spare(league, broker, cluster);
     for (int64_t each = 0; each < jobs->size; each++) {
         const job_t *record = league->jobs + jobs->at[each];
-        if (record->line != NONE && record->waiting)
-            place_line(league, broker, record->line);
+        for (int64_t other = 0; other < league->rules.clusters && record->line != NONE; other++)
+            exhaust(broker->views + other, record->line);
     }
 }
 
