@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -188,6 +188,7 @@ test_view_history = ViewHistory.TestCase
     claimed=st.lists(st.integers(0, 69), max_size=5),
     kind=st.sampled_from(["many", "alone", "alone in cluster"]),
 )
+@example(nodes=[(3, 0, True)], ask=(1, 0), claimed=[0], kind="many")  # less than no GPU, none asked for
 @settings(deadline=None)
 def test_room_for_a_shape_is_what_picking_finds(
     nodes: list[tuple[int, int, bool]], ask: tuple[int, int], claimed: list[int], kind: str

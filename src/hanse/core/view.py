@@ -278,7 +278,8 @@ class ClusterView:
         return 0 if self.futile(shape) else self._count(shape, self.usable.free)
 
     def _count(self, shape: Shape, columns: Column) -> int:
-        """How many tasks of a shape fit into so much room, which may be less than none."""
+        """How many tasks of a shape fit into so much room. Where a node has less than none of anything,
+        nothing does."""
         fit = self.fit(shape)
         ask = fit.ask
         if ask is None:
@@ -286,15 +287,15 @@ class ClusterView:
         if self.usable.nodes <= SMALL_NODES:  # NumPy's calls would cost more than the work
             asked = [(row, amount) for row, amount in enumerate(ask) if amount]
             each: list[int] = [
-                max(0, min([room[row] // amount for row, amount in asked]))
+                min([room[row] // amount for row, amount in asked])
                 for node, room in enumerate(columns.T.tolist())
-                if has_bit(fit.mask, node)
+                if has_bit(fit.mask, node) and min(room) >= 0
             ]
             total, nodes = sum(each), len(each) - each.count(0)
         else:
             per_node = np.min([columns[row] // amount for row, amount in enumerate(ask) if amount], axis=0)
-            per_node = per_node[mask_flags(fit.mask, self.usable.nodes) & (per_node > 0)]
-            total, nodes = int(per_node.sum()), len(per_node)
+            per_node = per_node[mask_flags(fit.mask, self.usable.nodes) & (columns.min(axis=0) >= 0)]
+            total, nodes = int(per_node.sum()), int(np.count_nonzero(per_node))
         if shape.alone_in_cluster:
             return min(1, total)
         return nodes if shape.alone else total
