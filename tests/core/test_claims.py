@@ -310,6 +310,24 @@ def test_who_was_refused_something_borrows_unasked_only_where_there_is_plenty() 
     assert claimed_and_granted(league, 8) == (8, 0)
 
 
+def test_what_was_refused_is_asked_for_and_not_claimed_elsewhere() -> None:
+    sizes = {"c1": 4, "c2": 12, "c3": 12}  # half of it is b2's own
+    league = Wired({name: (node(1_000),) * size for name, size in sizes.items()}, ("b1", "b2"))
+    league.loses = lambda envelope: envelope.source == "c1" and envelope.target == "b2"
+    first = league.submit(job(tasks(4), clusters_allowed=("c1",)), broker="b1")
+    hear(league)
+    before = len(league.said)
+    second = league.submit(job(tasks(14)), broker="b2")  # two of them on its own nodes of c1, as it believes
+    said = [(target, body) for source, target, body in league.said[before:] if source == "b2"]
+    refused = [task for answer in league.bodies(Answer, before) for task in answer.refused]
+    again = [lot for _, body in said if isinstance(body, Claim) for lot in body.lots if 2 in lot.attempts]
+    assert len(refused) == 2
+    assert {target for target, body in said if isinstance(body, Demand)} == {"c1", "c2", "c3"}
+    assert all(lot.lease for lot in again)
+    assert len(league.running(first)) == 4
+    assert len(league.running(second)) == 14
+
+
 def test_a_grant_that_nobody_needed_leaves_no_later_want_unsaid() -> None:
     league = Wired({name: (node(1_000),) for name in ("c1", "c2")})
     first = league.submit(job(tasks(2)))
