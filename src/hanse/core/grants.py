@@ -75,11 +75,12 @@ class Grants:
         for want in self.wants.order:
             if want.count <= 0 or want.broker in self.silent:
                 continue
-            if want.shape.gang:
-                self._serve_gang(now, want)
-                free = ledger.room.free_of(node)
-                continue
             fit = ledger.fit(want.shape)
+            if want.shape.gang:
+                if not self._futile(want, fit):
+                    self._serve_gang(now, want, fit)
+                    free = ledger.room.free_of(node)
+                continue
             if fit.ask is None or any(map(lt, free, fit.ask)) or not self._admits(want, fit, node):
                 continue
             while (
@@ -94,11 +95,12 @@ class Grants:
     def _admits(self, want: Want, fit: Fit, node: int) -> bool:
         mask = fit.whole if self.hold is not None and self._holds_for(want) else fit.mask
         if fit.dynamic:
-            mask = self.ledger.near(want.shape, mask)
+            mask = self.ledger.nearby(want.shape, fit, mask).mask
         return has_bit(mask, node)
 
     def _holds_for(self, want: Want) -> bool:
-        return self.hold is not None and self.hold.broker == want.broker and self.hold.line == want.line
+        hold = self.hold
+        return hold is not None and hold.line == want.line and hold.broker == want.broker
 
     def serve_wants(self, now: int, wants: list[Want], start: int) -> None:
         """A broker's demand was registered: serve it, best first, from what is free; then see to holds and
@@ -120,17 +122,16 @@ class Grants:
         if self._futile(want, fit):
             return
         if want.shape.gang:
-            self._serve_gang(now, want)
+            self._serve_gang(now, want, fit)
             return
         count = min(want.count, GRANTS_MAX, SLOTS_MAX - self.ledger.slots)
         if count > 0:
             for node in self._find(want, fit, count, start % max(1, self.ledger.nodes)):
                 self.ledger.touched[node] = None
-                self._lease(now, want, [node])
+                self._lease(now, want, fit, [node])
 
-    def _serve_gang(self, now: int, want: Want) -> None:
-        fit = self.ledger.fit(want.shape)
-        if want.count <= 0 or self._futile(want, fit):
+    def _serve_gang(self, now: int, want: Want, fit: Fit) -> None:
+        if want.count <= 0:
             return
         size = want.shape.gang
         if self.ledger.slots + size > SLOTS_MAX:
@@ -143,24 +144,34 @@ class Grants:
             return
         self.ledger.touched.update(dict.fromkeys(nodes))
         self._mark("warden.granted_gang")
-        self._lease(now, want, nodes)
+        self._lease(now, want, fit, nodes)
 
     def _futile(self, want: Want, fit: Fit) -> bool:
         """Whether there is surely no room for a want."""
         if fit.ask is None:
             return True
+        if self.hold is not None and self._holds_for(want):
+            return False
         ledger = self.ledger
-        return fit.full_at >= 0 and ledger.gains.futile(fit, ledger.room) and not self._holds_for(want)
+        if fit.full_at >= 0 and ledger.gains.futile(fit, ledger.room):
+            return True
+        if not fit.dynamic:
+            return False
+        near = ledger.nearby(want.shape, fit, fit.mask)
+        return near.full_at >= 0 and ledger.gains.futile(near, ledger.room)
 
     def _find(self, want: Want, fit: Fit, count: int, start: int) -> list[int]:
         """Nodes with room for up to ``count`` of a want, debited."""
         ledger = self.ledger
-        mask = fit.whole if self.hold is not None and self._holds_for(want) else fit.mask
-        if fit.dynamic:
-            mask = ledger.near(want.shape, mask)
+        among = fit.whole if self.hold is not None and self._holds_for(want) else fit.mask
+        near = ledger.nearby(want.shape, fit, among) if fit.dynamic else None
+        mask = among if near is None else near.mask
         nodes = pick(ledger.room, fit.ask or (), mask, start, count, FIRST, fit.alone, None)
-        if len(nodes) < count and mask is fit.mask and not fit.alone:
-            fit.full_at = ledger.gains.mark
+        if len(nodes) < count and not (nodes and fit.alone):
+            if mask is fit.mask:
+                fit.full_at = ledger.gains.mark
+            elif near is not None:
+                near.full_at = ledger.gains.mark
         return nodes
 
     def _grant(self, now: int, want: Want, fit: Fit, nodes: list[int]) -> bool:
@@ -168,10 +179,10 @@ class Grants:
             return False
         for node in nodes:
             self.ledger.take(node, fit.ask)
-        self._lease(now, want, nodes)
+        self._lease(now, want, fit, nodes)
         return True
 
-    def _lease(self, now: int, want: Want, nodes: list[int]) -> None:
+    def _lease(self, now: int, want: Want, fit: Fit, nodes: list[int]) -> None:
         want.count -= 1
         held = self._holds_for(want)
         if held:
@@ -185,23 +196,26 @@ class Grants:
             tuple(nodes),
             score=1000 // (1 + want.count),
             prior=1000 * 1000 // (1000 + busy),
-            rival=self._rival(want, nodes[0]) if len(nodes) == 1 and not held else (),
+            rival=self._rival(want, fit, nodes[0]) if len(nodes) == 1 and not held else (),
         )
         self.offers.setdefault(want.broker, []).append(offer)
 
-    def _rival(self, want: Want, node: int) -> Key:
+    def _rival(self, want: Want, given: Fit, node: int) -> Key:
         """The best key of another broker that could use what this want was given on a node."""
         ledger = self.ledger
+        room: Vector = ()
         for other in self.wants.order:
             if other.broker == want.broker or other.count <= 0 or other.broker in self.silent:
                 continue
             if other.shape is want.shape or other.shape == want.shape:
                 return other.key
-            fit, given = ledger.fit(other.shape), ledger.fit(want.shape).ask
-            if fit.ask is None or given is None or other.shape.gang or not self._admits(other, fit, node):
+            if other.shape.gang:
                 continue
-            if not any(map(lt, map(add, ledger.room.free_of(node), given), fit.ask)):
-                return other.key
+            fit = ledger.fit(other.shape)
+            room = room or tuple(map(add, ledger.room.free_of(node), given.ask or ()))
+            if fit.ask is None or any(map(lt, room, fit.ask)) or not self._admits(other, fit, node):
+                continue
+            return other.key
         return ()
 
     # --- holds and preemption ------------------------------------------------------------------------------
@@ -213,14 +227,13 @@ class Grants:
             if want is None or want.count <= 0 or not want.hold or want.broker in self.silent:
                 self.release_hold()
         for want in self.wants.order:
-            if want.count <= 0 or want.broker in self.silent:
+            if not want.hold or want.count <= 0 or want.broker in self.silent:
                 continue
-            if want.hold and want.shape.priority > 0 and not want.shape.gang:
+            if want.shape.priority > 0 and not want.shape.gang:
                 self._preempt(now, want)
-                break
-            if want.hold:
+            else:
                 self._hold(want)
-                break
+            break
 
     def _hold(self, want: Want) -> None:
         if self.hold is not None and not self._holds_for(want):

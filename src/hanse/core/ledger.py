@@ -93,6 +93,20 @@ class Fit:
         """When ``mask`` was last found to have no room for (all of) it, by the ledger's gains."""
 
 
+class Nearby:
+    """The nodes that a shape's company leaves to it, for as long as that stays the same."""
+
+    __slots__ = ("among", "ask", "full_at", "mask")
+
+    def __init__(self, ask: Vector | None, among: MaskWords, mask: MaskWords) -> None:
+        self.ask = ask
+        self.among = among
+        """The nodes that were to be looked at."""
+        self.mask = mask
+        self.full_at = NO_MARK
+        """As in ``Fit``."""
+
+
 class Ledger:
     """Columns of room, runs, leases, and the versions of every change."""
 
@@ -134,6 +148,8 @@ class Ledger:
         """Label -> node -> how many attempts there carry it."""
         self.social = False
         """Whether labels have come or gone since wants that care for them were last served."""
+        self._nearby: dict[Shape, Nearby] = {}
+        """What ``near`` has said since labels last came or went."""
         self._shy: dict[tuple[str, Scope], dict[int, int]] = {}
         """Label and scope -> node -> how many attempts there keep away from it."""
 
@@ -145,6 +161,7 @@ class Ledger:
         if found is None:
             if len(self._fits) >= SHAPES_MAX:
                 self._fits.clear()
+                self._nearby.clear()
             found = self._fits[shape] = self._compile(shape)
         if found.serial != self._serial:
             found.serial = self._serial
@@ -197,6 +214,13 @@ class Ledger:
             if shy:
                 mask = mask & ~mask_of(shy, self.nodes)
         return mask
+
+    def nearby(self, shape: Shape, fit: Fit, among: MaskWords) -> Nearby:
+        """The same as a search that remembers: ``among`` is a mask of ``fit``."""
+        found = self._nearby.get(shape)
+        if found is None or found.among is not among:
+            found = self._nearby[shape] = Nearby(fit.ask, among, self.near(shape, among))
+        return found
 
     # --- taking and giving ---------------------------------------------------------------------------------
 
@@ -273,26 +297,19 @@ class Ledger:
         for run in runs:
             shape = run.brief.shape
             if shape.labels or shape.affinity:
-                self._unlabel(run)
+                self._label(run, -1)
         return nodes
 
-    def _label(self, run: Run) -> None:
+    def _label(self, run: Run, step: int = 1) -> None:
+        """A labelled run has come, or gone (``step`` = -1)."""
         shape = run.brief.shape
         self.social = True
+        self._nearby.clear()
         for label in shape.labels:
-            _count(self._labels, label, run.node, 1)
+            _count(self._labels, label, run.node, step)
         for wish in shape.affinity:
             if wish.apart:
-                _count(self._shy, (wish.label, wish.scope), run.node, 1)
-
-    def _unlabel(self, run: Run) -> None:
-        shape = run.brief.shape
-        self.social = True
-        for label in shape.labels:
-            _count(self._labels, label, run.node, -1)
-        for wish in shape.affinity:
-            if wish.apart:
-                _count(self._shy, (wish.label, wish.scope), run.node, -1)
+                _count(self._shy, (wish.label, wish.scope), run.node, step)
 
     def lease(self, broker: str, line: int, nodes: list[int], shape: Shape, until: int) -> Lease:
         """Keep room that was already taken for a broker."""
@@ -416,7 +433,7 @@ class Ledger:
         self.runs, self.leases = runs, leases
         self.room.clear()
         self.gains.forget()
-        self._labels, self._shy = {}, {}
+        self._labels, self._shy, self._nearby = {}, {}, {}
         self._fits.clear()
         for run in runs.values():
             run.amount = run.size.vector(self.dimensions) or ()  # it may have got new columns
@@ -455,7 +472,7 @@ class Ledger:
         self._shown = self.offered_all(range(self.nodes))
 
     def check(self) -> None:
-        """Free room plus all that is held is the capacity, node by node."""
+        """Free room plus all that is held is the capacity, node by node; what is remembered still holds."""
         columns = self.room.free.tolist()
         held = [(run.node, run.amount) for run in self.runs.values()]
         for lease in self.leases.values():
@@ -465,6 +482,8 @@ class Ledger:
             for column, part in zip(columns, amount, strict=True):
                 column[node] += part
         assert columns == self.room.capacity.tolist(), f"{self.cluster}: room leaks"
+        for shape, found in self._nearby.items():
+            assert found.mask.tolist() == self.near(shape, found.among).tolist(), f"{self.cluster}: {shape}"
 
 
 def _count(table: dict[_Key, dict[int, int]], key: _Key, node: int, step: int) -> None:

@@ -208,8 +208,7 @@ class Warden:
     def _listen(self, now: int, broker: str) -> None:
         self._heard[broker] = now
         if self._grants.silent and self._grants.silent.pop(broker, False):
-            mine = [want for want in self._grants.wants.order if want.broker == broker]
-            self._grants.serve_wants(now, mine, mix(self._seed, self._steps))
+            self._grants.serve_wants(now, self._grants.wants.of(broker), mix(self._seed, self._steps))
 
     # --- claims --------------------------------------------------------------------------------------------
 
@@ -489,7 +488,7 @@ class Warden:
         ledger.next_lease = saved.next_lease
         self._grants.hold, self._grants.preempt_at = saved.hold, saved.preempt_at
         ledger.resume(saved.version, saved.changed, saved.hold.nodes if saved.hold else ())
-        self._grants.wants.order = saved.wants
+        self._grants.wants.restore(saved.wants)
         self._grants.silent, self._told, self._heard = saved.silent, saved.told, saved.heard
         self._runs.started, self._runs.unsettled = saved.started, saved.unsettled
         self._runs.ended = saved.ended
