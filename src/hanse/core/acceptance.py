@@ -28,8 +28,6 @@ class Acceptance:
         self.ledger = ledger
         self.grants = grants
         self.roster = roster
-        self.start = 0
-        """A number that looks random, new with every event: where to begin looking for a substitute."""
         self._mark = mark
 
     def place(
@@ -97,7 +95,7 @@ class Acceptance:
         if fit.ask is None or size is None:
             return none
         mask = ledger.near(lot.brief.shape, fit.mask) if fit.dynamic else fit.mask
-        start = self.start % max(1, ledger.nodes)
+        start = self.grants.start() % max(1, ledger.nodes)
         held = ledger.runs
         here = [index for index, task in zip(lot.tasks, tasks, strict=True) if task in held]
         if lot.brief.shape.gang:

@@ -57,6 +57,8 @@ class Grants:
         """Nodes to be offered before this step ends."""
         self.kept: Callable[[], int] = lambda: 0
         """How many attempts the warden has to keep."""
+        self.start: Callable[[], int] = lambda: 0
+        """A number that looks random, new with every event: where to begin looking for room."""
         self._mark = mark
 
     def full(self) -> bool:
@@ -102,22 +104,22 @@ class Grants:
         hold = self.hold
         return hold is not None and hold.line == want.line and hold.broker == want.broker
 
-    def serve_wants(self, now: int, wants: list[Want], start: int) -> None:
+    def serve_wants(self, now: int, wants: list[Want]) -> None:
         """A broker's demand was registered: serve it, best first, from what is free; then see to holds and
         preemption."""
         if wants and wants[0].broker not in self.silent and not self.full():
             for want in wants:
-                self._serve(now, want, start)
+                self._serve(now, want)
         self.review(now)
 
-    def serve_social(self, now: int, start: int) -> None:
+    def serve_social(self, now: int) -> None:
         """Labelled tasks have come or gone: those who care for such company may fit now."""
         self.ledger.social = False
         for want in self.wants.order:
             if (want.shape.affinity or want.shape.labels) and want.broker not in self.silent:
-                self._serve(now, want, start)
+                self._serve(now, want)
 
-    def _serve(self, now: int, want: Want, start: int) -> None:
+    def _serve(self, now: int, want: Want) -> None:
         fit = self.ledger.fit(want.shape)
         if self._futile(want, fit):
             return
@@ -126,7 +128,7 @@ class Grants:
             return
         count = min(want.count, GRANTS_MAX, SLOTS_MAX - self.ledger.slots)
         if count > 0:
-            for node in self._find(want, fit, count, start % max(1, self.ledger.nodes)):
+            for node in self._find(want, fit, count, self.start() % max(1, self.ledger.nodes)):
                 self.ledger.touched[node] = None
                 self._lease(now, want, fit, [node])
 

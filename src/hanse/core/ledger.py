@@ -74,7 +74,8 @@ class Lease(msgspec.Struct, gc=False):
 class Fit:
     """A shape compiled for this cluster."""
 
-    __slots__ = ("alone", "ask", "dynamic", "ever", "full_at", "latency", "mask", "serial", "static", "whole")
+    __slots__ = ("alone", "ask", "dynamic", "ever", "full_at", "latency", "mask", "opened", "serial",
+                 "static", "whole")  # fmt: skip
 
     def __init__(self, shape: Shape, ask: Vector | None, static: MaskWords) -> None:
         self.ask = ask
@@ -88,6 +89,8 @@ class Fit:
         self.ever = ask is not None and not is_empty(static)
         self.mask = static
         self.whole = static
+        self.opened: MaskWords | None = None
+        """The open nodes of which ``whole`` was made."""
         self.serial = -1
         self.full_at = NO_MARK
         """When ``mask`` was last found to have no room for (all of) it, by the ledger's gains."""
@@ -139,10 +142,13 @@ class Ledger:
         self.withheld: dict[int, tuple[Vector, Vector]] = {}
         """Node -> how much of it is not for the league, and how much of that has been taken out so far."""
         self._open = empty_mask(self.nodes)
+        self._open_to_any = self._open
+        """The same without the reserve."""
         self._opened = [False] * self.nodes
         """The same as flags: quicker to ask of one node."""
         self._serial = 0
-        self._masks: dict[bool, tuple[MaskWords, MaskWords]] = {}
+        self._unheld = self._open
+        """The nodes that are not held, if some are."""
         self._fits: dict[Shape, Fit] = {}
         self._labels: dict[str, dict[int, int]] = {}
         """Label -> node -> how many attempts there carry it."""
@@ -165,24 +171,18 @@ class Ledger:
             found = self._fits[shape] = self._compile(shape)
         if found.serial != self._serial:
             found.serial = self._serial
-            whole, unheld = self._allowed(found.latency)
-            found.whole = found.static & whole
-            found.mask = found.static & unheld if self.held else found.whole
+            opened = self._open if found.latency else self._open_to_any
+            if found.opened is not opened:  # a hold alone changes nothing of it
+                found.opened, found.whole = opened, found.static & opened
+            found.mask = found.whole & self._unheld if self.held else found.whole
         return found
-
-    def _allowed(self, latency: bool) -> tuple[MaskWords, MaskWords]:
-        """The nodes open to latency work, or to any; all of them, and without the held ones."""
-        known = self._masks.get(latency)
-        if known is None:
-            whole = self._open if latency else self._open & self.unreserved
-            known = self._masks[latency] = (whole, whole & ~mask_of(self.held, self.nodes))
-        return known
 
     def _reshape(self) -> None:
         """Nodes have been opened, closed or held. Those that are open now and were not have been noted as
         gains, so what found no room before need not look elsewhere."""
         self._serial += 1
-        self._masks.clear()
+        if self.held:
+            self._unheld = ~mask_of(self.held, self.nodes)
 
     def _compile(self, shape: Shape) -> Fit:
         ask = shape.ask.vector(self.dimensions)
@@ -350,6 +350,7 @@ class Ledger:
 
     def _reopen(self, node: int) -> None:
         self._open = self.up & ~self.draining
+        self._open_to_any = self._open & self.unreserved
         self._opened[node] = has_bit(self._open, node)
         self.gains.add(node)
         self._reshape()
@@ -402,9 +403,11 @@ class Ledger:
         never was on offer: nobody need hear of it."""
         if not self.touched:
             return
-        nodes, self.touched = list(self.touched), {}
+        touched, self.touched = self.touched, {}
         shown, changed = self._shown, self.changed
-        for node, offered in zip(nodes, self.offered_all(nodes), strict=True):
+        many = self.offered_all(list(touched)) if len(touched) >= MANY_NODES else None
+        for at, node in enumerate(touched):
+            offered = self.offered(node) if many is None else many[at]
             if offered != shown[node]:
                 shown[node] = offered
                 self.version += 1
@@ -447,6 +450,7 @@ class Ledger:
         self.social = False  # as at the end of every step
         self.up, self.draining = mask_of(up, self.nodes), mask_of(draining, self.nodes)
         self._open = self.up & ~self.draining
+        self._open_to_any = self._open & self.unreserved
         self._opened = mask_flags(self._open, self.nodes).tolist()
         self._reshape()
 

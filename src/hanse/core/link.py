@@ -93,18 +93,22 @@ class Post:
         link.sent = number = link.sent + 1
         unacked[number] = body
         if link.resend_at == NEVER:
-            link.resend_after = self.timings.resend_after
-            link.resend_at = at = now + link.resend_after
+            after = self.timings.resend_after
+            if link.resend_after != after:
+                link.resend_after = after
+            link.resend_at = at = now + after
             if at < self.due:
                 self.due = at
-        link.ack_at = NEVER
+        if link.ack_at != NEVER:
+            link.ack_at = NEVER
         out.append(Send(Envelope(self.name, peer, link.session, number, link.received, body)))
         return number
 
     def soft(self, out: list[Command], peer: str, body: Body) -> None:
         """Send a message that may be lost."""
         link = self.links.get(peer) or self.link(peer)
-        link.ack_at = NEVER
+        if link.ack_at != NEVER:  # to store in a record costs several times what it costs to look
+            link.ack_at = NEVER
         out.append(Send(Envelope(self.name, peer, link.session, -link.sent, link.received, body)))
 
     def receive(self, now: int, envelope: Envelope) -> list[Body]:
@@ -138,12 +142,14 @@ class Post:
 
     def _acknowledged(self, link: Link, now: int, ack: int) -> None:
         """The peer has taken everything up to ``ack``."""
+        unacked, after = link.unacked, self.timings.resend_after
         for number in range(link.acked + 1, ack + 1):
-            del link.unacked[number]
+            del unacked[number]
         link.acked = ack
         link.since = now
-        link.resend_after = self.timings.resend_after
-        link.resend_at = now + link.resend_after if link.unacked else NEVER
+        if link.resend_after != after:
+            link.resend_after = after
+        link.resend_at = now + after if unacked else NEVER
 
     @staticmethod
     def _in_turn(link: Link, first: Body) -> list[Body]:
@@ -172,7 +178,8 @@ class Post:
 
     def _catch_up(self, link: Link, out: list[Command], now: int) -> int:
         """Say what is overdue on a link; when something is next due there."""
-        link.ack_at = NEVER
+        if link.ack_at != NEVER:
+            link.ack_at = NEVER
         if link.resend_at <= now:
             for number, body in list(link.unacked.items())[:RESEND_MAX]:
                 out.append(Send(Envelope(self.name, link.peer, link.session, number, link.received, body)))

@@ -33,6 +33,10 @@ CLOSED_TERM: Final = 1 << 61
 """The term of a closed estate: above all that an owner or an heir can name."""
 
 
+Rounds = tuple[tuple[EstateId, int], ...]
+"""Estates and the lease round of each."""
+
+
 class TenureRecord(msgspec.Struct, gc=False):
     """One estate at one warden."""
 
@@ -60,6 +64,10 @@ class Tenure:
         self.due = NEVER
         self._lapsed: tuple[EstateId, ...] | None = None
         """What ``lapsed`` said last, until something of that kind changes: every beat of a runner asks."""
+        self._rounds: dict[str, Rounds] | None = None
+        """What ``all_rounds`` said last, until something of that kind changes: every beat to brokers asks."""
+        self._rounds_until = NEVER
+        """When one of those rounds is dead, if it has not begun."""
         self._mark = mark
 
     def owner(self, estate: EstateId) -> str:
@@ -67,16 +75,24 @@ class Tenure:
         record = self.estates.get(estate)
         return record.owner if record else ""
 
-    def rounds(self, broker: str, now: int) -> tuple[tuple[EstateId, int], ...]:
+    def rounds(self, broker: str, now: int) -> Rounds:
         """The estates of a broker with their lease rounds, for a beat sent now."""
-        return tuple(self.all_rounds((broker,), now)[broker])
+        self._rounds = None  # one of them may be new
+        return self._propose((broker,), now)[broker]
 
-    def all_rounds(self, brokers: tuple[str, ...], now: int) -> dict[str, list[tuple[EstateId, int]]]:
-        """The same for several brokers, in one go over the estates.
+    def all_rounds(self, brokers: tuple[str, ...], now: int) -> dict[str, Rounds]:
+        """The same for all brokers that there are, in one go over the estates."""
+        if self._rounds is None or now >= self._rounds_until:
+            self._rounds = self._propose(brokers, now)
+        return self._rounds
+
+    def _propose(self, brokers: tuple[str, ...], now: int) -> dict[str, Rounds]:
+        """The rounds of these brokers' estates; those that have not begun are proposed by telling them.
 
         A round that was proposed a whole lease ago and never began is dead: the owner may have given it up.
         """
         found: dict[str, list[tuple[EstateId, int]]] = {broker: [] for broker in brokers}
+        self._rounds_until = NEVER
         for name, record in self.estates.items():
             rounds = found.get(record.owner)
             if rounds is None:
@@ -88,8 +104,9 @@ class Tenure:
                     self._mark("warden.round_never_began")
                     record.round += 1
                     record.proposed_at = now
+                self._rounds_until = min(self._rounds_until, record.proposed_at + self.lease)
             rounds.append((name, record.round))
-        return found
+        return {broker: tuple(rounds) for broker, rounds in found.items()}
 
     def lapsed(self) -> tuple[EstateId, ...]:
         """Estates without a valid lease."""
@@ -120,7 +137,7 @@ class Tenure:
                 if not 0 <= record.proposed_at <= echo:
                     continue  # it answers a beat of an earlier round
                 record.lapsed, record.proposed_at = False, -1
-                self._lapsed = None
+                self._altered()
             record.until = until
             renewed = True
         if renewed:
@@ -129,7 +146,7 @@ class Tenure:
     def lapse(self, now: int) -> list[EstateId]:
         """Estates whose lease has just run out; each begins a new round."""
         late = []
-        self._lapsed = None
+        self._altered()
         for name, record in self.estates.items():
             if not record.lapsed and now >= record.until:
                 record.lapsed = True
@@ -153,12 +170,17 @@ class Tenure:
         if mine and message.term >= record.term:
             record.owner = record.former = broker
             record.term, record.heir = message.term, message.heir
+            self._altered()
         return Estate(message.estate, record.term, record.owner, mine)
 
     def _found(self, estate: EstateId, record: TenureRecord) -> TenureRecord:
         self.estates[estate] = record
-        self._lapsed = None
+        self._altered()
         return record
+
+    def _altered(self) -> None:
+        """An estate has come, gone, lapsed, begun a round or got another owner."""
+        self._lapsed = self._rounds = None
 
     def adopt(self, broker: str, message: Adopt) -> Estate:
         """An heir takes over, unless the owner has named another one since."""
@@ -175,6 +197,7 @@ class Tenure:
             return Estate(message.estate, record.term, record.owner, False, message.bid)
         if record.owner != broker:
             record.former, record.owner = record.owner, broker
+            self._altered()
         record.term = message.term
         return Estate(message.estate, record.term, broker, True, message.bid)
 
@@ -183,6 +206,7 @@ class Tenure:
         record = self.estates.get(message.estate)
         if record is not None and record.owner == broker and record.term == message.term:
             record.owner = record.former
+            self._altered()
         owner = record.owner if record else ""
         return Estate(message.estate, message.term, owner, False)
 
@@ -196,7 +220,7 @@ class Tenure:
             if record.owner != broker or busy:
                 return Closed(message.estate, message.term, False)
             del self.estates[message.estate]
-            self._lapsed = None
+            self._altered()
             self._schedule()
             self._mark("warden.closed_estate")
         if not self.is_closed(message.estate):
@@ -251,8 +275,18 @@ class Tenure:
     ) -> None:
         """Take dumped records."""
         self.estates, self.closed = estates, closed
-        self._lapsed = None
+        self._altered()
         self._schedule()
+
+    def check(self) -> None:
+        """What is remembered of the records is what they say."""
+        live = [record.until for record in self.estates.values() if not record.lapsed]
+        assert self.due == min(live, default=NEVER)
+        lapsed = tuple([name for name, record in self.estates.items() if record.lapsed])
+        assert self._lapsed in (None, lapsed)
+        for broker, rounds in (self._rounds or {}).items():
+            own = [(name, record.round) for name, record in self.estates.items() if record.owner == broker]
+            assert rounds == tuple(own), f"{broker}: {rounds}, and not {own}"
 
 
 def _origin(estate: EstateId) -> tuple[str, int]:

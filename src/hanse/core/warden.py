@@ -17,7 +17,7 @@ from hanse.core.ledger import Ledger
 from hanse.core.link import NEVER, Post
 from hanse.core.roster import Roster
 from hanse.core.runs import Runs
-from hanse.core.tenure import Tenure
+from hanse.core.tenure import Rounds, Tenure
 from hanse.core.warden_state import WardenState, decode_state, encode_state
 from hanse.model.closing import Close
 from hanse.model.commands import Command, WakeAt
@@ -35,7 +35,6 @@ from hanse.model.messages import (
     Demand,
     DemandLine,
     Estate,
-    EstateId,
     Hello,
     Refusal,
     Refused,
@@ -63,6 +62,7 @@ class Warden:
         self._post = Post(config.name, config.timings)
         self._ledger = Ledger(config.name, config.nodes, config.reserve)
         self._grants = Grants(config, self._ledger, self._mark)
+        self._grants.start = self._start
         self._roster = Roster(config, self._mark)
         self._tenure = Tenure(config, self._mark)
         self._runs = Runs(
@@ -113,17 +113,20 @@ class Warden:
         if now >= self._due:
             self._tick(now)
             calm = False
-        grants, ledger = self._grants, self._ledger
+        grants, ledger, roster = self._grants, self._ledger, self._roster
         if grants.freed or ledger.social:
             self._serve(now)
-        if self._roster.batches or grants.offers or grants.victims or self._runs.ended:
+        if roster.batches or grants.offers or grants.victims or self._runs.ended:
             self._flush(now)
             calm = False
         if ledger.touched or (self._seen != ledger.version and self._delta_at == NEVER):
             self._look(now)
             calm = False
-        if not (calm and self._same_due(now)):
-            self._arm(now)
+        # Soft messages and early ticks change no more of what is due than the leases that we hold or give.
+        due = self._due
+        if calm and due == self._unleased and now < self._armed and self._tenure.due >= due <= roster.due:
+            return out
+        self._arm(now)
         return out
 
     def _asked(self, event: Event) -> None:
@@ -208,13 +211,12 @@ class Warden:
     def _listen(self, now: int, broker: str) -> None:
         self._heard[broker] = now
         if self._grants.silent and self._grants.silent.pop(broker, False):
-            self._grants.serve_wants(now, self._grants.wants.of(broker), mix(self._seed, self._steps))
+            self._grants.serve_wants(now, self._grants.wants.of(broker))
 
     # --- claims --------------------------------------------------------------------------------------------
 
     def _claimed(self, now: int, broker: str, claim: Claim) -> None:
         self._listen(now, broker)
-        self._acceptance.start = mix(self._seed, self._steps)
         rounds = dict(claim.rounds)
         self._tenure.renew(broker, now, claim.echo, tuple(rounds))
         if claim.settled:
@@ -245,7 +247,7 @@ class Warden:
         fresh = self._grants.wants.replace(broker, lines)
         if self._grants.freed:
             self._serve(now)  # what it gave back goes by the order of all, and not to itself first
-        self._grants.serve_wants(now, fresh, mix(self._seed, self._steps))
+        self._grants.serve_wants(now, fresh)
 
     # --- estates -------------------------------------------------------------------------------------------
 
@@ -292,9 +294,9 @@ class Warden:
                 self._mark("warden.broker_silent")
                 self._grants.silent[broker] = True
                 self._grants.review(now)
-            self._beat_to(now, broker, tuple(rounds[broker]))
+            self._beat_to(now, broker, rounds[broker])
 
-    def _beat_to(self, now: int, broker: str, rounds: tuple[tuple[EstateId, int], ...]) -> None:
+    def _beat_to(self, now: int, broker: str, rounds: Rounds) -> None:
         """Show one broker that we live, and ask it to renew the leases of its estates."""
         ledger = self._ledger
         self._post.soft(self._out, broker, Beat(ledger.cluster, self._epoch, now, ledger.version, rounds))
@@ -342,7 +344,7 @@ class Warden:
             for node in dict.fromkeys(nodes):
                 grants.serve_node(now, node)
         if self._ledger.social:
-            grants.serve_social(now, mix(self._seed, self._steps))
+            grants.serve_social(now)
 
     def _flush(self, now: int) -> None:
         """Say everything that this step made worth saying."""
@@ -364,12 +366,6 @@ class Warden:
             if 0 < told < version:
                 self._delta_at = now + self._timings.delta_linger
                 return
-
-    def _same_due(self, now: int) -> bool:
-        """Whether a tick is due as before: soft messages and early ticks change no more than the leases that
-        we hold or give."""
-        due = self._due
-        return due == self._unleased and now < self._armed and self._tenure.due >= due <= self._roster.due
 
     def _arm(self, now: int) -> None:
         """Ask for a tick when something is next due, unless an earlier one will come anyway."""
@@ -396,6 +392,9 @@ class Warden:
         if due < self._armed or now >= self._armed:
             self._armed = due
             self._out.append(WakeAt(due))
+
+    def _start(self) -> int:
+        return mix(self._seed, self._steps)
 
     def _mark(self, name: str) -> None:
         self.marks[name] = self.marks.get(name, 0) + 1
@@ -437,6 +436,7 @@ class Warden:
         self._ledger.check()
         self._grants.check()
         self._post.check()
+        self._tenure.check()
         assert len(self._ledger.runs) <= self.config.runs_max
 
     def dump(self) -> bytes:
