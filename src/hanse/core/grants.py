@@ -86,10 +86,10 @@ class Grants:
             if fit.ask is None or any(map(lt, free, fit.ask)) or not self._admits(want, fit, node):
                 continue
             while (
-                want.count > 0
-                and ledger.room.fits(node, fit.ask)
-                and self._grant(now, want, fit, [node])
+                self._grant(now, want, fit, [node])
                 and not fit.dynamic  # what it may stand next to is settled when it is bound
+                and want.count > 0
+                and ledger.room.fits(node, fit.ask)
             ):
                 pass
             free = ledger.room.free_of(node)

@@ -62,6 +62,8 @@ class Tenure:
         """Broker -> generations of its estates that are closed for ever: first and last of each range, in
         order."""
         self.due = NEVER
+        self._first = 0
+        """How many leases run out then."""
         self._lapsed: tuple[EstateId, ...] | None = None
         """What ``lapsed`` said last, until something of that kind changes: every beat of a runner asks."""
         self._rounds: dict[str, Rounds] | None = None
@@ -128,7 +130,7 @@ class Tenure:
         until = echo + self.lease
         if until <= now:
             return
-        renewed = False
+        begun = False
         for name in estates:
             record = self.estates.get(name)
             if record is None or record.owner != broker or until <= record.until:
@@ -138,9 +140,11 @@ class Tenure:
                     continue  # it answers a beat of an earlier round
                 record.lapsed, record.proposed_at = False, -1
                 self._altered()
+                begun = True
+            elif record.until == self.due:
+                self._first -= 1
             record.until = until
-            renewed = True
-        if renewed:
+        if begun or not self._first:
             self._schedule()
 
     def lapse(self, now: int) -> list[EstateId]:
@@ -264,11 +268,12 @@ class Tenure:
         return Estate(estate, term, "", False, bid, refusal=refusal)
 
     def _schedule(self) -> None:
-        due = NEVER
+        due, first = NEVER, 0
         for record in self.estates.values():
-            if record.until < due and not record.lapsed:
+            if record.until <= due and not record.lapsed:
+                first = first + 1 if record.until == due else 1
                 due = record.until
-        self.due = due
+        self.due, self._first = due, first
 
     def restore(
         self, estates: dict[EstateId, TenureRecord], closed: dict[str, list[tuple[int, int]]]
@@ -282,6 +287,7 @@ class Tenure:
         """What is remembered of the records is what they say."""
         live = [record.until for record in self.estates.values() if not record.lapsed]
         assert self.due == min(live, default=NEVER)
+        assert self._first == live.count(self.due)
         lapsed = tuple([name for name, record in self.estates.items() if record.lapsed])
         assert self._lapsed in (None, lapsed)
         for broker, rounds in (self._rounds or {}).items():

@@ -97,7 +97,8 @@ class Warden:
         self._out = out
         self._steps += 1
         now = event.at
-        if now >= self._due and now >= self._tenure.due:  # a lapse is never due before all that is
+        late = now >= self._due
+        if late and now >= self._tenure.due:  # a lapse is never due before all that is
             self._lapse(now)
         calm = True
         if type(event) is Received:
@@ -109,8 +110,8 @@ class Warden:
             calm = envelope.seq <= 0
         elif type(event) is not Tick:
             self._asked(event)
-            calm = False
-        if now >= self._due:
+            calm, late = False, now >= self._due
+        if late:
             self._tick(now)
             calm = False
         grants, ledger, roster = self._grants, self._ledger, self._roster
