@@ -273,7 +273,7 @@ class Broker:
         for estate, number in beat.rounds:
             if number > sight.rounds.get(estate, 0):
                 sight.rounds[estate] = number
-                reopened = True
+                reopened = self._estates.closing.grown = True
         desk.post.soft(desk.out, source, BeatReply(beat.sent_at, tuple(self._estates.state.owned)))
         gap = sight.snapshot is None or beat.epoch != sight.snapshot.epoch
         if gap or (beat.version > sight.version and desk.now - sight.seen_at > desk.timings.beat):
@@ -288,6 +288,7 @@ class Broker:
         desk.mark("broker.gave_cluster_up")
         sight = view.sight
         sight.given_up = True
+        self._estates.closing.grown = True
         for estate, number in sight.rounds.items():
             sight.least_round[estate] = number + 1
         for record in list(desk.jobs.values()):
@@ -306,7 +307,8 @@ class Broker:
         placing, careers = self._placing, self._careers
         if now >= self._beat_at:
             self._beat(now)
-        if (placing.expected or careers.deadlines) and now >= careers.due():
+        expected, deadlines = placing.expected, careers.deadlines
+        if (expected and now >= expected[0].due) or (deadlines and now >= deadlines[0][0]):
             careers.tick()
         if placing.offers and now >= placing.offers[0][2]:
             placing.bind_offers()
@@ -410,6 +412,8 @@ class Broker:
         """Invariants across the parts."""
         desk = self._desk
         desk.post.check()
+        desk.members.check()
+        self._estates.closing.check()
         self._placing.sizing.check()
         assert len(desk.jobs) <= self.config.jobs_max
         self._careers.check()
@@ -473,7 +477,7 @@ class Broker:
         desk, placing, careers = self._desk, self._placing, self._careers
         self.epoch, self._admission.serial, self._beat_at = saved.epoch, saved.serial, saved.beat_at
         desk.seed, desk.steps = saved.seed, saved.steps
-        desk.members.epoch, desk.members.beat, desk.members.heard = saved.epoch, saved.beat, saved.heard
+        desk.members.restore(saved.epoch, saved.beat, saved.heard)
         desk.jobs = saved.jobs  # type: ignore[assignment]
         desk.lines.restore(saved.lines, saved.free_lines, desk.jobs)
         for view, sight in zip(desk.views, saved.sights, strict=False):  # clusters may have joined
@@ -486,9 +490,8 @@ class Broker:
         careers.round = saved.round
         careers.deadlines, careers.tasks = saved.deadlines, saved.tasks  # type: ignore[assignment]
         careers.awaited = {job: None for record in desk.jobs.values() for job in record.after}
-        self._estates.state = saved.estates
+        self._estates.restore(saved.estates)
         self._wards.wards, self._wards.bids = saved.wards, saved.bids
-        self._estates.busy = True
         desk.settling.state = saved.settling
         desk.post.restore(saved.links, saved.post_due)
         self._armed, self._due = saved.armed, saved.due

@@ -481,11 +481,6 @@ class Careers:
                     self.placing.judge(self.desk.views[item.cluster], good=False)
         del expected[:late]
 
-    def due(self) -> int:
-        """When ``tick`` is next needed."""
-        first = self.placing.expected[0].due if self.placing.expected else 1 << 62
-        return min(first, self.deadlines[0][0]) if self.deadlines else first
-
     def flush(self) -> None:
         """Send the cancellations of this step."""
         for cluster, entries in self.cancels.items():

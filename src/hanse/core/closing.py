@@ -35,6 +35,9 @@ class Closing:
         self.desk = desk
         self._state = state
         self._base = base
+        self.grown = True
+        """Whether there may be more lease rounds of some cluster than are kept: some have come, or an estate
+        has gone. Whoever adds rounds says so."""
 
     def handlers(self, wards: Wards) -> dict[type, Callable[[str, Any], None]]:
         """Who takes which message."""
@@ -50,13 +53,23 @@ class Closing:
             for estate, one in owned.items():
                 if estate != base and not one.former and one.quiet():
                     self._ask(estate, one)
-        most = ROUNDS_SPARE + len(owned)
-        for view in self.desk.views:
-            sight = view.sight
-            if len(sight.rounds) > most:
-                _keep(sight.rounds, owned)
-            if len(sight.least_round) > most:
-                _keep(sight.least_round, owned)
+        if self.grown:
+            self.grown = False
+            for rounds in self._excess():
+                for estate in [name for name in rounds if name not in owned]:
+                    del rounds[estate]
+
+    def _excess(self) -> list[dict[EstateId, int]]:
+        """Lease rounds, of one cluster each, that are more than are kept."""
+        most = ROUNDS_SPARE + len(self._state().owned)
+        sights = [view.sight for view in self.desk.views]
+        return [
+            rounds for sight in sights for rounds in (sight.rounds, sight.least_round) if len(rounds) > most
+        ]
+
+    def check(self) -> None:
+        """Whether all excess is known."""
+        assert self.grown or not self._excess(), "there are more lease rounds than are kept"
 
     def _ask(self, estate: EstateId, one: Owned) -> None:
         desk = self.desk
@@ -88,6 +101,7 @@ class Closing:
         """An estate is no longer ours: its lease rounds, and the copies of it that we have sent, are of no
         use."""
         desk = self.desk
+        self.grown = True
         for view in desk.views:
             view.sight.rounds.pop(estate, None)
             view.sight.least_round.pop(estate, None)
@@ -129,12 +143,6 @@ class Closing:
 
     def _hand(self, estate: EstateId, adopter: str, term: int) -> None:
         self.desk.post.send(self.desk.out, self.desk.now, adopter, Handed(estate, term))
-
-
-def _keep(rounds: dict[EstateId, int], owned: dict[EstateId, Owned]) -> None:
-    """Forget the lease rounds of estates that are not ours."""
-    for estate in [name for name in rounds if name not in owned]:
-        del rounds[estate]
 
 
 def _adoption(term: int) -> int:

@@ -60,6 +60,11 @@ class Estates:
         """The estate that newly submitted jobs join."""
         return f"{self.desk.config.name}#{self.state.generation}"
 
+    def restore(self, state: EstatesState) -> None:
+        """Take a dumped state."""
+        self.state = state
+        self.busy = self.closing.grown = True
+
     # --- owning --------------------------------------------------------------------------------------------
 
     def boot(self) -> None:
@@ -112,7 +117,8 @@ class Estates:
     def review(self) -> None:
         """With every beat: replace a dead heir, and repeat registrations that were refused."""
         self.closing.review()
-        self.seeking.review()
+        if self.state.doubtful:
+            self.seeking.review()
         for estate, owned in self.state.owned.items():
             if owned.closing:
                 continue  # nothing is left of it to be inherited
@@ -203,8 +209,11 @@ class Estates:
                 self._settle(owned, safe)
 
     def _firmed(self) -> None:
-        """Some peer has more than before, perhaps an heir what is waited for."""
-        self.busy = True
+        """Some peer has more than before, perhaps an heir what is waited for, if anything is."""
+        for owned in self.state.owned.values():
+            if owned.publishing or owned.admitting or owned.settling:
+                self.busy = True
+                return
 
     def _admit_again(self, records: list[JobRecord]) -> None:
         """More is known of doubtful jobs."""
@@ -284,23 +293,24 @@ class Estates:
     def _task_done(self, record: JobRecord, index: int, attempt: int) -> None:
         owned = self.state.owned[record.estate]
         task, state = TaskId(record.id << INDEX_BITS | index), record.state[index]
-        self.busy = True
         if owned.heir:
             owned.publishing.append((-1, task, attempt, state))
             owned.done.append((task, state, attempt))
             self._soon()
         else:
             owned.publishing.append((0, task, attempt, state))
+            self.busy = True
 
     def _job_over(self, record: JobRecord) -> None:
         owned = self.state.owned[record.estate]
         owned.publishing.append((-1 if owned.heir else 0, record.id, -1, STATES[record.outcome()]))
         if owned.left:
             owned.left -= 1
-        self.busy = True
         if owned.heir:
             owned.forget.append(record.id)
             self._soon()
+        else:
+            self.busy = True
 
     def job_cancelled(self, record: JobRecord) -> None:
         """The heir must not run a cancelled job."""

@@ -29,6 +29,8 @@ class Membership:
         self.peers = tuple(broker for broker in brokers if broker != name)
         self.ring = _ring(name, brokers)
         self.heard: dict[str, Heard] = {}
+        self._words: dict[str, Member] = {}
+        """The same words as they are passed on, in the same order."""
         self.beat = 0
         self.epoch = 0
 
@@ -38,17 +40,16 @@ class Membership:
         for peer in self.peers:
             heard = self.heard.setdefault(peer, Heard(0, 0, now))
             heard.at, heard.suspect = now, False
+            self._words[peer] = Member(peer, heard.epoch, heard.beat)
 
     def round(self, seed: int) -> tuple[tuple[str, ...], Gossip]:
         """Raise the own beat; whom to tell now, and what."""
         self.beat += 1
-        members = [Member(self.name, self.epoch, self.beat)]
-        members += [Member(name, heard.epoch, heard.beat) for name, heard in self.heard.items()]
         peers, count = self.peers, len(self.peers)
         if count > 1:
             first = (seed + 2 * self.beat) % count  # in turn, so that nobody is left out for long
             peers = (peers[first], peers[(first + 1) % count])
-        return peers, Gossip(tuple(members))
+        return peers, Gossip((Member(self.name, self.epoch, self.beat), *self._words.values()))
 
     def learn(self, now: int, gossip: Gossip) -> None:
         """Take what a peer said. A later epoch outranks any beat of an earlier one."""
@@ -57,11 +58,16 @@ class Membership:
             heard = known.get(member.name)
             if heard is None:
                 continue
-            if member.epoch == heard.epoch:
-                if member.beat > heard.beat:
-                    heard.beat, heard.at, heard.suspect = member.beat, now, False
-            elif member.epoch > heard.epoch:
-                heard.epoch, heard.beat, heard.at, heard.suspect = member.epoch, member.beat, now, False
+            if member.epoch != heard.epoch:
+                if member.epoch < heard.epoch:
+                    continue
+                heard.epoch = member.epoch
+            elif member.beat <= heard.beat:
+                continue
+            heard.beat, heard.at = member.beat, now
+            if heard.suspect:
+                heard.suspect = False
+            self._words[member.name] = member
 
     def suspects(self, now: int) -> list[str]:
         """Mark and return those newly suspected, in name order of the league."""
@@ -77,6 +83,18 @@ class Membership:
         """Whether a peer is not suspected."""
         heard = self.heard.get(name)
         return heard is not None and not heard.suspect
+
+    def restore(self, epoch: int, beat: int, heard: dict[str, Heard]) -> None:
+        """Take a dumped state."""
+        self.epoch, self.beat, self.heard = epoch, beat, heard
+        self._words = self._as_told()
+
+    def _as_told(self) -> dict[str, Member]:
+        return {name: Member(name, heard.epoch, heard.beat) for name, heard in self.heard.items()}
+
+    def check(self) -> None:
+        """Whether what is passed on is what was heard, in its order."""
+        assert list(self._words.items()) == list(self._as_told().items()), f"{self.name} passes on old words"
 
 
 def _ring(name: str, brokers: tuple[str, ...]) -> tuple[str, ...]:

@@ -74,8 +74,6 @@ class Seeking:
     def review(self) -> None:
         """With every beat: peers may have come or gone."""
         doubtful = self._state().doubtful
-        if not doubtful:
-            return
         waiting = []
         for job in list(doubtful):
             record = self.desk.jobs.get(job)

@@ -152,7 +152,7 @@ class Wards:
     def review(self) -> None:
         """With every beat: bid for the estates of silent owners, and give up where the owner lives."""
         desk = self.desk
-        for estate, ward in list(self.wards.items()):
+        for estate, ward in self.wards.items():
             if desk.members.alive(ward.owner):
                 if ward.adopting:
                     desk.mark("broker.adoption_abandoned")
