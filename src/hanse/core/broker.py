@@ -274,7 +274,7 @@ class Broker:
             if number > sight.rounds.get(estate, 0):
                 sight.rounds[estate] = number
                 reopened = self._estates.closing.grown = True
-        desk.post.soft(desk.out, source, BeatReply(beat.sent_at, tuple(self._estates.state.owned)))
+        desk.post.soft(desk.out, source, BeatReply(beat.sent_at, self._estates.names))
         gap = sight.snapshot is None or beat.epoch != sight.snapshot.epoch
         if gap or (beat.version > sight.version and desk.now - sight.seen_at > desk.timings.beat):
             desk.post.soft(desk.out, source, Sync(view.cluster))
@@ -331,9 +331,10 @@ class Broker:
         self._placing.sizing.share()
         self._estates.review()
         self._wards.review()
+        before = now - self._patience
         for view in desk.views:
             sight = view.sight
-            if now - sight.renewed_at > self._patience and not sight.given_up:
+            if sight.renewed_at < before and not sight.given_up:
                 self._give_up(view)
         if self._careers.unknown:
             self._careers.ask_again()
@@ -413,7 +414,7 @@ class Broker:
         desk = self._desk
         desk.post.check()
         desk.members.check()
-        self._estates.closing.check()
+        self._estates.check()
         self._placing.sizing.check()
         assert len(desk.jobs) <= self.config.jobs_max
         self._careers.check()

@@ -35,6 +35,8 @@ class Closing:
         self.desk = desk
         self._state = state
         self._base = base
+        self.closed: Callable[[], None] = lambda: None
+        """Called when an estate has come to its end."""
         self.grown = True
         """Whether there may be more lease rounds of some cluster than are kept: some have come, or an estate
         has gone. Whoever adds rounds says so."""
@@ -47,17 +49,18 @@ class Closing:
 
     def review(self) -> None:
         """With every beat: ask the wardens to close what has come to its end."""
+        base = self._base()
+        for estate, one in self._state().owned.items():
+            if estate != base and not one.former and one.quiet():
+                self._ask(estate, one)
+
+    def trim(self) -> None:
+        """Where there are more lease rounds than are kept, forget those of estates that are not ours."""
+        self.grown = False
         owned = self._state().owned
-        if len(owned) > 1:  # else there is only the one that new jobs join
-            base = self._base()
-            for estate, one in owned.items():
-                if estate != base and not one.former and one.quiet():
-                    self._ask(estate, one)
-        if self.grown:
-            self.grown = False
-            for rounds in self._excess():
-                for estate in [name for name in rounds if name not in owned]:
-                    del rounds[estate]
+        for rounds in self._excess():
+            for estate in [name for name in rounds if name not in owned]:
+                del rounds[estate]
 
     def _excess(self) -> list[dict[EstateId, int]]:
         """Lease rounds, of one cluster each, that are more than are kept."""
@@ -95,6 +98,7 @@ class Closing:
         desk = self.desk
         desk.mark("broker.closed_estate")
         del self._state().owned[estate]
+        self.closed()
         self._depart(estate)
 
     def _depart(self, estate: EstateId) -> None:

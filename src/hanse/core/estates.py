@@ -13,12 +13,12 @@ from typing import Final
 from hanse.core.careers import Careers
 from hanse.core.closing import Closing
 from hanse.core.desk import Desk
-from hanse.core.jobs import BLOCKED, OUTCOMES, PLACED, STATES, SUCCEEDED, WAITING, JobRecord, new_record
+from hanse.core.jobs import BLOCKED, OUTCOMES, PLACED, STATES, WAITING, JobRecord, new_record
 from hanse.core.link import NEVER
 from hanse.core.owned import EstatesState, Owned, new_owned
 from hanse.core.portions import portions
 from hanse.core.seeking import Seeking
-from hanse.core.wards import ATTEMPTS_BITS, TERMS_BITS, Ward, latest_attempts, revive
+from hanse.core.wards import ATTEMPTS_BITS, TERMS_BITS, Ward, latest_attempts, replica_of, revive
 from hanse.model.commands import Accepted, JobSettled, TaskSettled
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, job_of, task_id
 from hanse.model.messages import (
@@ -27,7 +27,6 @@ from hanse.model.messages import (
     EstateId,
     Progress,
     Register,
-    Replica,
     Replicate,
     Taken,
 )
@@ -43,7 +42,10 @@ class Estates:
         self.desk = desk
         self.careers = careers
         self.state = EstatesState(0, {}, {}, {}, NEVER, [], {})
+        self.names: tuple[EstateId, ...] = ()
+        """Those that are owned, as every beat of a warden is answered with them."""
         self.closing = Closing(desk, lambda: self.state, lambda: self.base)
+        self.closing.closed = self._rename
         self.seeking = Seeking(desk, careers, lambda: self.state, self._reached, self._admit_again)
         self.seeking.dropped = self._dropped
         self.busy = True
@@ -64,6 +66,16 @@ class Estates:
         """Take a dumped state."""
         self.state = state
         self.busy = self.closing.grown = True
+        self._rename()
+
+    def _rename(self) -> None:
+        """An estate has come or gone."""
+        self.names = tuple(self.state.owned)
+
+    def check(self) -> None:
+        """Whether wardens are told of what is owned."""
+        assert self.names == tuple(self.state.owned), f"{self.names} are not {list(self.state.owned)}"
+        self.closing.check()
 
     # --- owning --------------------------------------------------------------------------------------------
 
@@ -80,6 +92,7 @@ class Estates:
     def _found(self) -> None:
         self.state.generation += 1
         self.state.owned[self.base] = new_owned(1, self._next_heir())
+        self._rename()
         self._register(self.base)
 
     def _register(self, estate: EstateId) -> None:
@@ -116,7 +129,10 @@ class Estates:
 
     def review(self) -> None:
         """With every beat: replace a dead heir, and repeat registrations that were refused."""
-        self.closing.review()
+        if len(self.names) > 1:  # else there is only the one that new jobs join
+            self.closing.review()
+        if self.closing.grown:
+            self.closing.trim()
         if self.state.doubtful:
             self.seeking.review()
         for estate, owned in self.state.owned.items():
@@ -126,7 +142,7 @@ class Estates:
                 heir = self._next_heir()
                 if heir != owned.heir:
                     self._change_heir(estate, owned, heir)
-            elif self._refused(owned) and not self._unanswered():
+            elif not self._registered(owned) and not self._unanswered():
                 self._register(estate)
 
     def _next_heir(self) -> str:
@@ -143,6 +159,14 @@ class Estates:
         """Wardens that have not accepted the present term."""
         term, accepted = owned.term, owned.accepted
         return [cluster for cluster in self.desk.config.clusters if accepted.get(cluster) != term]
+
+    def _registered(self, owned: Owned) -> bool:
+        """Whether every warden has accepted the present term."""
+        term, accepted = owned.term, owned.accepted
+        for cluster in self.desk.config.clusters:  # noqa: SIM110  with every beat: all() costs more
+            if accepted.get(cluster) != term:
+                return False
+        return True
 
     def _unanswered(self) -> bool:
         return any(self.desk.post.link(cluster).unacked for cluster in self.desk.config.clusters)
@@ -170,7 +194,7 @@ class Estates:
         last = 0
         if owned.heir:
             for part in portions(jobs, _weight, REPLICATE_JOBS_MAX):
-                copies = tuple(_replica(record, self.desk.now) for record in part)
+                copies = tuple(replica_of(record, self.desk.now) for record in part)
                 message = Replicate(estate, owned.term, copies)
                 last = self.desk.post.send(self.desk.out, self.desk.now, owned.heir, message)
         return last
@@ -194,7 +218,7 @@ class Estates:
         if not self.busy:
             return
         self.busy = False
-        for owned in list(self.state.owned.values()):
+        for owned in self.state.owned.values():
             if not (owned.publishing or owned.admitting or owned.settling):
                 continue
             safe = self._safe(owned)
@@ -373,6 +397,7 @@ class Estates:
         )
         term = ((ward.term >> TERMS_BITS) + 1) << TERMS_BITS
         owned = self.state.owned[estate] = new_owned(term, heir)
+        self._rename()
         owned.left, owned.former = len(ward.jobs), ward.owner
         records = []
         for replica in ward.jobs.values():
@@ -428,6 +453,7 @@ class Estates:
     def taken(self, adopter: str, message: Taken) -> None:
         """Our estate belongs to a peer now: let go of what it has, keep what it never got."""
         owned = self.state.owned.pop(message.estate, None)
+        self._rename()
         self.closing.taken(adopter, message, owned)
         if owned is None:
             return
@@ -465,12 +491,3 @@ class Estates:
 
 def _weight(record: JobRecord) -> int:
     return sum([len(group.payload) for group in record.spec.groups])
-
-
-def _replica(record: JobRecord, now: int) -> Replica:
-    done = tuple(
-        (index, state, record.attempt[index] if record.ran[index] else 0)
-        for index, state in enumerate(record.state)
-        if state >= SUCCEEDED
-    )
-    return Replica(record.id, record.spec, now - record.accepted_at, done, record.cancelled)

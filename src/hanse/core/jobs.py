@@ -120,7 +120,7 @@ def new_record(job: JobId, spec: JobSpec, estate: EstateId, at: int) -> JobRecor
         group=group,
         waiting=[[] for _ in counts],
         unfinished=counts,
-        keys=[() for _ in counts],
+        keys=[()] * len(counts),
         lines=[-1] * len(counts),
         left=total,
         after=list(spec.after),

@@ -203,7 +203,9 @@ class Sizing:
 
     def share(self) -> None:
         """With every beat: tell the peers what they do not know yet."""
-        desk = self.desk
+        desk, known = self.desk, self.experience.state
+        if not known.version and not known.peers:
+            return  # nobody has seen an elastic task end
         for peer, news in self.experience.tell(desk.members.alive):
             desk.post.soft(desk.out, peer, news)
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from hanse.core.desk import Desk
-from hanse.core.jobs import JobRecord, new_record
+from hanse.core.jobs import SUCCEEDED, JobRecord, new_record
 from hanse.model.closing import Over
 from hanse.model.ids import JobId, TaskId, index_of, job_of
 from hanse.model.messages import (
@@ -195,6 +195,16 @@ class Wards:
         ward.answers.clear()
         ward.running.clear()
         ward.ends.clear()
+
+
+def replica_of(record: JobRecord, now: int) -> Replica:
+    """The copy of a job that its heir keeps."""
+    done = tuple(
+        (index, state, record.attempt[index] if record.ran[index] else 0)
+        for index, state in enumerate(record.state)
+        if state >= SUCCEEDED
+    )
+    return Replica(record.id, record.spec, now - record.accepted_at, done, record.cancelled)
 
 
 def revive(replica: Replica, ward: Ward, estate: EstateId) -> JobRecord:
