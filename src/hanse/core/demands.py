@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from hanse.core.desk import Desk
-from hanse.core.lines import Line
+from hanse.core.lines import Line, Waiting
 from hanse.core.portions import PORTION_BYTES
 from hanse.core.view import ClusterView
 from hanse.core.wants import LINES_MAX
@@ -19,9 +19,6 @@ from hanse.model.messages import Claim, Demand, DemandLine, Key, Lot
 
 CLAIM_TASKS_MAX: Final = 100
 """Placements in one claim."""
-
-Waiting = list[tuple[Key, int, Line]]
-"""What waits: the key of each line's best task, the line's number, the line; best first."""
 
 
 class Registered(msgspec.Struct, gc=False):
@@ -101,16 +98,15 @@ class Demands:
         return improved
 
     def heads(self) -> Waiting:
-        """What waits: the key of each line's best task, and the line, best first."""
-        lines = self.desk.lines
-        return [(key, number, lines.lines[number]) for key, number, _, _ in lines.heads(self.desk.jobs)]
+        """What waits, best first."""
+        return self.desk.lines.heads(self.desk.jobs)
 
     def demand_for(self, view: ClusterView, heads: Waiting) -> tuple[DemandLine, ...]:
         """The demand lines for one warden, best first. What has not changed since it was told is the same
         object, which makes comparing quick."""
         told = iter(self.registered[view.index].lines)
         found: list[DemandLine] = []
-        for key, number, line in heads:
+        for key, number, line, _, _ in heads:
             shape = line.shape
             if (shape.clusters_allowed or shape.clusters_forbidden) and not shape.may_use(view.name):
                 continue

@@ -18,6 +18,8 @@ from hanse.model.messages import Key, Shape
 _by_key = itemgetter(0, 1)
 STALE_MAX: Final = 64
 """Out-of-date entries that a line may hold beyond its live ones before it is swept."""
+Waiting = list[tuple[Key, int, "Line", JobRecord, int]]
+"""The best waiting group of every line that has one: key, line's number, line, job, group."""
 
 
 class Line(msgspec.Struct, gc=False):
@@ -39,6 +41,8 @@ class Lines:
         self._numbers: dict[Shape, int] = {}
         self.free: list[int] = []
         self._heaps: dict[int, list[tuple[Key, JobId, int]]] = {}
+        self._heads: Waiting | None = None
+        """The heads of all lines; None: a line has come, gone or changed since they were looked up."""
 
     def join(self, shape: Shape) -> int:
         """The number of a shape's line, counting one more user."""
@@ -48,6 +52,7 @@ class Lines:
             self._numbers[shape] = number
             self.lines[number] = Line(number, shape)
             self._heaps[number] = []
+            self._heads = None
         self.lines[number].users += 1
         return number
 
@@ -59,11 +64,18 @@ class Lines:
             assert not line.count, f"line {number} has waiting tasks and no users"
             del self.lines[number], self._numbers[line.shape], self._heaps[number]
             self.free.append(number)
+            self._heads = None
+
+    def add(self, line: Line, count: int) -> None:
+        """So many more tasks wait in a line, or fewer."""
+        line.count += count
+        self._heads = None
 
     def push(self, jobs: dict[JobId, JobRecord], record: JobRecord, group: int, key: Key) -> None:
         """A group has waiting tasks, or its key has changed."""
         number = record.lines[group]
         record.keys[group] = key
+        self._heads = None
         heap = self._heaps[number]
         heappush(heap, (key, record.id, group))
         if len(heap) > 2 * self.lines[number].count + STALE_MAX:
@@ -90,15 +102,20 @@ class Lines:
             heappop(heap)
         return None
 
-    def heads(self, jobs: dict[JobId, JobRecord]) -> list[tuple[Key, int, JobRecord, int]]:
-        """The best waiting group of every line that has one: key, line, job, group; best key first, then by
-        line."""
+    def heads(self, jobs: dict[JobId, JobRecord]) -> Waiting:
+        """The best waiting group of every line that has one, best key first, then by line. As long as nothing
+        has changed it is the same list; nobody else may change it."""
+        if self._heads is None:
+            self._heads = self._find_heads(jobs)
+        return self._heads
+
+    def _find_heads(self, jobs: dict[JobId, JobRecord]) -> Waiting:
         found = []
         for number, line in self.lines.items():
             if line.count:
                 head = self.head(number, jobs)
                 if head is not None:
-                    found.append((head[0], number, head[1], head[2]))
+                    found.append((head[0], number, line, head[1], head[2]))
         if len(found) > 1:
             found.sort(key=_by_key)
         return found
@@ -109,6 +126,8 @@ class Lines:
 
     def any_waiting(self) -> bool:
         """Whether anything waits."""
+        if self._heads is not None:
+            return bool(self._heads)
         for line in self.lines.values():  # noqa: SIM110  with every beat: any() costs more than it looks at
             if line.count:
                 return True
@@ -125,6 +144,16 @@ class Lines:
                     self._heaps[record.lines[group]].append((record.keys[group], record.id, group))
         for heap in self._heaps.values():
             heapify(heap)
+        self._heads = None
+
+    def check(self, jobs: dict[JobId, JobRecord]) -> None:
+        """The heads that are remembered are those that would be found."""
+        if self._heads is not None:
+            found, known = self._find_heads(jobs), self._heads
+            assert [entry[:2] for entry in found] == [entry[:2] for entry in known], "other lines wait first"
+            for one, other in zip(found, known, strict=True):
+                assert one[2] is other[2], f"line {one[1]} is another one"
+                assert one[3] is other[3] and one[4] == other[4], f"line {one[1]} has another head"
 
 
 def _current(jobs: dict[JobId, JobRecord], number: int, entry: tuple[Key, JobId, int]) -> bool:

@@ -94,7 +94,7 @@ class Placing:
         fresh = not waiting
         waiting += tasks
         line = desk.lines.lines[record.lines[group]]
-        line.count += len(tasks)
+        desk.lines.add(line, len(tasks))
         if fresh:
             desk.lines.push(desk.jobs, record, group, desk.order.key(record.facts()))
         self.touched[line.number] = None
@@ -106,7 +106,7 @@ class Placing:
         self.leave(record, group)
         if len(waiting) == record.unfinished[group]:
             record.lines[group] = number = lines.join(shape_of(record.spec, group, len(waiting)))
-            lines.lines[number].count += 1
+            lines.add(lines.lines[number], 1)
             lines.push(self.desk.jobs, record, group, self.desk.order.key(record.facts()))
             self.touched[number] = None
 
@@ -128,8 +128,8 @@ class Placing:
         waiting, record.waiting[group] = record.waiting[group], []
         number = record.lines[group]
         if number >= 0 and waiting:
-            line = self.desk.lines.lines[number]
-            line.count -= 1 if record.spec.gang else len(waiting)
+            lines = self.desk.lines
+            lines.add(lines.lines[number], -1 if record.spec.gang else -len(waiting))
             self.touched[number] = None
         return waiting
 
@@ -212,7 +212,7 @@ class Placing:
     def place_all(self) -> None:
         """Good news has come: try every line again, best key first."""
         open_to: dict[str, list[ClusterView]] = {}
-        for key, number, record, group in self.desk.lines.heads(self.desk.jobs):
+        for key, number, _, record, group in self.desk.lines.heads(self.desk.jobs):
             self._place_from(number, (key, record, group), open_to)
 
     def _place_group(self, line: Line, record: JobRecord, group: int, views: list[ClusterView]) -> bool:
@@ -330,8 +330,8 @@ class Placing:
         self, view: ClusterView, record: JobRecord, group: int, nodes: list[int], size: Resources
     ) -> None:
         tasks = _take_last(record.waiting[group], len(nodes))
-        line = self.desk.lines.lines[record.lines[group]]
-        line.count -= 1 if record.spec.gang else len(tasks)
+        lines = self.desk.lines
+        lines.add(lines.lines[record.lines[group]], -1 if record.spec.gang else -len(tasks))
         most = len(tasks) if record.spec.gang else LOT_TASKS_MAX
         for at in range(0, len(tasks), most):
             part = slice(at, at + most)
@@ -445,7 +445,7 @@ class Placing:
         if not self.can_claim(view, record.estate) or not line.shape.may_use(view.name):
             return False
         tasks = _take_last(record.waiting[group], len(offer.nodes))
-        line.count -= 1
+        desk.lines.add(line, -1)
         size = line.shape.ask
         if line.shape.ask_max is not None:
             size = desk.sizer.ladder(line.shape.ask, line.shape.ask_max)[0]
