@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from hanse.core.desk import Desk
-from hanse.core.lines import Line, Waiting
+from hanse.core.lines import Heads
 from hanse.core.portions import PORTION_BYTES
 from hanse.core.view import ClusterView
 from hanse.core.wants import LINES_MAX
@@ -19,6 +19,8 @@ from hanse.model.messages import Claim, Demand, DemandLine, Key, Lot
 
 CLAIM_TASKS_MAX: Final = 100
 """Placements in one claim."""
+Waiting = list[DemandLine]
+"""What waits, best first, before any warden is asked to hold."""
 
 
 class Registered(msgspec.Struct, gc=False):
@@ -41,18 +43,21 @@ class Demands:
         a worse key is not, nor is progress of the same job."""
         self.hold_at: dict[int, tuple[int, int]] = {}
         """Line -> cluster that is asked to keep room back for it, and until when."""
+        self._heads: Heads = []
+        self._waiting: Waiting = []
+        """What waits, as it was when these were the heads."""
 
     def send(
         self, lots: dict[int, list[Lot]], releases: dict[int, list[int]], changed: bool, force: bool
     ) -> None:
         """Send claims and releases by cluster, and the demand to the others if it has ``changed``."""
-        heads = self.heads()
+        waiting = self.waiting()
         for view in self.desk.views:
             index = view.index
             if index in lots or index in releases:
-                self._send_claims(view, heads, lots.get(index, []), tuple(releases.get(index, ())))
+                self._send_claims(view, waiting, lots.get(index, []), tuple(releases.get(index, ())))
             elif changed:
-                self._send_demand(view, heads, force)
+                self._send_demand(view, waiting, force)
 
     @property
     def outdated(self) -> bool:
@@ -64,11 +69,11 @@ class Demands:
 
     def remind(self) -> None:
         """With every beat: repeat the demand where the warden's idea of it is out of date."""
-        heads = self.heads()
-        if not heads:
+        waiting = self.waiting()
+        if not waiting:
             self.best.clear()
         for view in self.desk.views:
-            self._send_demand(view, heads, self.registered[view.index].stale)
+            self._send_demand(view, waiting, self.registered[view.index].stale)
 
     def granted(self, cluster: int, line: int) -> None:
         """A grant lowers the warden's count, so what it was told is one less now."""
@@ -97,76 +102,69 @@ class Demands:
                 improved = improved or told is None or (key < told[0] and job != told[1])
         return improved
 
-    def heads(self) -> Waiting:
-        """What waits, best first."""
-        return self.desk.lines.heads(self.desk.jobs)
+    def waiting(self) -> Waiting:
+        """What waits. Most of it is the same for all wardens."""
+        lines = self.desk.lines
+        heads = lines.heads(self.desk.jobs)
+        if heads is not self._heads:  # something has changed
+            self._heads = heads
+            found = [(key, lines.lines[number]) for key, number, _, _ in heads]
+            self._waiting = [DemandLine(line.number, line.shape, key, line.count) for key, line in found]
+        return self._waiting
 
-    def demand_for(self, view: ClusterView, heads: Waiting) -> tuple[DemandLine, ...]:
-        """The demand lines for one warden, best first. What has not changed since it was told is the same
-        object, which makes comparing quick."""
-        told = iter(self.registered[view.index].lines)
-        found: list[DemandLine] = []
-        for key, number, line, _, _ in heads:
+    def demand_for(self, view: ClusterView, waiting: Waiting) -> tuple[DemandLine, ...]:
+        """The demand lines for one warden, best first."""
+        found: Waiting = []
+        for line in waiting:
             shape = line.shape
             if (shape.clusters_allowed or shape.clusters_forbidden) and not shape.may_use(view.name):
                 continue
-            hard = shape.gang or shape.priority > 0 or 2 * shape.ask.cpu > view.median_cpu
-            hold = bool(hard) and self._may_hold(view, line)
-            old = next(told, None)  # what stood there
-            if (
-                old is not None
-                and old.line == number
-                and old.count == line.count
-                and old.shape is shape
-                and old.hold == hold
-                and old.key == key
-            ):
-                found.append(old)
+            large = 2 * shape.ask.cpu > view.median_cpu
+            hard = shape.gang or shape.priority > 0 or (large and self._crowded_out(shape.ask.cpu))
+            if hard and self._holder(line) == view.index:
+                found.append(DemandLine(line.line, shape, line.key, line.count, True))
             else:
-                found.append(DemandLine(number, shape, key, line.count, hold))
+                found.append(line)
         return tuple(found[:LINES_MAX])
 
-    def _may_hold(self, view: ClusterView, line: Line) -> bool:
-        """Ask one warden at a time to keep room back for a line that is hard to fit, or to preempt for it."""
-        shape = line.shape
-        if not shape.gang and shape.priority <= 0 and not self._large(view, shape.ask.cpu):
-            return False
+    def _holder(self, line: DemandLine) -> int:
+        """Which warden is asked to keep room back for a line that is hard to fit, or to preempt for it. One
+        at a time; -1: none."""
         now = self.desk.now
-        chosen = self.hold_at.get(line.number)
+        chosen = self.hold_at.get(line.line)
         if chosen is None or now >= chosen[1]:
             candidates = [v for v in self.desk.views if v.sight.snapshot is not None and not v.sight.given_up]
             needed = max(1, line.shape.gang)
             able = [v.index for v in candidates if v.slots(line.shape) >= needed]
             if not able:
-                return False
+                return -1
             turn = 0 if chosen is None else able.index(chosen[0]) + 1 if chosen[0] in able else 0
             chosen = (able[turn % len(able)], now + self.desk.timings.hold_patience)
-            self.hold_at[line.number] = chosen
-        return chosen[0] == view.index
+            self.hold_at[line.line] = chosen
+        return chosen[0]
 
-    def _large(self, view: ClusterView, ask: int) -> bool:
+    def _crowded_out(self, ask: int) -> bool:
         """Whether smaller tasks of this broker could keep one of so many milli-CPU from ever fitting."""
-        if 2 * ask > view.median_cpu:
-            for other in self.desk.lines.lines.values():
-                if other.shape.ask.cpu < ask:
-                    return True
+        for other in self.desk.lines.lines.values():  # noqa: SIM110  any() costs more than it looks at
+            if other.shape.ask.cpu < ask:
+                return True
         return False
 
-    def _send_demand(self, view: ClusterView, heads: Waiting, force: bool) -> None:
+    def _send_demand(self, view: ClusterView, waiting: Waiting, force: bool) -> None:
         told = self.registered[view.index]
         if self.desk.post.crowded(view.name):
             told.stale = True  # it is away; the beat says it again when it has caught up
             return
-        lines = self.demand_for(view, heads)
+        lines = self.demand_for(view, waiting)
         if force or lines != told.lines:
             told.lines, told.stale = lines, False
             self.desk.post.send(self.desk.out, self.desk.now, view.name, Demand(lines))
 
     def _send_claims(
-        self, view: ClusterView, heads: Waiting, lots: list[Lot], releases: tuple[int, ...]
+        self, view: ClusterView, waiting: Waiting, lots: list[Lot], releases: tuple[int, ...]
     ) -> None:
         told = self.registered[view.index]
-        demand: tuple[DemandLine, ...] | None = self.demand_for(view, heads)
+        demand: tuple[DemandLine, ...] | None = self.demand_for(view, waiting)
         if demand == told.lines or (
             demand and told.stale
         ):  # stale: with the next beat, or it would come back at once

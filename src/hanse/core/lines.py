@@ -18,12 +18,12 @@ from hanse.model.messages import Key, Shape
 _by_key = itemgetter(0, 1)
 STALE_MAX: Final = 64
 """Out-of-date entries that a line may hold beyond its live ones before it is swept."""
-Waiting = list[tuple[Key, int, "Line", JobRecord, int]]
-"""The best waiting group of every line that has one: key, line's number, line, job, group."""
+Heads = list[tuple[Key, int, JobRecord, int]]
+"""The best waiting group of every line that has one: key, line, job, group; best key first, then by line."""
 
 
 class Line(msgspec.Struct, gc=False):
-    """Waiting tasks of one shape."""
+    """Heads tasks of one shape."""
 
     number: int
     shape: Shape
@@ -41,7 +41,7 @@ class Lines:
         self._numbers: dict[Shape, int] = {}
         self.free: list[int] = []
         self._heaps: dict[int, list[tuple[Key, JobId, int]]] = {}
-        self._heads: Waiting | None = None
+        self._heads: Heads | None = None
         """The heads of all lines; None: a line has come, gone or changed since they were looked up."""
 
     def join(self, shape: Shape) -> int:
@@ -102,20 +102,20 @@ class Lines:
             heappop(heap)
         return None
 
-    def heads(self, jobs: dict[JobId, JobRecord]) -> Waiting:
-        """The best waiting group of every line that has one, best key first, then by line. As long as nothing
-        has changed it is the same list; nobody else may change it."""
+    def heads(self, jobs: dict[JobId, JobRecord]) -> Heads:
+        """The best waiting group of every line. As long as nothing has changed it is the same list, which
+        nobody else may change."""
         if self._heads is None:
             self._heads = self._find_heads(jobs)
         return self._heads
 
-    def _find_heads(self, jobs: dict[JobId, JobRecord]) -> Waiting:
+    def _find_heads(self, jobs: dict[JobId, JobRecord]) -> Heads:
         found = []
         for number, line in self.lines.items():
             if line.count:
                 head = self.head(number, jobs)
                 if head is not None:
-                    found.append((head[0], number, line, head[1], head[2]))
+                    found.append((head[0], number, head[1], head[2]))
         if len(found) > 1:
             found.sort(key=_by_key)
         return found
@@ -149,11 +149,11 @@ class Lines:
     def check(self, jobs: dict[JobId, JobRecord]) -> None:
         """The heads that are remembered are those that would be found."""
         if self._heads is not None:
-            found, known = self._find_heads(jobs), self._heads
-            assert [entry[:2] for entry in found] == [entry[:2] for entry in known], "other lines wait first"
-            for one, other in zip(found, known, strict=True):
-                assert one[2] is other[2], f"line {one[1]} is another one"
-                assert one[3] is other[3] and one[4] == other[4], f"line {one[1]} has another head"
+            places = [
+                (key, number, record.id, group) for key, number, record, group in self._find_heads(jobs)
+            ]
+            known = [(key, number, record.id, group) for key, number, record, group in self._heads]
+            assert known == places, "other groups are the best ones"
 
 
 def _current(jobs: dict[JobId, JobRecord], number: int, entry: tuple[Key, JobId, int]) -> bool:

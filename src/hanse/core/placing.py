@@ -212,7 +212,7 @@ class Placing:
     def place_all(self) -> None:
         """Good news has come: try every line again, best key first."""
         open_to: dict[str, list[ClusterView]] = {}
-        for key, number, _, record, group in self.desk.lines.heads(self.desk.jobs):
+        for key, number, record, group in self.desk.lines.heads(self.desk.jobs):
             self._place_from(number, (key, record, group), open_to)
 
     def _place_group(self, line: Line, record: JobRecord, group: int, views: list[ClusterView]) -> bool:
