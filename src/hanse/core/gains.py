@@ -68,8 +68,8 @@ class Gains:
             return False
         ask, mask = found.ask, found.mask
         assert ask is not None
-        for node in nodes[first:]:
-            if room.fits(node, ask) and has_bit(mask, node):
+        for node in set(nodes[first:]):  # a busy node gains again and again
+            if has_bit(mask, node) and room.fits(node, ask):
                 return False
         found.full_at = self._before + now
         return True

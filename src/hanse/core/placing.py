@@ -184,10 +184,6 @@ class Placing:
         after: Head | None = head
         while after is not None:
             _, record, group = after
-            told = record.told[group]
-            untried = [view for view in desk.views if number not in view.sight.exhausted]
-            if not untried and (told in TOLD_TO_WAIT or not desk.config.decisions):
-                return
             views = open_to.get(record.estate)
             if views is None:
                 views = [view for view in desk.views if self.can_claim(view, record.estate)]
@@ -196,6 +192,7 @@ class Placing:
                 views = []
             else:
                 views = [view for view in views if number not in view.sight.exhausted and view.allows(shape)]
+            told = record.told[group]
             # What is known to be futile is no part of the state: it may save work, never a word.
             if told == TOLD_OF_NONE or (told == TOLD_OF_LITTLE and not views) or not desk.config.decisions:
                 for view in views:

@@ -42,8 +42,8 @@ class Room:
     in place and never replaced: the kernels keep their raw addresses. A room belongs to one thread.
     """
 
-    __slots__ = ("_high", "_low", "_rows", "capacity", "checked", "dims", "free", "header", "header_address",
-                 "nodes", "pack", "words")  # fmt: skip
+    __slots__ = ("_cells", "_high", "_low", "_rows", "capacity", "checked", "dims", "free", "header",
+                 "header_address", "nodes", "pack", "words")  # fmt: skip
 
     def __init__(self, capacity: Sequence[Vector], checked: bool = True) -> None:
         few = len(capacity) <= FEW_NODES
@@ -60,9 +60,13 @@ class Room:
         self.dims = dims
         self.words = mask_words(nodes)
         self.checked = checked
-        self._rows = [self.free[row].data for row in range(dims)]
+        self._cells = self.free.reshape(-1).data
+        """What is free, row after row."""
+        self._rows = [self._cells[row * nodes : (row + 1) * nodes] for row in range(dims)]
         self._low = 0 if checked else -BELIEF_MAX
-        self._high = [capacity[row].data for row in range(dims)] if checked else [_boundless(nodes)] * dims
+        self._high: list[Sequence[int]] = (
+            [capacity[row].data for row in range(dims)] if checked else [_boundless(nodes)] * dims
+        )
         self.pack = _packer(dims)
         """Turns the numbers of a kernel call and an ask into bytes; refuses an ask of another length."""
         self.header = np.array([self.free.ctypes.data, capacity.ctypes.data, dims, nodes], dtype=np.int64)
@@ -96,17 +100,15 @@ class Room:
 
     def free_of(self, node: int) -> Vector:
         """What the node has left."""
-        assert node >= 0, f"node {node}"
-        if self.dims == 3:  # cpu, memory and gpu alone, which is what most clusters tell apart
-            first, second, third = self._rows
-            return (first[node], second[node], third[node])
-        return tuple([row[node] for row in self._rows])
+        assert 0 <= node < self.nodes, f"node {node}"
+        return tuple(self._cells[node :: self.nodes].tolist())
 
     def set_free(self, node: int, free: Vector) -> None:
         """State what the node has left: how news replaces a belief."""
         assert node >= 0, f"node {node}"
+        low = self._low
         for row, high, amount in zip(self._rows, self._high, free, strict=True):
-            assert self._low <= amount <= high[node], f"node {node} cannot have {amount} left"
+            assert low <= amount <= high[node], f"node {node} cannot have {amount} left"
             row[node] = amount
 
     def clear(self) -> None:
@@ -147,9 +149,9 @@ def _packer(dims: int) -> Callable[..., bytes]:
 
 
 @lru_cache(maxsize=64)
-def _boundless(nodes: int) -> memoryview:
-    """The highest free room of a belief, for each of so many nodes: one number, read-only, shared by all."""
-    return np.broadcast_to(np.int64(BELIEF_MAX), nodes).data
+def _boundless(nodes: int) -> Sequence[int]:
+    """The highest free room of a belief, for each of so many nodes."""
+    return (BELIEF_MAX,) * nodes
 
 
 def mask_words(n: int) -> int:
