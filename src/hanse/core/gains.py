@@ -16,7 +16,7 @@ import numpy as np
 from hanse.model.constraints import Value
 from hanse.model.resources import Vector
 from hanse.policy.attributes import AttributeTable
-from hanse.policy.columns import MaskWords, Room, has_bit, pack_flags
+from hanse.policy.columns import MaskWords, Room, has_bit, mask_of, pack_flags
 
 GAINS_MAX: Final = 1_024
 """Nodes remembered; a mark from before the oldest of them says nothing."""
@@ -27,6 +27,8 @@ Attributes = tuple[tuple[tuple[str, Value], ...], ...]
 """Those of each node of a cluster."""
 TABLES_MAX: Final = 64
 """Indices of clusters' attributes kept for those who ask again."""
+WIDE_MAX: Final = 1_024
+"""Asks of which a small cluster remembers where they could fit."""
 SMALL_NODES: Final = 32
 """Up to so many nodes are looked at one by one."""
 
@@ -85,14 +87,19 @@ class Search(Protocol):
 
 
 def wide_enough(room: Room, ask: Vector) -> MaskWords:
-    """The nodes that could take ``ask`` if they were empty."""
-    if room.nodes <= SMALL_NODES:  # NumPy's calls would cost more than the work
-        word = 0
-        for node, capacity in enumerate(room.capacity.T.tolist()):
-            if not any(map(lt, capacity, ask)):
-                word |= 1 << node
-        return np.array([word] if room.nodes else [], dtype=np.uint64)
-    return pack_flags(np.all(room.capacity >= np.array(ask, dtype=np.int64)[:, None], axis=0))
+    """The nodes that could take ``ask`` if they were empty; read-only."""
+    if room.nodes > SMALL_NODES:
+        return pack_flags(np.all(room.capacity >= np.array(ask, dtype=np.int64)[:, None], axis=0))
+    known = room.wide.get(ask)
+    if known is None:
+        if len(room.wide) >= WIDE_MAX:
+            room.wide.clear()
+        # NumPy's calls would cost more than the work.
+        each = enumerate(room.capacity.T.tolist())
+        known = mask_of([node for node, capacity in each if not any(map(lt, capacity, ask))], room.nodes)
+        known.flags.writeable = False
+        room.wide[ask] = known
+    return known
 
 
 def table_of(attributes: Attributes) -> AttributeTable:

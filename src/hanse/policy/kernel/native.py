@@ -141,7 +141,9 @@ def pick(
     )
     done = _pick(call, mask.tobytes())
     assert done >= 0, f"{ask} asks for less than nothing"
-    return _scratch.nodes[:done].tolist() if done != 1 else [_scratch.nodes[0]]
+    if done <= 1:
+        return [_scratch.nodes[0]] if done else []
+    return _scratch.nodes[:done].tolist()
 
 
 def settle(
