@@ -39,7 +39,7 @@ class LineHistory(RuleBasedStateMachine):
         record.lines[0] = self.lines.join(SHAPE)
         assert record.lines[0] == self.number
         record.waiting[0] = list(range(count))
-        self.lines.lines[self.number].count += count
+        self.lines.add(self.lines.lines[self.number], count)
         self.lines.push(self.jobs, record, 0, key)
 
     def draw(self, data: st.DataObject) -> JobRecord:
@@ -58,13 +58,13 @@ class LineHistory(RuleBasedStateMachine):
         head = self.lines.head(self.number, self.jobs)
         if head is not None:
             head[1].waiting[0].pop()
-            self.lines.lines[self.number].count -= 1
+            self.lines.add(self.lines.lines[self.number], -1)
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
     def take_all(self, data: st.DataObject) -> None:
         record = self.draw(data)
-        self.lines.lines[self.number].count -= len(record.waiting[0])
+        self.lines.add(self.lines.lines[self.number], -len(record.waiting[0]))
         record.waiting[0] = []
 
     @precondition(lambda self: self.jobs)
@@ -73,7 +73,7 @@ class LineHistory(RuleBasedStateMachine):
         record = self.draw(data)
         fresh = not record.waiting[0]
         record.waiting[0].append(0)
-        self.lines.lines[self.number].count += 1
+        self.lines.add(self.lines.lines[self.number], 1)
         if fresh:
             self.lines.push(self.jobs, record, 0, key)
 
@@ -81,7 +81,7 @@ class LineHistory(RuleBasedStateMachine):
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         record = self.draw(data)
-        self.lines.lines[self.number].count -= len(record.waiting[0])
+        self.lines.add(self.lines.lines[self.number], -len(record.waiting[0]))
         del self.jobs[record.id]
         self.lines.leave(self.number)
 
@@ -98,6 +98,13 @@ class LineHistory(RuleBasedStateMachine):
         head = self.lines.head(self.number, self.jobs)
         waiting = self.waiting()
         assert (None if head is None else (head[0], head[1].id)) == (waiting[0] if waiting else None)
+
+    @invariant()
+    def heads_are_remembered_only_while_they_are_right(self) -> None:
+        self.lines.check(self.jobs)
+        heads = self.lines.heads(self.jobs)
+        assert [(key, record.id) for key, _, record, _ in heads] == self.waiting()[:1]
+        assert self.lines.any_waiting() == bool(heads)
 
 
 LineHistory.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
@@ -122,7 +129,7 @@ def test_out_of_date_entries_do_not_pile_up_behind_a_good_head() -> None:
         record = new_record(job_id(1, serial), job(tasks(1)), "b1#1", 0)
         record.lines[0] = lines.join(SHAPE)
         record.waiting[0] = [0]
-        lines.lines[0].count += 1
+        lines.add(lines.lines[0], 1)
         jobs[record.id] = record
         lines.push(jobs, record, 0, key)
     first, second = jobs.values()

@@ -206,3 +206,12 @@ class Demands:
         """Take a dumped state."""
         self.registered[: len(registered)] = registered
         self.best, self.hold_at = best, hold_at
+
+    def check(self) -> None:
+        """What is remembered of what waits is what the lines say."""
+        lines = self.desk.lines
+        lines.check(self.desk.jobs)
+        if self._heads is lines.heads(self.desk.jobs):
+            for entry in self._waiting:
+                line = lines.lines[entry.line]
+                assert (entry.shape, entry.count) == (line.shape, line.count), f"line {entry.line}"

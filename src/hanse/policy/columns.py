@@ -6,6 +6,7 @@ a C-contiguous uint64 array of ``mask_words(n)`` words; node ``i`` is bit ``i % 
 lowest bit first, and the bits beyond the last node are zero.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
@@ -73,9 +74,9 @@ class Room:
         )
         self.pack = _packer(dims)
         """Turns the numbers of a kernel call and an ask into bytes; refuses an ask of another length."""
-        self.header = np.array([self.free.ctypes.data, capacity.ctypes.data, dims, nodes], dtype=np.int64)
+        self.header = array("q", (self.free.ctypes.data, capacity.ctypes.data, dims, nodes))
         """What the compiled kernels call a room: two addresses, R, N."""
-        self.header_address = int(self.header.ctypes.data)
+        self.header_address = self.header.buffer_info()[0]
 
     def fits(self, node: int, ask: Vector) -> bool:
         """Whether the node has at least ``ask`` left of everything."""
