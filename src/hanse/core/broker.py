@@ -415,6 +415,7 @@ class Broker:
         desk.post.check()
         desk.members.check()
         self._estates.check()
+        self._placing.demands.check()
         self._placing.sizing.check()
         assert len(desk.jobs) <= self.config.jobs_max
         self._careers.check()

@@ -27,8 +27,6 @@ Attributes = tuple[tuple[tuple[str, Value], ...], ...]
 """Those of each node of a cluster."""
 TABLES_MAX: Final = 64
 """Indices of clusters' attributes kept for those who ask again."""
-WIDE_MAX: Final = 1_024
-"""Asks of which a small cluster remembers where they could fit."""
 SMALL_NODES: Final = 32
 """Up to so many nodes are looked at one by one."""
 
@@ -70,7 +68,7 @@ class Gains:
             return False
         ask, mask = found.ask, found.mask
         assert ask is not None
-        for node in set(nodes[first:]):  # a busy node gains again and again
+        for node in dict.fromkeys(nodes[first:]):  # a busy node gains again and again
             if has_bit(mask, node) and room.fits(node, ask):
                 return False
         found.full_at = self._before + now
@@ -87,19 +85,11 @@ class Search(Protocol):
 
 
 def wide_enough(room: Room, ask: Vector) -> MaskWords:
-    """The nodes that could take ``ask`` if they were empty; read-only."""
+    """The nodes that could take ``ask`` if they were empty."""
     if room.nodes > SMALL_NODES:
         return pack_flags(np.all(room.capacity >= np.array(ask, dtype=np.int64)[:, None], axis=0))
-    known = room.wide.get(ask)
-    if known is None:
-        if len(room.wide) >= WIDE_MAX:
-            room.wide.clear()
-        # NumPy's calls would cost more than the work.
-        each = enumerate(room.capacity.T.tolist())
-        known = mask_of([node for node, capacity in each if not any(map(lt, capacity, ask))], room.nodes)
-        known.flags.writeable = False
-        room.wide[ask] = known
-    return known
+    each = enumerate(room.capacity.T.tolist())  # NumPy's calls would cost more than the work
+    return mask_of([node for node, capacity in each if not any(map(lt, capacity, ask))], room.nodes)
 
 
 def table_of(attributes: Attributes) -> AttributeTable:

@@ -23,7 +23,7 @@ Heads = list[tuple[Key, int, JobRecord, int]]
 
 
 class Line(msgspec.Struct, gc=False):
-    """Heads tasks of one shape."""
+    """Waiting tasks of one shape."""
 
     number: int
     shape: Shape

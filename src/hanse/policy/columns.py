@@ -44,19 +44,15 @@ class Room:
     """
 
     __slots__ = ("_cells", "_high", "_low", "_rows", "capacity", "checked", "dims", "free", "header",
-                 "header_address", "nodes", "pack", "wide", "words")  # fmt: skip
+                 "header_address", "nodes", "pack", "words")  # fmt: skip
 
     def __init__(self, capacity: Sequence[Vector], checked: bool = True) -> None:
         few = len(capacity) <= FEW_NODES
-        columns, wide = _known_columns(tuple(capacity)) if few else (_columns(capacity), {})
-        self._lay_out(columns, wide, checked)
+        self._lay_out(_known_columns(tuple(capacity)) if few else _columns(capacity), checked)
 
-    def _lay_out(self, capacity: Column, wide: dict[Vector, MaskWords], checked: bool) -> None:
+    def _lay_out(self, capacity: Column, checked: bool) -> None:
         """Set every attribute; each is set once."""
         dims, nodes = capacity.shape
-        self.wide = wide
-        """Ask -> nodes that could take it if they were empty, where somebody has looked: small clusters of
-        the same capacity share it."""
         self.capacity = capacity
         """Amounts each node has, ``[R, N]``; read-only."""
         self.free = capacity.copy()
@@ -123,7 +119,7 @@ class Room:
     def copy(self, checked: bool | None = None) -> "Room":
         """An independent room with the same figures; ``checked=False`` makes a belief out of truth."""
         twin = Room.__new__(Room)
-        twin._lay_out(self.capacity, self.wide, self.checked if checked is None else checked)
+        twin._lay_out(self.capacity, self.checked if checked is None else checked)
         twin.free[:] = self.free
         if twin.checked:
             possible = bool(((self.free >= 0) & (self.free <= self.capacity)).all())
@@ -144,11 +140,8 @@ def _columns(capacity: Sequence[Vector]) -> Column:
     return columns
 
 
-@lru_cache(maxsize=64)
-def _known_columns(capacity: tuple[Vector, ...]) -> tuple[Column, dict[Vector, MaskWords]]:
-    """Those of a small cluster, and ``Room.wide``: whoever restarts, and every broker that sees it, asks
-    again."""
-    return _columns(capacity), {}
+_known_columns: Final = lru_cache(maxsize=64)(_columns)
+"""Those of a small cluster: whoever restarts, and every broker that sees it, asks again."""
 
 
 @lru_cache(maxsize=DIMENSIONS_MAX)

@@ -118,7 +118,7 @@ def draw_options(seed: int, rng: Random) -> Options:
         durability=Durability(
             commit_min=100 if grouped else 0,
             commit_max=rng.choice((500, 5_000, 50_000)) if grouped else 0,
-            snapshot_every=rng.choice((60, 250, 500)),
+            snapshot_every=rng.choice((60, 120, 250)),
         ),
         timings=timings,
         network=mood,
