@@ -1,9 +1,11 @@
 """The fast path: a broker claims what it sees; the warden takes, substitutes or refuses."""
 
 from hanse.core.config import NodeConfig
+from hanse.core.placing import ASKED_FOR, NO_ROOM_SEEN, NONE_OPEN, WARDENS_JUDGE
 from hanse.core.view import WARY_TIME
 from hanse.model.constraints import Is
-from hanse.model.ids import SECOND, task_id
+from hanse.model.decision import Answered
+from hanse.model.ids import SECOND, JobId, task_id
 from hanse.model.job import Affinity, JobClass, JobSpec, Scope
 from hanse.model.messages import Answer, Claim, Demand, Refusal, Snapshot
 from hanse.model.resources import Resources
@@ -87,6 +89,36 @@ def test_after_a_refusal_a_task_waits_as_demand_and_is_not_claimed_again_without
     assert not league.bodies(Claim, before)
     league.end(blocker)
     assert league.running(waiting) == {0: ("c1", 0)}
+
+
+def waits_because(league: Wired, number: JobId) -> list[str]:
+    return [
+        told.reason for told in league.decisions if told.job == number and told.answered is Answered.WAITING
+    ]
+
+
+def test_what_waits_is_told_why_and_not_of_views_that_nobody_looked_at() -> None:
+    full = Wired({"c1": (node(1_000),)})
+    full.submit(job(tasks(1)))
+    assert waits_because(full, full.submit(job(tasks(1)))) == [NO_ROOM_SEEN]
+
+    refused = stale_b2(node(1_000))
+    refused.submit(job(tasks(1)), "b1")
+    hear(refused)
+    number = refused.submit(job(tasks(1)), "b2")
+    assert waits_because(refused, number) == [ASKED_FOR, NO_ROOM_SEEN]  # the latter when news had come
+
+    alone = Wired({"c1": (node(),)})
+    number = alone.submit(job(tasks(1, affinity=(Affinity("db"),))))
+    alone.run(20 * SECOND)
+    assert waits_because(alone, number) == [WARDENS_JUDGE]
+
+    cut = Wired({"c1": (node(),), "c2": (node(),)})
+    cut.loses = lambda envelope: envelope.source == "c1"
+    cut.run(MINUTE)  # c1 is given up
+    number = cut.submit(job(tasks(1), clusters_allowed=("c1",)))
+    cut.run(20 * SECOND)
+    assert waits_because(cut, number) == [NONE_OPEN]
 
 
 def test_a_claim_fills_up_what_there_is_and_the_rest_is_demand() -> None:

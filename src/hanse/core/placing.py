@@ -21,7 +21,7 @@ from hanse.model.decision import Answered
 from hanse.model.events import Advised
 from hanse.model.experience import Experience
 from hanse.model.ids import JobId
-from hanse.model.messages import Brief, Key, Lot, Offer
+from hanse.model.messages import Brief, Key, Lot, Offer, Shape
 from hanse.model.resources import Resources
 from hanse.policy.interface import ClusterFacts
 from hanse.policy.mix import mix
@@ -37,10 +37,15 @@ BORROW_ROOM: Final = 4
 What is scarce several brokers may want at once; so it rather asks the wardens. Otherwise enough is enough."""
 NO_ROOM_SEEN: Final = "no room in any cluster's view"
 LITTLE_TO_BORROW: Final = "too little room in the others' shares to take it unasked"
+ASKED_FOR: Final = "no new room since it was refused or last looked for; the wardens are asked"
+WARDENS_JUDGE: Final = "only the wardens can judge what it may run beside; they are asked"
+NONE_OPEN: Final = "no cluster that it may use takes claims at the moment"
 TOLD_OF_NONE: Final = f"{Answered.WAITING}:{NO_ROOM_SEEN}"
-TOLD_OF_LITTLE: Final = f"{Answered.WAITING}:{LITTLE_TO_BORROW}"
-TOLD_TO_WAIT: Final = (TOLD_OF_NONE, TOLD_OF_LITTLE)
 """What a group's record says when it was last told so."""
+TOLD_UNSEEN: Final = tuple(
+    [f"{Answered.WAITING}:{why}" for why in (LITTLE_TO_BORROW, ASKED_FOR, WARDENS_JUDGE, NONE_OPEN)]
+)
+"""The same for what stays true as long as no cluster can be looked at."""
 
 Head = tuple[Key, JobRecord, int]
 """The best waiting group of a line: its key, its job, its position there."""
@@ -194,7 +199,7 @@ class Placing:
                 views = [view for view in views if number not in view.sight.exhausted and view.allows(shape)]
             told = record.told[group]
             # What is known to be futile is no part of the state: it may save work, never a word.
-            if told == TOLD_OF_NONE or (told == TOLD_OF_LITTLE and not views) or not desk.config.decisions:
+            if told == TOLD_OF_NONE or (told in TOLD_UNSEEN and not views) or not desk.config.decisions:
                 for view in views:
                     if not view.futile(shape):
                         break
@@ -252,9 +257,17 @@ class Placing:
             self.desk.decide(record, group, Answered.PLACED, placed, "claimed room in view", considered)
         if left:
             reason = LITTLE_TO_BORROW if any(unused.values()) else NO_ROOM_SEEN
+            reason = reason if views else self._unseen(line.shape, record.estate)
             considered = [(name, got + unused.get(name, 0)) for name, got in found.items()]
             self.desk.decide(record, group, Answered.WAITING, left, reason, considered)
         return not left
+
+    def _unseen(self, shape: Shape, estate: str) -> str:
+        """Why no cluster was looked at for room."""
+        if shape.affinity:
+            return WARDENS_JUDGE
+        takers = [view for view in self.desk.views if self.can_claim(view, estate) and view.allows(shape)]
+        return ASKED_FOR if takers else NONE_OPEN
 
     def _ranked(self, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
         """In which order to look there: in good standing first."""

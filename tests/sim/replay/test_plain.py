@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zlib
+from ctypes import CDLL
 from importlib.resources import files
 from itertools import accumulate, count, pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from hanse.app.replay_commands import main
 from hanse.core import broker, demands, grants, link, placing, runs, settling, wants
 from hanse.core.config import Timings
+from hanse.policy.kernel.library import open_library, source_names
 from hanse.sim.literature import engine
 from hanse.sim.replay import league, machines, plain
 from hanse.sim.replay.league import LeagueSettings, league_of, timings_of
@@ -288,7 +290,7 @@ def test_all_engines_are_chosen_as_said(monkeypatch: pytest.MonkeyPatch) -> None
     assert ENGINES == ("auto", "compiled", "machines")
     assert hanse(workload, settings).engine == "compiled"
     assert hanse(workload, msgspec.structs.replace(settings, engine="machines")).engine == "machines"
-    monkeypatch.setattr(library, "WHY_NOT", "the compiled league is not built")
+    monkeypatch.setattr(library, "WHY_NOT", "_plain.so is not built")
     assert hanse(workload, settings).engine == "machines"
     compiled = msgspec.structs.replace(settings, engine="compiled")
     with pytest.raises(ReplayError, match=r"is not built.*--engine machines"):
@@ -327,21 +329,21 @@ def test_what_cannot_happen_raises(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_library_of_other_sources_is_refused(tmp_path: Path) -> None:
-    assert library.open_library(tmp_path) == (None, "the compiled league is not built")
+    assert open_library(tmp_path, "_plain", CDLL) == (None, "_plain.so is not built")
     for file in [*FOLDER.glob("*.[ch]"), FOLDER / "_plain.so"]:
         shutil.copy(file, tmp_path)
-    assert library.open_library(tmp_path)[1] == ""
+    assert open_library(tmp_path, "_plain", CDLL)[1] == ""
     (tmp_path / "post.h").write_text("/* another one */", encoding="ascii")
-    assert "built from other sources" in library.open_library(tmp_path)[1]
+    assert "built from other sources" in open_library(tmp_path, "_plain", CDLL)[1]
     elsewhere = tmp_path / "broken"  # never written in place: this process has it open
     elsewhere.mkdir()
     (elsewhere / "_plain.so").write_bytes(b"no library")
-    assert "does not load" in library.open_library(elsewhere)[1]
+    assert "does not load" in open_library(elsewhere, "_plain", CDLL)[1]
 
 
 def test_the_build_knows_all_sources() -> None:
     text = (Path(__file__).parents[3] / "setup.py").read_text(encoding="utf-8")
-    names = library.source_names(FOLDER)
+    names = source_names(FOLDER)
     quoted = [f'"{name}"' for name in names]
     assert all(name in text for name in quoted)
     places = [text.index(name) for name in quoted]
@@ -380,7 +382,7 @@ def test_under_the_sanitizers_it_is_clean(tmp_path: Path) -> None:
     shutil.copytree(FOLDER.parents[2], copy, ignore=shutil.ignore_patterns("__pycache__"))
     folder = copy / "sim" / "replay" / "plain"
     crc = 0
-    for name in library.source_names(FOLDER):
+    for name in source_names(FOLDER):
         crc = zlib.crc32((folder / name).read_bytes(), crc)
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1"]
     flags = ["-shared", "-fPIC", "-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Werror"]

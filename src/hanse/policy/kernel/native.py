@@ -10,7 +10,6 @@ over.
 """
 
 import ctypes
-import zlib
 from array import array
 from collections.abc import Callable, Sequence
 from importlib.resources import files
@@ -21,32 +20,12 @@ from numpy.typing import NDArray
 
 from hanse.model.resources import Vector
 from hanse.policy.columns import Column, MaskWords, Room
+from hanse.policy.kernel.library import open_library
 from hanse.policy.kernel.twin import CHEAPEST, COUNT_MAX, FIRST, check_cost, check_match
 
 _ENTRY_BYTES: Final = 24
 """The size of ``entry_t`` in kernels.c."""
 _WORD: Final = np.dtype(np.uint64)
-
-
-def open_library() -> tuple[ctypes.PyDLL | None, str]:
-    """The shared library beside this file, or None and the reason why there is none to use.
-
-    One built from another ``kernels.c`` than the one beside it is refused: it might answer otherwise.
-    """
-    here = files(__package__)
-    names = sorted(entry.name for entry in here.iterdir())
-    found = [name for name in names if name.startswith("_kernels") and name.endswith(".so")]
-    if not found:
-        return None, "the shared library is not built"
-    try:
-        library = ctypes.PyDLL(str(here / found[0]))
-        library.hanse_source_crc.restype = ctypes.c_uint32
-        built_from = library.hanse_source_crc()
-    except (OSError, AttributeError) as error:
-        return None, f"{found[0]} does not load: {error}"
-    if built_from != zlib.crc32((here / "kernels.c").read_bytes()):
-        return None, f"{found[0]} was built from another kernels.c: build it again"
-    return library, ""
 
 
 def _door(library: ctypes.PyDLL | None, name: str, arguments: int) -> Callable[..., int]:
@@ -63,7 +42,7 @@ def _door(library: ctypes.PyDLL | None, name: str, arguments: int) -> Callable[.
     return function
 
 
-_LIBRARY, WHY_NOT = open_library()
+_LIBRARY, WHY_NOT = open_library(files(__package__), "_kernels", ctypes.PyDLL)
 """``WHY_NOT``: why the compiled kernels cannot be used; empty if they can."""
 _pick: Final = _door(_LIBRARY, "hanse_pick", 2)
 _settle: Final = _door(_LIBRARY, "hanse_settle", 2)
