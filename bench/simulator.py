@@ -34,6 +34,7 @@ def measure(seeds: range) -> tuple[dict[str, Any], str]:
             best = {
                 "events_per_cpu_second": round(events / cpu),
                 "events": events,
+                "happened_per_cpu_second": round(sum(it.happened for it in results) / cpu),
                 "tasks": sum(it.tasks for it in results),
                 "simulated_seconds_per_cpu_second": round(sum(it.simulated for it in results) / 1e6 / cpu, 1),
                 "violations": sum(it.finding is not None for it in results),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hanse.model.messages import Ack, Envelope
 from hanse.sim.network import DELAY_KINDS, Network, delay_table
 from hanse.sim.process import MILLION, Clock, Process
-from hanse.sim.world import TRACE_NUMBERS_MAX, World
+from hanse.sim.world import SPAN, TRACE_NUMBERS_MAX, World
 from tests.sim.toys import Tally, received
 
 
@@ -21,7 +21,16 @@ def test_things_happen_in_order_of_time_then_of_scheduling() -> None:
         world.at(time, note, what)
     world.run(8)
     assert happened == [(1, "a"), (1, "b"), (5, "c"), (5, "d")]
-    assert world.now == 8
+    assert (world.now, world.happened) == (8, 4)
+
+
+def test_all_that_happens_is_counted_once_whatever_the_length_of_a_run() -> None:
+    world = World()
+    for time in range(SPAN + 10):
+        world.at(time, lambda _: None)
+    for until, happened in ((0, 1), (0, 1), (SPAN - 1, SPAN), (SPAN + 1, SPAN + 2), (2 * SPAN, SPAN + 10)):
+        world.run(until)
+        assert world.happened == happened
 
 
 def test_digest_depends_on_every_number_and_on_the_outcomes() -> None:

@@ -95,10 +95,14 @@ def _report(out: Console, results: list[Result]) -> int:
     if len(bad) > VIOLATIONS_SHOWN_MAX:
         out.print(f"... and {len(bad) - VIOLATIONS_SHOWN_MAX} more")
     events, cpu = sum(it.events for it in results), sum(it.cpu for it in results)
+    happened = sum(it.happened for it in results)
     hours = sum(it.simulated for it in results) / 3.6e9
     tasks = sum(it.tasks for it in results)
     out.print(f"{len(results)} seeds, {tasks:,} tasks, {events:,} events, {hours:.1f} simulated hours")
-    out.print(f"{cpu:.1f} CPU-seconds, {events / cpu:,.0f} events per CPU-second")
+    out.print(
+        f"{cpu:.1f} CPU-seconds, {events / cpu:,.0f} events per CPU-second handed to machines, "
+        f"{happened / cpu:,.0f} with what happens outside them"
+    )
     out.print(f"digest: {whole_digest(results)}")
     out.print(f"{len(bad)} violations")
     return 1 if bad else 0

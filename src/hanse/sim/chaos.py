@@ -57,6 +57,9 @@ class Result(msgspec.Struct, frozen=True):
     seed: int
     digest: str
     events: int
+    """Those that were handed to machines."""
+    happened: int
+    """All that happened in virtual time, these events among it."""
     cpu: float
     """CPU-seconds."""
     simulated: int
@@ -161,6 +164,7 @@ def run_seed(seed: int, factories: Factories, story: Story | None = None) -> Res
             seed=seed,
             digest=world.digest(trial.oracle.outcomes()),
             events=world.events,
+            happened=world.happened,
             cpu=process_time() - begun,
             simulated=world.now,
             tasks=sum(plan.spec.tasks for plan in trial.workload.plans),

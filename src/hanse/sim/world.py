@@ -22,6 +22,8 @@ TRACE_WIDTH: Final = 4
 """Numbers kept of every event: true time, process and kind, and two that tell events of a kind apart."""
 TRACE_NUMBERS_MAX: Final = 1 << 14
 """Numbers collected before they are hashed: looked at when so many may have come, not at every entry."""
+SPAN: Final = TRACE_NUMBERS_MAX // TRACE_WIDTH
+"""Entries between two such looks."""
 LAST: Final = 1 << 62
 """A number that comes after every entry of its time."""
 
@@ -40,12 +42,15 @@ class Violation(Exception):  # noqa: N818  it is a finding, not an error of ours
 class World:
     """True time, what is still to happen, and the digest of what has."""
 
-    __slots__ = ("_hash", "_hashed", "heap", "now", "number", "story", "trace")
+    __slots__ = ("_hash", "_hashed", "happened", "heap", "now", "number", "story", "trace")
 
     def __init__(self, story: "Story | None" = None) -> None:
         self.now = 0
         """True time in microseconds. No machine ever sees it."""
         self.heap: list[Entry] = []
+        self.happened = 0
+        """How many entries have come due: what machines were handed, and all that happens outside them, such
+        as a write that comes back, the end of a task, a client's patience, a fault, a message to the dead."""
         self.trace: list[int] = []
         """``TRACE_WIDTH`` numbers an event, waiting to be hashed."""
         self.story = story
@@ -63,15 +68,18 @@ class World:
         """Let everything happen that is due up to and including ``until``; the clock then shows it."""
         heap, pop = self.heap, heappop
         heappush(heap, (until, LAST, _over, None))  # cheaper than looking at the next entry's time
+        done = 0
         try:
-            while True:
+            for first in count(0, SPAN):
                 if len(self.trace) >= TRACE_NUMBERS_MAX:
                     self._flush()
-                for _ in range(TRACE_NUMBERS_MAX // TRACE_WIDTH):
+                for done in range(first, first + SPAN):  # noqa: B007  for ``finally``
                     self.now, _, action, payload = pop(heap)
                     action(payload)
         except _RunOver:
             return
+        finally:
+            self.happened += done
 
     @property
     def events(self) -> int:
