@@ -25,7 +25,7 @@ PEERS ?=
 # Peer simulators, in an environment of their own: they want other versions than we do.
 SIMULATORS := .venv-simulators
 
-.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live bench-calls bench-doors bench-sizes schema fuzz validate lock format install clean
+.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live bench-calls bench-doors bench-sizes bench-instructions schema fuzz validate lock format install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -37,6 +37,7 @@ help:
 	@echo "make bench-calls Python calls beside a process pool, and beside PEERS=python with ray, distributed, parsl"
 	@echo "make bench-doors what a flood of one identity does to the others; writes results/bench-doors.json"
 	@echo "make bench-sizes replays of one trace at many sizes of league; writes results/bench-sizes.json"
+	@echo "make bench-instructions  machine instructions per simulated event (needs valgrind)"
 	@echo "make schema      thousands of odd requests against a real league's HTTP interface"
 	@echo "make fuzz        $(FUZZ_SECONDS) s of guided fuzzing of what arrives from the network"
 	@echo "make chaos-long  $(LONG_SEEDS) seeds of chaos"
@@ -115,6 +116,9 @@ bench-doors: install
 
 bench-sizes: install
 	$(BIN)/python bench/sizes.py --json results/bench-sizes.json
+
+bench-instructions: install
+	$(BIN)/python bench/instructions.py --json results/bench-instructions.json
 
 schema: install
 	HANSE_SCHEMA_EXAMPLES=100 HANSE_SCHEMA_PHASES=examples,coverage,fuzzing $(BIN)/pytest tests/live/door/test_clients_live.py

@@ -142,7 +142,7 @@ class Estates:
                 heir = self._next_heir()
                 if heir != owned.heir:
                     self._change_heir(estate, owned, heir)
-            elif not self._registered(owned) and not self._unanswered():
+            elif self._refused(owned) and not self._unanswered():
                 self._register(estate)
 
     def _next_heir(self) -> str:
@@ -159,14 +159,6 @@ class Estates:
         """Wardens that have not accepted the present term."""
         term, accepted = owned.term, owned.accepted
         return [cluster for cluster in self.desk.config.clusters if accepted.get(cluster) != term]
-
-    def _registered(self, owned: Owned) -> bool:
-        """Whether every warden has accepted the present term."""
-        term, accepted = owned.term, owned.accepted
-        for cluster in self.desk.config.clusters:  # noqa: SIM110  with every beat: all() costs more
-            if accepted.get(cluster) != term:
-                return False
-        return True
 
     def _unanswered(self) -> bool:
         return any(self.desk.post.link(cluster).unacked for cluster in self.desk.config.clusters)
