@@ -435,7 +435,7 @@ def test_a_cluster_is_asked_at_its_own_door(canned: CannedLeague) -> None:
     assert client.drain("north", [1, 2], drain=True).nodes == (1, 2)
     assert (door.asked[0].path, door.asked[0].body) == ("/v1/drain", {"nodes": [1, 2], "drain": True})
     with pytest.raises(CommandError, match="no cluster 'south'") as told:
-        client.drain("south", [], drain=True)
+        client.drain("south", None, drain=True)
     assert told.value.hint == "there are: north"
     client.doors.close()
 
