@@ -362,8 +362,14 @@ def test_a_broker_that_is_not_there_is_not_waited_for(canned: CannedLeague) -> N
     client.doors.close()
 
 
-def test_a_job_whose_answer_was_lost_is_looked_for_before_it_is_submitted_again(canned: CannedLeague) -> None:
-    canned.broker("broker-1", lambda _: HANG_UP)
+STOPPED = Answer(500, {"error": {"code": "stopped", "message": "this member stopped", "hint": ""}})
+
+
+@pytest.mark.parametrize("end", [HANG_UP, STOPPED])
+def test_a_job_whose_answer_was_lost_is_looked_for_before_it_is_submitted_again(
+    canned: CannedLeague, end: Answer
+) -> None:
+    canned.broker("broker-1", lambda _: end)
 
     def second(asked: Asked) -> Answer:
         assert asked.method == "GET", "it was submitted a second time"

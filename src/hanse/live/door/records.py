@@ -16,6 +16,8 @@ from hanse.live.reads.rows import DecisionRow, JobRow, TaskRow
 from hanse.model.drains import REASON_CHARACTERS_MAX
 
 JOBS_PER_REQUEST_MAX: Final = 10_000
+STOPPED: Final = "stopped"
+"""The code of an answer that says nothing: the member stopped under way."""
 CSR_CHARACTERS_MAX: Final = 8 << 10
 HOSTS_MAX: Final = 16
 REVOKED_PER_REQUEST_MAX: Final = 1_000
