@@ -27,7 +27,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class NoRoom(Exception):  # noqa: N818  # it says what is the matter
-    """The disk has not that many bytes left. Nothing that was written is complete."""
+    """The disk has not that many bytes left. Nothing was written: the same may be tried again."""
 
     def __init__(self, needed: int) -> None:
         super().__init__(needed)
@@ -41,7 +41,8 @@ def first_room(segment_bytes: int) -> int:
 
 class Segments:
     """The writing end of a journal's segments. One thread at a time. Errors of the operating system come out
-    as they are, but for a full disk (``NoRoom``); after either nothing may be written any more."""
+    as they are, and nothing may be written any more after one. A full disk is found when room is taken,
+    before anything is written (``NoRoom``), and leaves everything as it was."""
 
     def __init__(self, directory: Path, disk: Disk, segment_bytes: int, found: Survey) -> None:
         self._directory = directory
@@ -63,11 +64,11 @@ class Segments:
         size = layout.extent(sum(map(len, records)) + layout.PREFIX_BYTES * len(records))
         try:
             self._make_room(size)
-            self._put(Kind.RECORDS, records, self._allocated)
         except OSError as error:
             if error.errno in NO_ROOM:
                 raise NoRoom(size) from error
             raise
+        self._put(Kind.RECORDS, records, self._allocated)
 
     def finish(self) -> None:
         """Say that the journal is closed in good order, if there is room for that; let go of the file."""
@@ -151,4 +152,4 @@ class Segments:
                 self._disk.truncate(fd, before)
             else:
                 return size
-        raise NoRoom(needed - before)
+        raise NoRoom(needed - before + PAGE)  # the mark of an orderly close may have to go first
