@@ -16,12 +16,12 @@ from typing import Self
 import msgspec
 
 from hanse.live.journal import layout
-from hanse.live.journal.disk import DISK, Disk, lock, write_file
+from hanse.live.journal.disk import DISK, NO_ROOM, Disk, lock, write_file
 from hanse.live.journal.errors import JournalBehind, JournalError, JournalFull, RecordTooLarge
 from hanse.live.journal.layout import PENDING_BYTES_MAX, PREFIX_BYTES, RECORD_BYTES_MAX, SNAPSHOT_BYTES_MAX
 from hanse.live.journal.recovery import exists, found, recover
 from hanse.live.journal.retention import RETAIN_BYTES, Kept, plan
-from hanse.live.journal.segments import NO_ROOM, PAGE, SEGMENT_BYTES, NoRoom, Segments, first_room
+from hanse.live.journal.segments import PAGE, SEGMENT_BYTES, NoRoom, Segments, first_room
 from hanse.live.journal.survey import Survey
 from hanse.live.journal.walk import segment_name, snapshot_name
 
