@@ -10,6 +10,8 @@
         address: "10.0.0.1:7411"
         door: "10.0.0.1:7412"     # logs, nodes and drains are asked for here
         backend: {kind: process, sandbox: none}    # or just `process` or `"null"`
+                                   # disk: 20GiB: most that a task's files may take; a quarter of the disk
+                                   # directory: /scratch/hanse: tasks on a disk of their own
         reserve: 0                 # nodes that only latency work may use, from the last backwards
         runners:                   # only for nodes on other machines than the warden's
           - {name: north-2, address: "10.0.0.5:7413", door: "10.0.0.5:7414"}
@@ -246,7 +248,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
     def read(value: object, path: str) -> BackendEntry | Problem:
         if isinstance(value, str):
             value = {"kind": value}
-        known = ("kind", "sandbox", "user", "output", "limits")
+        known = ("kind", "sandbox", "user", "output", "disk", "directory", "limits")
         over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM
         fields = Fields.of(value, path, (*known, *(SLURM_FIELDS if over_slurm else ())), problems)
         if fields is None:
@@ -257,10 +259,19 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
             sandbox=fields.take("sandbox", _one_of(_SANDBOXES), "none"),
             user=fields.take("user", text, ""),
             output=fields.take("output", parse_bytes, BackendEntry().output),
+            disk=fields.take("disk", parse_bytes, BackendEntry().disk),
+            directory=fields.take("directory", _absolute, ""),
             limits=fields.take("limits", _one_of(_LIMITS), "auto"),
         )
 
     return read
+
+
+def _absolute(value: object, path: str) -> str | Problem:
+    found = text(value, path)
+    if isinstance(found, str) and not Path(found).is_absolute():
+        return Problem(path, f"must be a path that begins with /, not {found!r}")
+    return found
 
 
 def _timings(fields: Fields) -> Timings:

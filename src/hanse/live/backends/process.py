@@ -24,6 +24,7 @@ import msgspec
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.commands import CommandEncoder, Meta, Refused, task_user
+from hanse.live.backends.disk_watch import LOOK_SECONDS, DiskWatch
 from hanse.live.backends.frames import (
     DROP,
     ENDED,
@@ -76,13 +77,15 @@ log = logging.getLogger(__name__)
 class _Attempt:
     """What the daemon knows of an attempt until it is forgotten."""
 
-    __slots__ = ("end", "output_bytes", "request", "started", "stop_at")
+    __slots__ = ("end", "output_bytes", "request", "started", "stop_at", "verdict")
 
     def __init__(self, request: bytes | None) -> None:
         self.request = request
         """The request to start it, until it is known to be on record."""
         self.started = False
         self.stop_at: int | None = None
+        self.verdict = ""
+        """Why the backend itself stops it; empty: it does not."""
         self.end: End | None = None
         self.output_bytes = 0
 
@@ -98,7 +101,7 @@ class ProcessBackend:
     kept_bytes_max = KEPT_BYTES_MAX
     kept_count_max = KEPT_COUNT_MAX
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is a setting of the league file
         self,
         directory: Path,
         cluster: str,
@@ -109,6 +112,7 @@ class ProcessBackend:
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         pids_max: int = PIDS_MAX,
         driver: Literal["auto", "v2", "v1", "rlimit"] = "auto",
+        disk_quota: int = 0,
     ) -> None:
         supervisor_program()
         directory = directory.absolute()
@@ -135,6 +139,8 @@ class ProcessBackend:
         self._kept = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
         self._reports: Reports | None = None
         self._recovery: asyncio.Task[None] | None = None
+        self._disk = DiskWatch(directory, disk_quota)
+        self._watching: asyncio.Task[None] | None = None
         self._lock = -1
         self._guard: mmap.mmap | None = None
         self._closed = False
@@ -169,6 +175,7 @@ class ProcessBackend:
                 attempt.end, attempt.output_bytes = news.end, news.output_bytes
                 ended.append(news.end)
         self._take_kept()
+        self._watching = asyncio.get_running_loop().create_task(self._watch_disk())
         return Found(tuple(running), tuple(ended))
 
     def start(self, launch: Launch) -> None:
@@ -249,9 +256,10 @@ class ProcessBackend:
     async def close(self) -> None:
         """Hang up. Supervisors go on, and the launcher for as long as there are any."""
         self._closed = True
-        if self._recovery is not None:
-            self._recovery.cancel()
-            await asyncio.wait([self._recovery])
+        for task in (self._recovery, self._watching):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         await self._link.close()
         for key in self._attempts:
             self._outputs.ended(key)
@@ -292,7 +300,10 @@ class ProcessBackend:
         if news.ran:
             self._began(key, attempt)
         attempt.output_bytes = news.output_bytes
-        self._exited(attempt, news.end)
+        end = news.end
+        if attempt.verdict and end.outcome is Outcome.CANCELLED:
+            end = msgspec.structs.replace(end, outcome=Outcome.FAILED, note=attempt.verdict)
+        self._exited(attempt, end)
 
     def _exited(self, attempt: _Attempt, end: End) -> None:
         attempt.request = None
@@ -310,6 +321,25 @@ class ProcessBackend:
                 self._exited(attempt, end)
 
         asyncio.get_running_loop().call_soon(report)
+
+    async def _watch_disk(self) -> None:
+        """End the attempts whose files take too much room."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            running = [key for key, live in self._attempts.items() if live.started and live.end is None]
+            if not running:
+                continue
+            try:
+                offenders = await asyncio.to_thread(self._disk.look, running)
+            except OSError as error:
+                log.warning("the room that tasks take in %s is not known: %s", self._directory, error)
+                continue
+            for key, why in offenders:
+                live = self._attempts.get(key)
+                if live is not None and live.end is None and live.stop_at is None:
+                    log.warning("%s attempt %d is ended: %s", task_text(key[0]), key[1], why)
+                    live.verdict = why
+                    self.stop(*key, 0)
 
     # --- a launcher that was away -------------------------------------------------------------------------
 
