@@ -13,7 +13,8 @@ from hanse.app import task_user
 from hanse.app.cli import run
 from hanse.app.contexts import Context, load, save_context
 from hanse.app.exit_codes import ExitCode
-from hanse.app.up_commands import PIDS, _league, _with_user
+from hanse.app.member_pids import PIDS
+from hanse.app.up_commands import _league, _with_user
 from hanse.live.home import Home
 from hanse.live.league import LeagueError
 
@@ -52,7 +53,7 @@ def test_a_changed_file_counts_and_the_ports_stay(home: Home, source: Path) -> N
 def test_another_league_does_not_take_the_place_of_one_that_is_there(home: Home, source: Path) -> None:
     _league(home, source, 1, 1, 1)
     source.write_text(FILE.replace("north", "south") % "ann")
-    with pytest.raises(LeagueError, match="has another league"):
+    with pytest.raises(LeagueError, match=r"lists other members .*new: south; missing: north"):
         _league(home, source, 1, 1, 1)
 
 

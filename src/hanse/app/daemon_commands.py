@@ -14,6 +14,7 @@ from hanse.live.journal.errors import JournalError
 from hanse.live.league import LeagueError
 from hanse.live.league_file import load
 from hanse.live.logs import set_up
+from hanse.live.start_report import StartReport
 from hanse.live.supervisor import SupervisorMissingError
 
 Made = Callable[[Path, Any, str], Any]
@@ -29,7 +30,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--log-level", default="info", show_default=True,
                      type=click.Choice(["debug", "info", "warning", "error"])),
-        click.option("--ready-fd", type=int, hidden=True, help="Where to say that the member is ready."),
+        click.option("--ready-fd", type=int, hidden=True, help="Where to say how the start goes on."),
         click.option("--record-digests", is_flag=True,
                      help="Keep a digest of all commands, to compare an offline replay with."),
     ):  # fmt: skip
@@ -68,8 +69,6 @@ def runner(name: str, home: Path, log_level: str, ready_fd: int | None, record_d
 def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | None) -> None:
     import uvloop  # noqa: PLC0415  as above
 
-    from hanse.live.daemon import tell_ready  # noqa: PLC0415
-
     place = Home(home)
     if not place.league_file.is_file():
         raise click.ClickException(
@@ -79,7 +78,7 @@ def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | No
 
     async def serve() -> None:
         daemon = make(home, load(place.league_file), name)
-        await daemon.run(lambda: tell_ready(ready_fd) if ready_fd is not None else None)
+        await daemon.run(StartReport(ready_fd))
 
     try:
         uvloop.run(serve())

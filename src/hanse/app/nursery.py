@@ -21,6 +21,8 @@ from typing import Final, NoReturn
 
 import msgspec
 
+from hanse.app.exit_codes import ExitCode
+
 MODULES: Final = ("hanse.app.daemon_commands", "hanse.live.broker_daemon", "hanse.live.warden_daemon")
 """What members import, before they are told apart."""
 ORDER_BYTES_MAX: Final = 1 << 14
@@ -109,7 +111,10 @@ def serve(line: socket.socket) -> NoReturn:
 def _become(order: Order, ready: int) -> NoReturn:
     """Be a member from here on."""
     os.setsid()
-    log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except OSError:
+        os._exit(ExitCode.FILE)  # whoever ordered it finds the same when it looks into the log
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
