@@ -9,7 +9,9 @@ from typing import Any
 import click
 
 from hanse.app.exit_codes import ExitCode
+from hanse.app.told import refuse_unsafe
 from hanse.live.home import Home
+from hanse.live.home_check import tighten_umask
 from hanse.live.journal.errors import JournalError
 from hanse.live.league import LeagueError
 from hanse.live.league_file import load
@@ -74,6 +76,8 @@ def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | No
         raise click.ClickException(
             f"{place.league_file} is missing; make a league with 'hanse init' or 'hanse up'"
         )
+    tighten_umask()
+    refuse_unsafe(place, name)
     set_up(name, log_level)
 
     async def serve() -> None:

@@ -20,8 +20,9 @@ from hanse.app.member_pids import running_members, stop_members
 from hanse.app.nursery import Nursery
 from hanse.app.starting import Outcome, daemon_environment, start_members
 from hanse.app.task_user import python_problem, user_problem
-from hanse.app.told import warn
+from hanse.app.told import refuse_unsafe, warn
 from hanse.live.home import Home
+from hanse.live.home_check import tighten_umask
 
 if TYPE_CHECKING:
     from hanse.core.config import NodeConfig
@@ -87,6 +88,8 @@ def up(
     """
     place = Home(home.absolute())
     _check_user(user, source)
+    tighten_umask()
+    refuse_unsafe(place)
     nursery = Nursery(daemon_environment()) if not running_members(place) else None
     from hanse.live.league import LeagueError  # noqa: PLC0415  behind the nursery
 
