@@ -1,11 +1,14 @@
 """``hanse up`` when not every member can start, or one takes long: each stands for itself."""
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 import pytest
@@ -19,11 +22,13 @@ from tests.live.test_faults_live import until
 
 LEAGUE = """
 league: harbour
+timings: {runner_lease: 4s, cluster_lease: 8s, suspect_after: 3s, lease_grace: 500ms, start_deadline: 6s}
 brokers: [{name: b1}, {name: b2}]
 clusters:
   - {name: north, backend: "null", nodes: [{count: 2, cpus: 2}]}
   - {name: south, backend: "null", nodes: [{count: 2, cpus: 2}]}
 """
+MEMBERS = {"b1", "b2", "north", "south"}
 SECONDS_MAX = 300.0
 
 
@@ -49,6 +54,11 @@ class Shell:
         done = self.hanse(*words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    def is_up(self) -> Iterator[bool]:
+        """Whether 'hanse up' finds everybody there."""
+        while True:
+            yield self.hanse("up").returncode == 0
 
 
 @pytest.fixture
@@ -83,7 +93,7 @@ def test_one_damaged_member_does_not_take_the_others_with_it(shell: Shell, broke
         assert "3 of 4 members are there" in done.stdout
         assert f"{broken} is not there: " in done.stderr
         assert f"'hanse journal repair {broken}'" in done.stderr
-        others = {"b1", "b2", "north", "south"} - {broken}
+        others = MEMBERS - {broken}
         assert set(running_members(shell.home)) == others
         assert set(msgspec.json.decode((shell.home.path / PIDS).read_bytes())) == others
         shell.does("submit", "--wait", "-n", "2", "--", "true")
@@ -102,24 +112,73 @@ def test_a_member_whose_directory_cannot_be_used_is_named(shell: Shell) -> None:
     assert set(running_members(shell.home)) == {"b1", "b2", "north"}
 
 
-def test_a_member_that_nobody_waits_for_any_longer_gets_ready_all_the_same() -> None:
+def test_a_slow_member_is_named_and_gets_ready_all_the_same() -> None:
     with open_directory() as directory:
         live = LiveLeague(directory / "home", LEAGUE)
         try:
             stopped = ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
-            outcome = Outcome()
-            waiting = {}
-            for name, prefix in (("b1", stopped), ("b2", [])):
+            for name, prefix, seconds in (("b2", [], SECONDS_MAX), ("b1", stopped, 0.5)):
                 reader, process = start_member(live.home, "broker", name, prefix=prefix)
                 live.processes[name] = process
-                waiting[reader] = StartingMember(name, process.pid, 0)
-            await_members(live.home, waiting, outcome, 20.0, print)
-            assert (outcome.ready, outcome.late, outcome.gone) == (["b2"], ["b1"], {})
+                outcome = Outcome()
+                waiting = {reader: StartingMember(name, process.pid, 0)}
+                await_members(live.home, waiting, outcome, seconds, print)
+                assert outcome == (Outcome(ready=["b2"]) if name == "b2" else Outcome(late=["b1"]))
             live.processes["b1"].send_signal(signal.SIGCONT)
             until(answers(live, "b1"))
             assert live.processes["b1"].poll() is None
         finally:
             live.close()
+
+
+def test_nobody_dies_because_up_has_no_patience(shell: Shell) -> None:
+    shell.environment["HANSE_START_SECONDS"] = "0"
+    done = shell.hanse("up", "--from", str(shell.file))
+    assert done.returncode == 1, done
+    assert "south is still starting; 'hanse status' shows when it is there" in done.stderr
+    started = running_members(shell.home)
+    assert set(started) == MEMBERS
+    del shell.environment["HANSE_START_SECONDS"]
+    until(shell.is_up())
+    assert running_members(shell.home) == started
+    shell.does("submit", "--wait", "--", "true")
+
+
+@pytest.mark.parametrize("forgotten", [False, True], ids=["", "before the number was written down"])
+def test_an_up_that_is_killed_midway_leaves_nobody_behind(shell: Shell, forgotten: bool) -> None:
+    first = subprocess.Popen(
+        [sys.executable, "-m", "hanse", "up", "--from", str(shell.file)],
+        env=shell.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    until(bool(running_members(shell.home)) for _ in itertools.count())
+    first.kill()
+    first.wait(SECONDS_MAX)
+    if forgotten:
+        (shell.home.path / PIDS).unlink(missing_ok=True)
+    started = running_members(shell.home)
+    assert started
+    until(shell.is_up())
+    now = running_members(shell.home)
+    assert set(now) == MEMBERS
+    assert started.items() <= now.items()  # they went on, and nobody was started twice
+    shell.does("submit", "--wait", "--", "true")
+    (shell.home.path / PIDS).unlink(missing_ok=True)
+    assert "(4 members stopped)" in shell.does("down")
+
+
+def test_who_lost_records_comes_back_under_a_new_name(shell: Shell) -> None:
+    shell.does("up", "--from", str(shell.file))
+    shell.does("submit", "--wait", "-n", "4", "--", "true")
+    shell.does("down")
+    damage(shell.home, "b1")
+    shell.does("journal", "repair", "b1", "--home", str(shell.home.path), "--yes")
+    shell.file.write_text(LEAGUE.replace("{name: b2}", "{name: b2}, {name: b3}"))
+    done = shell.hanse("up", "--from", str(shell.file))
+    assert done.returncode == 1, done
+    assert "4 of 5 members are there" in done.stdout
+    assert "b1 is not there: the journal of b1 was repaired and has lost records" in done.stderr
+    assert set(running_members(shell.home)) == {"b2", "b3", "north", "south"}
+    shell.does("submit", "--wait", "-n", "2", "--", "true")
 
 
 def answers(live: LiveLeague, name: str) -> Iterator[bool]:
@@ -135,17 +194,21 @@ def test_progress_is_waited_for_and_shown() -> None:
     """A member that makes progress is not given up, however long it takes in all."""
     with open_directory() as directory:
         reader, writer = os.pipe()
-        script = (
-            "import os, sys, time\n"
-            f"for n in range(12):\n    os.write({writer}, b'replayed %d of 12\\n' % n)\n    time.sleep(0.5)\n"
-            f"os.write({writer}, b'rea'); time.sleep(0.1); os.write({writer}, b'dy\\n')\n"
-        )
-        process = subprocess.Popen([sys.executable, "-c", script], pass_fds=(writer,))
-        os.close(writer)
+
+        def tell() -> None:
+            for number in range(12):
+                os.write(writer, b"replayed %d of 12\n" % number)
+                time.sleep(0.5)  # so long it takes: more than 5 s in all
+            os.write(writer, b"rea")
+            os.write(writer, b"dy\n")
+
+        member = Thread(target=tell)
+        member.start()
         outcome, shown = Outcome(), list[str]()
-        member = StartingMember("north", process.pid, 0)
-        await_members(Home(directory), {reader: member}, outcome, 4.0, shown.append)
-        process.wait(SECONDS_MAX)
+        waiting = {reader: StartingMember("north", os.getpid(), 0)}
+        await_members(Home(directory), waiting, outcome, 5.0, shown.append)
+        member.join()
+        os.close(writer)
         assert outcome.ready == ["north"]
         assert shown
         assert shown[0].startswith("north is starting: replayed ")

@@ -1,13 +1,16 @@
-"""The processes of a home's members: which of them run, by ``pids.json``, and how they are stopped.
+"""The processes of a home's members: which of them run, and how they are stopped.
 
-Nothing here needs the league's file: members can be stopped when it is damaged.
+They are found by ``pids.json``, and by their command lines: whoever started them may have been killed before
+it could write their numbers down. Nothing here needs the league's file: members can be stopped when it is
+damaged.
 """
 
-import contextlib
 import os
 import select
 import signal
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,32 +20,44 @@ from hanse.live.home import Home
 
 PIDS: Final = "pids.json"
 STOP_SECONDS_MAX: Final = 15.0
+"""How long a member may take to end in good order."""
+KILL_SECONDS_MAX: Final = 15.0
+"""How long the kernel may take to end one that did not."""
+_VERBS: Final = (b"broker", b"warden", b"runner")
+_PROGRAM: Final = [b"-m", b"hanse"]
 
 
 def stop_members(home: Home, names: list[str]) -> int:
-    """Stop members in good order, and wait for their end; how many there were."""
+    """Stop members in good order, and wait for their end; how many there were. One that does not end is
+    killed."""
     pids = running_members(home)
-    watched: dict[int, int] = {}
+    watched: dict[int, str] = {}
     for name in names:
-        pid = pids.pop(name)
-        with contextlib.suppress(ProcessLookupError):
-            descriptor = os.pidfd_open(pid)
-            watched[descriptor] = pid
-            os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_SECONDS_MAX
-    left = dict(watched)
-    while left:
-        readable, _, _ = select.select(list(left), [], [], max(0.0, deadline - time.monotonic()))
-        if not readable:
-            for pid in left.values():
-                os.kill(pid, signal.SIGKILL)
-            break
-        for descriptor in readable:
-            del left[descriptor]
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pids.pop(name))
+            watched[descriptor] = name
+            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+    left = _await_ends(list(watched), STOP_SECONDS_MAX)
+    for descriptor in left:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    _await_ends(left, KILL_SECONDS_MAX)
     for descriptor in watched:
         os.close(descriptor)
     save_pids(home, pids)
     return len(watched)
+
+
+def _await_ends(descriptors: list[int], seconds: float) -> list[int]:
+    """Wait until these processes have ended, or for so long; those that have not."""
+    deadline = time.monotonic() + seconds
+    left = descriptors
+    while left:
+        readable, _, _ = select.select(left, [], [], max(0.0, deadline - time.monotonic()))
+        if not readable:
+            break
+        left = [descriptor for descriptor in left if descriptor not in readable]
+    return left
 
 
 def kill_member(home: Home, name: str) -> None:
@@ -52,11 +67,33 @@ def kill_member(home: Home, name: str) -> None:
 
 def running_members(home: Home) -> dict[str, int]:
     """The members of a home that run, by name. A number that another program has now is not one of them."""
-    try:
+    saved: Mapping[str, int] = {}
+    with suppress(FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         saved = msgspec.json.decode((home.path / PIDS).read_bytes(), type=dict[str, int])
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+    known = {name: pid for name, pid in saved.items() if is_member(home, name, pid)}
+    return {**_seen(home), **known}
+
+
+def _seen(home: Home) -> dict[str, int]:
+    """The members of a home that ``hanse up`` has started, by the command lines of all processes of the
+    home's owner and of ours."""
+    try:
+        owners = (os.geteuid(), home.path.stat().st_uid)
+    except FileNotFoundError:
         return {}
-    return {name: pid for name, pid in saved.items() if is_member(home, name, pid)}
+    found = {}
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        with suppress(OSError):  # it has ended meanwhile, or is none of our business
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if words[1:3] != _PROGRAM or len(words) < 8 or words[3] not in _VERBS:
+                continue
+            name = os.fsdecode(words[4])
+            started = words[5:8] == [b"--home", os.fsencode(home.path), b"--ready-fd"]
+            if started and process.stat().st_uid in owners and is_member(home, name, int(process.name)):
+                found[name] = int(process.name)
+    return found
 
 
 def is_member(home: Home, name: str, pid: int) -> bool:

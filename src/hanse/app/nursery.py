@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Final, NoReturn
@@ -105,7 +106,8 @@ def serve(line: socket.socket) -> NoReturn:
             line.close()
             _become(order, files[0])
         os.close(files[0])
-        line.send(msgspec.json.encode(pid))
+        with suppress(OSError):  # whoever ordered it may be gone; the next look at the line tells
+            line.send(msgspec.json.encode(pid))
 
 
 def _become(order: Order, ready: int) -> NoReturn:

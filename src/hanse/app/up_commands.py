@@ -25,7 +25,6 @@ from hanse.live.home import Home
 from hanse.live.home_check import tighten_umask
 
 if TYPE_CHECKING:
-    from hanse.core.config import NodeConfig
     from hanse.live.league import League
 
 CLUSTERS_MAX: Final = 50
@@ -91,10 +90,11 @@ def up(
     tighten_umask()
     refuse_unsafe(place)
     nursery = Nursery(daemon_environment()) if not running_members(place) else None
-    from hanse.live.league import LeagueError  # noqa: PLC0415  behind the nursery
+    from hanse.app.home_league import league_of  # noqa: PLC0415  behind the nursery
+    from hanse.live.league import LeagueError  # noqa: PLC0415  as above
 
     try:
-        league = _league(place, source, clusters, brokers, nodes)
+        league = league_of(place, source, clusters, brokers, nodes)
         if user:
             league = _with_user(place, league, user)
         there_already = running_members(place)
@@ -229,73 +229,6 @@ def down(home: Path, delete: bool) -> None:
             if context.home == str(place.path):
                 remove_context(name)
         click.echo(f"{place.path} was deleted.")
-
-
-def _league(home: Home, source: Path | None, clusters: int, brokers: int, nodes: int) -> "League":
-    """The league of a home; made now if there is none."""
-    from hanse.app.league_making import certify, embedded, found, with_ports  # noqa: PLC0415  see above
-    from hanse.live.identity.authority import Authority  # noqa: PLC0415  as above
-    from hanse.live.league_file import load  # noqa: PLC0415  as above
-
-    if home.league_file.is_file():
-        league = load(home.league_file)
-        if source is not None:
-            league = _taken_up(home, league, load(source), source)
-        authority = Authority.open(home.authority)
-    else:
-        fresh = load(source) if source is not None else embedded(clusters, brokers, _slices(clusters, nodes))
-        league = with_ports(fresh)
-        authority = found(home, league)
-    certify(home, league, authority)
-    return league
-
-
-def _taken_up(home: Home, kept: "League", fresh: "League", source: Path) -> "League":
-    """The league of a home, as its file says now; the ports that were chosen stay as they are."""
-    from hanse.app.league_making import with_ports, with_ports_of  # noqa: PLC0415  see above
-    from hanse.live.league import LeagueError  # noqa: PLC0415  as above
-    from hanse.live.league_file import store  # noqa: PLC0415  as above
-
-    if fresh.name != kept.name:
-        raise LeagueError(
-            f"{home.path} has another one, '{kept.name}'; use another --home, or first 'hanse down --delete'"
-        )
-    if fresh.members() != kept.members():
-        raise LeagueError(
-            f"{source} lists other members than the league in {home.path} has ({_differences(kept, fresh)}). "
-            "'hanse up' does not change who the members are. Let the file list them as before (all the "
-            "rest may change), or make a new league of it in another --home"
-        )
-    league = with_ports_of(fresh, kept)
-    if league == kept:
-        return kept
-    if running_members(home):
-        raise LeagueError(
-            f"{source} has changed since the league was started; run 'hanse down' first, then this again"
-        )
-    league = with_ports(league)
-    store(home.league_file, league)
-    return league
-
-
-def _differences(kept: "League", fresh: "League") -> str:
-    """How the members of two leagues differ, in words."""
-    old, new = list(kept.members()), list(fresh.members())
-    parts = (
-        ("new: ", [name for name in new if name not in old]),
-        ("missing: ", [name for name in old if name not in new]),
-    )
-    found = "; ".join(word + ", ".join(names) for word, names in parts if names)
-    return found or "in another order, or with other duties"
-
-
-def _slices(clusters: int, nodes: int) -> "tuple[NodeConfig, ...]":
-    """One cluster's nodes. Memory is shared out among the clusters; CPUs are not, so that a task of one CPU
-    fits everywhere on a small machine: the embedded league is for trying things."""
-    from hanse.live.backends.nodes import default_nodes  # noqa: PLC0415  see above
-
-    whole = default_nodes(1)[0].capacity
-    return default_nodes(nodes, cpu=max(whole.cpu, 1_000 * nodes), memory=whole.memory // clusters)
 
 
 def _context(home: Home, league: "League") -> Context:
