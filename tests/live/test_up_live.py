@@ -1,18 +1,20 @@
 """``hanse up`` when not every member can start, or one takes long: each stands for itself."""
 
 import itertools
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Thread
 
 import msgspec
 import pytest
 
+from hanse.app.exit_codes import ExitCode
 from hanse.app.member_pids import PIDS, running_members
 from hanse.app.starting import Outcome, StartingMember, await_members, start_member
 from hanse.live.home import Home
@@ -30,6 +32,10 @@ clusters:
 """
 MEMBERS = {"b1", "b2", "north", "south"}
 SECONDS_MAX = 300.0
+CUT = b"cut"
+IN_A_NAMESPACE = subprocess.run(
+    ["unshare", "-m", "true"], check=False, capture_output=True, timeout=SECONDS_MAX
+).returncode == 0  # fmt: skip
 
 
 class Shell:
@@ -43,9 +49,9 @@ class Shell:
         own = {"HANSE_HOME": str(self.home.path), "HANSE_CONFIG": str(directory / "config.json")}
         self.environment = {**os.environ, **own}
 
-    def hanse(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def hanse(self, *words: str, prefix: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [sys.executable, "-m", "hanse", *words],
+            [*prefix, sys.executable, "-m", "hanse", *words],
             env=self.environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
         )  # fmt: skip
 
@@ -110,6 +116,96 @@ def test_a_member_whose_directory_cannot_be_used_is_named(shell: Shell) -> None:
     assert "south is not there: " in done.stderr
     assert "Traceback" not in done.stderr
     assert set(running_members(shell.home)) == {"b1", "b2", "north"}
+
+
+@pytest.mark.parametrize("content", [b"garbage \xff", b"", CUT], ids=["garbage", "empty", "cut"])
+def test_a_damaged_certificate_is_its_owners_trouble(shell: Shell, content: bytes) -> None:
+    shell.does("up", "--from", str(shell.file))
+    shell.does("down")
+    file = shell.home.member("b1") / "identity.pem"
+    good = file.read_bytes()
+    file.write_bytes(content if content != CUT else good[: len(good) // 2])
+    done = shell.hanse("up")
+    assert done.returncode == 1, done
+    assert f"b1 is not there: {file} is damaged: " in done.stderr
+    assert "Traceback" not in (shell.home.member("b1") / "log.jsonl").read_text()
+    assert set(running_members(shell.home)) == MEMBERS - {"b1"}
+    shell.does("submit", "--wait", "--", "true")
+    file.unlink()  # as was advised
+    shell.does("up")
+    assert set(running_members(shell.home)) == MEMBERS
+
+
+def test_a_league_goes_on_without_its_authority(shell: Shell) -> None:
+    shell.does("up", "--from", str(shell.file))
+    shell.does("down")
+    (shell.home.authority / "ca.key").write_text("garbage")
+    done = shell.hanse("up")
+    assert done.returncode == 0, done
+    assert "the authority's files are damaged" in done.stderr
+    (shell.home.member("b2") / "identity.pem").unlink()
+    done = shell.hanse("up")
+    assert done.returncode == 1, done
+    assert "there are no certificates for b2" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ones_own_damaged_certificate_is_told(shell: Shell) -> None:
+    shell.does("up", "--from", str(shell.file))
+    file = shell.home.person("admin") / "identity.pem"
+    file.write_text("garbage")
+    done = shell.hanse("up")
+    assert done.returncode == 1, done
+    assert f"{file} is damaged" in done.stderr
+    file.unlink()
+    shell.does("up")
+    shell.does("status")
+
+
+@pytest.mark.parametrize("content", ["brokers: [", "brokers: 7", "\0\x07", ""])
+def test_a_league_with_a_damaged_file_is_stopped(shell: Shell, content: str) -> None:
+    shell.does("up", "--from", str(shell.file))
+    shell.home.league_file.write_text(content)
+    done = shell.hanse("up")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done
+    done = shell.hanse("down")
+    assert done.returncode == 0, done
+    assert f"The league in {shell.home.path} is down (4 members stopped)." in done.stdout
+    assert "the league's file cannot be used" in done.stderr
+    assert not running_members(shell.home)
+
+
+def test_a_home_may_be_a_link(shell: Shell) -> None:
+    link = shell.directory / "link"
+    link.symlink_to(shell.home.path)
+    shell.home.path.mkdir()
+    shell.does("up", "--home", str(link), "--from", str(shell.file))
+    assert "(0 of 4 members started)" in shell.does("up")  # the same by either name
+    assert set(running_members(shell.home)) == MEMBERS
+    shell.does("down", "--home", str(link), "--delete")
+    assert not shell.home.path.exists()
+    assert not link.is_symlink()
+    assert json.loads((shell.directory / "config.json").read_text())["contexts"] == {}
+
+
+@pytest.mark.skipif(not IN_A_NAMESPACE, reason="no mount namespace can be made here")
+def test_a_home_that_cannot_be_written_is_told(shell: Shell) -> None:
+    shell.does("up", "--from", str(shell.file))
+    shell.does("down")
+    home = str(shell.home.path)
+    closed = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"',
+        home,
+    ]
+    for words in (["up"], ["up", "--home", f"{home}/new"], ["broker", "b1"], ["down"]):
+        done = shell.hanse(*words, prefix=closed)
+        assert done.returncode == (0 if words == ["down"] else ExitCode.FILE), done
+        assert "Traceback" not in done.stdout + done.stderr
+        assert words == ["down"] or home in done.stderr
 
 
 def test_a_slow_member_is_named_and_gets_ready_all_the_same() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from hanse.app.exit_codes import ExitCode
-from hanse.app.told import refuse_unsafe
+from hanse.app.told import CommandError, refuse_unsafe
 from hanse.live.home import Home
 from hanse.live.home_check import tighten_umask
+from hanse.live.identity.credentials import Credentials
 from hanse.live.journal.errors import JournalError
 from hanse.live.league import LeagueError
 from hanse.live.league_file import load
@@ -68,6 +69,18 @@ def runner(name: str, home: Path, log_level: str, ready_fd: int | None, record_d
     _serve(RunnerDaemon, name, home, log_level, ready_fd)
 
 
+def _refuse_damaged(credentials: Credentials, place: Home, name: str) -> None:
+    """Leave if the member has no certificate to show."""
+    problem = credentials.problem()
+    if problem is not None:
+        raise CommandError(
+            f"{problem}. {name} cannot say who it is: move {credentials.path} away if it is there. Where the "
+            f"league was founded, 'hanse up --home {place.path}' then makes a new one; elsewhere join again "
+            f"with a token of 'hanse token create'",
+            ExitCode.FILE,
+        )
+
+
 def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | None) -> None:
     import uvloop  # noqa: PLC0415  as above
 
@@ -82,6 +95,7 @@ def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | No
 
     async def serve() -> None:
         daemon = make(home, load(place.league_file), name)
+        _refuse_damaged(Credentials(place.member(name)), place, name)
         await daemon.run(StartReport(ready_fd))
 
     try:

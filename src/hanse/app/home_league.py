@@ -4,10 +4,12 @@ from pathlib import Path
 
 from hanse.app.league_making import certify, embedded, found, with_ports, with_ports_of
 from hanse.app.member_pids import running_members
+from hanse.app.told import warn
 from hanse.core.config import NodeConfig
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.home import Home
-from hanse.live.identity.authority import Authority
+from hanse.live.identity.authority import Authority, AuthorityError
+from hanse.live.identity.credentials import Credentials
 from hanse.live.league import League, LeagueError
 from hanse.live.league_file import load, store
 
@@ -21,12 +23,28 @@ def league_of(home: Home, source: Path | None, clusters: int, brokers: int, node
         league = load(home.league_file)
         if source is not None:
             league = _taken_up(home, league, load(source), source)
-        authority = Authority.open(home.authority)
+        try:
+            authority = Authority.open(home.authority)
+        except AuthorityError as error:
+            return _without_authority(home, league, error)
     else:
         fresh = load(source) if source is not None else embedded(clusters, brokers, _slices(clusters, nodes))
         league = with_ports(fresh)
         authority = found(home, league)
     certify(home, league, authority)
+    return league
+
+
+def _without_authority(home: Home, league: League, error: AuthorityError) -> League:
+    """A league goes on with the certificates that it has."""
+    bare = [name for name in league.members() if not Credentials(home.member(name)).path.exists()]
+    if bare:
+        raise LeagueError(
+            f"{error}. Without it there are no certificates for {', '.join(bare)}. 'hanse up' is for leagues "
+            f"that were founded in their homes; a member that has joined one is started with 'hanse broker', "
+            f"'hanse warden' or 'hanse runner'"
+        )
+    warn(f"{error}. The league goes on until its certificates end: put {home.authority} back before")
     return league
 
 

@@ -112,9 +112,10 @@ def is_member(home: Home, name: str, pid: int) -> bool:
 
 
 def save_pids(home: Home, pids: dict[str, int]) -> None:
-    """Keep which members run."""
+    """Keep which members run. Where nothing can be written they are found by their command lines."""
     part = home.path / f"{PIDS}.part"
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(pids))
-    part.replace(home.path / PIDS)
+    with suppress(OSError):
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(pids))
+        part.replace(home.path / PIDS)

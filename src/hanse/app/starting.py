@@ -157,6 +157,7 @@ def _start_one(
     if nursery is not None:
         directory = home.member(name)
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+        (directory / LOG).open("ab").close()  # what is wrong with it is told here, not there
         with contextlib.suppress(NurseryError):  # without one it only takes longer
             return nursery.fork(_words(home, verb, name, READY, record_digests), directory / LOG)
     reader, process = start_member(home, verb, name, record_digests)

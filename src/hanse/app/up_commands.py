@@ -20,7 +20,7 @@ from hanse.app.member_pids import running_members, stop_members
 from hanse.app.nursery import Nursery
 from hanse.app.starting import Outcome, daemon_environment, start_members
 from hanse.app.task_user import python_problem, user_problem
-from hanse.app.told import refuse_unsafe, warn
+from hanse.app.told import CommandError, refuse_unsafe, warn
 from hanse.live.home import Home
 from hanse.live.home_check import tighten_umask
 
@@ -85,12 +85,15 @@ def up(
     Running it again is safe: members that run are left alone, members that died come back. A member that
     does not start is named, with the reason, and the status is 1; the others are up all the same.
     """
-    place = Home(home.absolute())
     _check_user(user, source)
     tighten_umask()
-    refuse_unsafe(place)
+    refuse_unsafe(Home(home.absolute()))
+    place = Home(home.resolve())
+    _refuse_readonly(place)
     nursery = Nursery(daemon_environment()) if not running_members(place) else None
     from hanse.app.home_league import league_of  # noqa: PLC0415  behind the nursery
+    from hanse.app.league_making import PERSON  # noqa: PLC0415  as above
+    from hanse.live.identity.credentials import Credentials  # noqa: PLC0415  as above
     from hanse.live.league import LeagueError  # noqa: PLC0415  as above
 
     try:
@@ -111,8 +114,21 @@ def up(
     problem = python_problem(league)
     if problem is not None:
         warn(problem)
-    if outcome.gone or outcome.late:
+    mute = Credentials(place.person(PERSON)).problem()
+    if mute is not None:
+        warn(f"{mute}. Commands cannot say who you are: move it away and run 'hanse up' again")
+    if outcome.gone or outcome.late or mute is not None:
         raise SystemExit(ExitCode.FAILED)
+
+
+def _refuse_readonly(place: Home) -> None:
+    """Leave if nothing could be kept in a home that is there."""
+    if place.path.exists() and not os.access(place.path, os.W_OK):
+        raise CommandError(
+            f"{place.path} cannot be written",
+            ExitCode.FILE,
+            "see with 'ls -ld' whose it is, and with 'findmnt -T' whether its file system is read-only",
+        )
 
 
 def _say_how_it_is(place: Home, league: "League", outcome: Outcome) -> None:
@@ -215,20 +231,33 @@ def _counted(number: int, what: str) -> str:
 )
 def down(home: Path, delete: bool) -> None:
     """Stop the league of this machine. Its jobs are kept, and go on when it comes up again."""
-    from hanse.live.league_file import load  # noqa: PLC0415  see the module's first words
-
-    place = Home(home.absolute())
-    if not place.league_file.is_file():
+    place = Home(home.resolve())  # members are known by this name, however their home was named
+    running = list(running_members(place))
+    if not running and not place.league_file.is_file():
         raise click.ClickException(f"there is no league in {place.path}")
-    league = load(place.league_file)
-    stopped = stop_members(place, list(running_members(place)))
-    click.echo(f"The league '{league.name}' is down ({stopped} members stopped).")
+    called = _called(place)
+    stopped = stop_members(place, running)
+    click.echo(f"The league {called} is down ({_counted(stopped, 'member')} stopped).")
     if delete:
         shutil.rmtree(place.path)
+        if home.is_symlink():
+            home.unlink()
         for name, context in load_contexts().contexts.items():
-            if context.home == str(place.path):
+            if context.home and Path(context.home).resolve() == place.path:
                 remove_context(name)
         click.echo(f"{place.path} was deleted.")
+
+
+def _called(place: Home) -> str:
+    """How the league of a home is called; by its home if its file does not tell."""
+    from hanse.live.league import LeagueError  # noqa: PLC0415  see the module's first words
+    from hanse.live.league_file import load  # noqa: PLC0415  as above
+
+    try:
+        return f"'{load(place.league_file).name}'"
+    except (LeagueError, OSError) as error:
+        warn(f"the league's file cannot be used, which does not matter for stopping it: {error}")
+        return f"in {place.path}"
 
 
 def _context(home: Home, league: "League") -> Context:
