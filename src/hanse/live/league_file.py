@@ -36,6 +36,7 @@ import yaml
 from hanse.core.config import NodeConfig, Timings
 from hanse.live.backends.slurm.league_fields import SLURM_FIELDS, slurm_settings, slurm_to_data
 from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.live.identity import files
 from hanse.live.league import (
     LIVE_TIMINGS,
     Address,
@@ -99,9 +100,8 @@ def load(path: Path) -> League:
 
 def store(path: Path, league: League) -> None:
     """Write a league file that ``load`` reads back to the same league."""
-    part = path.with_suffix(".part")
-    part.write_text(yaml.safe_dump(league_to_data(league), sort_keys=False), encoding="utf-8")
-    part.replace(path)
+    text = yaml.safe_dump(league_to_data(league), sort_keys=False)
+    files.replace(path, text.encode("utf-8"), files.PUBLIC)
 
 
 def league_from_data(data: object) -> League | tuple[Problem, ...]:

@@ -23,8 +23,8 @@ class CorruptJournal(JournalError):  # noqa: N818  # it says what is the matter
         """Record numbers that can be read before the problem; an empty range when the second is smaller."""
         self.what = what
         self.advice = advice or (
-            "Keep the files, find out what happened to the disk, then run the journal's repair: it moves the "
-            "damaged files aside and says which records are lost."
+            "Keep the files, find out what happened to the disk, then run 'hanse journal repair "
+            f"{file.parent.parent.name}': it moves the damaged files aside and says which records are lost."
         )
         readable = (
             f"records {self.first_good} to {self.last_good} before it are good"
