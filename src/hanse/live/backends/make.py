@@ -7,6 +7,7 @@ from hanse.live.backends.interface import Backend
 from hanse.live.backends.null import NullBackend
 from hanse.live.backends.process import ProcessBackend
 from hanse.live.backends.slurm.make import make_slurm_backend
+from hanse.live.backends.task_users import chosen_user
 from hanse.live.league import BackendKind, ClusterEntry
 
 TASKS = "tasks"
@@ -25,7 +26,7 @@ def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
         directory / TASKS,
         entry.name,
         entry.nodes,
-        user=wanted.user or "nobody",
+        user=chosen_user(wanted.user, wanted.users),
         sandbox=cast("Literal['none', 'bwrap']", wanted.sandbox),
         output_bytes_max=wanted.output,
         driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", wanted.limits),
