@@ -64,7 +64,7 @@ _home = click.option(
               help="A league file, instead of equal clusters on this machine.")  # fmt: skip
 @click.option(
     "--user", default="", metavar="NAME",
-    help="Who runs the tasks of the equal clusters if you are root.  [default: nobody]",
+    help="Who runs the tasks of the equal clusters if you are root.  [default: per-job, an id for each]",
 )  # fmt: skip
 @click.option(
     "--context", "context_name", default="", help="Name of the context.  [default: the league's name]"

@@ -10,6 +10,7 @@ import msgspec
 
 from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, Timings, WardenConfig
 from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.live.backends.task_users import UserRange
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.problem import label
 
@@ -52,7 +53,10 @@ class BackendEntry(msgspec.Struct, frozen=True):
     kind: BackendKind = BackendKind.PROCESS
     sandbox: str = "none"
     user: str = ""
-    """Who runs the tasks when the daemon is root; empty: nobody."""
+    """Who runs the tasks when the daemon is root; empty: of ``process`` each job as a user id of its own, of
+    ``slurm`` nobody."""
+    users: UserRange = UserRange()
+    """Where the user ids of jobs come from."""
     output: int = 64 << 20
     """Bytes kept of each output stream of a task."""
     disk: int = 0

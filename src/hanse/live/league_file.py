@@ -9,7 +9,7 @@
       - name: north
         address: "10.0.0.1:7411"
         door: "10.0.0.1:7412"     # logs, nodes and drains are asked for here
-        backend: {kind: process, sandbox: none}    # or just `process` or `"null"`
+        backend: {kind: process, user: per-job}    # or just `process` or `"null"`
                                    # disk: 20GiB: most that a task's files may take; a quarter of the disk
                                    # directory: /scratch/hanse: tasks on a disk of their own
         reserve: 0                 # nodes that only latency work may use, from the last backwards
@@ -36,6 +36,7 @@ import yaml
 from hanse.core.config import NodeConfig, Timings
 from hanse.live.backends.slurm.league_fields import SLURM_FIELDS, slurm_settings, slurm_to_data
 from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.live.backends.task_users import UserRange
 from hanse.live.identity import files
 from hanse.live.league import (
     LIVE_TIMINGS,
@@ -248,7 +249,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
     def read(value: object, path: str) -> BackendEntry | Problem:
         if isinstance(value, str):
             value = {"kind": value}
-        known = ("kind", "sandbox", "user", "output", "disk", "directory", "limits")
+        known = ("kind", "sandbox", "user", "users", "output", "disk", "directory", "limits")
         over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM
         fields = Fields.of(value, path, (*known, *(SLURM_FIELDS if over_slurm else ())), problems)
         if fields is None:
@@ -258,6 +259,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
             kind=fields.take("kind", choice(BackendKind), BackendKind.PROCESS),
             sandbox=fields.take("sandbox", _one_of(_SANDBOXES), "none"),
             user=fields.take("user", text, ""),
+            users=fields.take("users", _users(problems), UserRange()),
             output=fields.take("output", parse_bytes, BackendEntry().output),
             disk=fields.take("disk", parse_bytes, BackendEntry().disk),
             directory=fields.take("directory", _absolute, ""),
@@ -272,6 +274,20 @@ def _absolute(value: object, path: str) -> str | Problem:
     if isinstance(found, str) and not Path(found).is_absolute():
         return Problem(path, f"must be a path that begins with /, not {found!r}")
     return found
+
+
+def _users(problems: Problems) -> Callable[[object, str], UserRange | Problem]:
+    def read(value: object, path: str) -> UserRange | Problem:
+        fields = Fields.of(value, path, ("first", "count"), problems)
+        if fields is None:
+            return UserRange()
+        usual = UserRange()
+        users = UserRange(
+            fields.take("first", parse_whole, usual.first), fields.take("count", parse_whole, usual.count)
+        )
+        return Problem(path, users.problem) if users.problem else users
+
+    return read
 
 
 def _timings(fields: Fields) -> Timings:
@@ -361,7 +377,7 @@ def league_to_data(league: League) -> dict[str, object]:
 
 def _cluster_to_data(cluster: ClusterEntry) -> dict[str, object]:
     backend = {
-        name: getattr(cluster.backend, name)
+        name: msgspec.to_builtins(getattr(cluster.backend, name))
         for name in BackendEntry.__struct_fields__
         if name != "slurm" and getattr(cluster.backend, name) != getattr(BackendEntry(), name)
     }

@@ -51,6 +51,8 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
 
     estate: str
     moves: bool
+    uid: int = -1
+    """Who its job runs as, if that is the job's own user id; -1: it has none."""
 
 
 class _Shared(msgspec.Struct, frozen=True):
@@ -107,12 +109,12 @@ class CommandEncoder:
         self._pids_max = pids_max
         self._shared: dict[tuple[object, ...], _Shared | Refused] = {}
 
-    def encode(self, launch: Launch) -> bytes | Refused:
-        """The request that starts this attempt."""
-        key = (launch.payload, launch.node, launch.size, launch.estate, launch.moves)
+    def encode(self, launch: Launch, uid: int = -1) -> bytes | Refused:
+        """The request that starts this attempt; ``uid``: its job's own, instead of the runner's user."""
+        key = (launch.payload, launch.node, launch.size, launch.estate, launch.moves, uid)
         shared = self._shared.get(key)
         if shared is None:
-            shared = self._share(launch)
+            shared = self._share(launch, uid)
             if len(self._shared) >= SHARED_MAX:
                 self._shared.clear()
             self._shared[key] = shared
@@ -136,7 +138,7 @@ class CommandEncoder:
         request = start_request(task, attempt, shared.fixed, where, argv, env)
         return request if len(request) <= REQUEST_BYTES_MAX else Refused("the command is too long")
 
-    def _share(self, launch: Launch) -> _Shared | Refused:
+    def _share(self, launch: Launch, uid: int) -> _Shared | Refused:
         command = command_of(launch.payload)
         if command is None:
             return Refused("the payload is not a command")
@@ -144,30 +146,30 @@ class CommandEncoder:
         texts = (*command.argv, command.workdir, *env, *env.values())
         if any("\0" in text for text in texts) or any(not name or "=" in name for name in env):
             return Refused("a text of the command cannot be given to a program")
-        meta = msgspec.msgpack.encode(Meta(launch.estate, launch.moves))
+        meta = msgspec.msgpack.encode(Meta(launch.estate, launch.moves, uid))
         assert len(meta) <= META_BYTES_MAX, f"an estate's name of {len(meta)} bytes"
         return _Shared(
-            self._fixed(command, launch, meta),
+            self._fixed(command, launch, meta, TaskUser(uid, uid) if uid >= 0 else self._user),
             tuple(argument.encode() for argument in command.argv),
             command.workdir.encode(),
             tuple(f"{name}={value}".encode() for name, value in env.items()),
             "HOME" in env,
         )
 
-    def _fixed(self, command: Command, launch: Launch, meta: bytes) -> StartFixed:
+    def _fixed(self, command: Command, launch: Launch, meta: bytes, user: TaskUser) -> StartFixed:
         plain = self._limits.driver == "rlimit"
         flags = 0 if command.workdir else FRESH_DIRECTORY
         if self._sandbox:
             flags |= SANDBOXED
-        if self._user.uid >= 0:
+        if user.uid >= 0:
             flags |= NO_NEW_PRIVILEGES
         return StartFixed(
             output_max=self._output_bytes_max,
             data_max=launch.size.memory if plain else 0,
-            processes_max=_processes_of(self._user) + self._pids_max if plain else 0,
-            uid=self._user.uid,
-            gid=self._user.gid,
-            gids=self._user.gids,
+            processes_max=_processes_of(user) + self._pids_max if plain else 0,
+            uid=user.uid,
+            gid=user.gid,
+            gids=user.gids,
             flags=flags,
             meta=meta,
             groups=self._limits.groups(launch.size, self._pids_max),

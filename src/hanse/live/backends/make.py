@@ -7,6 +7,7 @@ from hanse.live.backends.interface import Backend
 from hanse.live.backends.null import NullBackend
 from hanse.live.backends.process import ProcessBackend
 from hanse.live.backends.slurm.make import make_slurm_backend
+from hanse.live.backends.task_users import chosen_user
 from hanse.live.league import BackendKind, ClusterEntry
 
 TASKS = "tasks"
@@ -21,13 +22,27 @@ def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
         return NullBackend(entry.nodes)
     if wanted.kind is BackendKind.SLURM:
         return make_slurm_backend(place, entry.name, entry.nodes, wanted.slurm, wanted.user)
+    open_to_tasks(place.parent)
     return ProcessBackend(
         place,
         entry.name,
         entry.nodes,
-        user=wanted.user or "nobody",
+        user=chosen_user(wanted.user, wanted.users),
         sandbox=cast("Literal['none', 'bwrap']", wanted.sandbox),
         output_bytes_max=wanted.output,
         driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", wanted.limits),
         disk_quota=wanted.disk,
     )
+
+
+def open_to_tasks(directory: Path) -> None:
+    """Let tasks pass through a member's directory to their own below it, and close all else that is in there.
+
+    Whoever joins makes the directory for its key first, and closed: then a task could not enter its own
+    ``$HOME``. What the member makes later it makes for itself alone, or in a directory that is closed here.
+    """
+    directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+    for entry in directory.iterdir():
+        if entry.name != TASKS and not entry.is_symlink():
+            entry.chmod(0o700 if entry.is_dir() else 0o600)
+    directory.chmod(0o711)

@@ -45,6 +45,7 @@ from hanse.live.backends.limits import choose
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
 from hanse.live.backends.sandbox import bubblewrap, check_reach
+from hanse.live.backends.task_users import JobUsers, UserRange
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.commands import Launch
 from hanse.model.ids import JobId, TaskId, task_text
@@ -66,6 +67,7 @@ LOCK_SECONDS: Final = 0.05
 """How often to ask for a directory that another daemon seems to have, and the wait between."""
 NOTE_LENGTH_MAX: Final = 200
 """Characters of a note on an end; what is longer is cut."""
+NO_USER: Final = "all user ids for jobs are in use here: give the backend more ('users' in the league file)"
 _GUARD_BYTES: Final = 4_096
 _GUARD_AT: Final = 40
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -94,8 +96,8 @@ class ProcessBackend:
     """Runs the tasks of one runner; see ``interface.Backend``.
 
     ``directory`` is the runner's own and survives it. ``user`` is who tasks run as if the daemon is root;
-    None: root too. ``sandbox`` puts bubblewrap around them. ``driver`` is how they are limited (``limits``);
-    ``warnings`` says what is not.
+    None: root too; a ``UserRange``: each job as a user id of its own out of it. ``sandbox`` puts bubblewrap
+    around them. ``driver`` is how they are limited (``limits``); ``warnings`` says what is not.
     """
 
     kept_bytes_max = KEPT_BYTES_MAX
@@ -107,7 +109,7 @@ class ProcessBackend:
         cluster: str,
         nodes: tuple[NodeConfig, ...],
         *,
-        user: str | int | None = "nobody",
+        user: str | int | UserRange | None = "nobody",
         sandbox: Literal["none", "bwrap"] = "none",
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         pids_max: int = PIDS_MAX,
@@ -125,7 +127,9 @@ class ProcessBackend:
         self.warnings = self._limits.warnings
         for warning in self.warnings:
             log.warning("%s", warning)
-        who = task_user(user)
+        self._range = user if isinstance(user, UserRange) and os.geteuid() == 0 else None
+        self._users: JobUsers | None = None
+        who = task_user("nobody" if isinstance(user, UserRange) else user)
         wrapper = bubblewrap() if sandbox == "bwrap" else ()
         if wrapper and who.uid > 0:
             check_reach(directory, who.uid, who.gids)
@@ -159,6 +163,8 @@ class ProcessBackend:
         assert self._reports is None, "reconcile is called once"
         self._lock = await _lock(self._directory)
         self._guard = _open_guard(self._directory / "guard")
+        if self._range is not None:
+            self._users = JobUsers(self._range, self._directory)
         found = await self._link.open()
         self._limits.make()  # behind the greeting: a launcher that goes away removes them
         self._reports = reports
@@ -170,10 +176,14 @@ class ProcessBackend:
             if news.kind == FOUND_RUNNING:
                 meta = msgspec.msgpack.decode(news.extra, type=Meta)
                 running.append(Living(news.task, news.attempt, meta.estate, meta.moves))
+                if self._users is not None:
+                    self._users.hold(key, meta.uid)
             else:
                 assert news.end is not None, "an end without an end"
                 attempt.end, attempt.output_bytes = news.end, news.output_bytes
                 ended.append(news.end)
+        if self._users is not None:
+            self._users.begin()
         self._take_kept()
         self._watching = asyncio.get_running_loop().create_task(self._watch_disk())
         return Found(tuple(running), tuple(ended))
@@ -182,7 +192,12 @@ class ProcessBackend:
         """Ask the launcher to start an attempt; it writes the record before it makes a process."""
         key = (launch.task, launch.attempt)
         assert key not in self._attempts, f"told twice to start {task_text(key[0])} attempt {key[1]}"
-        request = self._encoder.encode(launch)
+        uid = -1 if self._users is None else self._users.take(key)
+        if uid is None:
+            self._attempts[key] = _Attempt(None)
+            self._end_soon(End(launch.task, launch.attempt, Outcome.LOST, note=NO_USER))
+            return
+        request = self._encoder.encode(launch, uid)
         if isinstance(request, Refused):
             self._attempts[key] = _Attempt(None)
             self._end_soon(End(launch.task, launch.attempt, Outcome.FAILED, 126, note=request.note))
@@ -222,6 +237,8 @@ class ProcessBackend:
         if over is None or over.end is None:
             return
         del self._attempts[key]
+        if self._users is not None:
+            self._users.release(key)
         self._link.send(simple(FORGET, task, attempt, 0 if over.output_bytes else SILENT))
         for dropped in self._kept.add(key, over.output_bytes):
             self._link.send(simple(DROP, *dropped))

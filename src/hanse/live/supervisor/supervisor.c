@@ -2013,10 +2013,14 @@ static bool take_place(const struct attempt *a) {
     bool same = a->start->uid < 0;
     uid_t uid = same ? geteuid() : (uid_t)a->start->uid;
     gid_t gid = same ? getegid() : (gid_t)a->start->gid;
-    if (spare_places == 0 || uid != spare_uid || gid != spare_gid) {
+    if (spare_places == 0) {
         return false;
     }
     spare_path(spare, "work", spare_place[--spare_places]);
+    if (uid != spare_uid || gid != spare_gid) {
+        rmdir(spare); /* never another's: who has it open could look on. Room for those of this user */
+        return false;
+    }
     snprintf(path, sizeof path, "work/%s", a->key);
     if (chmod(spare, 0700) == 0 && rename(spare, path) == 0) {
         return true;
