@@ -208,6 +208,31 @@ def test_a_home_that_cannot_be_written_is_told(shell: Shell) -> None:
         assert words == ["down"] or home in done.stderr
 
 
+def test_two_leagues_live_beside_each_other(shell: Shell) -> None:
+    shell.does("up", "--from", str(shell.file))
+    other = shell.directory / "other"
+    small = ("--clusters", "1", "--brokers", "1", "--nodes", "1")
+    shell.file.write_text(shell.file.read_text().replace("b1", "first"))
+    told = shell.does("up", "--home", str(other), "--from", str(shell.file))
+    assert "Its context is 'harbour-2': another league has 'harbour'." in told
+    assert "'hanse config use harbour' goes back" in told
+    try:
+        done = shell.hanse("up", "--home", str(other), *small)
+        assert done.returncode == 0, done
+        assert "kept as it is: --clusters, --brokers, --nodes are for a new one" in done.stderr
+        assert "2 brokers, 2 clusters" in done.stdout
+        assert "first" in shell.does("status")
+        assert "first" not in shell.does("--context", "harbour", "status")
+        assert "(4 members stopped)" in shell.does("--context", "harbour-2", "down")
+        assert set(running_members(shell.home)) == MEMBERS
+        shell.does("up", "--context", "harbour-2")  # by its context alone
+        assert set(running_members(Home(other))) == {"first", "b2", "north", "south"}
+    finally:
+        told = shell.does("down", "--home", str(other), "--delete")
+    assert "Commands speak to 'harbour' from now on." in told
+    assert "first" not in shell.does("status")
+
+
 def test_a_slow_member_is_named_and_gets_ready_all_the_same() -> None:
     with open_directory() as directory:
         live = LiveLeague(directory / "home", LEAGUE)
