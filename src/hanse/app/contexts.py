@@ -1,7 +1,7 @@
 """Which league a command speaks to: contexts by name, in one small file of the user.
 
-The file is ``$HANSE_CONFIG``, or ``hanse/config.json`` in ``$XDG_CONFIG_HOME`` (``~/.config``). ``hanse up``
-and ``hanse join`` write contexts; ``hanse config use NAME`` chooses one; ``--context NAME`` or
+The file is ``$HANSE_CONFIG``, or ``hanse/config.json`` in ``$XDG_CONFIG_HOME`` (``~/.config``). ``hanse up``,
+``hanse init`` and ``hanse join`` write contexts; ``hanse config use NAME`` chooses one; ``--context NAME`` or
 ``$HANSE_CONTEXT`` chooses for one command. The file holds no secret, only where the secrets are.
 """
 
@@ -43,9 +43,13 @@ class Context(msgspec.Struct, frozen=True):
 
     def is_same_as(self, other: "Context") -> bool:
         """Whether both are the same person's in the same league: in the same home, or with the same keys."""
-        if self.home or other.home:
-            return bool(other.home) and _is_path(self.home, Path(other.home))
-        return bool(other.credentials) and _is_path(self.credentials, Path(other.credentials))
+        pairs = ((self.home, other.home), (self.credentials, other.credentials))
+        return any(bool(theirs) and _is_path(own, Path(theirs)) for own, theirs in pairs)
+
+    def is_inside(self, home: Path) -> bool:
+        """Whether this home is the league's, or has the keys to it."""
+        keys = bool(self.credentials) and Path(self.credentials).resolve().is_relative_to(home.resolve())
+        return keys or _is_path(self.home, home)
 
     def is_stale(self) -> bool:
         """Whether it leads nowhere any more: its home, or its keys, are gone."""
@@ -153,11 +157,12 @@ def _own_name(known: Contexts, context: Context) -> str:
 
 
 def remove_home(home: Path) -> Contexts:
-    """Forget every context of the league in this home; what is left. If the current one was among them and
-    there is only one left, that is the current one now; of several nobody chooses one for the user."""
+    """Forget every context that is of no use without this home; what is left. If the current one was among
+    them and there is only one left, that is the current one now; of several nobody chooses one for the user.
+    """
     with _alone():
         known = load()
-        rest = {name: other for name, other in known.contexts.items() if not _is_path(other.home, home)}
+        rest = {name: other for name, other in known.contexts.items() if not other.is_inside(home)}
         chosen = known.current if known.current in rest else next(iter(rest), "") if len(rest) == 1 else ""
         left = Contexts(chosen, rest)
         if left != known:
