@@ -98,7 +98,7 @@ def test_one_damaged_member_does_not_take_the_others_with_it(shell: Shell, broke
         assert done.returncode == 1, (attempt, done)
         assert "3 of 4 members are there" in done.stdout
         assert f"{broken} is not there: " in done.stderr
-        assert f"'hanse journal repair {broken}'" in done.stderr
+        assert f"'hanse journal repair {broken} --home {shell.home.path}'" in done.stderr
         others = MEMBERS - {broken}
         assert set(running_members(shell.home)) == others
         assert set(msgspec.json.decode((shell.home.path / PIDS).read_bytes())) == others
@@ -292,7 +292,7 @@ def test_who_lost_records_comes_back_under_a_new_name(shell: Shell) -> None:
     shell.does("submit", "--wait", "-n", "4", "--", "true")
     shell.does("down")
     damage(shell.home, "b1")
-    shell.does("journal", "repair", "b1", "--home", str(shell.home.path), "--yes")
+    shell.does("journal", "repair", "b1", "--yes")
     shell.file.write_text(LEAGUE.replace("{name: b2}", "{name: b2}, {name: b3}"))
     done = shell.hanse("up", "--from", str(shell.file))
     assert done.returncode == 1, done

@@ -17,6 +17,7 @@ from click.core import ParameterSource
 from hanse.app.contexts import Context, Kept, chosen_home, current, keep_context, refuse_taken, remove_home
 from hanse.app.contexts import load as load_contexts
 from hanse.app.exit_codes import ExitCode
+from hanse.app.home_option import home_option
 from hanse.app.league_options import context_option
 from hanse.app.member_pids import running_members, stop_members
 from hanse.app.nursery import Nursery
@@ -33,30 +34,10 @@ CLUSTERS_MAX: Final = 50
 BROKERS_MAX: Final = 20
 KNOCK_SECONDS_MAX: Final = 5.0
 """How long a member that runs already may take to answer at its door."""
-ROOT_HOME: Final = Path("/var/lib/hanse/local")
-"""Root's league: its tasks run as somebody else, who could not enter root's own directory."""
-
-
-def default_home() -> Path:
-    """Where the embedded league of this user lives."""
-    chosen = os.environ.get("HANSE_HOME")
-    if chosen:
-        return Path(chosen)
-    if os.geteuid() == 0:
-        return ROOT_HOME
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "hanse" / "local"
-
-
-_home = click.option(
-    "--home", type=click.Path(path_type=Path, file_okay=False), default=default_home,
-    help="Where the league lives.  "
-    "[default: $HANSE_HOME, ~/.local/state/hanse/local, or /var/lib/hanse/local for root]",
-)  # fmt: skip
 
 
 @click.command()
-@_home
+@home_option
 @click.option("--clusters", type=click.IntRange(1, CLUSTERS_MAX), default=3, show_default=True)
 @click.option("--brokers", type=click.IntRange(1, BROKERS_MAX), default=2, show_default=True)
 @click.option(
@@ -265,7 +246,7 @@ def _counted(number: int, what: str) -> str:
 
 
 @click.command()
-@_home
+@home_option
 @click.option(
     "--delete", is_flag=True, help="Also delete all its data: jobs, journals, output, certificates."
 )
