@@ -335,6 +335,38 @@ def test_progress_is_waited_for_and_shown() -> None:
         assert shown[0].startswith("north is starting: replayed ")
 
 
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_a_member_that_works_in_silence_is_waited_for(is_busy: bool) -> None:
+    """As one that reads a long journal; not one that only sleeps."""
+    script = "print(flush=True)\nwhile True: pass" if is_busy else "print(flush=True); input()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )  # fmt: skip
+    reader, writer = os.pipe()
+    shown = list[str]()
+
+    def show(line: str) -> None:
+        shown.append(line)
+        if len(shown) == 2:
+            os.write(writer, b"ready\n")
+
+    try:
+        with open_directory() as directory:
+            assert process.stdout is not None
+            process.stdout.readline()  # it has loaded what it needs
+            outcome = Outcome()
+            waiting = {reader: StartingMember("north", process.pid, 0)}
+            await_members(Home(directory), waiting, outcome, 3.0, show)
+    finally:
+        os.close(writer)
+        process.kill()
+        process.communicate()
+    assert outcome == (Outcome(ready=["north"]) if is_busy else Outcome(late=["north"]))
+    assert shown == ["north is starting: it is at work, and has not told how far it is"] * (
+        2 if is_busy else 0
+    )
+
+
 def test_a_member_tells_its_progress_to_whoever_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hanse.live.start_report.PAUSE_SECONDS", 0.0)
     reader, writer = os.pipe()
