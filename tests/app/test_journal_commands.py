@@ -84,6 +84,7 @@ def test_who_does_not_say_yes_changes_nothing(home: Home, answer: str) -> None:
     asked = CliRunner().invoke(hanse, ["journal", "repair", "b1"], input=answer)
     assert asked.exit_code == 1
     assert "Go on?" in asked.output
+    assert "nothing was changed" in asked.output
     assert segment.read_bytes() == before
     assert not (home.member("b1") / LOSSES).exists()
 

@@ -66,8 +66,8 @@ def repair_command(home: Path, member: str, yes: bool, as_json: bool) -> None:
         directory = _directory(home, member)
         exists(directory)
         os.close(lock(directory))  # refused while somebody has it, before any question
-        if not yes and not click.confirm(QUESTION, err=True):
-            raise CommandError("nothing was changed", ExitCode.FAILED)
+        if not yes and not _is_agreed():
+            raise CommandError("nothing was changed", ExitCode.FAILED, "insist with '--yes'")
         done = _repaired(directory)
     if as_json:
         print_json({"member": member, "lost": has_losses(done), "repaired": done})
@@ -81,6 +81,15 @@ def repair_command(home: Path, member: str, yes: bool, as_json: bool) -> None:
         )
     elif not is_untouched(done):
         click.echo(f"Start {member} again: 'hanse up', or its service.")
+
+
+def _is_agreed() -> bool:
+    """Whether somebody says so; nobody is not somebody."""
+    try:
+        return click.confirm(QUESTION, err=True)
+    except click.Abort:
+        click.echo(err=True)
+        return False
 
 
 def _repaired(directory: Path) -> Repaired:
