@@ -453,6 +453,13 @@ class RevokeAnswer(msgspec.Struct, frozen=True):
     owed: tuple[str, ...] = ()
 
 
+class PeopleAnswer(msgspec.Struct, frozen=True):
+    """Names of people that a broker has reason to believe in: whom something was made for on its machine, who
+    has asked it something since it was started, and who was revoked. There may be others."""
+
+    names: tuple[str, ...] = ()
+
+
 class RevocationList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is revoked. Nothing is ever taken back: two lists are joined by taking everything of both."""
 
