@@ -82,10 +82,10 @@ class Wards:
             ward.done[replica.job] = {index: (state, attempt) for index, state, attempt in replica.done}
 
     def progress(self, owner: str, message: Progress) -> None:
-        """Note what has ended of a peer's jobs."""
+        """Note what has ended of a peer's jobs, unless they are those of a later owner by now."""
         self.desk.post.soft(self.desk.out, owner, Ack())
         ward = self.wards.get(message.estate)
-        if ward is None:
+        if ward is None or ward.owner != owner:
             return
         for task, state, attempt in message.done:
             done = ward.done.get(job_of(task))
