@@ -22,6 +22,7 @@ import msgspec
 from hanse.app.access_token import TOKEN_VARIABLE
 from hanse.app.contexts import Context, remove_context, save_context
 from hanse.app.contexts import load as load_contexts
+from hanse.app.isolation_notice import isolation_notice
 from hanse.app.nursery import READY, Nursery, NurseryError
 from hanse.app.task_user import python_problem, user_problem
 from hanse.app.told import warn
@@ -123,9 +124,9 @@ def up(
     click.echo(
         "  hanse down                           stop the league; what runs goes on until its lease ends"
     )
-    problem = python_problem(league)
-    if problem is not None:
-        warn(problem)
+    for problem in (isolation_notice(league, place.path), python_problem(league)):
+        if problem is not None:
+            warn(problem)
 
 
 def _check_user(user: str, source: Path | None) -> None:

@@ -51,7 +51,8 @@ class BackendEntry(msgspec.Struct, frozen=True):
     """A cluster's backend and its settings."""
 
     kind: BackendKind = BackendKind.PROCESS
-    sandbox: str = "none"
+    sandbox: str = "auto"
+    """What is around each task: ``none``, ``namespace``, ``bwrap`` or ``auto``: ``live.backends.sandbox``."""
     user: str = ""
     """Who runs the tasks when the daemon is root; empty: of ``process`` each job as a user id of its own, of
     ``slurm`` nobody."""

@@ -9,7 +9,7 @@
       - name: north
         address: "10.0.0.1:7411"
         door: "10.0.0.1:7412"     # logs, nodes and drains are asked for here
-        backend: {kind: process, user: per-job}    # or just `process` or `"null"`
+        backend: {kind: process, user: per-job, sandbox: auto}   # or just `process` or `"null"`; docs/live.md
         reserve: 0                 # nodes that only latency work may use, from the last backwards
         runners:                   # only for nodes on other machines than the warden's
           - {name: north-2, address: "10.0.0.5:7413", door: "10.0.0.5:7414"}
@@ -73,7 +73,7 @@ _CHOICES: Final[dict[str, Iterable[str]]] = {
     "rank": RANKS,
     "sizer": SIZERS,
 }
-_SANDBOXES: Final = ("none", "bwrap")
+_SANDBOXES: Final = ("auto", "none", "namespace", "bwrap")
 _LIMITS: Final = ("auto", "v2", "v1", "rlimit")
 
 T = TypeVar("T")
@@ -255,7 +255,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
         return BackendEntry(
             slurm=slurm_settings(fields) if over_slurm else SlurmSettings(),
             kind=fields.take("kind", choice(BackendKind), BackendKind.PROCESS),
-            sandbox=fields.take("sandbox", _one_of(_SANDBOXES), "none"),
+            sandbox=fields.take("sandbox", _one_of(_SANDBOXES), "auto"),
             user=fields.take("user", text, ""),
             users=fields.take("users", _users(problems), UserRange()),
             output=fields.take("output", parse_bytes, BackendEntry().output),

@@ -43,7 +43,7 @@ from hanse.live.backends.launcher_link import LauncherGoneError, LauncherLink
 from hanse.live.backends.limits import choose
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
-from hanse.live.backends.sandbox import bubblewrap, check_reach
+from hanse.live.backends.sandbox import Walls, bubblewrap, check_reach, namespace
 from hanse.live.backends.task_users import JobUsers, UserRange
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.commands import Launch
@@ -94,20 +94,22 @@ class ProcessBackend:
 
     ``directory`` is the runner's own and survives it. ``user`` is who tasks run as if the daemon is root;
     None: root too; a ``UserRange``: each job as a user id of its own out of it. ``sandbox`` puts bubblewrap
-    around them. ``driver`` is how they are limited (``limits``); ``warnings`` says what is not.
+    around them; ``hidden`` are directories that are hidden from them then, besides this one, if it is
+    ``namespace``. ``driver`` is how they are limited (``limits``); ``warnings`` says what is not.
     """
 
     kept_bytes_max = KEPT_BYTES_MAX
     kept_count_max = KEPT_COUNT_MAX
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the settings of the league file, by name
         self,
         directory: Path,
         cluster: str,
         nodes: tuple[NodeConfig, ...],
         *,
         user: str | int | UserRange | None = "nobody",
-        sandbox: Literal["none", "bwrap"] = "none",
+        sandbox: Walls = "none",
+        hidden: tuple[Path, ...] = (),
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         pids_max: int = PIDS_MAX,
         driver: Literal["auto", "v2", "v1", "rlimit"] = "auto",
@@ -127,6 +129,8 @@ class ProcessBackend:
         self._users: JobUsers | None = None
         who = task_user("nobody" if isinstance(user, UserRange) else user)
         wrapper = bubblewrap() if sandbox == "bwrap" else ()
+        if sandbox == "namespace":
+            wrapper = namespace((directory, *hidden))
         if wrapper and who.uid > 0:
             check_reach(directory, who.uid, who.gids)
         self._encoder = CommandEncoder(
