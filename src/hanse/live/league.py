@@ -58,6 +58,8 @@ class BackendEntry(msgspec.Struct, frozen=True):
     ``slurm`` nobody."""
     users: UserRange = UserRange()
     """Where the user ids of jobs come from."""
+    memory_default: int = 0
+    """Bytes of memory that a task may use which asked for none; 0: a share of its node's, as of its CPUs."""
     output: int = 64 << 20
     """Bytes kept of each output stream of a task."""
     limits: str = "auto"

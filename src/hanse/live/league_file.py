@@ -247,7 +247,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
     def read(value: object, path: str) -> BackendEntry | Problem:
         if isinstance(value, str):
             value = {"kind": value}
-        known = ("kind", "sandbox", "user", "users", "output", "limits")
+        known = ("kind", "sandbox", "user", "users", "output", "limits", "memory_default")
         over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM
         fields = Fields.of(value, path, (*known, *(SLURM_FIELDS if over_slurm else ())), problems)
         if fields is None:
@@ -258,6 +258,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
             sandbox=fields.take("sandbox", _one_of(_SANDBOXES), "auto"),
             user=fields.take("user", text, ""),
             users=fields.take("users", _users(problems), UserRange()),
+            memory_default=fields.take("memory_default", parse_bytes, 0),
             output=fields.take("output", parse_bytes, BackendEntry().output),
             limits=fields.take("limits", _one_of(_LIMITS), "auto"),
         )

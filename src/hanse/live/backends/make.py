@@ -38,6 +38,7 @@ def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
         user=chosen_user(wanted.user, wanted.users),
         sandbox=walls,
         hidden=kept_places(directory),
+        memory_default=wanted.memory_default,
         output_bytes_max=wanted.output,
         driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", wanted.limits),
     )
