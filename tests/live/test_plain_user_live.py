@@ -30,6 +30,14 @@ echo done
 """
 
 
+CALLS = """
+import hanse
+with hanse.Executor(hands=1) as pool:
+    print(pool.submit(pow, 2, 10).result(120))
+    print(len(pool.submit(bytes, 2_000_000).result(120)))
+"""
+
+
 def reason() -> str:
     if os.geteuid() != 0:
         return "only root can start a league as somebody else"
@@ -57,8 +65,11 @@ class Person:
         }
 
     def run(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
+        return self.python("-m", "hanse", *words, **env)
+
+    def python(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [sys.executable, "-m", "hanse", *words],
+            [sys.executable, *words],
             env={**self.env, **env},
             cwd="/",
             user=NOBODY.pw_uid,
@@ -109,6 +120,8 @@ def test_with_bubblewrap_a_task_gains_nothing(person: Person) -> None:
     assert said.split() == ["done"]
     assert person.said_by_task("cd / && echo $PPID > $HOME/x && cd $HOME && cat x").split() == ["1"]
     assert process_with(b"SECRET=" + person.secret.encode(), b"sleep") == pid
+    called = person.python("-c", CALLS)
+    assert called.stdout.split() == ["1024", "2000000"], called.stderr
 
 
 def test_without_bubblewrap_it_is_said(person: Person) -> None:

@@ -70,6 +70,15 @@ def test_in_namespaces_a_task_of_the_same_user_gains_nothing(place: Path, attack
 
 
 @pytest.mark.skipif(namespace_problem() is not None, reason=str(namespace_problem()))
+def test_in_the_sandbox_a_task_of_the_same_job_gains_nothing(place: Path) -> None:
+    async def story(desk: Desk) -> None:
+        done = await attacked(desk, place, task(1))
+        assert done == set()
+
+    with_desk(lambda: ProcessBackend(place, "north", NODES, user=UserRange(), sandbox="bwrap"), story)
+
+
+@pytest.mark.skipif(namespace_problem() is not None, reason=str(namespace_problem()))
 def test_a_namespace_hides_what_the_league_keeps(place: Path) -> None:
     kept = place / "kept"
     kept.mkdir()
