@@ -18,6 +18,7 @@ from hanse.app.contexts import Context, Kept, chosen_home, current, keep_context
 from hanse.app.contexts import load as load_contexts
 from hanse.app.exit_codes import ExitCode
 from hanse.app.home_option import home_option
+from hanse.app.isolation_notice import isolation_notice
 from hanse.app.league_options import context_option
 from hanse.app.member_pids import running_members, stop_members
 from hanse.app.nursery import Nursery
@@ -122,9 +123,9 @@ def _warn_of_the_rest(place: Home, league: "League", was_there: bool) -> bool:
         )
     elif asked and invocation.params["source"] is not None:
         warn(f"the file of --from says it all; not used: {', '.join(asked)}")
-    problem = python_problem(league)
-    if problem is not None:
-        warn(problem)
+    for problem in (isolation_notice(league, place.path), python_problem(league)):
+        if problem is not None:
+            warn(problem)
     mute = Credentials(place.person(PERSON)).problem()
     if mute is not None:
         warn(f"{mute}. Commands cannot say who you are: move it away and run 'hanse up' again")

@@ -19,10 +19,12 @@ from hanse.live.backends.frames import (
     start_request,
 )
 from hanse.live.backends.limits import Limits
+from hanse.live.backends.memory_default import MemoryDefault
 from hanse.live.backends.sandbox import wrap
 from hanse.model.commands import Launch
 from hanse.model.ids import index_of, job_of, job_text
 from hanse.model.payload import Command, command_of
+from hanse.model.resources import Resources
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LANG: Final = "C.UTF-8"
@@ -99,6 +101,7 @@ class CommandEncoder:
         sandbox: tuple[bytes, ...],
         output_bytes_max: int,
         pids_max: int,
+        memory_default: MemoryDefault,
     ) -> None:
         self._work = os.fsencode(directory / "work") + b"/"
         self._cluster = cluster
@@ -107,6 +110,7 @@ class CommandEncoder:
         self._sandbox = sandbox
         self._output_bytes_max = output_bytes_max
         self._pids_max = pids_max
+        self._memory_default = memory_default
         self._shared: dict[tuple[object, ...], _Shared | Refused] = {}
 
     def encode(self, launch: Launch, uid: int = -1) -> bytes | Refused:
@@ -172,8 +176,16 @@ class CommandEncoder:
             gids=user.gids,
             flags=flags,
             meta=meta,
-            groups=self._limits.groups(launch.size, self._pids_max),
+            groups=self._limits.groups(self._limited(launch), self._pids_max),
         )
+
+    def default_memory(self, launch: Launch) -> int:
+        """Bytes that its control groups limit it to though it asked for none; 0: they do not."""
+        return self._memory_default.limit(launch.node, launch.size) if self._limits.bases else 0
+
+    def _limited(self, launch: Launch) -> Resources:
+        default = self.default_memory(launch)
+        return msgspec.structs.replace(launch.size, memory=default) if default else launch.size
 
     def _environment(self, command: Command, launch: Launch) -> dict[str, str]:
         """What tasks of one group share; ours are set last, so nobody can pretend to be another task."""

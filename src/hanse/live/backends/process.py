@@ -23,7 +23,7 @@ from typing import Final, Literal
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.commands import CommandEncoder, Meta, Refused, task_user
+from hanse.live.backends.commands import CommandEncoder, Meta, Refused, TaskUser, task_user
 from hanse.live.backends.disk_watch import LOOK_SECONDS, DiskWatch
 from hanse.live.backends.frames import (
     DROP,
@@ -42,9 +42,10 @@ from hanse.live.backends.frames import (
 from hanse.live.backends.interface import Found, Living, Reports, Stream, Wait
 from hanse.live.backends.launcher_link import LauncherGoneError, LauncherLink
 from hanse.live.backends.limits import choose
+from hanse.live.backends.memory_default import MemoryDefault, explained
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
-from hanse.live.backends.sandbox import bubblewrap, check_reach
+from hanse.live.backends.sandbox import Walls, bubblewrap, check_reach, namespace
 from hanse.live.backends.task_users import JobUsers, UserRange
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.commands import Launch
@@ -79,9 +80,11 @@ log = logging.getLogger(__name__)
 class _Attempt:
     """What the daemon knows of an attempt until it is forgotten."""
 
-    __slots__ = ("end", "output_bytes", "request", "started", "stop_at", "verdict")
+    __slots__ = ("default_memory", "end", "output_bytes", "request", "started", "stop_at", "verdict")
 
-    def __init__(self, request: bytes | None) -> None:
+    def __init__(self, request: bytes | None, default_memory: int = 0) -> None:
+        self.default_memory = default_memory
+        """Its limit in bytes if it did not ask for memory; 0 also for one that an earlier daemon started."""
         self.request = request
         """The request to start it, until it is known to be on record."""
         self.started = False
@@ -97,23 +100,27 @@ class ProcessBackend:
 
     ``directory`` is the runner's own and survives it. ``user`` is who tasks run as if the daemon is root;
     None: root too; a ``UserRange``: each job as a user id of its own out of it. ``sandbox`` puts bubblewrap
-    around them. ``driver`` is how they are limited (``limits``); ``warnings`` says what is not.
+    around them; ``hidden`` are directories that are hidden from them then, besides this one, if it is
+    ``namespace``. ``driver`` is how they are limited (``limits``); ``warnings`` says what is not.
+    ``memory_default`` is the limit in bytes of tasks that asked for no memory; 0: a share of their node's.
     """
 
     kept_bytes_max = KEPT_BYTES_MAX
     kept_count_max = KEPT_COUNT_MAX
 
-    def __init__(  # noqa: PLR0913  each is a setting of the league file
+    def __init__(  # noqa: PLR0913  the settings of the league file, by name
         self,
         directory: Path,
         cluster: str,
         nodes: tuple[NodeConfig, ...],
         *,
         user: str | int | UserRange | None = "nobody",
-        sandbox: Literal["none", "bwrap"] = "none",
+        sandbox: Walls = "none",
+        hidden: tuple[Path, ...] = (),
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         pids_max: int = PIDS_MAX,
         driver: Literal["auto", "v2", "v1", "rlimit"] = "auto",
+        memory_default: int = 0,
         disk_quota: int = 0,
     ) -> None:
         supervisor_program()
@@ -130,11 +137,16 @@ class ProcessBackend:
         self._range = user if isinstance(user, UserRange) and os.geteuid() == 0 else None
         self._users: JobUsers | None = None
         who = task_user("nobody" if isinstance(user, UserRange) else user)
-        wrapper = bubblewrap() if sandbox == "bwrap" else ()
-        if wrapper and who.uid > 0:
-            check_reach(directory, who.uid, who.gids)
+        wrapper = _walls(sandbox, directory, hidden, who)
         self._encoder = CommandEncoder(
-            directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max
+            directory,
+            cluster,
+            who,
+            self._limits,
+            wrapper,
+            output_bytes_max,
+            pids_max,
+            MemoryDefault(nodes, memory_default),
         )
         bases = tuple(base.path for base in self._limits.bases)
         self._link = LauncherLink(directory, bases, self._heard, self._lost)
@@ -202,7 +214,7 @@ class ProcessBackend:
             self._attempts[key] = _Attempt(None)
             self._end_soon(End(launch.task, launch.attempt, Outcome.FAILED, 126, note=request.note))
             return
-        self._attempts[key] = _Attempt(request)
+        self._attempts[key] = _Attempt(request, self._encoder.default_memory(launch))
         if not self._link.send(request):
             note = "too many requests wait for the launcher"
             self._end_soon(End(launch.task, launch.attempt, Outcome.LOST, note=note))
@@ -317,7 +329,7 @@ class ProcessBackend:
         if news.ran:
             self._began(key, attempt)
         attempt.output_bytes = news.output_bytes
-        end = news.end
+        end = explained(news.end, attempt.default_memory)
         if attempt.verdict and end.outcome is Outcome.CANCELLED:
             end = msgspec.structs.replace(end, outcome=Outcome.FAILED, note=attempt.verdict)
         self._exited(attempt, end)
@@ -440,6 +452,16 @@ class ProcessBackend:
 
         for key in self._kept.load(self._directory / "output", counted):
             self._link.send(simple(DROP, *key))
+
+
+def _walls(sandbox: Walls, directory: Path, hidden: tuple[Path, ...], who: TaskUser) -> tuple[bytes, ...]:
+    """What stands before each command; empty: nothing."""
+    if sandbox == "none":
+        return ()
+    words = bubblewrap() if sandbox == "bwrap" else namespace((directory, *hidden))
+    if who.uid > 0:
+        check_reach(directory, who.uid, who.gids)
+    return words
 
 
 def _now() -> int:

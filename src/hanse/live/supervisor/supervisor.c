@@ -992,7 +992,7 @@ static void arm(const struct attempt *a) {
 
 /* Ask the task to end. In a sandbox its first process is the sandbox's own, which would take all others with
  * it: there everybody else is asked. */
-static void ask_to_end(const struct attempt *a) {
+static void ask_to_end(struct attempt *a) {
     if (a->child_over) {
         return;
     }
@@ -1003,10 +1003,18 @@ static void ask_to_end(const struct attempt *a) {
     }
     const struct group *group = census(quarters.group, quarters.groups);
     int count = group ? list_group(group->path) : list_descendants(getpid(), false);
+    bool began = false; /* below the sandbox's own two processes there is another */
     for (int i = 0; i < count; i++) {
         if (listed[i] != a->child) {
+            char name[16];
+            snprintf(name, sizeof name, "%d", (int)listed[i]);
+            began = began || parent_of(name) != a->child;
             kill(listed[i], SIGTERM);
+            kill(listed[i], SIGCONT);
         }
+    }
+    if (!began) {
+        a->stop_at = 0; /* its program would never hear that it was asked, and has nothing to save yet */
     }
 }
 
