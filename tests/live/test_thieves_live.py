@@ -1,0 +1,147 @@
+"""Tasks that pose as hands of somebody else's executor, and hands that answer what they were not asked."""
+
+import logging
+import os
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hanse
+from tests.live import sdk_calls
+from tests.live.harness import LiveLeague, open_directory
+from tests.live.sdk_league import LEAGUE as OWN_LEAGUE
+from tests.live.sdk_league import sdk_league
+from tests.live.test_hands_as_nobody import LEAGUE, PATHS, an_open_interpreter
+
+SECONDS_MAX = 60.0
+CALLS = 60
+THIEF = textwrap.dedent(
+    """
+    import os, pickle, re, sys
+    from pathlib import Path
+    from hanse.app.sdk import hand
+    from hanse.app.sdk.parcels import Packed
+
+    class Evil:
+        def __reduce__(self):
+            return Path.write_text, (Path(os.environ["THIEF_FILE"]), "code of a thief ran here")
+
+    BODY = pickle.dumps(Evil())
+    hand.pack = lambda *_: Packed(BODY)
+
+    def pose(environment, text):
+        child = os.fork()
+        if child:
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        readable, writable = os.pipe()
+        os.write(writable, text)
+        os.close(writable)
+        os.dup2(readable, 0)
+        os.environ.update(environment)
+        hand.main()
+        os._exit(0)
+
+    seen, environments = {b"", b"00" * 32, os.read(0, 100)}, [{}]
+    for path in Path("/proc").glob("[0-9]*"):
+        for name in ("environ", "cmdline"):
+            try:
+                data = (path / name).read_bytes()
+            except OSError:
+                continue
+            seen.update(re.findall(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", data))
+            if name == "environ" and b"HANSE_HAND_ADDRESS" in data and path.name != str(os.getpid()):
+                pairs = (entry.partition(b"=") for entry in data.split(bytes(1)) if entry)
+                environments.append({key.decode(): value.decode() for key, _, value in pairs})
+    job, hands = os.environ["THIEF_JOB"], int(os.environ["THIEF_HANDS"])
+    for index in range(hands):
+        for attempt in (1, 2):
+            who = {"HANSE_JOB": job, "HANSE_TASK": str(index), "HANSE_ATTEMPT": str(attempt)}
+            environments += [{**found, **who} for found in environments[: 1 + hands]]
+    print(len(seen), "words,", len(environments), "environments", flush=True)
+    codes = {pose(found, text) for found in environments for text in sorted(seen)}
+    print("ended with", sorted(codes), flush=True)
+    """
+)
+"""Knows the protocol, where the executor is and which hands it has; takes for a key whatever it can read."""
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LiveLeague]:
+    """Hands and thieves are of one user: nobody where the daemons are root."""
+    with sdk_league(LEAGUE if os.geteuid() == 0 else OWN_LEAGUE) as league:
+        yield league
+
+
+def test_a_task_of_the_same_user_cannot_pose_as_a_hand(
+    live: LiveLeague, caplog: pytest.LogCaptureFixture
+) -> None:
+    python = an_open_interpreter() if os.geteuid() == 0 else sys.executable
+    caplog.set_level(logging.WARNING)
+    with (
+        open_directory() as directory,
+        hanse.Executor(hands=2, python=python, retries=9, job={"env": {"PYTHONPATH": PATHS}}) as pool,
+    ):
+        assert pool.wait_for_hands(2, SECONDS_MAX)
+        directory.chmod(0o777)
+        program, loot = directory / "thief.py", directory / "loot"
+        program.write_text(THIEF)
+        program.chmod(0o644)
+        environment = dict(pool._keeper._form["env"])  # type: ignore[call-overload]
+        given = {key: environment[key] for key in ("HANSE_HAND_ADDRESS", "HANSE_HAND_PIN", "PYTHONPATH")}
+        given |= {"THIEF_FILE": str(loot), "THIEF_JOB": pool.tasks[0].partition(".")[0], "THIEF_HANDS": "2"}
+        thief: dict[str, Any] = {"command": [python, str(program)], "env": given, "cpus": 1}
+        job = live.submit(thief)
+        results: list[tuple[int, int]] = []
+        ended = False
+        while not ended or len(results) < CALLS:
+            results.append(
+                (len(results), pool.submit(sdk_calls.later, 0.05, len(results)).result(SECONDS_MAX))
+            )
+            row = live.broker().ask("GET", f"/v1/jobs/{job}")["row"]
+            ended = row["state"] in ("succeeded", "failed", "cancelled")
+        said = live.output(job) + live.output(job, stream="stderr")
+        assert not loot.exists(), said
+        assert [given for given, got in results if got != given] == [], said
+        assert "ended with [4]" in said  # no try got past the proof, and the thief made all of them
+        assert pool.refused >= 1
+        assert pool.hands == 2
+    assert "does not know its key" in caplog.text
+
+
+def answer_another_call(path: str) -> str:
+    """In a hand: answer a call that this hand was not given, with a pickle that makes a file."""
+    import gc
+    import pickle
+
+    from hanse.app.sdk.frames import VALUE, Outcome, Parcel, Results, frame
+
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.write_text, (Path(path), "code of a hand ran here")
+
+    channel = next(one for one in gc.get_objects() if type(one).__name__ == "Channel")
+    outcomes = tuple(Outcome(number, VALUE, Parcel(pickle.dumps(Evil()))) for number in (1_000, 1_001))
+    channel.send(frame(Results(outcomes, 1)))
+    return "sent"
+
+
+def test_a_result_of_a_call_that_the_hand_was_not_given_is_refused(
+    live: LiveLeague, caplog: pytest.LogCaptureFixture
+) -> None:
+    python = an_open_interpreter() if os.geteuid() == 0 else None
+    environment = {"PYTHONPATH": os.pathsep.join([PATHS, str(Path(__file__).parents[2])])}
+    with (
+        open_directory() as directory,
+        hanse.Executor(hands=1, python=python, retries=0, job={"env": environment}) as pool,
+    ):
+        loot = directory / "loot"
+        with pytest.raises(hanse.HandLostError):
+            pool.submit(answer_another_call, str(loot)).result(SECONDS_MAX)
+        assert pool.submit(abs, -1).result(SECONDS_MAX) == 1  # another hand has come
+        assert not loot.exists()
+        assert pool.refused == 1
+    assert "a result of call 1000, which this hand does not have" in caplog.text
