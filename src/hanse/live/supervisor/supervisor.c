@@ -127,6 +127,7 @@ enum { NOT_ENDED = 0, EXITED = 1, STOPPED = 2, LEASE_OVER = 3, NO_LEASE = 4, UNF
 enum { OUT_OF_MEMORY = 1, STDOUT_CUT = 2, STDERR_CUT = 4 };
 /* Flags of a start. */
 enum { FRESH_DIRECTORY = 1, SANDBOXED = 2, NO_NEW_PRIVILEGES = 4, HAS_KEY = 8 };
+enum { NO_GROUP = 65534 }; /* a group that owns no files */
 enum { DIRECTORY_MADE = 1 << 16 }; /* set by the launcher, of the fresh one */
 
 struct end {
@@ -181,7 +182,8 @@ struct start {
     uint32_t flags;
     uint32_t gids, meta, groups, argc, envc;
     /* then gids as uint32, meta, and texts: working directory, groups, argv, env, and the key that it reads on
-     * its standard input, if it has one. A group is its role and directory, then `file=value` for each setting, then an empty text. */
+     * its standard input, if it has one. A group is its role and directory, then `file=value` for each setting,
+     * then an empty text. */
 };
 
 /* A control group of one attempt. Roles: c, a, m, p = cpu, cpuacct, memory, pids of version 1; u = version 2. */
@@ -812,6 +814,21 @@ static void trouble(int step) {
     _exit(127);
 }
 
+/* Close a task that has a key to others of its user from its first instruction: nobody but root may trace it,
+ * or look at its memory, its environment or its files. It could say so itself (PR_SET_DUMPABLE), but only
+ * once its program runs, and until then others could take the key out of its standard input. The kernel also
+ * does it where a program starts with another group for files than before; so have another until then. A
+ * sandbox needs no such thing: others do not see into it, and it could not set itself up. */
+static int hide(const struct start *start) {
+    if (!(start->flags & HAS_KEY) || start->flags & SANDBOXED) {
+        return 0;
+    }
+    gid_t other = start->gid == NO_GROUP ? NO_GROUP - 1 : NO_GROUP;
+    syscall(SYS_setfsgid, other);
+    errno = EPERM; /* it tells what it was before, and no error */
+    return (gid_t)syscall(SYS_setfsgid, other) == other ? 0 : -1;
+}
+
 /* In the child, which shares our memory and on whom we wait: from here to its program. Raw system calls for
  * the user: the C library's would look for other threads. */
 static void become(const struct attempt *a, pid_t supervisor, int in, int out, int err) {
@@ -838,6 +855,7 @@ static void become(const struct attempt *a, pid_t supervisor, int in, int out, i
     if (start->uid >= 0
         && (syscall(SYS_setgroups, (size_t)start->gids, a->gids)
             || syscall(SYS_setresgid, start->gid, start->gid, start->gid)
+            || hide(start) /* while we may, and behind what would undo it */
             || syscall(SYS_setresuid, start->uid, start->uid, start->uid))) {
         trouble(TROUBLE_USER);
     }
