@@ -4,13 +4,22 @@ import logging
 import os
 import sys
 import textwrap
-from collections.abc import Iterator
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hanse
+from hanse.app.client import Client
+from hanse.app.sdk.league import chosen
+from hanse.live.clock import wall_now
+from hanse.live.identity.access_ledger import AccessLedger
+from hanse.live.identity.authority import Authority
+from hanse.live.identity.identity import Role
 from tests.live import sdk_calls
 from tests.live.harness import LiveLeague, open_directory
 from tests.live.sdk_league import LEAGUE as OWN_LEAGUE
@@ -94,7 +103,7 @@ def test_a_task_of_the_same_user_cannot_pose_as_a_hand(
         given = {key: environment[key] for key in ("HANSE_HAND_ADDRESS", "HANSE_HAND_PIN", "PYTHONPATH")}
         given |= {"THIEF_FILE": str(loot), "THIEF_JOB": pool.tasks[0].partition(".")[0], "THIEF_HANDS": "2"}
         thief: dict[str, Any] = {"command": [python, str(program)], "env": given, "cpus": 1}
-        job = live.submit(thief)
+        job = submitted_by_another(live, thief)
         results: list[tuple[int, int]] = []
         ended = False
         while not ended or len(results) < CALLS:
@@ -110,6 +119,100 @@ def test_a_task_of_the_same_user_cannot_pose_as_a_hand(
         assert pool.refused >= 1
         assert pool.hands == 2
     assert "does not know its key" in caplog.text
+
+
+RACER = textwrap.dedent(
+    """
+    import ctypes, os
+    syscall, PIDFD_GETFD = ctypes.CDLL(None, use_errno=True).syscall, 438
+    tried = set()
+    print("ready", flush=True)
+    while not os.path.exists(os.environ["THIEF_END"]):
+        for name in os.listdir("/proc"):
+            if not name.isdigit() or name in tried or int(name) == os.getpid():
+                continue
+            try:
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    words = file.read().split(bytes(1))
+                if b"hanse.app.sdk.hand" not in words:
+                    continue
+                process = os.pidfd_open(int(name))
+            except OSError:
+                continue
+            tried.add(name)
+            taken = syscall(PIDFD_GETFD, process, 0, 0)
+            if taken >= 0:
+                os.set_blocking(taken, False)
+                print("GOT", name, os.read(taken, 100), flush=True)
+            print("tried", name, flush=True)
+            os.close(process)
+    """
+)
+"""Is there before the hands are, and takes the standard input of each as soon as its program runs."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a task of the daemons' own user can read all that they have")
+def test_a_task_that_waits_for_hands_to_start_cannot_read_their_keys(live: LiveLeague) -> None:
+    python = an_open_interpreter()
+    with open_directory() as directory:
+        end = directory / "end"
+        racer = {"command": [python, "-S", "-c", RACER], "env": {"THIEF_END": str(end)}, "cpus": 1}
+        job = submitted_by_another(live, racer)
+        try:
+            wait_for(partial(is_said, live, job, "ready"))
+            for _ in range(3):
+                with hanse.Executor(hands=2, python=python, job={"env": {"PYTHONPATH": PATHS}}) as pool:
+                    came = pool.wait_for_hands(2, SECONDS_MAX)
+                    assert "GOT" not in live.output(job)
+                    assert came
+                    for member in list(pool._exchange.crew.members):
+                        wait_for(partial(is_said, live, job, f"tried {member.link.hello.pid}"))
+        finally:
+            end.touch()
+        live.wait(job)
+        assert "GOT" not in live.output(job)
+
+
+def test_a_hand_imports_nothing_from_its_fresh_directory(live: LiveLeague) -> None:
+    python = an_open_interpreter() if os.geteuid() == 0 else sys.executable
+    with hanse.Executor(hands=1, python=python, job={"env": {"PYTHONPATH": PATHS}}) as pool:
+        home = pool.submit(os.getcwd).result(SECONDS_MAX)
+        paths = pool.submit(search_paths).result(SECONDS_MAX)
+        assert [path for path in paths if path == "" or path.startswith(home)] == []
+
+
+def search_paths() -> list[str]:
+    import site
+
+    return [*sys.path, *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+
+
+def submitted_by_another(live: LiveLeague, job: dict[str, Any]) -> str:
+    """Submit a job as another person than whoever uses the executor: one with a submitter's token."""
+    token = AccessLedger(live.home, Authority.open(live.home.authority), wall_now).create(
+        Role.SUBMITTER, f"mallory-{uuid.uuid4().hex[:8]}", 1
+    )
+    doors = chosen(None, token)
+    try:
+        result = Client(doors).submit([{**job, "client_id": uuid.uuid4().hex}])[0]
+    finally:
+        doors.close()
+    assert result.job, result
+    return result.job
+
+
+def is_said(live: LiveLeague, job: str, line: str) -> bool:
+    """Whether a job's first task, which runs until it is told to end, has written this line."""
+    runs = live.tasks(job)[0]["state"] == "running"  # before that there is no output to ask for
+    return runs and line in live.output(job).splitlines()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    give_up = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
 
 
 def answer_another_call(path: str) -> str:

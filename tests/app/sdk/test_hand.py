@@ -164,6 +164,17 @@ def test_a_hand_leaves_somebody_who_does_not_know_its_key(executor: Executor) ->
     assert "does not know this hand's key" in said
 
 
+def test_a_hand_that_is_refused_says_so(executor: Executor) -> None:
+    hand = executor.start()
+    executor.accept()
+    executor.say(Challenge(NONCE))
+    assert isinstance(executor.hear(), Hello)
+    executor.socket.close()
+    code, said = ending(hand)
+    assert code == EXIT_STRANGER
+    assert "refused this hand" in said
+
+
 def test_a_hand_without_an_executor_ends(executor: Executor) -> None:
     executor.listener.close()
     code, said = ending(executor.start({ADDRESS: ":".join(("localhost", "9"))}))

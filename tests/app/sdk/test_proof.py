@@ -11,6 +11,7 @@ from hanse.app.sdk.frames import Challenge, FrameError, Hello, Message, Ready, S
 from hanse.app.sdk.keeper import Hired, Refusal
 from hanse.app.sdk.link import Gate, Link
 from hanse.app.sdk.muster import Muster
+from hanse.app.sdk.refusals import TOLD_MAX, Refusals
 from hanse.model.task_key import task_key
 
 JOB = "1-7"
@@ -142,6 +143,25 @@ def test_each_attempt_comes_once_and_never_an_earlier_one(door: Callers) -> None
     second = door.call()
     second.say(second.hello(door.gate, door.key(0, 2), attempt=2))
     assert isinstance(second.hear(), Welcome)
+
+
+def test_a_stranger_writes_no_lines_of_its_own_into_the_log(
+    door: Callers, caplog: pytest.LogCaptureFixture
+) -> None:
+    caller = door.call()
+    strange = Hello(NONCE, b"", "1-7\nWARNING all is well\x1b[2J", 0, 1, "north", "0", 1, "3.11")
+    with pytest.raises(FrameError) as caught:
+        caller.say(strange)
+    refusals = Refusals()
+    refusals.tell(caller.link, str(caught.value) + "x" * 1_000)
+    (record,) = caplog.records
+    assert record.getMessage().isprintable()
+    assert "does not know its key" in record.getMessage()
+    assert len(record.getMessage()) < 500
+    for _ in range(200):
+        refusals.tell(caller.link, "again")
+    assert refusals.count == 201
+    assert len(caplog.records) == TOLD_MAX + 1  # and one that says that no more are told
 
 
 def test_a_task_that_was_not_asked_for_is_refused(door: Callers) -> None:

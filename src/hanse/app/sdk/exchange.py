@@ -8,6 +8,7 @@ import contextlib
 import queue
 import selectors
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -238,7 +239,7 @@ class Exchange(threading.Thread):
             if mask & selectors.EVENT_READ and link.receive():
                 raise FrameError("a hand that speaks before it has calls")
         except LinkErrors as error:
-            if isinstance(error, FrameError):
+            if isinstance(error, (FrameError, ssl.SSLError)):
                 self.refusals.tell(link, str(error))
             self._drop(link)
             return
@@ -281,7 +282,7 @@ class Exchange(threading.Thread):
                 for message in link.receive():
                     self._hear(member, message)
         except LinkErrors as error:
-            if isinstance(error, FrameError):
+            if isinstance(error, (FrameError, ssl.SSLError)):
                 self.refusals.tell(link, f"hand {member.task}: {error}")
             self._lose(member)
             return

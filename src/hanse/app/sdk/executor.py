@@ -252,7 +252,7 @@ class Executor(concurrent.futures.Executor):
     @property
     def refused(self) -> int:
         """How many connections were cut because whoever was there proved no key, or answered what it was not
-        asked. Each is told in the log, as a warning of ``hanse.app.sdk``, the first ones one by one."""
+        asked. The first ones are told in the log one by one, as warnings of ``hanse.app.sdk.refusals``."""
         return self._exchange.refusals.count
 
     def wait_for_hands(self, count: int, timeout: float | None = None) -> bool:
@@ -376,5 +376,14 @@ def _form(
     tenant = os.environ.get("HANSE_TENANT")
     if tenant:
         job.setdefault("tenant", tenant)
-    command = [python or sys.executable, "-m", "hanse.app.sdk.hand"]
-    return {"name": name, "grace": "1s", **job, **resources, "command": command}
+    form = {"name": name, "grace": "1s", **job, **resources}
+    return {**form, "command": [python or sys.executable, *_flags(form), "-m", "hanse.app.sdk.hand"]}
+
+
+def _flags(form: dict[str, object]) -> list[str]:
+    """Options that keep a hand from importing out of the fresh directory where it runs and which is its home:
+    nothing of the user's is there, and another task of the same user might put something there. A directory
+    that the job names is the user's own affair."""
+    if form.get("workdir"):
+        return []
+    return ["-P"] if "HOME" in _texts(form.get("env")) else ["-P", "-s"]

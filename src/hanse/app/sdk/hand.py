@@ -50,7 +50,7 @@ from hanse.app.sdk.frames import (
     frame,
 )
 from hanse.app.sdk.functions import FUNCTIONS_MAX, named
-from hanse.app.sdk.own_key import own_attempt, read_key
+from hanse.app.sdk.own_key import NO_KEY, own_attempt, read_key
 from hanse.app.sdk.parcels import Assembly, Buffer, Input, Packed, is_large, pack, unpack
 from hanse.app.sdk.spool import read_file, sees, write_file
 from hanse.model.task_key import SECRET_BYTES
@@ -167,7 +167,7 @@ def meet() -> tuple[Channel, Splitter, Welcome]:
     if not host:
         _leave(EXIT_STRANGER, f"a hand is started by an executor, which sets {ADDRESS} and {PIN}")
     if len(key) != SECRET_BYTES:
-        _leave(EXIT_STRANGER, "no key on standard input: the cluster's Hanse is older, or it was stolen")
+        _leave(EXIT_STRANGER, NO_KEY)
     connection = socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS_MAX)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     keep_alive(connection)
@@ -187,7 +187,10 @@ def meet() -> tuple[Channel, Splitter, Welcome]:
     nonce, who = os.urandom(NONCE_BYTES), own_attempt()
     channel.send(frame(_hello(nonce, secure.proof(key, secure.HAND, challenge.nonce, nonce, pin, who), who)))
     splitter.bytes_max = FRAME_BYTES_MAX
-    welcome = _next(channel, splitter)
+    try:
+        welcome = _next(channel, splitter)
+    except EOFError:
+        _leave(EXIT_STRANGER, f"the executor at {address} refused this hand; its own log says why")
     wanted = secure.proof(key, secure.EXECUTOR, nonce, challenge.nonce, pin, who)
     if not isinstance(welcome, Welcome) or not secure.proved(welcome.proof, wanted):
         _leave(EXIT_STRANGER, f"whoever answers at {address} does not know this hand's key")

@@ -8,12 +8,17 @@ from hanse.model.task_key import SECRET_BYTES
 
 PR_SET_DUMPABLE: Final = 4
 """Of ``prctl``."""
+NO_KEY: Final = (
+    "no key on standard input: this cluster's Hanse is older than the executor's (update its members), or "
+    "another task of the same user has taken it (see 'whom it trusts' in docs/sdk.md)"
+)
 
 
 def read_key() -> bytes:
     """The key of this attempt, which is on standard input and can be read once; empty: there is none.
 
-    Before that, other processes of the same user are shut out of this one's memory and files.
+    Before that, other processes of the same user are shut out of this one's memory and files: the supervisor
+    of a root league has done it already, elsewhere nobody has. Raises ``OSError`` if that cannot be done.
     """
     _hide()
     text = b""
@@ -36,7 +41,8 @@ def _hide() -> None:
     if sys.platform == "linux":
         import ctypes  # noqa: PLC0415  what is called may need it never
 
-        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+        if ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+            raise OSError("the kernel does not close this process to others of its user")
 
 
 def own_attempt() -> tuple[str, int, int]:
