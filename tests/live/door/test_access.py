@@ -153,7 +153,10 @@ def test_ending_one_token_ends_no_certificate(place: Place) -> None:
     assert place.ledger.names() == {}
 
 
-def test_the_founder_is_asked_before_the_founders_own_certificate_ends(tmp_path: Path) -> None:
+def test_the_founder_is_asked_before_the_founders_own_certificate_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANSE_CONFIG", str(tmp_path / "config.json"))
     file = tmp_path / "league.yaml"
     file.write_text("brokers: [{name: b1}]\nclusters: [{name: c1, backend: 'null', nodes: [{cpus: 1}]}]\n")
     home = ["--home", str(tmp_path / "home")]
