@@ -130,15 +130,9 @@ class ProcessBackend:
         self._users: JobUsers | None = None
         who = task_user("nobody" if isinstance(user, UserRange) else user)
         wrapper = _walls(sandbox, directory, hidden, who)
+        memory = MemoryDefault(nodes, memory_default)
         self._encoder = CommandEncoder(
-            directory,
-            cluster,
-            who,
-            self._limits,
-            wrapper,
-            output_bytes_max,
-            pids_max,
-            MemoryDefault(nodes, memory_default),
+            directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max, memory
         )
         bases = tuple(base.path for base in self._limits.bases)
         self._link = LauncherLink(directory, bases, self._heard, self._lost)
