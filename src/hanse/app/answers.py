@@ -25,6 +25,7 @@ from hanse.live.door.records import (
     WaitsAnswer,
     WhyAnswer,
 )
+from hanse.live.reads.drained import DrainFacts
 
 __all__ = [
     "Amounts",
@@ -34,6 +35,7 @@ __all__ = [
     "ClusterDetail",
     "DecisionsAnswer",
     "DrainAnswer",
+    "DrainFacts",
     "ErrorAnswer",
     "ErrorText",
     "Flaw",

@@ -13,6 +13,8 @@ from hanse.app.contexts import Context, save_context
 from hanse.app.league_making import certify_founder, certify_one, found, roles_of, with_ports
 from hanse.live.clock import wall_now
 from hanse.live.home import Home
+from hanse.live.home_check import tighten_umask
+from hanse.live.identity import files
 from hanse.live.identity.authority import Authority, AuthorityError
 from hanse.live.identity.credentials import Credentials, joining_context
 from hanse.live.identity.enrol import accept, new_key, request, trusted
@@ -48,6 +50,7 @@ def init(home: Path, file: Path, members: tuple[str, ...]) -> None:
     The members on other machines then join with tokens: see 'hanse token create' and 'hanse join'.
     """
     place = Home(home.absolute())
+    tighten_umask()
     try:
         league = with_ports(load(file))
         roles = _roles_of_all(league, members, file)
@@ -115,6 +118,7 @@ def token_create(home: Path, role: str, name: str, lifetime: str) -> None:
 def join(home: Path, door: str, secret: str) -> None:
     """Join the league whose broker has its DOOR at host:port: fetch a certificate and the league file."""
     place = Home(home.absolute())
+    tighten_umask()
     host, colon, port = door.rpartition(":")
     if not colon or not port.isdigit():
         raise click.UsageError("DOOR is host:port, the door of a broker")
@@ -171,7 +175,7 @@ def _settle(home: Home, key: str, answer: dict[str, Any], authority: str) -> Non
     spare.path.unlink()
     spare.authority_path.unlink()
     spare.directory.rmdir()
-    home.league_file.write_text(answer["league"], encoding="utf-8")
+    files.replace(home.league_file, str(answer["league"]).encode(), files.PUBLIC)
     league = load(home.league_file)
     click.echo(f"You are {identity}.")
     if identity.role.member:

@@ -30,7 +30,10 @@ def journal() -> None:
 @click.argument("member")
 def verify_command(home: Path, member: str) -> None:
     """Read MEMBER's whole journal and say whether anything is wrong with it."""
-    verdict = verify(_directory(home, member))
+    try:
+        verdict = verify(_directory(home, member))
+    except JournalError as error:
+        raise click.ClickException(str(error)) from None
     click.echo(str(verdict))
     if verdict.problem:
         raise SystemExit(ExitCode.FAILED)

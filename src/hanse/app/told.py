@@ -5,6 +5,8 @@ from typing import IO, Any
 import click
 
 from hanse.app.exit_codes import ExitCode
+from hanse.live.home import Home
+from hanse.live.home_check import home_problem
 
 
 class CommandError(click.ClickException):
@@ -20,6 +22,13 @@ class CommandError(click.ClickException):
         click.echo(f"hanse: {self.message}", file=file, err=file is None)
         if self.hint:
             click.echo(f"  {self.hint}", file=file, err=file is None)
+
+
+def refuse_unsafe(home: Home, member: str | None = None) -> None:
+    """Leave if somebody else could change what a home says. ``member``: the only one that matters now."""
+    problem = home_problem(home, member)
+    if problem is not None:
+        raise CommandError(problem, ExitCode.CONFIG)
 
 
 def warn(message: str) -> None:

@@ -267,7 +267,7 @@ class Broker:
             sight.echo = beat.sent_at
         elif not reopened:
             return  # an old one, overtaken
-        sight.renewed_at = desk.now
+        sight.renewed_at, sight.drains = desk.now, beat.drains
         if reopened:
             sight.given_up = False
         for estate, number in beat.rounds:

@@ -81,7 +81,9 @@ class BrokerDaemon(Daemon):
     async def start(self) -> None:
         """Come back from disk, open the door, then begin to take part."""
         self.feed = feed = Feed(Reads(self.directory / READS, self.identity.name), self.fail)
-        recovered = recover(self.directory, self._settings, feed.replay, self._mend_reads)
+        recovered = recover(
+            self.directory, self._settings, feed.replay, self._mend_reads, self.report.replayed
+        )
         assert isinstance(recovered.machine, Broker)
         self.machine = recovered.machine
         feed.catch_up()
@@ -128,6 +130,7 @@ class BrokerDaemon(Daemon):
             event = decode_event(record)
             feed.replay(position, event, lived.machine.handle(event))
             lived.reached(position)
+            self.report.replayed(position - past.position, last - past.position)
 
     async def close(self) -> None:
         """Let go: the door first, the journal last."""

@@ -62,6 +62,11 @@ class BackendEntry(msgspec.Struct, frozen=True):
     """Bytes of memory that a task may use which asked for none; 0: a share of its node's, as of its CPUs."""
     output: int = 64 << 20
     """Bytes kept of each output stream of a task."""
+    disk: int = 0
+    """Bytes that the files of one task may take in its work directory; 0: a quarter of the disk."""
+    directory: str = ""
+    """Where the cluster's runners keep their tasks, each below its own name; empty: in the member's own
+    directory, on the disk of its journal."""
     limits: str = "auto"
     """How limits are enforced: auto, v2, v1 or rlimit."""
     slurm: SlurmSettings = SlurmSettings()

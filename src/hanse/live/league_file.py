@@ -10,6 +10,8 @@
         address: "10.0.0.1:7411"
         door: "10.0.0.1:7412"     # logs, nodes and drains are asked for here
         backend: {kind: process, user: per-job, sandbox: auto}   # or just `process` or `"null"`; docs/live.md
+                                   # disk: 20GiB: most that a task's files may take; a quarter of the disk
+                                   # directory: /scratch/hanse: tasks on a disk of their own
         reserve: 0                 # nodes that only latency work may use, from the last backwards
         runners:                   # only for nodes on other machines than the warden's
           - {name: north-2, address: "10.0.0.5:7413", door: "10.0.0.5:7414"}
@@ -35,6 +37,7 @@ from hanse.core.config import NodeConfig, Timings
 from hanse.live.backends.slurm.league_fields import SLURM_FIELDS, slurm_settings, slurm_to_data
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.backends.task_users import UserRange
+from hanse.live.identity import files
 from hanse.live.league import (
     LIVE_TIMINGS,
     Address,
@@ -98,9 +101,8 @@ def load(path: Path) -> League:
 
 def store(path: Path, league: League) -> None:
     """Write a league file that ``load`` reads back to the same league."""
-    part = path.with_suffix(".part")
-    part.write_text(yaml.safe_dump(league_to_data(league), sort_keys=False), encoding="utf-8")
-    part.replace(path)
+    text = yaml.safe_dump(league_to_data(league), sort_keys=False)
+    files.replace(path, text.encode("utf-8"), files.PUBLIC)
 
 
 def league_from_data(data: object) -> League | tuple[Problem, ...]:
@@ -247,7 +249,17 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
     def read(value: object, path: str) -> BackendEntry | Problem:
         if isinstance(value, str):
             value = {"kind": value}
-        known = ("kind", "sandbox", "user", "users", "output", "limits", "memory_default")
+        known = (
+            "kind",
+            "sandbox",
+            "user",
+            "users",
+            "output",
+            "disk",
+            "directory",
+            "limits",
+            "memory_default",
+        )
         over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM
         fields = Fields.of(value, path, (*known, *(SLURM_FIELDS if over_slurm else ())), problems)
         if fields is None:
@@ -260,10 +272,19 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
             users=fields.take("users", _users(problems), UserRange()),
             memory_default=fields.take("memory_default", parse_bytes, 0),
             output=fields.take("output", parse_bytes, BackendEntry().output),
+            disk=fields.take("disk", parse_bytes, BackendEntry().disk),
+            directory=fields.take("directory", _absolute, ""),
             limits=fields.take("limits", _one_of(_LIMITS), "auto"),
         )
 
     return read
+
+
+def _absolute(value: object, path: str) -> str | Problem:
+    found = text(value, path)
+    if isinstance(found, str) and not Path(found).is_absolute():
+        return Problem(path, f"must be a path that begins with /, not {found!r}")
+    return found
 
 
 def _users(problems: Problems) -> Callable[[object, str], UserRange | Problem]:

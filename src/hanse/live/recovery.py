@@ -24,6 +24,8 @@ CLOCK: Final = "clock.json"
 LOSSES: Final = "records-were-lost"
 """Left by a repair that could not keep everything."""
 FoundAt = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
+"""Hears how many of how many records are replayed."""
 decode_event: Final = msgspec.msgpack.Decoder(Event).decode
 
 
@@ -43,11 +45,16 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 def recover(
-    directory: Path, settings: Settings, told: Told | None = None, found_at: FoundAt | None = None
+    directory: Path,
+    settings: Settings,
+    told: Told | None = None,
+    found_at: FoundAt | None = None,
+    progress: Progress | None = None,
 ) -> Recovered:
     """Bring a machine to the state that its journal tells, and let it go on under these settings.
 
-    ``found_at`` hears, before anything is replayed, between which positions that will be.
+    ``found_at`` hears, before anything is replayed, between which positions that will be; ``progress``, after
+    each record, how far it is.
     """
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     if (directory / LOSSES).exists():
@@ -63,7 +70,7 @@ def recover(
             found_at(found.snapshot_position, journal.position)
         eras = read_eras(directory, settings)
         past = Past(eras, found.snapshot_position, found.snapshot)
-        last_at = _replay(past, found, told)
+        last_at = _replay(past, found, told, progress)
         _go_on(directory, eras, past, settings, journal.position)
         since = _last_write(directory / JOURNAL) if journal.position else 0
         clock = Clock.resume(directory / CLOCK, last_at, since)
@@ -73,10 +80,13 @@ def recover(
     return Recovered(past.machine, journal, clock, len(found.records), found.cut)
 
 
-def _replay(past: Past, found: Found, told: Told | None) -> int:
+def _replay(past: Past, found: Found, told: Told | None, progress: Progress | None) -> int:
     """Take the records after the snapshot again; when the last of them happened."""
     last_at = 0
     position = found.snapshot_position
+    total = len(found.records)
+    if progress is not None:
+        progress(0, total)
     for record in found.records:
         position += 1
         event = decode_event(record)
@@ -85,6 +95,8 @@ def _replay(past: Past, found: Found, told: Told | None) -> int:
         if told is not None:
             told(position, event, commands)
         past.reached(position)
+        if progress is not None:
+            progress(position - found.snapshot_position, total)
     past.machine.check()
     return last_at
 

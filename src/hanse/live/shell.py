@@ -8,6 +8,7 @@ takes less time than waking the thread.
 """
 
 import asyncio
+import logging
 import time
 import zlib
 from collections import deque
@@ -22,6 +23,7 @@ import msgspec
 
 from hanse.core.machine import Machine
 from hanse.live.clock import Clock
+from hanse.live.journal.errors import JournalFull
 from hanse.live.journal.journal import Journal
 from hanse.model.commands import Accepted, Command, WakeAt
 from hanse.model.events import Event, Received, Submitted, Tick
@@ -47,6 +49,10 @@ LAZY_SECONDS: Final = 0.05
 """How long an event may wait for others to share its write, if nothing is to be performed because of it."""
 CHECK_EVENTS: Final = 10_000
 """Events between two checks of the machine's invariants."""
+ROOM_SECONDS: Final = 1.0
+"""How long to wait before a write that found the disk full is tried again."""
+
+log = logging.getLogger(__name__)
 
 Perform = Callable[[Command], None]
 Fail = Callable[[BaseException], None]
@@ -134,6 +140,8 @@ class JournalledShell(Shell):
         self._committing = False
         self._doubt = DOUBT_FIRST
         """Whether the disk is a slow one."""
+        self.disk_full = False
+        """Whether the latest write found no room."""
         self._commit_timer: asyncio.Handle | None = None
         self._commit_soon = False
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -154,12 +162,12 @@ class JournalledShell(Shell):
     @property
     def busy(self) -> bool:
         """Whether the disk is so far behind that new requests should be turned away."""
-        return len(self._unsafe) * 2 > UNSAFE_MAX
+        return self.disk_full or len(self._unsafe) * 2 > UNSAFE_MAX
 
     @property
     def full(self) -> bool:
         """Whether nothing more may be taken until the disk has caught up."""
-        return len(self._unsafe) >= UNSAFE_MAX
+        return len(self._unsafe) >= UNSAFE_MAX or self.journal.is_crowded
 
     def take(self, event: Event) -> None:
         """Journal an event and hand it over; what comes of it is performed when it is safe."""
@@ -228,6 +236,9 @@ class JournalledShell(Shell):
             return
         try:
             durable, seconds = self._write()
+        except JournalFull as error:
+            self._await_room(error)
+            return
         except BaseException as error:
             self._fail(error)  # first: a broken disk may not even close
             self.close()
@@ -249,15 +260,38 @@ class JournalledShell(Shell):
         if self.closed:
             return
         error = future.exception()
+        if isinstance(error, JournalFull):
+            self._await_room(error)
+            return
         if error is not None:
             self._fail(error)  # first: a broken disk may not even close
             self.close()
             return
         self._committed(*future.result())
 
+    def _await_room(self, error: JournalFull) -> None:
+        """The disk is full: nothing is performed until there is room, which is looked for again and again.
+
+        What is taken meanwhile waits with the rest, ``UNSAFE_MAX`` events at most.
+        """
+        if not self.disk_full:
+            self.disk_full = True
+            log.error("the disk is full; waiting for room: %s", error)
+        self._commit_timer = self.loop.call_later(ROOM_SECONDS, self._commit)
+
+    def _tick(self) -> None:
+        """Take no time either while nothing more may be taken: it is taken when the disk has caught up."""
+        if self.full:
+            self._timer = self.loop.call_later(ROOM_SECONDS, self._tick)
+        else:
+            super()._tick()
+
     def _committed(self, durable: int, seconds: float) -> None:
         """All up to a position is on disk: what came of it may be performed."""
         self._judge_disk(seconds)
+        if self.disk_full:
+            self.disk_full = False
+            log.warning("there is room on the disk again; everything goes on")
         unsafe = self._unsafe
         safe: list[tuple[int, Event, list[Command]]] = []
         while unsafe and unsafe[0][0] <= durable:
@@ -306,7 +340,9 @@ class JournalledShell(Shell):
 
     def _snapshot_taken(self, future: "Future[None]") -> None:
         error = future.exception()
-        if error is not None and not self.closed:
+        if isinstance(error, JournalFull):
+            log.warning("no snapshot was made: %s", error)  # the journal has all of it; the next one is tried
+        elif error is not None and not self.closed:
             self.loop.call_soon_threadsafe(self._fail, error)
 
     def close(self) -> None:

@@ -75,7 +75,8 @@ class WardenDaemon(Daemon):
     async def start(self) -> None:
         """Come back from disk, ask the backend what it holds, open the door, then take part."""
         self._know(await take_stock(self.entry, self.directory))
-        recovered = recover(self.directory, WardenSettings(self.league.warden_config(self.identity.name)))
+        settings = WardenSettings(self.league.warden_config(self.identity.name))
+        recovered = recover(self.directory, settings, progress=self.report.replayed)
         assert isinstance(recovered.machine, Warden)
         self.machine = recovered.machine
         log.info("recovered", extra=fields(replayed=recovered.replayed, cut=recovered.cut))

@@ -11,6 +11,7 @@ import msgspec
 
 from hanse.model.closing import Close, Closed, Handed, Over
 from hanse.model.constraints import Constraint, Value
+from hanse.model.drains import Drain
 from hanse.model.experience import Experience
 from hanse.model.ids import ClusterId, Instant, JobId, TaskId
 from hanse.model.job import Affinity, JobSpec, Scope, Unreachable
@@ -51,9 +52,8 @@ class Shape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=T
 
     def may_use(self, cluster: str) -> bool:
         """Whether the job's own rules let it run in this cluster."""
-        return cluster not in self.clusters_forbidden and (
-            not self.clusters_allowed or cluster in self.clusters_allowed
-        )
+        allowed = self.clusters_allowed
+        return cluster not in self.clusters_forbidden and (not allowed or cluster in allowed)
 
 
 class Brief(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -133,8 +133,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Microseconds of CPU time."""
     memory: int = 0
     """The most bytes it held at once."""
-    ran: int = 0
-    """Microseconds from its start to its end."""
+    ran: int = 0  # microseconds from its start to its end
 
 
 class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -421,6 +420,7 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="beat"):
     version: int
     rounds: tuple[tuple[EstateId, int], ...]
     """The lease round of each estate that the warden takes this broker to own."""
+    drains: tuple[Drain, ...] = ()
 
 
 class BeatReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="beat_reply"):

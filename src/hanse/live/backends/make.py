@@ -17,37 +17,42 @@ from hanse.live.league import BackendKind, ClusterEntry
 log = logging.getLogger(__name__)
 
 TASKS = "tasks"
-"""Where a runner keeps its tasks, in its member's directory."""
+"""Where a runner keeps its tasks, in its member's directory or where the league file says."""
 
 
 def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
     """The backend of one runner of this cluster."""
     wanted = entry.backend
+    place = (Path(wanted.directory) / directory.name if wanted.directory else directory) / TASKS
     if wanted.kind is BackendKind.NULL:
         return NullBackend(entry.nodes)
     if wanted.kind is BackendKind.SLURM:
-        return make_slurm_backend(directory / TASKS, entry.name, entry.nodes, wanted.slurm, wanted.user)
-    open_to_tasks(directory)
+        return make_slurm_backend(place, entry.name, entry.nodes, wanted.slurm, wanted.user)
+    open_to_tasks(place.parent)
     walls, problem = chosen_walls(wanted.sandbox)
     if problem is not None:
         log.warning("tasks are not isolated from each other: they are all one user's, and %s", problem)
     return ProcessBackend(
-        directory / TASKS,
+        place,
         entry.name,
         entry.nodes,
         user=chosen_user(wanted.user, wanted.users),
         sandbox=walls,
-        hidden=kept_places(directory),
+        hidden=kept_places(directory, wanted.directory),
         memory_default=wanted.memory_default,
         output_bytes_max=wanted.output,
         driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", wanted.limits),
+        disk_quota=wanted.disk,
     )
 
 
-def kept_places(directory: Path) -> tuple[Path, ...]:
-    """What a league keeps on this machine, seen from one member: the directories with keys beside its own."""
+def kept_places(directory: Path, elsewhere: str = "") -> tuple[Path, ...]:
+    """What a league keeps on this machine, seen from one member: its directory and those with keys beside it;
+    and the one in which all runners of the cluster have their tasks, if that is ``elsewhere``."""
     home = directory.parent
-    known = (home / AUTHORITY, home / PEOPLE, *(path.parent for path in home.glob(f"*/{IDENTITY_FILE}")))
+    known = [home / AUTHORITY, home / PEOPLE, *(path.parent for path in home.glob(f"*/{IDENTITY_FILE}"))]
+    if elsewhere:
+        known.append(Path(elsewhere))
     return (directory, *(path for path in known if path.is_dir() and path != directory))
 
 

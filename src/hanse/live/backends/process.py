@@ -23,7 +23,8 @@ from typing import Final, Literal
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.commands import CommandEncoder, Meta, Refused, TaskUser, task_user
+from hanse.live.backends.commands import CommandEncoder, Meta, Refused, task_user
+from hanse.live.backends.disk_watch import LOOK_SECONDS, DiskWatch
 from hanse.live.backends.frames import (
     DROP,
     ENDED,
@@ -44,7 +45,7 @@ from hanse.live.backends.limits import choose
 from hanse.live.backends.memory_default import MemoryDefault, explained
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
-from hanse.live.backends.sandbox import Walls, bubblewrap, check_reach, namespace
+from hanse.live.backends.sandbox import Walls, walls_around
 from hanse.live.backends.task_users import JobUsers, UserRange
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.commands import Launch
@@ -79,7 +80,7 @@ log = logging.getLogger(__name__)
 class _Attempt:
     """What the daemon knows of an attempt until it is forgotten."""
 
-    __slots__ = ("default_memory", "end", "output_bytes", "request", "started", "stop_at")
+    __slots__ = ("default_memory", "end", "output_bytes", "request", "started", "stop_at", "verdict")
 
     def __init__(self, request: bytes | None, default_memory: int = 0) -> None:
         self.default_memory = default_memory
@@ -88,6 +89,8 @@ class _Attempt:
         """The request to start it, until it is known to be on record."""
         self.started = False
         self.stop_at: int | None = None
+        self.verdict = ""
+        """Why the backend itself stops it; empty: it does not."""
         self.end: End | None = None
         self.output_bytes = 0
 
@@ -105,7 +108,7 @@ class ProcessBackend:
     kept_bytes_max = KEPT_BYTES_MAX
     kept_count_max = KEPT_COUNT_MAX
 
-    def __init__(  # noqa: PLR0913  the settings of the league file, by name
+    def __init__(  # noqa: PLR0913  each is a setting of the league file
         self,
         directory: Path,
         cluster: str,
@@ -118,6 +121,7 @@ class ProcessBackend:
         pids_max: int = PIDS_MAX,
         driver: Literal["auto", "v2", "v1", "rlimit"] = "auto",
         memory_default: int = 0,
+        disk_quota: int = 0,
     ) -> None:
         supervisor_program()
         directory = directory.absolute()
@@ -133,16 +137,10 @@ class ProcessBackend:
         self._range = user if isinstance(user, UserRange) and os.geteuid() == 0 else None
         self._users: JobUsers | None = None
         who = task_user("nobody" if isinstance(user, UserRange) else user)
-        wrapper = _walls(sandbox, directory, hidden, who)
+        wrapper = walls_around(sandbox, directory, hidden, who.uid, who.gids)
+        memory = MemoryDefault(nodes, memory_default)
         self._encoder = CommandEncoder(
-            directory,
-            cluster,
-            who,
-            self._limits,
-            wrapper,
-            output_bytes_max,
-            pids_max,
-            MemoryDefault(nodes, memory_default),
+            directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max, memory
         )
         bases = tuple(base.path for base in self._limits.bases)
         self._link = LauncherLink(directory, bases, self._heard, self._lost)
@@ -151,6 +149,8 @@ class ProcessBackend:
         self._kept = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
         self._reports: Reports | None = None
         self._recovery: asyncio.Task[None] | None = None
+        self._disk = DiskWatch(directory, disk_quota)
+        self._watching: asyncio.Task[None] | None = None
         self._lock = -1
         self._guard: mmap.mmap | None = None
         self._closed = False
@@ -191,6 +191,7 @@ class ProcessBackend:
         if self._users is not None:
             self._users.begin()
         self._take_kept()
+        self._watching = asyncio.get_running_loop().create_task(self._watch_disk())
         return Found(tuple(running), tuple(ended))
 
     def start(self, launch: Launch) -> None:
@@ -278,9 +279,10 @@ class ProcessBackend:
     async def close(self) -> None:
         """Hang up. Supervisors go on, and the launcher for as long as there are any."""
         self._closed = True
-        if self._recovery is not None:
-            self._recovery.cancel()
-            await asyncio.wait([self._recovery])
+        for task in (self._recovery, self._watching):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         await self._link.close()
         for key in self._attempts:
             self._outputs.ended(key)
@@ -321,7 +323,10 @@ class ProcessBackend:
         if news.ran:
             self._began(key, attempt)
         attempt.output_bytes = news.output_bytes
-        self._exited(attempt, explained(news.end, attempt.default_memory))
+        end = explained(news.end, attempt.default_memory)
+        if attempt.verdict and end.outcome is Outcome.CANCELLED:
+            end = msgspec.structs.replace(end, outcome=Outcome.FAILED, note=attempt.verdict)
+        self._exited(attempt, end)
 
     def _exited(self, attempt: _Attempt, end: End) -> None:
         attempt.request = None
@@ -339,6 +344,25 @@ class ProcessBackend:
                 self._exited(attempt, end)
 
         asyncio.get_running_loop().call_soon(report)
+
+    async def _watch_disk(self) -> None:
+        """End the attempts whose files take too much room."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            running = [key for key, live in self._attempts.items() if live.started and live.end is None]
+            if not running:
+                continue
+            try:
+                offenders = await asyncio.to_thread(self._disk.look, running)
+            except OSError as error:
+                log.warning("the room that tasks take in %s is not known: %s", self._directory, error)
+                continue
+            for key, why in offenders:
+                live = self._attempts.get(key)
+                if live is not None and live.end is None and live.stop_at is None:
+                    log.warning("%s attempt %d is ended: %s", task_text(key[0]), key[1], why)
+                    live.verdict = why
+                    self.stop(*key, 0)
 
     # --- a launcher that was away -------------------------------------------------------------------------
 
@@ -422,16 +446,6 @@ class ProcessBackend:
 
         for key in self._kept.load(self._directory / "output", counted):
             self._link.send(simple(DROP, *key))
-
-
-def _walls(sandbox: Walls, directory: Path, hidden: tuple[Path, ...], who: TaskUser) -> tuple[bytes, ...]:
-    """What stands before each command; empty: nothing."""
-    if sandbox == "none":
-        return ()
-    words = bubblewrap() if sandbox == "bwrap" else namespace((directory, *hidden))
-    if who.uid > 0:
-        check_reach(directory, who.uid, who.gids)
-    return words
 
 
 def _now() -> int:

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 
 from hanse.core.broker import Broker
 from hanse.live.clock import wall_now
+from hanse.live.disk_space import DiskSpace
 from hanse.live.door import operations as op
 from hanse.live.door.application import Application, Document, Host
 from hanse.live.door.cluster_watch import ClusterWatch
@@ -81,7 +82,7 @@ class BrokerDoor:
         self._feed = feed
         self._requests = requests
         self._enrolment = enrolment
-        self._submission = Submission(shell, feed, requests)
+        self._submission = Submission(shell, feed, requests, DiskSpace(host.home / host.identity.name))
         self.revocations = Revocations(host)
         self.gate = self.revocations.gate()
         self._events: Events

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hanse.live.door.buckets import BURST, RATE, STRANGER_BURST, STRANGER_RATE, Buckets
 from hanse.live.door.operations import JSON, METRICS, Operation, Parameter, Place
-from hanse.live.door.replies import RefusedError, bad_parameter, later
+from hanse.live.door.replies import RefusedError, bad_parameter, bug, later
 from hanse.live.door.turns import LateError, Turns
 from hanse.live.identity.access import AccessBook
 from hanse.live.identity.identity import Identity, Role
@@ -163,9 +163,7 @@ class Gate:
             except Exception:
                 log.exception("a request failed: %s", operation.name)
                 self._count("failed_requests")
-                response = RefusedError(
-                    500, "bug", "this is a bug of Hanse; the broker's log says more"
-                ).answer()
+                response = bug().answer()
             if self.observe is not None:
                 self.observe(operation.name, response.status_code, time.monotonic() - begun)
             await response(request.scope, receive, send)

@@ -16,12 +16,12 @@ from typing import Self
 import msgspec
 
 from hanse.live.journal import layout
-from hanse.live.journal.disk import DISK, Disk, lock, write_file
+from hanse.live.journal.disk import DISK, NO_ROOM, Disk, lock, write_file
 from hanse.live.journal.errors import JournalBehind, JournalError, JournalFull, RecordTooLarge
 from hanse.live.journal.layout import PENDING_BYTES_MAX, PREFIX_BYTES, RECORD_BYTES_MAX, SNAPSHOT_BYTES_MAX
 from hanse.live.journal.recovery import exists, found, recover
 from hanse.live.journal.retention import RETAIN_BYTES, Kept, plan
-from hanse.live.journal.segments import NO_ROOM, PAGE, SEGMENT_BYTES, NoRoom, Segments, first_room
+from hanse.live.journal.segments import PAGE, SEGMENT_BYTES, NoRoom, Segments, first_room
 from hanse.live.journal.survey import Survey
 from hanse.live.journal.walk import segment_name, snapshot_name
 
@@ -43,8 +43,9 @@ class Journal:
     """A journal that is open for writing. Made by ``open``.
 
     ``append`` belongs to one thread. ``commit``, ``snapshot`` and ``close`` block and belong on another; they
-    may overlap with ``append`` and with each other. After any error but ``JournalBehind``, and but a
-    ``JournalFull`` of ``snapshot``, the journal refuses everything: close it, and open it again.
+    may overlap with ``append`` and with each other. After any error but ``JournalBehind`` and ``JournalFull``
+    the journal refuses everything: close it, and open it again. After a ``JournalFull`` what was appended
+    still waits, and a later ``commit`` writes it when there is room.
     """
 
     def __init__(
@@ -115,6 +116,11 @@ class Journal:
         survey.records = []
         return journal, recovered
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether half of what may wait for a commit does."""
+        return self._pending_bytes * 2 > PENDING_BYTES_MAX
+
     def append(self, record: bytes) -> int:
         """Number a record and keep it for the next commit. Not durable yet."""
         size = len(record) + PREFIX_BYTES
@@ -142,7 +148,10 @@ class Journal:
                 try:
                     self._segments.write(records)
                 except NoRoom as error:
-                    raise self._refusing(JournalFull(self._directory, error.needed)) from error
+                    with self._handover:
+                        self._pending[:0] = records
+                        self._pending_bytes += size
+                    raise JournalFull(self._directory, error.needed) from error
                 except OSError as error:
                     raise self._refusing(self._broken(error)) from error
                 except BaseException:
@@ -178,12 +187,15 @@ class Journal:
     def close(self) -> None:
         """Commit what was appended, say that all is in order, and let go of the directory. Twice is once.
 
-        After a failure only the last: what failed is not tried again.
+        After a failure only the last: what failed is not tried again. What finds no room on the disk is
+        dropped: nobody was told that it is durable.
         """
         with self._snapshotting:
             try:
                 if self._lock_fd is not None and self._failure is None:
                     self.commit()
+            except JournalFull:
+                self._pending.clear()
             finally:
                 with self._writing:
                     self._let_go()

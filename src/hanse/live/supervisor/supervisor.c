@@ -29,10 +29,15 @@
  *                           ends. The record always says it first: who opens the pipe and then reads the
  *                           records misses nothing.
  *
+ * Between the launcher and each supervisor stands a *watchdog*, a process that has nothing to do but to end
+ * the task at the end of its lease, because a supervisor may hang in a write to a disk, or be halted. It
+ * opens no file of a disk, shares no memory that could be waited for, and is never waited for by anybody but
+ * the launcher, to which it passes for the supervisor: signals for that one go through it.
+ *
  * When a supervisor is killed, the kernel kills its task (PR_SET_PDEATHSIG) and hands what is left to the
- * launcher (PR_SET_CHILD_SUBREAPER), which kills it and writes the end: lost. When a launcher is killed, the
- * daemon starts another, which finds the supervisors by their records and watches them by process file
- * descriptors.
+ * watchdog (PR_SET_CHILD_SUBREAPER), which kills it and goes; then the launcher writes the end: lost. When a
+ * watchdog is killed, the kernel kills its supervisor. When a launcher is killed, the daemon starts another,
+ * which finds the supervisors by their records and watches them by process file descriptors.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -108,6 +113,8 @@ enum {
     LEFT_SHARE = 16,               /* and at most this part of its limit */
     GUARD_BYTES = 4096,
     GUARD_AT = 40,                 /* behind the name of the boot */
+    AGAIN_MS = 2,                  /* until a watchdog looks whether what it killed is gone; then twice as long */
+    LOOK_MS = 100,                 /* at most so long; and between looks at a lease that is over or unknown */
     EXIT_LOCKED = 75,
 };
 
@@ -232,11 +239,20 @@ struct attempt {
     int64_t memory; /* bytes at most of one of them */
 };
 
+/* What a supervisor and its watchdog tell each other, in memory that both have and no file is behind. */
+struct between {
+    volatile int64_t run;       /* which of its tasks the supervisor runs, from 1 on; 0: none */
+    volatile int64_t killed_at; /* when the watchdog last killed */
+    volatile bool grouped;      /* what follows is true */
+    char role;
+    char path[PATH_BYTES];      /* of the group whose processes are counted */
+};
+
 /* An attempt as the launcher knows it. */
 struct life {
     int64_t task;
     int64_t attempt;
-    pid_t pid;
+    pid_t pid; /* of its watchdog, if it is our child */
     int watch; /* process file descriptor of one that another launcher forked; -1: our child */
     int desk;  /* where it can be handed another attempt; -1: it goes after this one */
     int64_t slot;   /* the name of its control groups */
@@ -271,10 +287,11 @@ static int64_t silent_written;
 static struct quarters quarters;
 static int64_t own_slot;
 static int desk = -1, timer = -1, null_file = -1;
+static struct between *between; /* it and its watchdog */
 
 /* What went wrong in the child before its program ran: it shares our memory until then. */
 static volatile int trouble_step, trouble_errno;
-enum { NO_TROUBLE, TROUBLE_GROUP, TROUBLE_SETUP, TROUBLE_USER, TROUBLE_WORKDIR, TROUBLE_PROGRAM };
+enum { NO_TROUBLE, TROUBLE_GROUP, TROUBLE_SETUP, TROUBLE_USER, TROUBLE_WORKDIR, TROUBLE_PROGRAM, TROUBLE_LEASE };
 
 /* --- small things ----------------------------------------------------------------------------------------- */
 
@@ -282,6 +299,11 @@ static int64_t now_us(void) {
     struct timespec t;
     clock_gettime(CLOCK_BOOTTIME, &t);
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static bool lease_over(void) {
+    int64_t until = *guard;
+    return until != 0 && now_us() >= until;
 }
 
 static void doze_ms(int milliseconds) {
@@ -849,13 +871,27 @@ static void become(const struct attempt *a, pid_t supervisor, int out, int err) 
     if (!(start->flags & FRESH_DIRECTORY) && chdir(a->workdir)) {
         trouble(TROUBLE_WORKDIR);
     }
+    if (lease_over()) { /* whatever came before may have waited for a disk: the watchdog looks only once */
+        trouble(TROUBLE_LEASE);
+    }
     execvp(a->argv[0], a->argv);
     trouble(TROUBLE_PROGRAM);
+}
+
+static void without_lease(struct attempt *a) {
+    a->end.kind = NO_LEASE;
+    kill_all(a);
+    leave_groups();
+    over(a, false);
+    _exit(0);
 }
 
 static void explain(struct attempt *a) {
     errno = trouble_errno;
     switch (trouble_step) {
+    case TROUBLE_LEASE:
+        without_lease(a);
+        break;
     case TROUBLE_PROGRAM:
         fail(a, UNFIT, errno == ENOENT ? 127 : 126, "cannot run ", a->argv[0]);
         break;
@@ -873,6 +909,29 @@ static void explain(struct attempt *a) {
     }
 }
 
+/* Tell the watchdog that a task runs from now on, and where its processes are counted. */
+static void announce(void) {
+    static int64_t runs;
+    const struct group *group = census(quarters.group, quarters.groups);
+    between->grouped = false;
+    __sync_synchronize();
+    if (group) {
+        between->role = group->role;
+        memcpy(between->path, group->path, sizeof between->path);
+    }
+    __sync_synchronize();
+    between->grouped = group != NULL;
+    between->run = ++runs;
+}
+
+/* Nothing of the task is left. Whether the watchdog had a hand in it: either it sees that there is none to be
+ * killed any more, or we see that it killed. */
+static bool killed_by_watchdog(const struct attempt *a) {
+    between->run = 0;
+    __sync_synchronize();
+    return between->killed_at >= a->end.began;
+}
+
 static void run_program(struct attempt *a) {
     int out[2], err[2];
     if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
@@ -882,6 +941,7 @@ static void run_program(struct attempt *a) {
     environ = a->env; /* execvp looks for the program along the task's own PATH */
     int64_t began = now_us();
     trouble_step = NO_TROUBLE;
+    announce();
     a->child = vfork();
     if (a->child == 0) {
         become(a, self, out[1], err[1]);
@@ -1039,6 +1099,10 @@ static void watch(struct attempt *a) {
 
 static void conclude(struct attempt *a) {
     kill_all(a);
+    if (killed_by_watchdog(a)) {
+        quarters.spoilt = true;
+        a->end.kind = a->end.kind == NOT_ENDED ? LEASE_OVER : a->end.kind;
+    }
     for (int i = 0; i < 2; i++) {
         while (pump(a, &a->stream[i])) {
         }
@@ -1093,11 +1157,8 @@ static void supervise(struct attempt *a, const char *at, const char *end) {
     if (pwrite(a->record, &self, sizeof self, offsetof(struct record, supervisor)) < 0) {
         fail(a, LOST, 0, "cannot write the record", "");
     }
-    if (*guard != 0 && now_us() >= *guard) {
-        a->end.kind = NO_LEASE;
-        leave_groups();
-        over(a, false);
-        _exit(0);
+    if (lease_over()) {
+        without_lease(a);
     }
     a->workdir = next_text(&at, end);
     take_groups(a, &at, end);
@@ -1184,12 +1245,164 @@ static void attend(struct attempt *a, const char *at) {
     }
 }
 
+/* --- the watchdog ----------------------------------------------------------------------------------------- */
+
+static bool is_dead(pid_t pid) {
+    char directory[64], text[1024];
+    snprintf(directory, sizeof directory, "/proc/%d", (int)pid);
+    const char *behind = read_file(directory, "stat", text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+    return !behind || behind[1] == 0 || behind[2] == 'Z' || behind[2] == 'X';
+}
+
+/* Kill those of a run that are listed; how many lived. */
+static int kill_listed(int64_t run, int count) {
+    int killed = 0;
+    for (int i = 0; i < count && between->run == run; i++) {
+        if (!is_dead(listed[i])) {
+            between->killed_at = now_us(); /* whoever is listed began before */
+            __sync_synchronize();
+            killed += kill(listed[i], SIGKILL) == 0;
+        }
+    }
+    return killed;
+}
+
+/* Kill all of a run below `root`; how many lived. Nobody is left if none did: a task is in its group, and
+ * below its supervisor, before it looks at the lease itself and begins. Forks are stopped from the second
+ * time on: often there is none. */
+static int kill_task(int64_t run, pid_t root, bool again) {
+    static struct group group;
+    int killed = 0;
+    if (between->grouped && between->run == run) {
+        group.role = between->role;
+        memcpy(group.path, between->path, sizeof group.path);
+        if (again) {
+            stop_forks(&group);
+        }
+        killed = kill_listed(run, list_group(group.path));
+    }
+    return killed > 0 ? killed : kill_listed(run, list_descendants(root, true));
+}
+
+/* The supervisor is dead: all that it had is ours now. */
+static void kill_rest(void) {
+    int64_t until = now_us() + BURIAL_MS_MAX * (int64_t)1000;
+    for (bool again = false; now_us() < until; again = true) {
+        pid_t pid;
+        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+        }
+        if (pid < 0) {
+            break;
+        }
+        kill_task(between->run, getpid(), again);
+        doze_ms(1);
+    }
+    _exit(0); /* what cannot be killed is the launcher's */
+}
+
+/* Pass on what the launcher tells the supervisor. */
+static void relay(pid_t supervisor) {
+    struct signalfd_siginfo heard[8];
+    ssize_t got = read(signals, heard, sizeof heard);
+    for (ssize_t i = 0; i < got / (ssize_t)sizeof heard[0]; i++) {
+        if (heard[i].ssi_signo == SIGCHLD) {
+            if (waitpid(supervisor, NULL, WNOHANG) == supervisor) {
+                kill_rest();
+            }
+        } else if (heard[i].ssi_signo == (uint32_t)SIGRTMIN) {
+            sigqueue(supervisor, SIGRTMIN, (union sigval){.sival_ptr = (void *)(intptr_t)heard[i].ssi_ptr});
+        } else {
+            kill(supervisor, (int)heard[i].ssi_signo);
+        }
+    }
+}
+
+/* Have in memory, and keep there, what a watchdog needs: it may not wait for a page that is on a disk. What
+ * the user's limit does not allow is left out. */
+static void stay_in_memory(void) {
+    extern const char __executable_start[], etext[];
+    static volatile char seen;
+    free(inbox);
+    free(outbox);
+#ifdef MCL_ONFAULT
+    mlockall(MCL_CURRENT | MCL_ONFAULT);
+#endif
+    for (const char *at = __executable_start; at < etext; at += GUARD_BYTES) {
+        seen = *(const volatile char *)at;
+    }
+    (void)seen;
+    uintptr_t page = (uintptr_t)guard & ~(uintptr_t)(GUARD_BYTES - 1);
+    mlock((const void *)page, GUARD_BYTES);
+}
+
+/* A watchdog's life: until its supervisor is gone. */
+static void keep_watch(pid_t supervisor) {
+    int64_t run, tried = 0, clean = 0, pause = 0;
+    int clock = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    prctl(PR_SET_NAME, "_watchdog");
+    stay_in_memory();
+    while (clock >= 0) {
+        int64_t until = *guard, now = now_us();
+        bool past = until == 0 || now >= until;
+        int64_t next = past ? now + LOOK_MS * 1000 : until;
+        run = between->run;
+        if (run != 0 && run != clean && ((past && until != 0) || run == tried)) {
+            bool again = run == tried;
+            pause = !again ? AGAIN_MS * 1000 : pause < LOOK_MS * 500 ? pause * 2 : LOOK_MS * 1000;
+            tried = run;
+            between->killed_at = now; /* before we look: see killed_by_watchdog */
+            __sync_synchronize();
+            if (kill_task(run, supervisor, again) == 0) {
+                clean = run;
+            }
+            next = now + pause;
+        }
+        struct itimerspec when = {.it_value = {next / 1000000, next % 1000000 * 1000 + 1}};
+        timerfd_settime(clock, TFD_TIMER_ABSTIME, &when, NULL);
+        struct pollfd poll_for[2] = {{.fd = signals, .events = POLLIN}, {.fd = clock, .events = POLLIN}};
+        if (poll(poll_for, 2, -1) > 0 && poll_for[0].revents) {
+            relay(supervisor);
+        }
+    }
+    _exit(1); /* which ends the supervisor */
+}
+
+/* Come back as a supervisor that has a watchdog, which is the process that we were. */
+static void get_watchdog(struct attempt *a) {
+    pid_t watchdog = getpid();
+    between = mmap(NULL, sizeof *between, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    setpgid(0, 0);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    pid_t pid = between == MAP_FAILED ? -1 : fork();
+    if (pid < 0) {
+        fail(a, LOST, 0, "cannot make a watchdog", "");
+    }
+    if (pid > 0) {
+        const int files[] = {a->record, desk, news_out, silent_file};
+        for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+            close_if_open(files[i]);
+        }
+        keep_watch(pid);
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != watchdog) {
+        _exit(1); /* it died before the line above */
+    }
+}
+
 /* --- the launcher: what the daemon is told ---------------------------------------------------------------- */
 
-static void hang_up(void) {
-    if (door >= 0) {
-        close(door);
+/* Stop watching a file and close it. Closing alone would not do: a child that was forked in between may still
+ * have it, and then it goes on to be reported, under a number that is nobody's. */
+static void unwatch(int file) {
+    if (file >= 0) {
+        epoll_ctl(loop, EPOLL_CTL_DEL, file, NULL);
+        close(file);
     }
+}
+
+static void hang_up(void) {
+    unwatch(door);
     door = -1;
     inbox_used = outbox_used = 0;
     outbox_armed = greeted = false;
@@ -1289,7 +1502,7 @@ static void close_desk(struct life *life) {
 }
 
 static void remove_life(struct life *life) {
-    close_if_open(life->watch);
+    unwatch(life->watch);
     close_desk(life);
     idle_count -= life->idle;
     *life = lives[--life_count];
@@ -1742,6 +1955,7 @@ static void shed(void) {
     }
     for (int i = 0; i < life_count; i++) {
         close_if_open(lives[i].desk);
+        close_if_open(lives[i].watch);
     }
 }
 
@@ -1757,6 +1971,7 @@ static bool make_supervisor(struct attempt *a, int64_t slot, uint64_t likes, con
         close_if_open(ends[0]);
         desk = ends[1];
         own_slot = slot;
+        get_watchdog(a);
         attend(a, at);
     }
     int error = errno;
@@ -2189,11 +2404,50 @@ static bool hold_back(void) {
     return false;
 }
 
+static void watch_file(int file) {
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = file};
+    epoll_ctl(loop, EPOLL_CTL_ADD, file, &event);
+}
+
+/* Something was reported that we do not have: whatever it is, it cannot be removed by its number. */
+static void watch_anew(void) {
+    int fresh = epoll_create1(EPOLL_CLOEXEC);
+    if (fresh < 0) {
+        return; /* it is reported again */
+    }
+    close(loop);
+    loop = fresh;
+    watch_file(listener);
+    watch_file(news_in);
+    watch_file(signals);
+    if (door >= 0) {
+        watch_file(door);
+        outbox_armed = false;
+    }
+    for (int i = 0; i < life_count; i++) {
+        if (lives[i].watch >= 0) {
+            watch_file(lives[i].watch);
+        }
+    }
+}
+
+/* A supervisor that another launcher forked is gone. False: none of them is reported under this number. */
+static bool watched_gone(int file) {
+    take_news();
+    for (int i = 0; i < life_count; i++) {
+        if (lives[i].watch == file) {
+            supervisor_gone(&lives[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
 static void serve(void) {
     bool more = false, called = false;
     while (door >= 0 || busy_count() > 0 || !called) {
         struct epoll_event events[64];
-        bool held = hold_back();
+        bool held = hold_back(), unknown = false;
         if (!held) {
             flush();
         }
@@ -2218,15 +2472,12 @@ static void serve(void) {
                 take_news();
             } else if (file == signals) {
                 take_signals();
-            } else {
-                take_news();
-                for (int k = 0; k < life_count; k++) {
-                    if (lives[k].watch == file) {
-                        supervisor_gone(&lives[k]);
-                        break;
-                    }
-                }
+            } else if (!watched_gone(file)) {
+                unknown = true;
             }
+        }
+        if (unknown) {
+            watch_anew();
         }
         more = obey_some();
     }
@@ -2245,11 +2496,6 @@ static void leave(void) {
     for (int i = 0; i < base_count; i++) {
         rmdir(base[i]);
     }
-}
-
-static void watch_file(int file) {
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = file};
-    epoll_ctl(loop, EPOLL_CTL_ADD, file, &event);
 }
 
 /* One launcher a directory: the lock belongs to this process alone, no child inherits it. */
