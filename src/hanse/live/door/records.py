@@ -357,6 +357,8 @@ class CommandForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """A text is run by /bin/sh; a list is a program and its arguments."""
     env: dict[str, str | int] | None = None
     workdir: str | int | None = None
+    secret: Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")] | None = None
+    """Each attempt reads a key that is derived from it on its standard input; nobody is shown it again."""
 
 
 class AskForm(CommandForm, frozen=True, kw_only=True):

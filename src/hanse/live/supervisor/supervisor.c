@@ -44,6 +44,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <link.h>
 #include <poll.h>
 #include <signal.h>
@@ -140,7 +141,8 @@ enum { FOUND_RUNNING = 1, FOUND_ENDED = 2, READY = 3, STARTED = 4, ENDED = 5 };
 enum { NOT_ENDED = 0, EXITED = 1, STOPPED = 2, LEASE_OVER = 3, NO_LEASE = 4, UNFIT = 5, LOST = 6 };
 enum { OUT_OF_MEMORY = 1, STDOUT_CUT = 2, STDERR_CUT = 4 };
 /* Flags of a start. */
-enum { FRESH_DIRECTORY = 1, SANDBOXED = 2, NO_NEW_PRIVILEGES = 4 };
+enum { FRESH_DIRECTORY = 1, SANDBOXED = 2, NO_NEW_PRIVILEGES = 4, HAS_KEY = 8 };
+enum { NO_GROUP = 65534 }; /* a group that owns no files */
 enum { DIRECTORY_MADE = 1 << 16 }; /* set by the launcher, of the fresh one */
 
 struct end {
@@ -194,8 +196,9 @@ struct start {
     int32_t gid;
     uint32_t flags;
     uint32_t gids, meta, groups, argc, envc;
-    /* then gids as uint32, meta, and texts: working directory, groups, argv, env. A group is its role and
-     * directory, then `file=value` for each setting, then an empty text. */
+    /* then gids as uint32, meta, and texts: working directory, groups, argv, env, and the key that it reads on
+     * its standard input, if it has one. A group is its role and directory, then `file=value` for each setting,
+     * then an empty text. */
 };
 
 /* A control group of one attempt. Roles: c, a, m, p = cpu, cpuacct, memory, pids of version 1; u = version 2. */
@@ -233,6 +236,7 @@ struct attempt {
     char work[64]; /* a directory of its own, if it asked for none */
     char **argv;
     char **env;
+    const char *secret; /* what it finds on its standard input; NULL: nothing */
     char key[48];
     int record;
     struct stream stream[2];
@@ -845,9 +849,24 @@ static void trouble(int step) {
     _exit(127);
 }
 
+/* Close a task that has a key to others of its user from its first instruction: nobody but root may trace it,
+ * or look at its memory, its environment or its files. It could say so itself (PR_SET_DUMPABLE), but only
+ * once its program runs, and until then others could take the key out of its standard input. The kernel also
+ * does it where a program starts with another group for files than before; so have another until then. A
+ * sandbox needs no such thing: others do not see into it, and it could not set itself up. */
+static int hide(const struct start *start) {
+    if (!(start->flags & HAS_KEY) || start->flags & SANDBOXED) {
+        return 0;
+    }
+    gid_t other = start->gid == NO_GROUP ? NO_GROUP - 1 : NO_GROUP;
+    syscall(SYS_setfsgid, other);
+    errno = EPERM; /* it tells what it was before, and no error */
+    return (gid_t)syscall(SYS_setfsgid, other) == other ? 0 : -1;
+}
+
 /* In the child, which shares our memory and on whom we wait: from here to its program. Raw system calls for
  * the user: the C library's would look for other threads. */
-static void become(const struct attempt *a, pid_t supervisor, int out, int err) {
+static void become(const struct attempt *a, pid_t supervisor, int in, int out, int err) {
     const struct start *start = a->start;
     sigset_t none;
     setsid();
@@ -859,7 +878,7 @@ static void become(const struct attempt *a, pid_t supervisor, int out, int err) 
     signal(SIGPIPE, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (dup2(null_file, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0 || limit(RLIMIT_CORE, 0)
+    if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0 || limit(RLIMIT_CORE, 0)
         || (start->data_max && limit(RLIMIT_DATA, start->data_max))
         || (start->processes_max && limit(RLIMIT_NPROC, start->processes_max))) {
         trouble(TROUBLE_SETUP);
@@ -871,6 +890,7 @@ static void become(const struct attempt *a, pid_t supervisor, int out, int err) 
     if (start->uid >= 0
         && (syscall(SYS_setgroups, (size_t)start->gids, a->gids)
             || syscall(SYS_setresgid, start->gid, start->gid, start->gid)
+            || hide(start) /* while we may, and behind what would undo it */
             || syscall(SYS_setresuid, start->uid, start->uid, start->uid))) {
         trouble(TROUBLE_USER);
     }
@@ -945,9 +965,25 @@ static bool killed_by_watchdog(const struct attempt *a) {
     return between->killed_at >= a->end.began;
 }
 
+/* A pipe from which the task reads its key, once: nobody who looks at it later finds anything. */
+static int pipe_with(const char *secret) {
+    int ends[2];
+    size_t size = strlen(secret);
+    if (size > PIPE_BUF || pipe2(ends, O_CLOEXEC)) {
+        return -1;
+    }
+    if (write(ends[1], secret, size) != (ssize_t)size) { /* it is empty: there is room */
+        close(ends[0]);
+        ends[0] = -1;
+    }
+    close(ends[1]);
+    return ends[0];
+}
+
 static void run_program(struct attempt *a) {
     int out[2], err[2];
-    if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
+    int in = a->secret ? pipe_with(a->secret) : null_file;
+    if (in < 0 || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
         fail(a, LOST, 0, "cannot make pipes", "");
     }
     pid_t self = getpid();
@@ -957,10 +993,13 @@ static void run_program(struct attempt *a) {
     announce();
     a->child = vfork();
     if (a->child == 0) {
-        become(a, self, out[1], err[1]);
+        become(a, self, in, out[1], err[1]);
     }
     if (a->child < 0) {
         fail(a, LOST, 0, "cannot make a process", "");
+    }
+    if (in != null_file) {
+        close(in);
     }
     close(out[1]);
     close(err[1]);
@@ -1177,8 +1216,9 @@ static void supervise(struct attempt *a, const char *at, const char *end) {
     take_groups(a, &at, end);
     a->argv = texts(&at, end, a->start->argc);
     a->env = texts(&at, end, a->start->envc);
+    a->secret = a->start->flags & HAS_KEY ? next_text(&at, end) : NULL;
     errno = EINVAL;
-    if (!a->argv || !a->env || a->start->argc == 0) {
+    if (!a->argv || !a->env || (a->start->flags & HAS_KEY && !a->secret) || a->start->argc == 0) {
         fail(a, LOST, 0, "not a request of this version", "");
     }
     make_places(a);
