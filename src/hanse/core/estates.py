@@ -86,7 +86,7 @@ class Estates:
             return
         self.seeking.doubt(self.desk.jobs.values())
         for estate, owned in self.state.owned.items():
-            if not owned.closing:
+            if not owned.closing and not owned.copied:
                 self._register(estate)
 
     def _found(self) -> None:
@@ -142,7 +142,7 @@ class Estates:
                 heir = self._next_heir()
                 if heir != owned.heir:
                     self._change_heir(estate, owned, heir)
-            elif self._refused(owned) and not self._unanswered():
+            elif self._refused(owned) and not owned.copied and not self._unanswered():
                 self._register(estate)
 
     def _next_heir(self) -> str:
@@ -167,9 +167,10 @@ class Estates:
         self.desk.mark("broker.changed_heir")
         owned.term += 1
         owned.heir = heir
-        self._register(estate)
         jobs = [record for record in self.desk.jobs.values() if record.estate == estate]
-        owned.covered = self._replicate(estate, owned, jobs)
+        owned.covered = owned.copied = self._replicate(estate, owned, jobs)
+        if not owned.copied:  # else the old heir, which has all, stays the heir until the new one has
+            self._register(estate)
         owned.done.clear()
         owned.cancelled.clear()
         owned.forget.clear()
@@ -185,9 +186,10 @@ class Estates:
         """Copy jobs to the heir; the number of the last message, 0 if there is no heir."""
         last = 0
         if owned.heir:
-            for part in portions(jobs, _weight, REPLICATE_JOBS_MAX):
+            parts = list(portions(jobs, _weight, REPLICATE_JOBS_MAX))
+            for number, part in enumerate(parts, 1):
                 copies = tuple(replica_of(record, self.desk.now) for record in part)
-                message = Replicate(estate, owned.term, copies)
+                message = Replicate(estate, owned.term, copies, number < len(parts))
                 last = self.desk.post.send(self.desk.out, self.desk.now, owned.heir, message)
         return last
 
@@ -210,7 +212,10 @@ class Estates:
         if not self.busy:
             return
         self.busy = False
-        for owned in self.state.owned.values():
+        for estate, owned in self.state.owned.items():
+            if owned.copied and owned.copied <= self.desk.post.link(owned.heir).firm:
+                owned.copied = 0
+                self._register(estate)
             if not (owned.publishing or owned.admitting or owned.settling):
                 continue
             safe = self._safe(owned)
@@ -227,7 +232,7 @@ class Estates:
     def _firmed(self) -> None:
         """Some peer has more than before, perhaps an heir what is waited for, if anything is."""
         for owned in self.state.owned.values():
-            if owned.publishing or owned.admitting or owned.settling:
+            if owned.publishing or owned.admitting or owned.settling or owned.copied:
                 self.busy = True
                 return
 

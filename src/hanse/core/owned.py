@@ -32,6 +32,8 @@ class Owned(msgspec.Struct, gc=False):
     """Of an estate that new jobs do not join: jobs that have not ended."""
     former: str = ""
     """From whom it was adopted, as long as that one, or somebody before it, may not have let go."""
+    copied: int = 0
+    """Number, on the link to a new heir, of the message that makes its copy whole; 0: it is known to be."""
     closing: dict[str, bool] = {}
     """Cluster -> whether its warden has closed the estate; clusters that were not asked are missing."""
 

@@ -51,6 +51,8 @@ class Ward(msgspec.Struct):
     answers: dict[str, bool] = {}
     running: list[tuple[str, TaskId, int]] = []
     ends: list[tuple[str, End]] = []
+    partial: bool = False
+    """Whether jobs are missing that the owner had before this term: then nobody may act on the copy."""
 
 
 class Wards:
@@ -76,6 +78,7 @@ class Wards:
             self.wards[message.estate] = ward
         if message.term < ward.term:
             return
+        ward.partial = message.more
         for replica in message.jobs:
             ward.since[replica.job] = self.desk.now - replica.age
             ward.jobs[replica.job] = replica
@@ -164,7 +167,7 @@ class Wards:
                 if ward.adopting:
                     desk.mark("broker.adoption_abandoned")
                     self._abandon(estate, ward)
-            elif not ward.adopting and ward.jobs and desk.now >= ward.retry_at:
+            elif not ward.adopting and ward.jobs and not ward.partial and desk.now >= ward.retry_at:
                 desk.mark("broker.adoption_begun")
                 ward.adopting = True
                 self.bids += 1

@@ -259,8 +259,7 @@ class Offer(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="news"):
     """What happened to a broker's tasks, and the room that is granted to those that wait."""
 
-    started: tuple[tuple[TaskId, int, int], ...]
-    """Task, attempt, node."""
+    started: tuple[tuple[TaskId, int, int], ...]  # task, attempt, node
     ended: tuple[End, ...]
     offers: tuple[Offer, ...] = ()
     """Grants, in the order they were made."""
@@ -301,6 +300,7 @@ class Replicate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="rep
     estate: EstateId
     term: int
     jobs: tuple[Replica, ...]
+    more: bool = False  # other jobs from before this term follow: the copy is not whole yet
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="progress"):
