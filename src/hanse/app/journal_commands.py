@@ -12,6 +12,7 @@ from hanse.live.journal.errors import JournalError
 from hanse.live.journal.reading import history
 from hanse.live.journal.repair import repair, verify
 from hanse.live.league_file import load
+from hanse.live.reached import REACHED
 from hanse.live.recovery import JOURNAL, LOSSES, decode_event
 
 _home = click.option(
@@ -52,6 +53,7 @@ def repair_command(home: Path, member: str) -> None:
     click.echo(str(done))
     if done.lost is not None or done.lost_open:
         (directory.parent / LOSSES).write_text(str(done), encoding="utf-8")
+        (directory.parent / REACHED).unlink(missing_ok=True)  # the other file says more, and alone decides
         click.echo(
             f"\nRecords are lost, so {member} will not start under this name: its peers remember what it has "
             "forgotten. Let them adopt its work, and bring it back under a new name at the end of the league "

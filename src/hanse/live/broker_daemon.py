@@ -22,6 +22,7 @@ from hanse.live.logs import fields
 from hanse.live.observe.broker_watch import BrokerWatch, living
 from hanse.live.observe.metrics import metrics_route
 from hanse.live.policy_process_host import PolicyProcess
+from hanse.live.reached import end_reached, keep_reached, refuse_behind
 from hanse.live.reads.reads import Reads
 from hanse.live.recovery import JOURNAL, decode_event, recover
 from hanse.live.requests import Requests
@@ -111,12 +112,15 @@ class BrokerDaemon(Daemon):
         self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
         self.chore(door.revocations.keep())
+        self.chore(keep_reached(self.directory, recovered.journal))
 
     def _mend_reads(self, first: int, last: int) -> None:
         """Build the read model anew, from the oldest history that is kept, if the replay between these
-        positions would not complete it: its file was lost, or knows of a future that the journal does not."""
+        positions would not complete it: its file was lost. One that knows of a future that the journal does
+        not is a witness: the journal is an older one."""
         feed = self.feed
         assert feed is not None
+        refuse_behind(self.directory, READS, feed.applied, last)
         if first <= feed.applied <= last:
             return
         past = history(self.directory / JOURNAL)
@@ -134,6 +138,7 @@ class BrokerDaemon(Daemon):
         await super().close()
         if self.shell is not None:
             self.shell.close()
+            end_reached(self.directory, self.shell.journal)
         if self.feed is not None:
             self.feed.close()
 

@@ -12,10 +12,10 @@ import msgspec
 
 from hanse.live.clock import Clock
 from hanse.live.eras import ERAS, Era, Past, Replayed, Settings, objection, read_eras, write_eras
-from hanse.live.journal.errors import JournalError
 from hanse.live.journal.journal import Journal
 from hanse.live.journal.journal import Recovered as Found
 from hanse.live.league import LeagueError
+from hanse.live.reached import ForgetfulError, refuse_missing, refuse_older, write_reached
 from hanse.live.shell import Told
 from hanse.model.events import Event
 
@@ -25,10 +25,6 @@ LOSSES: Final = "records-were-lost"
 """Left by a repair that could not keep everything."""
 FoundAt = Callable[[int, int], None]
 decode_event: Final = msgspec.msgpack.Decoder(Event).decode
-
-
-class ForgetfulError(JournalError):
-    """A member must not come back as if it remembered everything."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -57,8 +53,10 @@ def recover(
             f"end of the league file. (Delete {directory / LOSSES} to start it all the same: work may be "
             f"stuck or lost.)"
         )
+    refuse_missing(directory, directory / JOURNAL)
     journal, found = Journal.open(directory / JOURNAL)
     try:
+        refuse_older(directory, journal)
         if found_at is not None:
             found_at(found.snapshot_position, journal.position)
         eras = read_eras(directory, settings)
@@ -67,6 +65,7 @@ def recover(
         _go_on(directory, eras, past, settings, journal.position)
         since = _last_write(directory / JOURNAL) if journal.position else 0
         clock = Clock.resume(directory / CLOCK, last_at, since)
+        write_reached(directory, journal)
     except BaseException:
         journal.close()
         raise

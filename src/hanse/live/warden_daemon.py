@@ -21,6 +21,7 @@ from hanse.live.league import ClusterEntry, League
 from hanse.live.logs import fields
 from hanse.live.observe.metrics import metrics_route
 from hanse.live.observe.warden_watch import WardenWatch
+from hanse.live.reached import end_reached, keep_reached
 from hanse.live.recovery import recover
 from hanse.live.runner_host import RunnerHost
 from hanse.live.shell import JournalledShell
@@ -103,6 +104,7 @@ class WardenDaemon(Daemon):
         self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
         self.chore(door.revocations.keep())
+        self.chore(keep_reached(self.directory, recovered.journal))
 
     async def close(self) -> None:
         """Let go: the door first, the journal last. What runs goes on."""
@@ -111,6 +113,7 @@ class WardenDaemon(Daemon):
             await self.host.close()
         if self.shell is not None:
             self.shell.close()
+            end_reached(self.directory, self.shell.journal)
 
     def _receive(self, envelope: Envelope) -> None:
         shell = self.shell
