@@ -24,6 +24,7 @@ from hanse.live.observe.metrics import metrics_route
 from hanse.live.policy_process_host import PolicyProcess
 from hanse.live.reached import end_reached, keep_reached, refuse_behind
 from hanse.live.reads.reads import Reads
+from hanse.live.recollection import ABOUT_THE_PAST, Recollection
 from hanse.live.recovery import JOURNAL, decode_event, recover
 from hanse.live.requests import Requests
 from hanse.live.shell import JournalledShell
@@ -99,8 +100,12 @@ class BrokerDaemon(Daemon):
         epoch = self.machine.epoch + 1
         self._requests = Requests(epoch)
         shell.performed = self.wire.flush
-        self.receivers[self.identity.name] = self._receive
+        self._past = past = Recollection(self.directory, self.machine.post, self.peers(), self.wire.send)
+        self.receivers[self.identity.name] = past.hear
         await self.wire.listen(self.address.host, self.address.port)
+        await past.ask()
+        self.receivers[self.identity.name] = self._receive
+        self.chore(past.keep())
         shell.take(Booted(clock.now(), epoch, secrets.randbits(SEED_BITS)))
         if SIZERS[self.league.policy.sizer].advised:
             self._policy = PolicyProcess(self._advised, self.count)
@@ -145,6 +150,9 @@ class BrokerDaemon(Daemon):
     def _receive(self, envelope: Envelope) -> None:
         shell = self.shell
         assert shell is not None
+        past = self._past
+        if (past.unheard or type(envelope.body) in ABOUT_THE_PAST) and past.keeps(envelope):
+            return
         if shell.full:
             self.count("dropped_disk_behind")
             return
@@ -158,7 +166,9 @@ class BrokerDaemon(Daemon):
     def _perform(self, command: Command) -> None:
         kind = type(command)
         if kind is Send:
-            self.send(command.envelope)  # type: ignore[union-attr]  # the type is the test
+            envelope = command.envelope  # type: ignore[union-attr]  # the type is the test
+            if envelope.target not in self._past.unheard:
+                self.send(envelope)
         elif kind is Accepted or kind is Rejected:
             self._requests.answer(command)  # type: ignore[arg-type]  # the type is the test
         elif kind is AskAdvice:

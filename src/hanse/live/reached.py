@@ -19,6 +19,8 @@ from hanse.live.journal.journal import Journal
 from hanse.live.journal.walk import IDENTITY_NAME, REPAIRING_NAME, listing
 
 REACHED: Final = "reached.json"
+OLDER: Final = "journal-is-older"
+"""Left by a member whose peers remember more of it than its journal does."""
 REACHED_SECONDS: Final = 10.0
 """How long the file may lag behind the journal of a running member."""
 WITNESSES: Final = ("eras.json", "clock.json")
@@ -124,12 +126,22 @@ def refuse_behind(directory: Path, witness: str, seen: int, position: int) -> No
         )
 
 
+def refuse_contradicted(directory: Path) -> None:
+    """Raise if an earlier start found that the peers remember more than the journal."""
+    marker = directory / OLDER
+    if marker.exists():
+        raise ForgetfulError(
+            f"{marker.read_text(encoding='utf-8')} (When the newest copy is back, delete {marker}: the peers "
+            f"are asked again.)"
+        )
+
+
 def _what_to_do(files: str) -> str:
     return (
         "It would forget promises that its peers remember, and give numbers a second time. Mount the volume "
         "that the journal is on, or put the newest copy of it back. If it is gone, let the peers adopt its "
         "work, and bring the member back under a new name at the end of the league file. (Delete "
-        f"{files} to start it all the same: work may be stuck or lost.)"
+        f"{files} to start it all the same: it is refused if a peer remembers more of it.)"
     )
 
 

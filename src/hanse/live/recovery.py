@@ -15,7 +15,13 @@ from hanse.live.eras import ERAS, Era, Past, Replayed, Settings, objection, read
 from hanse.live.journal.journal import Journal
 from hanse.live.journal.journal import Recovered as Found
 from hanse.live.league import LeagueError
-from hanse.live.reached import ForgetfulError, refuse_missing, refuse_older, write_reached
+from hanse.live.reached import (
+    ForgetfulError,
+    refuse_contradicted,
+    refuse_missing,
+    refuse_older,
+    write_reached,
+)
 from hanse.live.shell import Told
 from hanse.model.events import Event
 
@@ -50,9 +56,10 @@ def recover(
         raise ForgetfulError(
             f"the journal of {directory.name} was repaired and has lost records: it has forgotten promises "
             f"that its peers remember. Let them adopt its work, and bring it back under a new name at the "
-            f"end of the league file. (Delete {directory / LOSSES} to start it all the same: work may be "
-            f"stuck or lost.)"
+            f"end of the league file. (Delete {directory / LOSSES} to start it all the same: it is "
+            f"refused if a peer remembers more of it.)"
         )
+    refuse_contradicted(directory)
     refuse_missing(directory, directory / JOURNAL)
     journal, found = Journal.open(directory / JOURNAL)
     try:

@@ -22,6 +22,7 @@ from hanse.live.logs import fields
 from hanse.live.observe.metrics import metrics_route
 from hanse.live.observe.warden_watch import WardenWatch
 from hanse.live.reached import end_reached, keep_reached
+from hanse.live.recollection import ABOUT_THE_PAST, Recollection
 from hanse.live.recovery import recover
 from hanse.live.runner_host import RunnerHost
 from hanse.live.shell import JournalledShell
@@ -87,8 +88,14 @@ class WardenDaemon(Daemon):
             self.machine, clock, self._perform, recovered.journal, self.fail, watch.told, self._digests
         )
         shell.performed = self.wire.flush
-        self.receivers[self.identity.name] = self._receive
+        self._past = past = Recollection(
+            self.directory, self.machine.post, (entry.name for entry in self.league.brokers), self.wire.send
+        )
+        self.receivers[self.identity.name] = past.hear
         await self.wire.listen(self.address.host, self.address.port)
+        await past.ask()
+        self.receivers[self.identity.name] = self._receive
+        self.chore(past.keep())
         shell.take(Booted(clock.now(), self.machine.epoch + 1, secrets.randbits(SEED_BITS)))
         runner = self.entry.own_runner
         backend: Backend | None = None
@@ -118,6 +125,9 @@ class WardenDaemon(Daemon):
     def _receive(self, envelope: Envelope) -> None:
         shell = self.shell
         assert shell is not None
+        past = self._past
+        if (past.unheard or type(envelope.body) in ABOUT_THE_PAST) and past.keeps(envelope):
+            return
         if shell.full:
             self.count("dropped_disk_behind")
             return
@@ -125,6 +135,7 @@ class WardenDaemon(Daemon):
 
     def _perform(self, command: Command) -> None:
         if type(command) is Send:
-            self.send(command.envelope)
+            if command.envelope.target not in self._past.unheard:
+                self.send(command.envelope)
         else:
             assert type(command) is Record, f"a warden does not ask for {command}"
