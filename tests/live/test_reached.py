@@ -1,6 +1,7 @@
 """A member whose journal is missing, older or another one is refused; a new one starts."""
 
 import shutil
+import signal
 from pathlib import Path
 
 import msgspec
@@ -146,3 +147,19 @@ def test_a_broker_and_a_warden_without_their_journals_do_not_start() -> None:
             refused(league, name, "and there is no journal in")
         job = league.submit({"command": "true"}, "b2")
         assert league.wait(job, "b2")["state"] == "succeeded"
+
+
+def test_a_broker_with_an_older_journal_and_a_warden_with_anothers_do_not_start() -> None:
+    with open_directory() as directory, running(directory / "home", LEAGUE) as league:
+        broker, warden = league.home.member("b1"), league.home.member("south")
+        shutil.copytree(broker / JOURNAL, directory / "older")
+        league.wait(league.submit({"command": "true"}))
+        league.kill("b1", signal.SIGTERM)  # an orderly end says how far it had come
+        league.kill("south")
+        shutil.rmtree(broker / JOURNAL)
+        shutil.copytree(directory / "older", broker / JOURNAL)
+        refused(league, "b1", "it is an older copy")
+        shutil.rmtree(warden / JOURNAL)
+        shutil.copytree(league.home.member("north") / JOURNAL, warden / JOURNAL)
+        refused(league, "south", "the journal found is another one")
+        assert league.wait(league.submit({"command": "true"}, "b2"), "b2")["state"] == "succeeded"
