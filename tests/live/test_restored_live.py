@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from hanse.live.reached import OLDER
+from hanse.live.runner_host import EPOCH_FILE
 from tests.live.harness import QUICK, WAIT_SECONDS_MAX, LiveLeague, open_directory, running
 
 LEAGUE = yaml.safe_dump(
@@ -23,6 +24,10 @@ LEAGUE = yaml.safe_dump(
         ],
     }
 )
+ONE_CLUSTER = """
+brokers: [{name: b1}]
+clusters: [{name: north, backend: process, nodes: [{cpus: 2}]}]
+"""
 SHORT = {"command": "true", "cpus": 1}
 FILE = 74
 """The exit status of a member whose files are in the way."""
@@ -166,9 +171,22 @@ def test_peers_that_come_back_later_tell_a_member_that_runs() -> None:
         copies.put_back(copies.taken[0])
         league.start("b1")  # nobody is there to tell
         assert "some peers were not heard about the past" in league.log("b1")
-        league.start("south")
+        league.start("north", "south")  # the one of them that has run its job knows
         assert league.processes.pop("b1").wait(WAIT_SECONDS_MAX) == FILE
         assert OWN.format("b1") in league.log("b1")
         copies.refused()
-        league.start("north", "b2")
+        league.start("b2")
         copies.all_end("b2")
+
+
+@pytest.mark.parametrize("content", [None, "0", "garbage"], ids=["lost", "older", "garbage"])
+def test_a_runner_that_has_forgotten_how_often_it_began_is_heard(content: str | None) -> None:
+    with open_directory() as directory, running(directory / "home", ONE_CLUSTER) as league:
+        league.wait(league.submit(SHORT))
+        league.kill("north")
+        epoch = league.home.member("north") / EPOCH_FILE
+        epoch.unlink()
+        if content is not None:
+            epoch.write_text(content)
+        league.start("north")
+        assert league.wait(league.submit(SHORT))["state"] == "succeeded"
