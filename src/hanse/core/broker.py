@@ -59,7 +59,7 @@ class Broker:
         self.config = config
         self.name = config.name
         self._desk = Desk(config, order, placer, rank, sizer)
-        self.marks = self._desk.marks
+        self.marks, self.post = self._desk.marks, self._desk.post
         self._placing = Placing(self._desk)
         self._careers = Careers(self._desk, self._placing)
         self._estates = Estates(self._desk, self._careers)

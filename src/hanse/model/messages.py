@@ -15,6 +15,7 @@ from hanse.model.drains import Drain
 from hanse.model.experience import Experience
 from hanse.model.ids import ClusterId, Instant, JobId, TaskId
 from hanse.model.job import Affinity, JobSpec, Scope, Unreachable
+from hanse.model.recollection import Recall, Recalled
 from hanse.model.resources import Dimensions, Resources, Vector
 from hanse.model.seeking import Seek, Sought
 
@@ -90,8 +91,7 @@ class DemandLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     shape: Shape
     key: Key
     count: int
-    hold: bool = False
-    """The warden may keep freed room back for this line until all of it fits."""
+    hold: bool = False  # the warden may keep freed room back for this line until all of it fits
 
 
 class Refusal(StrEnum):
@@ -482,7 +482,7 @@ Sequenced = (
 )  # fmt: skip
 Soft = (
     Hello | RunnerBeat | RunnerLease | Rejoin | Beat | BeatReply | Sync | Snapshot | Change | Gossip | Ack
-    | Experience
+    | Experience | Recall | Recalled
 )  # fmt: skip
 Body = Sequenced | Soft
 

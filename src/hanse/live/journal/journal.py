@@ -63,6 +63,8 @@ class Journal:
         self._disk = disk
         self._retain_bytes = retain_bytes
         self._journal = survey.identity.journal
+        self.identity = self._journal.hex()
+        """Drawn at random when the journal was made."""
         self._segments = Segments(directory, disk, segment_bytes, survey)
         self._snapshots = survey.snapshots
         self._pending: list[bytes] = []
