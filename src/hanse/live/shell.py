@@ -31,6 +31,10 @@ UNSAFE_MAX: Final = 50_000
 at the whole (their senders repeat them)."""
 SNAPSHOT_EVENTS: Final = 50_000
 """Events between snapshots: what a restart must replay, about half a second."""
+SNAPSHOT_BYTES: Final = 64 << 20
+"""Bytes of records between snapshots, whatever their number: what a restart must replay. A state that is
+larger than this is written when as many bytes of records have come, so that snapshots at most double what is
+written; whoever restarts reads that state anyway."""
 QUICK_SECONDS: Final = 0.002
 """A write that takes longer was a slow one."""
 DOUBT_FEW: Final = 8.0
@@ -138,7 +142,10 @@ class JournalledShell(Shell):
         self._commit_soon = False
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         """Who waits for a position to be on disk, in order."""
-        self._snapshot_due = journal.position + SNAPSHOT_EVENTS
+        self._snapshot_due = journal.snapshot_position + SNAPSHOT_EVENTS
+        """Counted from the newest snapshot and not from the start: a member that is killed again and again
+        must not replay more each time."""
+        self._snapshot_bytes_due = max(SNAPSHOT_BYTES, journal.snapshot_bytes)
         self._check_due = journal.position + CHECK_EVENTS
         self.snapshot_allowed: Callable[[], int] = lambda: journal.durable
         """Up to which position the past is no longer needed: the read model's, at a broker."""
@@ -295,9 +302,12 @@ class JournalledShell(Shell):
         if position >= self._check_due:
             self._check_due = position + CHECK_EVENTS
             self.machine.check()
-        if position >= self._snapshot_due and self._pending_snapshot is None:
+        due = position >= self._snapshot_due or self.journal.bytes >= self._snapshot_bytes_due
+        if due and self._pending_snapshot is None:
+            state = self.machine.dump()
             self._snapshot_due = position + SNAPSHOT_EVENTS
-            self._pending_snapshot = (position, self.machine.dump())
+            self._snapshot_bytes_due = self.journal.bytes + max(SNAPSHOT_BYTES, len(state))
+            self._pending_snapshot = (position, state)
         if self._pending_snapshot is not None:
             at, state = self._pending_snapshot
             if at <= self.journal.durable and at <= self.snapshot_allowed():

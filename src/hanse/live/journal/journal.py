@@ -76,6 +76,11 @@ class Journal:
         """Number of the last appended record, counted from 1 over the journal's whole life; 0: none."""
         self.durable = self.position
         """Number of the last record on disk."""
+        self.snapshot_position = survey.position
+        """What the newest snapshot had seen when the journal was opened; 0 without one."""
+        self.snapshot_bytes = len(survey.state or b"")
+        self.bytes = sum(map(len, survey.records))
+        """Bytes of all records since that snapshot: those that were found after it, and those appended."""
         self.committed: Callable[[int, int, float], None] = lambda *_: None
         """Told after each commit, on its thread: how many records, their bytes, and how long it took."""
 
@@ -127,6 +132,7 @@ class Journal:
                 raise JournalBehind(self._pending_bytes, PENDING_BYTES_MAX)
             self._pending.append(record)
             self._pending_bytes += size
+            self.bytes += len(record)
             self.position += 1
             return self.position
 
