@@ -2,6 +2,8 @@
 
 import msgspec
 
+from hanse.core.jobs import OUTCOMES
+from hanse.model.commands import TaskSettled
 from hanse.model.ids import JobId, TaskId
 from hanse.model.messages import EstateId
 
@@ -35,10 +37,27 @@ class Owned(msgspec.Struct, gc=False):
     closing: dict[str, bool] = {}
     """Cluster -> whether its warden has closed the estate; clusters that were not asked are missing."""
 
+    again: list[tuple[int, int, int, int, int]] = []
+    """What an adopted estate's former owner may not have made known: message number, first task, attempt,
+    state, and how many neighbours ended like it. Goes before ``publishing``."""
+
     def quiet(self) -> bool:
         """Whether nothing of it waits for anybody."""
-        waits = (self.done, self.cancelled, self.forget, self.unsent, self.publishing, self.settling)
+        waits = (
+            self.done, self.cancelled, self.forget, self.unsent, self.publishing, self.settling, self.again
+        )  # fmt: skip
         return not self.left and not self.admitting and not any(waits)
+
+    def take_again(self, most: int) -> list[TaskSettled]:
+        """What is made known of ``again`` next."""
+        told: list[TaskSettled] = []
+        while self.again and len(told) < most:
+            number, first, attempt, state, count = self.again.pop(0)
+            part = min(count, most - len(told))
+            told += [TaskSettled(TaskId(first + at), attempt, OUTCOMES[state]) for at in range(part)]
+            if part < count:
+                self.again.insert(0, (number, first + part, attempt, state, count - part))
+        return told
 
 
 class Owing(msgspec.Struct, frozen=True):
@@ -71,4 +90,4 @@ class EstatesState(msgspec.Struct):
 
 def new_owned(term: int, heir: str) -> Owned:
     """An estate of which nothing is known yet."""
-    return Owned(term, heir, {}, [], [], [], [], [], 0, [], [], {}, closing={})
+    return Owned(term, heir, {}, [], [], [], [], [], 0, [], [], {}, closing={}, again=[])

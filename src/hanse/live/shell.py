@@ -172,6 +172,8 @@ class JournalledShell(Shell):
         """Journal an event and hand it over; what comes of it is performed when it is safe."""
         if self.closed:
             return
+        record = _encode(event)
+        self.journal.ensure_room(len(record))  # what cannot be on record must not have happened
         try:
             commands = self.machine.handle(event)
         except BaseException as error:
@@ -180,7 +182,7 @@ class JournalledShell(Shell):
             self._fail(error)
             self.close()
             raise
-        position = self.journal.append(_encode(event))
+        position = self.journal.append(record)
         self._unsafe.append((position, event, commands))
         if type(event) is Submitted:
             self._submissions[event.request] = position

@@ -120,16 +120,21 @@ class Journal:
         survey.records = []
         return journal, recovered
 
-    def append(self, record: bytes) -> int:
-        """Number a record and keep it for the next commit. Not durable yet."""
-        size = len(record) + PREFIX_BYTES
-        if size > RECORD_BYTES_MAX + PREFIX_BYTES:
-            raise RecordTooLarge(len(record), RECORD_BYTES_MAX)
+    def ensure_room(self, size: int) -> None:
+        """Raise what ``append`` would raise for a record of so many bytes, before anybody acts on it."""
+        if size > RECORD_BYTES_MAX:
+            raise RecordTooLarge(size, RECORD_BYTES_MAX)
         with self._handover:
             if self._failure is not None:
                 raise self._failure.with_traceback(None)
-            if self._pending_bytes + size > PENDING_BYTES_MAX:
+            if self._pending_bytes + size + PREFIX_BYTES > PENDING_BYTES_MAX:
                 raise JournalBehind(self._pending_bytes, PENDING_BYTES_MAX)
+
+    def append(self, record: bytes) -> int:
+        """Number a record and keep it for the next commit. Not durable yet."""
+        self.ensure_room(len(record))
+        size = len(record) + PREFIX_BYTES
+        with self._handover:
             self._pending.append(record)
             self._pending_bytes += size
             self.bytes += len(record)
