@@ -7,7 +7,7 @@ membership (``core.gossip``); they share a ``Desk``.
 
 # ruff: noqa: PLR1730, FURB136  with every event: a call of min() costs more than all it compares
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from hanse.core.admission import Admission
@@ -20,6 +20,7 @@ from hanse.core.jobs import CANCELLED, CLAIMED, FAILED, PLACED, RUNNING, SUCCEED
 from hanse.core.link import NEVER
 from hanse.core.placing import Placing
 from hanse.core.roster import lease_span
+from hanse.core.speaking import find_speaker
 from hanse.core.view import WARY_TIME, ClusterView, Sight
 from hanse.core.wards import Wards, renew
 from hanse.model.commands import Command, WakeAt
@@ -389,6 +390,11 @@ class Broker:
         """Whether a job is ours and has not ended."""
         return job in self._desk.jobs
 
+    def speaker_of(self, job: JobId, asked: Collection[str] = ()) -> str:
+        """Who speaks for a job, whoever ``asked`` was asked before; see ``speaking``."""
+        state = self._estates.state
+        return find_speaker(job, asked, self._desk, self._careers, state, self._wards)
+
     def alive(self, broker: str) -> bool:
         """Whether a peer is not suspected of being dead."""
         return self._desk.members.alive(broker)
@@ -418,18 +424,12 @@ class Broker:
         self._placing.sizing.check()
         assert len(desk.jobs) <= self.config.jobs_max
         self._careers.check()
-        counts: dict[int, int] = {}
         for record in desk.jobs.values():
             over = sum(map(record.state.count, (SUCCEEDED, FAILED, CANCELLED)))
             assert record.left == len(record.state) - over == sum(record.unfinished)
-            for group, waiting in enumerate(record.waiting):
-                number = record.lines[group]
-                if waiting and number >= 0:
-                    counts[number] = counts.get(number, 0) + (1 if record.spec.gang else len(waiting))
         for view in desk.views:
             view.check()
-        for number, line in desk.lines.lines.items():
-            assert line.count == counts.get(number, 0), f"{self.name}: line {number} counts {line.count}"
+        desk.lines.check_counts(desk.jobs)
 
     def dump(self) -> bytes:
         """The whole state."""

@@ -42,7 +42,7 @@ class Estates:
     def __init__(self, desk: Desk, careers: Careers) -> None:
         self.desk = desk
         self.careers = careers
-        self.state = EstatesState(0, {}, {}, {}, NEVER, [], {})
+        self.state = EstatesState(0, {}, {}, {}, NEVER, [], {}, {})
         self.names: tuple[EstateId, ...] = ()
         """Those that are owned, as every beat of a warden is answered with them."""
         self.closing = Closing(desk, lambda: self.state, lambda: self.base)
@@ -405,7 +405,7 @@ class Estates:
             record = revive(replica, ward, estate)
             records.append(record)
             self.careers.enter(record)
-            self.state.given_jobs.pop(record.id, None)
+            self.state.give_back(record.id)
         self._register(estate)
         owned.covered = self._replicate(estate, owned, records)
         desk.post.send(desk.out, desk.now, ward.owner, Taken(estate, tuple(ward.jobs), term))
@@ -464,9 +464,7 @@ class Estates:
             self._found()
         ours = [record for record in self.desk.jobs.values() if record.estate == message.estate]
         theirs = dict.fromkeys(message.jobs, True)
-        self.state.given_jobs.update(theirs)
-        while len(self.state.given_jobs) > self.desk.config.ended_max:
-            del self.state.given_jobs[next(iter(self.state.given_jobs))]
+        self.state.give(message.jobs, adopter, self.desk.config.ended_max)
         for record in ours:
             self.careers.let_go(record)
             if record.id in theirs:

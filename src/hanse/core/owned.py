@@ -1,5 +1,7 @@
 """A broker's own estates as records: what must be told to whom before what may be said or forgotten."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from hanse.core.jobs import OUTCOMES
@@ -86,6 +88,21 @@ class EstatesState(msgspec.Struct):
     doubtful: dict[JobId, dict[str, bool]] = {}
     """Jobs that may have been submitted elsewhere meanwhile -> peers that were asked, and whether they have
     said that they do not know it."""
+    takers: dict[JobId, str] = {}
+    """Who has taken each of ``given_jobs``."""
+
+    def give(self, jobs: Sequence[JobId], adopter: str, most: int) -> None:
+        """An adopter has taken jobs; ``most`` of all such are remembered."""
+        for job in jobs:
+            self.give_back(job)
+            self.given_jobs[job], self.takers[job] = True, adopter
+        while len(self.given_jobs) > most:
+            self.give_back(next(iter(self.given_jobs)))
+
+    def give_back(self, job: JobId) -> None:
+        """A job is no longer one that somebody has taken."""
+        self.given_jobs.pop(job, None)
+        self.takers.pop(job, None)
 
 
 def new_owned(term: int, heir: str) -> Owned:

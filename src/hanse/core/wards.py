@@ -128,7 +128,11 @@ class Wards:
 
     def knows(self, job: JobId) -> bool:
         """Whether a job is kept here for a peer."""
-        return any(job in ward.jobs for ward in self.wards.values())
+        return bool(self.owner_of(job))
+
+    def owner_of(self, job: JobId) -> str:
+        """For whom a job is kept here; "" if it is not."""
+        return next((ward.owner for ward in self.wards.values() if job in ward.jobs), "")
 
     def named(self, client_id: str) -> JobId | None:
         """The job of this client id that is kept here for a peer."""
