@@ -99,6 +99,7 @@ class BrokerDaemon(Daemon):
         epoch = self.machine.epoch + 1
         self._requests = Requests(epoch)
         shell.performed = self.wire.flush
+        watch.journal.longest = lambda: shell.longest
         self.receivers[self.identity.name] = self._receive
         await self.wire.listen(self.address.host, self.address.port)
         shell.take(Booted(clock.now(), epoch, secrets.randbits(SEED_BITS)))

@@ -150,6 +150,9 @@ class JournalledShell(Shell):
         self.snapshot_allowed: Callable[[], int] = lambda: journal.durable
         """Up to which position the past is no longer needed: the read model's, at a broker."""
         self._pending_snapshot: tuple[int, bytes] | None = None
+        self.longest = 0.0
+        """The most processor time, in seconds, that one event has kept the loop, or a snapshot or check of
+        the state between two events: for so long nobody else was answered."""
         self._digests = digests.open("ab") if digests is not None else None
         self._submissions: dict[int, int] = {}
         """Requests to take a job that are not on disk yet -> their positions."""
@@ -174,6 +177,7 @@ class JournalledShell(Shell):
             return
         record = _encode(event)
         self.journal.ensure_room(len(record))  # what cannot be on record must not have happened
+        begun = time.thread_time()
         try:
             commands = self.machine.handle(event)
         except BaseException as error:
@@ -182,6 +186,7 @@ class JournalledShell(Shell):
             self._fail(error)
             self.close()
             raise
+        self._note_time(begun)
         position = self.journal.append(record)
         self._unsafe.append((position, event, commands))
         if type(event) is Submitted:
@@ -299,7 +304,17 @@ class JournalledShell(Shell):
         else:
             self._doubt = max(self._doubt - 1.0, 0.0)
 
+    def _note_time(self, begun: float) -> None:
+        took = time.thread_time() - begun
+        if took > self.longest:  # noqa: PLR1730  hot: max() costs more
+            self.longest = took
+
     def _keep_house(self) -> None:
+        begun = time.thread_time()
+        self._keep_up()
+        self._note_time(begun)
+
+    def _keep_up(self) -> None:
         position = self.journal.position
         if position >= self._check_due:
             self._check_due = position + CHECK_EVENTS

@@ -87,6 +87,7 @@ class WardenDaemon(Daemon):
             self.machine, clock, self._perform, recovered.journal, self.fail, watch.told, self._digests
         )
         shell.performed = self.wire.flush
+        watch.journal.longest = lambda: shell.longest
         self.receivers[self.identity.name] = self._receive
         await self.wire.listen(self.address.host, self.address.port)
         shell.take(Booted(clock.now(), self.machine.epoch + 1, secrets.randbits(SEED_BITS)))
