@@ -16,6 +16,7 @@ from hanse.live.eras import BrokerSettings, Past, read_eras
 from hanse.live.feed import Feed
 from hanse.live.home import Home
 from hanse.live.identity.identity import Identity, Role
+from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.journal.reading import history
 from hanse.live.league import League
 from hanse.live.logs import fields
@@ -102,6 +103,7 @@ class BrokerDaemon(Daemon):
         epoch = self.machine.epoch + 1
         self._requests = Requests(epoch)
         shell.performed = self.wire.flush
+        watch.journal.longest = lambda: shell.longest
         self._past = past = Recollection(self.directory, self.machine.post, self.peers(), self.wire.send)
         self.receivers[self.identity.name] = past.hear
         await self.wire.listen(self.address.host, self.address.port)
@@ -159,7 +161,11 @@ class BrokerDaemon(Daemon):
         if shell.full:
             self.count("dropped_disk_behind")
             return
-        shell.take(Received(shell.clock.now(), envelope))
+        try:
+            shell.take(Received(shell.clock.now(), envelope))
+        except RecordTooLarge as error:  # no member sends such a message
+            self.count("dropped_too_large")
+            log.warning("dropped a message: %s", error, extra=fields(source=envelope.source))
 
     def _advised(self, number: int, choices: tuple[Advice, ...]) -> None:
         shell = self.shell

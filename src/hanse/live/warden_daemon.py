@@ -17,6 +17,7 @@ from hanse.live.door.server import Door
 from hanse.live.eras import WardenSettings
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.inventory import take_stock
+from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.league import ClusterEntry, League
 from hanse.live.logs import fields
 from hanse.live.observe.metrics import metrics_route
@@ -89,6 +90,7 @@ class WardenDaemon(Daemon):
             self.machine, clock, self._perform, recovered.journal, self.fail, watch.told, self._digests
         )
         shell.performed = self.wire.flush
+        watch.journal.longest = lambda: shell.longest
         self._past = past = Recollection(
             self.directory, self.machine.post, (entry.name for entry in self.league.brokers), self.wire.send
         )
@@ -132,7 +134,11 @@ class WardenDaemon(Daemon):
         if shell.full:
             self.count("dropped_disk_behind")
             return
-        shell.take(Received(shell.clock.now(), envelope))
+        try:
+            shell.take(Received(shell.clock.now(), envelope))
+        except RecordTooLarge as error:  # no member sends such a message
+            self.count("dropped_too_large")
+            log.warning("dropped a message: %s", error, extra=fields(source=envelope.source))
 
     def _perform(self, command: Command) -> None:
         if type(command) is Send:

@@ -74,8 +74,7 @@ class Lot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     job: JobId
     group: int
     brief: Brief
-    tasks: tuple[int, ...]
-    """Indices in the job."""
+    tasks: tuple[int, ...]  # indices in the job
     attempts: tuple[int, ...]
     nodes: tuple[int, ...]
     """The node each task is proposed for; -1 leaves it to the warden."""
@@ -289,9 +288,9 @@ class Replica(msgspec.Struct, frozen=True, array_like=True, gc=False):
     job: JobId
     spec: JobSpec
     age: int  # microseconds since it was accepted: clocks differ, ages do not
-    done: tuple[tuple[int, int, int], ...]
-    """Tasks that are terminal: index, state, and the attempt that made it so."""
+    done: tuple[tuple[int, int, int], ...]  # terminal tasks: index, state, and the attempt that made it so
     cancelled: bool = False
+    rest: int = 0  # more of them, which follow as progress: before that the copy is not complete
 
 
 class Replicate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="replicate"):
@@ -310,6 +309,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="prog
     done: tuple[tuple[TaskId, int, int], ...]  # task, its terminal state, the attempt that made it so
     cancelled: tuple[JobId, ...] = ()
     forget: tuple[JobId, ...] = ()
+    runs: tuple[tuple[TaskId, int, int, int], ...] = ()  # the same of neighbours that ended alike: how many
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="taken"):
