@@ -4,6 +4,7 @@ The same attacks are made by a task of the same job, where they succeed: so it i
 """
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,23 @@ def test_a_job_keeps_its_id_when_the_daemon_comes_back(place: Path) -> None:
 
     with_desk(backend, before)
     with_desk(backend, after)
+
+
+def test_a_job_keeps_its_id_when_the_launcher_is_killed(place: Path) -> None:
+    async def story(desk: Desk) -> None:
+        assert isinstance(desk.backend, ProcessBackend)
+        desk.start(launch(shell("id -u; echo set; exec sleep 3600")))
+        uid = (await read_until(desk.backend, b"set")).split()[0]
+        os.kill(desk.backend.launcher_pid, signal.SIGKILL)
+        await desk.run(launch(shell("id -u"), 1))
+        assert (await read(desk.backend, 1)).split() == [uid]
+        other = task_id(job_id(1, 8), 0)
+        await desk.run(Launch(other, 1, 0, SIZE, ESTATE, True, shell("id -u")))
+        assert [piece async for piece in desk.backend.output(other, 1, Stream.STDOUT)] != [uid + b"\n"]
+        desk.stop(grace=0)
+        await desk.end_of()
+
+    with_desk(lambda: ProcessBackend(place, "north", NODES, user=UserRange()), story)
 
 
 def test_too_few_ids_are_told(place: Path) -> None:

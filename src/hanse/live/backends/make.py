@@ -38,7 +38,7 @@ def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
         entry.nodes,
         user=chosen_user(wanted.user, wanted.users),
         sandbox=walls,
-        hidden=kept_places(directory),
+        hidden=kept_places(directory, wanted.directory),
         memory_default=wanted.memory_default,
         output_bytes_max=wanted.output,
         driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", wanted.limits),
@@ -46,10 +46,13 @@ def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
     )
 
 
-def kept_places(directory: Path) -> tuple[Path, ...]:
-    """What a league keeps on this machine, seen from one member: the directories with keys beside its own."""
+def kept_places(directory: Path, elsewhere: str = "") -> tuple[Path, ...]:
+    """What a league keeps on this machine, seen from one member: its directory and those with keys beside it;
+    and the one in which all runners of the cluster have their tasks, if that is ``elsewhere``."""
     home = directory.parent
-    known = (home / AUTHORITY, home / PEOPLE, *(path.parent for path in home.glob(f"*/{IDENTITY_FILE}")))
+    known = [home / AUTHORITY, home / PEOPLE, *(path.parent for path in home.glob(f"*/{IDENTITY_FILE}"))]
+    if elsewhere:
+        known.append(Path(elsewhere))
     return (directory, *(path for path in known if path.is_dir() and path != directory))
 
 

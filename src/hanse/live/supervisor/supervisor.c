@@ -289,7 +289,7 @@ static bool greeted; /* the daemon was told what there is; before that, news wou
 static char base[GROUPS_MAX][PATH_BYTES]; /* directories to remove with the launcher */
 static int base_count;
 static int spare_record[SPARES_MAX], spare_records, spare_place[SPARES_MAX], spare_places, spare_serial;
-static uid_t spare_uid; /* whose the spare directories are */
+static uid_t spare_uid, last_uid; /* whose the spare directories are, and who was last given one */
 static gid_t spare_gid;
 static int64_t silent[SPARES_MAX][2];
 static int silent_count, silent_file = -1;
@@ -2135,6 +2135,7 @@ static bool take_place(const struct attempt *a) {
     bool same = a->start->uid < 0;
     uid_t uid = same ? geteuid() : (uid_t)a->start->uid;
     gid_t gid = same ? getegid() : (gid_t)a->start->gid;
+    last_uid = uid;
     if (spare_places == 0) {
         return false;
     }
@@ -2286,8 +2287,8 @@ static bool is_pristine(int file) {
         spare_uid = facts.st_uid;
         spare_gid = facts.st_gid;
     }
-    if (facts.st_uid != spare_uid || facts.st_gid != spare_gid) {
-        return false;
+    if (facts.st_uid != spare_uid || facts.st_gid != spare_gid || facts.st_uid != last_uid) {
+        return false; /* the next one will hardly be his */
     }
     const struct entry {
         uint64_t number, offset;
