@@ -133,7 +133,7 @@ class CommandEncoder:
             argv = wrap(self._sandbox, b"" if shared.workdir else home, home, argv)
         # In a sandbox the working directory need not be there outside of it.
         where = b"/" if self._sandbox and shared.workdir else home
-        request = start_request(task, attempt, shared.fixed, where, argv, env)
+        request = start_request(task, attempt, launch.until, shared.fixed, where, argv, env)
         return request if len(request) <= REQUEST_BYTES_MAX else Refused("the command is too long")
 
     def _share(self, launch: Launch) -> _Shared | Refused:

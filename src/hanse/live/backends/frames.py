@@ -103,9 +103,16 @@ class StartFixed(msgspec.Struct, frozen=True):
 
 
 def start_request(
-    task: int, attempt: int, fixed: StartFixed, workdir: bytes, argv: tuple[bytes, ...], env: list[bytes]
+    task: int,
+    attempt: int,
+    until: int,
+    fixed: StartFixed,
+    workdir: bytes,
+    argv: tuple[bytes, ...],
+    env: list[bytes],
 ) -> bytes:
-    """The request to start an attempt. No text may contain NUL."""
+    """The request to start an attempt. From ``until`` on (CLOCK_BOOTTIME, microseconds; 0: never) it is not
+    carried out. No text may contain NUL."""
     gids = b"".join(gid.to_bytes(4, sys.byteorder) for gid in fixed.gids)
     body = b"".join([gids, fixed.meta, workdir, b"\0", *fixed.groups, b"\0".join([*argv, *env]), b"\0"])
     padding = -len(body) % 8
@@ -114,7 +121,7 @@ def start_request(
         START,
         task,
         attempt,
-        0,
+        until,
         fixed.output_max,
         fixed.data_max,
         fixed.processes_max,
