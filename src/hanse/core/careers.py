@@ -305,8 +305,8 @@ class Careers:
         self._again(record, index, Answered.MOVED, reason)
 
     def _again(self, record: JobRecord, index: int, answered: Answered, reason: str) -> None:
-        """A task must start anew."""
-        if record.cancelled:
+        """A task must start anew, unless its job is to end, or its gang has failed."""
+        if record.cancelled or (record.spec.gang and FAILED in record.state):
             self._settle(record, index, CANCELLED)
             return
         group = record.group_of(index)

@@ -338,19 +338,28 @@ class Estates:
     def finish(self, cluster: str, ends: Sequence[End]) -> None:
         """Attempts are over. The warden may forget each at once, or when the heir knows, if it mattered."""
         jobs, estates, finished = self.desk.jobs, self.state.owned, self.careers.finished
+        waiting: set[tuple[TaskId, int]] | None = None
         for end in ends:
             task = end.task
             record = jobs.get(JobId(task >> INDEX_BITS))
             owned = estates.get(record.estate) if record is not None else None
             if record is None or not finished(record, task & INDEX_MASK, end) or owned is None:
-                if task >> INDEX_BITS not in self.state.given_jobs:  # else it is for the adopter to settle
-                    self.desk.settling.add(self.desk.now, cluster, [(task, end.attempt)])
+                waiting = self._awaiting_heir() if waiting is None else waiting
+                if (task, end.attempt) in waiting or task >> INDEX_BITS in self.state.given_jobs:
+                    continue  # it is settled when the heir knows, or by the adopter
+                self.desk.settling.add(self.desk.now, cluster, [(task, end.attempt)])
             elif owned.heir:
                 owned.unsent.append((cluster, task, end.attempt))
                 self._soon()
             else:
                 owned.settling.append((0, cluster, task, end.attempt))
                 self.busy = True
+
+    def _awaiting_heir(self) -> set[tuple[TaskId, int]]:
+        """Ends that are settled when the heir knows of them, and so not when a warden tells them again."""
+        estates = self.state.owned.values()
+        untold = {(task, attempt) for owned in estates for _, task, attempt in owned.unsent}
+        return untold | {(task, attempt) for owned in estates for _, _, task, attempt in owned.settling}
 
     def _soon(self) -> None:
         due = self.desk.now + self.desk.timings.delta_linger

@@ -82,10 +82,10 @@ class Wards:
             ward.done[replica.job] = {index: (state, attempt) for index, state, attempt in replica.done}
 
     def progress(self, owner: str, message: Progress) -> None:
-        """Note what has ended of a peer's jobs."""
+        """Note what has ended of a peer's jobs, unless they are those of a later owner by now."""
         self.desk.post.soft(self.desk.out, owner, Ack())
         ward = self.wards.get(message.estate)
-        if ward is None:
+        if ward is None or ward.owner != owner:
             return
         for task, state, attempt in message.done:
             done = ward.done.get(job_of(task))
@@ -135,18 +135,25 @@ class Wards:
         return None
 
     def keep_ends(self, cluster: str, ends: tuple[End, ...]) -> Sequence[End]:
-        """Ends of jobs that are being adopted are kept until the adoption is complete; returns the others."""
-        adopting = [ward for ward in self.wards.values() if ward.adopting]
-        if not adopting:
+        """Which ends are ours to judge. Those of jobs that are being adopted are kept until the adoption is
+        complete. Those of other jobs that are kept for a peer came too late for a bid that was given up: the
+        peer is told again, or the next bid is, so they are not settled here."""
+        if not self.wards:
             return ends
+        ours = self.desk.jobs
         others = []
         for end in ends:
             job = job_of(end.task)
-            ward = next((ward for ward in adopting if job in ward.jobs), None)
+            if job in ours:
+                others.append(end)
+                continue
+            ward = next((ward for ward in self.wards.values() if job in ward.jobs), None)
             if ward is None:
                 others.append(end)
-            else:
+            elif ward.adopting:
                 ward.ends.append((cluster, end))
+            else:
+                self.desk.mark("broker.end_for_peer")
         return others
 
     def review(self) -> None:

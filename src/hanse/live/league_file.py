@@ -250,14 +250,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
         if isinstance(value, str):
             value = {"kind": value}
         known = (
-            "kind",
-            "sandbox",
-            "user",
-            "users",
-            "output",
-            "disk",
-            "directory",
-            "limits",
+            *("kind", "sandbox", "user", "users", "output", "disk", "directory", "limits"),
             "memory_default",
         )
         over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM

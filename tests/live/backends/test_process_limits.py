@@ -13,8 +13,11 @@ from hanse.live.backends.limits import Limits, choose
 from hanse.live.backends.memory_default import MemoryDefault
 from hanse.live.backends.process import ProcessBackend
 from hanse.live.backends.sandbox import SandboxMissingError
+from hanse.model.ids import job_of, job_text
 from hanse.model.messages import Outcome
+from hanse.model.payload import Command, payload_of
 from hanse.model.resources import Resources
+from hanse.model.task_key import task_key
 from tests.live.backends.desk import HOUR, SECOND, Desk, launch, read, read_until, task, with_desk
 from tests.live.backends.places import NODES, STUBBORN, alive, run, shell
 
@@ -210,6 +213,18 @@ def test_in_the_sandbox_there_is_little_to_see(place: Path) -> None:
         home = place / "work" / f"{task(0)}.1"
         assert f"{home}\ndone\n" in out
         assert (home / "file").read_text() == "done\n"
+
+    with_desk(lambda: sandboxed(place), story)
+
+
+@BWRAP_ONLY
+def test_a_key_gets_into_the_sandbox(place: Path) -> None:
+    secret = b"s" * 32
+
+    async def story(desk: Desk) -> None:
+        await desk.run(launch(payload_of(Command(("cat",), secret=secret))))
+        key = task_key(secret, job_text(job_of(task(0))), 0, 1)
+        assert (await read(desk.backend)).decode() == key.hex()
 
     with_desk(lambda: sandboxed(place), story)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from hanse.live.backends.frames import (
     FRESH_DIRECTORY,
+    HAS_KEY,
     NO_NEW_PRIVILEGES,
     REQUEST_BYTES_MAX,
     SANDBOXED,
@@ -25,6 +26,7 @@ from hanse.model.commands import Launch
 from hanse.model.ids import index_of, job_of, job_text
 from hanse.model.payload import Command, command_of
 from hanse.model.resources import Resources
+from hanse.model.task_key import task_key
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LANG: Final = "C.UTF-8"
@@ -65,6 +67,7 @@ class _Shared(msgspec.Struct, frozen=True):
     workdir: bytes
     env: tuple[bytes, ...]
     has_home: bool
+    secret: bytes
 
 
 def task_user(user: str | int | None) -> TaskUser:
@@ -125,11 +128,12 @@ class CommandEncoder:
         if isinstance(shared, Refused):
             return shared
         task, attempt = launch.task, launch.attempt
+        job, index = job_text(job_of(task)), index_of(task)
         home = shared.workdir or b"%s%d.%d" % (self._work, task, attempt)
         env = [
             *shared.env,
-            b"HANSE_JOB=" + job_text(job_of(task)).encode(),
-            b"HANSE_TASK=%d" % index_of(task),
+            b"HANSE_JOB=" + job.encode(),
+            b"HANSE_TASK=%d" % index,
             b"HANSE_ATTEMPT=%d" % attempt,
         ]
         if not shared.has_home:
@@ -139,7 +143,8 @@ class CommandEncoder:
             argv = wrap(self._sandbox, b"" if shared.workdir else home, home, argv)
         # In a sandbox the working directory need not be there outside of it.
         where = b"/" if self._sandbox and shared.workdir else home
-        request = start_request(task, attempt, shared.fixed, where, argv, env)
+        own = task_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
+        request = start_request(task, attempt, shared.fixed, where, argv, env, own)
         return request if len(request) <= REQUEST_BYTES_MAX else Refused("the command is too long")
 
     def _share(self, launch: Launch, uid: int) -> _Shared | Refused:
@@ -158,6 +163,7 @@ class CommandEncoder:
             command.workdir.encode(),
             tuple(f"{name}={value}".encode() for name, value in env.items()),
             "HOME" in env,
+            command.secret,
         )
 
     def _fixed(self, command: Command, launch: Launch, meta: bytes, user: TaskUser) -> StartFixed:
@@ -165,6 +171,8 @@ class CommandEncoder:
         flags = 0 if command.workdir else FRESH_DIRECTORY
         if self._sandbox:
             flags |= SANDBOXED
+        if command.secret:
+            flags |= HAS_KEY
         if user.uid >= 0:
             flags |= NO_NEW_PRIVILEGES
         return StartFixed(

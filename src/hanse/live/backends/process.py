@@ -10,20 +10,18 @@ attempt without a readable end is lost, which is what the league then does with 
 """
 
 import asyncio
-import fcntl
 import logging
 import mmap
 import os
 import time
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from struct import Struct
 from typing import Final, Literal
 
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.commands import CommandEncoder, Meta, Refused, task_user
+from hanse.live.backends.commands import CommandEncoder, Meta, Refused, TaskUser, task_user
 from hanse.live.backends.disk_watch import LOOK_SECONDS, DiskWatch
 from hanse.live.backends.frames import (
     DROP,
@@ -45,7 +43,8 @@ from hanse.live.backends.limits import choose
 from hanse.live.backends.memory_default import MemoryDefault, explained
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
-from hanse.live.backends.sandbox import Walls, walls_around
+from hanse.live.backends.runner_directory import DEADLINE, GUARD_AT, lock_directory, open_guard
+from hanse.live.backends.sandbox import Walls, bubblewrap, check_reach, namespace
 from hanse.live.backends.task_users import JobUsers, UserRange
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.commands import Launch
@@ -63,16 +62,9 @@ KEPT_COUNT_MAX: Final = 10_000
 RETRY_SECONDS: Final = (0.0, 0.05, 0.2, 1.0, 3.0)
 """Waits before each try to find or start a launcher; when all have failed, what was never started is given
 up as lost, and the last wait is repeated for as long as something runs."""
-LOCK_TRIES_MAX: Final = 20
-LOCK_SECONDS: Final = 0.05
-"""How often to ask for a directory that another daemon seems to have, and the wait between."""
 NOTE_LENGTH_MAX: Final = 200
 """Characters of a note on an end; what is longer is cut."""
 NO_USER: Final = "all user ids for jobs are in use here: give the backend more ('users' in the league file)"
-_GUARD_BYTES: Final = 4_096
-_GUARD_AT: Final = 40
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_DEADLINE: Final = Struct("=q")
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +100,7 @@ class ProcessBackend:
     kept_bytes_max = KEPT_BYTES_MAX
     kept_count_max = KEPT_COUNT_MAX
 
-    def __init__(  # noqa: PLR0913  each is a setting of the league file
+    def __init__(  # noqa: PLR0913  the settings of the league file, by name
         self,
         directory: Path,
         cluster: str,
@@ -137,7 +129,7 @@ class ProcessBackend:
         self._range = user if isinstance(user, UserRange) and os.geteuid() == 0 else None
         self._users: JobUsers | None = None
         who = task_user("nobody" if isinstance(user, UserRange) else user)
-        wrapper = walls_around(sandbox, directory, hidden, who.uid, who.gids)
+        wrapper = _walls(sandbox, directory, hidden, who)
         memory = MemoryDefault(nodes, memory_default)
         self._encoder = CommandEncoder(
             directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max, memory
@@ -167,8 +159,8 @@ class ProcessBackend:
     async def reconcile(self, reports: Reports) -> Found:
         """Take over the directory; raises ``OSError`` if another daemon has it, or if it cannot be used."""
         assert self._reports is None, "reconcile is called once"
-        self._lock = await _lock(self._directory)
-        self._guard = _open_guard(self._directory / "guard")
+        self._lock = await lock_directory(self._directory)
+        self._guard = open_guard(self._directory / "guard")
         if self._range is not None:
             self._users = JobUsers(self._range, self._directory)
         found = await self._link.open()
@@ -230,9 +222,9 @@ class ProcessBackend:
     def guard(self, until: int) -> None:
         """Move the time in the memory that all supervisors share."""
         assert self._guard is not None, "guard before reconcile"
-        before = _DEADLINE.unpack_from(self._guard, _GUARD_AT)[0]
+        before = DEADLINE.unpack_from(self._guard, GUARD_AT)[0]
         if until > before:
-            _DEADLINE.pack_into(self._guard, _GUARD_AT, until)
+            DEADLINE.pack_into(self._guard, GUARD_AT, until)
         if before == 0:
             self._link.send(simple(WATCH))  # supervisors that found no time there set no timer
 
@@ -448,46 +440,18 @@ class ProcessBackend:
             self._link.send(simple(DROP, *key))
 
 
+def _walls(sandbox: Walls, directory: Path, hidden: tuple[Path, ...], who: TaskUser) -> tuple[bytes, ...]:
+    """What stands before each command; empty: nothing."""
+    if sandbox == "none":
+        return ()
+    words = bubblewrap() if sandbox == "bwrap" else namespace((directory, *hidden))
+    if who.uid > 0:
+        check_reach(directory, who.uid, who.gids)
+    return words
+
+
 def _now() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
-
-
-async def _lock(directory: Path) -> int:
-    """One daemon a directory: held until it is closed or dead.
-
-    A daemon that was killed while it started a launcher is outlived by that child, which holds the lock for a
-    moment more: hence a few tries.
-    """
-    file = os.open(directory / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    kept = False
-    try:
-        for _ in range(LOCK_TRIES_MAX):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                await asyncio.sleep(LOCK_SECONDS)
-            else:
-                kept = True
-                return file
-    finally:
-        if not kept:
-            os.close(file)
-    raise OSError(f"another daemon already serves the tasks in {directory}")
-
-
-def _open_guard(path: Path) -> mmap.mmap:
-    """The watchdog's shared memory. What an earlier boot of the machine left there means nothing now."""
-    boot = _BOOT_ID.read_bytes().strip()[:_GUARD_AT]
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.ftruncate(file, _GUARD_BYTES)
-        memory = mmap.mmap(file, _GUARD_BYTES)
-    finally:
-        os.close(file)
-    if memory[: len(boot)] != boot:
-        _DEADLINE.pack_into(memory, _GUARD_AT, 0)
-        memory[: len(boot)] = boot
-    return memory
 
 
 __all__ = ["ProcessBackend", "default_nodes"]

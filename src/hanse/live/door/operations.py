@@ -280,6 +280,11 @@ REVOCATIONS: Final = Operation(
     name="list_revocations", verb="GET", path="/v1/access/revocations", roles=(*ADMINISTER, *MEMBERS),
     answer=records.RevocationList, says="What is revoked, as far as this broker knows.",
 )  # fmt: skip
+LIST_PEOPLE: Final = Operation(
+    name="list_people", verb="GET", path="/v1/access/people", roles=ADMINISTER,
+    answer=records.PeopleAnswer, cost=5,
+    says="Names of people that this broker knows of; there may be others.",
+)  # fmt: skip
 EXCHANGE: Final = Operation(
     name="exchange_revocations", verb="POST", path="/v1/access/revocations", roles=(Role.BROKER,),
     body=records.RevocationList, answer=records.RevocationList, cost=5,
@@ -338,7 +343,7 @@ METRICS: Final = Operation(
 """Mounted by each daemon, beside its application's own routes (``guarded``)."""
 BROKER: Final = (
     *COMMON, LEAGUE, NODES, SUBMIT_JOBS, LIST_JOBS, PLAN, GET_JOB, TASKS, WHY, DECISIONS, WAIT, CANCEL,
-    EVENTS, AUTHORITY, JOIN, RENEW, REVOKE, REVOCATIONS, EXCHANGE,
+    EVENTS, AUTHORITY, JOIN, RENEW, REVOKE, REVOCATIONS, LIST_PEOPLE, EXCHANGE,
 )  # fmt: skip
 """Of a broker's door."""
 RUNNER: Final = (*COMMON, LOGS, WAITS, EXCHANGE)

@@ -397,6 +397,7 @@ class Projector:
             told = (end.outcome, end.code, usage.cpu, usage.memory, usage.ran, end.note or None)
             if usage.ran and job.state[index] == RUNNING:
                 started = self.now - usage.ran
+                job.started = min(started, job.started or started)  # its start may have been told late or not
         ended = self.now if end is not None or state >= SUCCEEDED else None
         job.move(index, state)
         if state == SUCCEEDED and job.totals[BLOCKED]:
