@@ -43,6 +43,20 @@ def test_every_bit_of_a_small_block_is_guarded(tmp_path: Path) -> None:
             assert isinstance(judged(tmp_path), CorruptJournal), f"bit {bit}"
 
 
+def test_a_forged_block_with_right_checksums_is_noticed_by_its_hash() -> None:
+    whole = {"allocated": 4096, "journal": bytes(16), "previous": bytes(32)}
+    genuine, chain = layout.encode(layout.Kind.RECORDS, 1, [b"mine"], **whole)  # type: ignore[arg-type]
+    forged, _ = layout.encode(layout.Kind.RECORDS, 1, [b"thine"[:4]], **whole)  # type: ignore[arg-type]
+    fields = list(layout._HEADER.unpack_from(forged))
+    fields[-3] = chain  # the hash of what stood there before
+    head = layout._HEADER.pack(*fields)[:-4]
+    forged = head + zlib.crc32(head).to_bytes(4, "little") + forged[layout.HEADER_BYTES :]
+    for block, payload in ((genuine, True), (forged, False)):
+        found = layout.header(block[:SECTOR])
+        assert found is not None
+        assert (layout.body(block, found) is not None) is payload
+
+
 def test_flips_behind_the_last_block_cost_no_record(tmp_path: Path) -> None:
     made = small(tmp_path, closed=False)
     path = max(tmp_path.glob("*.seg"))
