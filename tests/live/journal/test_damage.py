@@ -57,6 +57,30 @@ def test_a_forged_block_with_right_checksums_is_noticed_by_its_hash() -> None:
         assert (layout.body(block, found) is not None) is payload
 
 
+def test_what_a_torn_block_leaves_does_not_stand_behind_the_next_one(tmp_path: Path) -> None:
+    journal, _ = Journal.open(tmp_path)
+    journal.append(b"one")
+    journal.commit()
+    begin = journal._segments._offset
+    journal.append(b"." * 3_000)
+    journal.commit()
+    journal._segments._closed = True
+    journal.close()
+    path = tmp_path / f"{1:020d}.seg"
+    with path.open("r+b") as file:  # a power cut: the first sector of the last block was never written
+        file.seek(begin)
+        file.write(bytes(SECTOR))
+    journal, recovered = Journal.open(tmp_path)
+    assert recovered.records == [b"one"]
+    assert recovered.cut > 3_000
+    journal.append(b"two")
+    journal.commit()
+    journal.close()
+    journal, recovered = Journal.open(tmp_path)
+    assert recovered.records == [b"one", b"two"]
+    journal.close()
+
+
 def test_flips_behind_the_last_block_cost_no_record(tmp_path: Path) -> None:
     made = small(tmp_path, closed=False)
     path = max(tmp_path.glob("*.seg"))
