@@ -21,7 +21,7 @@ from typing import Final, Literal
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.commands import CommandEncoder, Meta, Refused, task_user
+from hanse.live.backends.commands import CommandEncoder, Meta, Refused, TaskUser, task_user
 from hanse.live.backends.disk_watch import LOOK_SECONDS, DiskWatch
 from hanse.live.backends.frames import (
     DROP,
