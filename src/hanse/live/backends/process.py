@@ -44,7 +44,7 @@ from hanse.live.backends.memory_default import MemoryDefault, explained
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
 from hanse.live.backends.runner_directory import DEADLINE, GUARD_AT, lock_directory, open_guard
-from hanse.live.backends.sandbox import Walls
+from hanse.live.backends.sandbox import Walls, bubblewrap, check_reach, namespace
 from hanse.live.backends.task_users import JobUsers, UserRange
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.commands import Launch
