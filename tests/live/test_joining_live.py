@@ -85,6 +85,8 @@ def test_the_founder_is_told_what_is_next_and_has_a_context(
             assert os.read(reader, 100) == b"ready\n"
             seen = hand.invoke(hanse, ["status", "--json"])
             assert msgspec.json.decode(seen.stdout)["league"] == "local", seen.output
+            words = ["access", "create", "--home", str(home.path), "ci", "--role", "viewer"]
+            assert hand.invoke(hanse, words).exit_code == 0
             revoked = hand.invoke(hanse, ["access", "revoke", "ci"])
             assert revoked.exit_code == 0, revoked.output
             assert hand.invoke(hanse, [*token.split()[1:-2], "viewer", "ann"]).exit_code == 0

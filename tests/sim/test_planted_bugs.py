@@ -18,6 +18,8 @@ news overwrites pending claims             the view is no longer confirmed less 
 late refusal overrides a live grant        a task is placed again while it runs                    0 to 61
 adopted estates are never closed           they pile up at wardens and brokers                     0 to 14
 closed estates are not fenced              a late registration brings one back                     0 to 169
+the adopter is forgotten                   a door does not know who speaks for a job               0 to 8
+doors point back                           two doors point at each other                           0 to 8
 =========================================  ======================================================  ========
 """
 
@@ -27,18 +29,22 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from hanse.core import broker as broker_module
 from hanse.core import ledger as ledger_module
 from hanse.core.careers import Careers
 from hanse.core.closing import Closing
+from hanse.core.desk import Desk
 from hanse.core.jobs import CLAIMED, PLACED, RUNNING, WAITING, JobRecord
 from hanse.core.ledger import Ledger, Run
 from hanse.core.link import Post
+from hanse.core.owned import EstatesState
 from hanse.core.runner import Runner
 from hanse.core.tenure import Tenure
 from hanse.core.view import ClusterView
+from hanse.core.wards import Wards
 from hanse.model.commands import Command
 from hanse.model.events import Event
-from hanse.model.ids import TaskId, index_of, job_of
+from hanse.model.ids import JobId, TaskId, broker_number, index_of, job_of
 from hanse.model.messages import Body, Claim, Delta, End, Envelope
 from hanse.model.resources import Vector
 from hanse.policy.columns import Room
@@ -211,6 +217,32 @@ def not_fenced(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     return factories
 
 
+def adopter_forgotten(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """Who has lost a job to an adopter does not remember to whom."""
+    give = EstatesState.give
+
+    def forget(state: EstatesState, jobs: Sequence[JobId], adopter: str, most: int) -> None:
+        give(state, jobs, adopter, most)
+        state.takers.clear()
+
+    patch.setattr(EstatesState, "give", forget)
+    return factories
+
+
+def points_back(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A door takes whoever it last heard of for the owner, also one that was asked before; and a broker that
+    has adopted jobs remembers no ends."""
+
+    def find(job: JobId, _: object, desk: Desk, __: object, state: EstatesState, wards: Wards) -> str:
+        if job in desk.jobs:
+            return desk.config.name
+        first = desk.config.brokers[broker_number(job) - 1]
+        return state.takers.get(job) or wards.owner_of(job) or first
+
+    patch.setattr(broker_module, "find_speaker", find)
+    return factories
+
+
 class Planted(NamedTuple):
     """A bug, the promises that it may break, and seeds that are known to show it."""
 
@@ -219,6 +251,7 @@ class Planted(NamedTuple):
     seeds: tuple[int, ...]
 
 
+DOORS = "doors lead to the owner"
 ONE_ATTEMPT = "at most one live attempt"
 ONE_END = "at most one effective completion"
 OVER = "settled means over"
@@ -242,6 +275,8 @@ PLANTED = {
     "late refusal overrides a live grant": Planted(late_refusal, (ONE_ATTEMPT, ONE_END, OVER), (16, 56, 61)),
     "adopted estates are never closed": Planted(never_closed, (LEFT_OPEN,), (5, 8, 14)),
     "closed estates are not fenced": Planted(not_fenced, (LEFT_OPEN, ONE_ATTEMPT, OVER), (53, 140, 169)),
+    "the adopter is forgotten": Planted(adopter_forgotten, (DOORS,), (5, 7, 8)),
+    "doors point back": Planted(points_back, (DOORS,), (5, 7, 8)),
 }
 
 

@@ -26,6 +26,7 @@ from hanse.live.journal.recovery import exists
 from hanse.live.journal.repair import Repaired, repair, verify
 from hanse.live.league import LeagueError
 from hanse.live.league_file import load
+from hanse.live.reached import REACHED
 from hanse.live.recovery import JOURNAL, LOSSES, decode_event
 
 BEGUN: Final = "a repair was begun and has not ended: run it again"
@@ -107,6 +108,7 @@ def _repaired(directory: Path) -> Repaired:
         raise
     if has_losses(done):
         files.replace(losses, f"{repaired_words(directory.parent.name, done)}\n".encode(), files.PUBLIC)
+        (directory.parent / REACHED).unlink(missing_ok=True)  # the other file says more, and alone decides
     elif not is_known:
         losses.unlink()
         files.sync_directory(losses.parent)

@@ -13,10 +13,16 @@ import msgspec
 
 from hanse.live.clock import Clock, wall_now
 from hanse.live.eras import ERAS, Era, Past, Replayed, Settings, objection, read_eras, write_eras
-from hanse.live.journal.errors import JournalError
 from hanse.live.journal.journal import Journal
 from hanse.live.journal.journal import Recovered as Found
 from hanse.live.league import LeagueError
+from hanse.live.reached import (
+    ForgetfulError,
+    refuse_contradicted,
+    refuse_missing,
+    refuse_older,
+    write_reached,
+)
 from hanse.live.shell import Told
 from hanse.live.start_warnings import start_warnings
 from hanse.model.events import Event
@@ -30,10 +36,6 @@ Progress = Callable[[int, int], None]
 """Hears how many of how many records are replayed."""
 log: Final = logging.getLogger(__name__)
 decode_event: Final = msgspec.msgpack.Decoder(Event).decode
-
-
-class ForgetfulError(JournalError):
-    """A member must not come back as if it remembered everything."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -64,12 +66,15 @@ def recover(
         raise ForgetfulError(
             f"the journal of {directory.name} was repaired and has lost records: it has forgotten promises "
             f"that its peers remember. Let them adopt its work, and bring it back under a new name at the "
-            f"end of the league file. (Delete {directory / LOSSES} to start it all the same: work may be "
-            f"stuck or lost.)"
+            f"end of the league file. (Delete {directory / LOSSES} to start it all the same: it is "
+            f"refused if a peer remembers more of it.)"
         )
+    refuse_contradicted(directory)
+    refuse_missing(directory, directory / JOURNAL)
     last_write = _last_write(directory / JOURNAL)  # now: what follows writes the newest block once more
     journal, found = Journal.open(directory / JOURNAL)
     try:
+        refuse_older(directory, journal)
         if found_at is not None:
             found_at(found.snapshot_position, journal.position)
         since = last_write if journal.position else 0
@@ -80,6 +85,7 @@ def recover(
         last_at = _replay(past, found, told, progress)
         _go_on(directory, eras, past, settings, journal.position)
         clock = Clock.resume(directory / CLOCK, last_at, since)
+        write_reached(directory, journal)
     except BaseException:
         journal.close()
         raise

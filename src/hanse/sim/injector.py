@@ -58,7 +58,7 @@ class Injector:
             process.resume()
             process.restart()
         for warden in self._league.wardens.values():
-            warden.drain(((), False))
+            warden.drain(((), False, 0))
         for backend in self._league.backends.values():
             for node in list(backend.withheld):
                 backend.withhold((node, Resources()))
@@ -196,8 +196,12 @@ class Injector:
         count = len(warden.nodes)
         nodes = tuple(sorted(rng.sample(range(count), rng.randint(1, count)))) if rng.random() < 0.8 else ()
         process = self._league.wardens[warden.name]
-        process.drain((nodes, True))
-        self._world.at(self._world.now + self._length(SECOND, 20 * SECOND), process.drain, (nodes, False))
+        length = self._length(SECOND, 20 * SECOND)
+        if rng.random() < 0.5:
+            process.drain((nodes, True, length))
+            return
+        process.drain((nodes, True, 0))
+        self._world.at(self._world.now + length, process.drain, (nodes, False, 0))
 
     def _visit(self, _: object) -> None:
         """Somebody else's work comes to a node for a while: a part of it, or all."""

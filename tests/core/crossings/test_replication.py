@@ -1,10 +1,11 @@
 """What an owner may say, and when: crossings of its messages to heir and wardens, and a change of heir."""
 
+from hanse.core.copies import REPLICATE_JOBS_MAX
 from hanse.model.commands import Accepted
 from hanse.model.ids import SECOND, JobId, job_id
-from hanse.model.messages import News, Outcome, Progress, Register, Replicate, Settle, Watch
+from hanse.model.messages import Adopt, Outcome, Progress, Register, Replicate, Settle, Watch
 from tests.core.crossings.harness import THREE, Crossings, Kept
-from tests.core.wired import job, tasks
+from tests.core.wired import job, node, tasks
 
 
 def silence_heir(league: Crossings) -> Kept:
@@ -149,7 +150,7 @@ def test_a_job_in_waiting_is_acknowledged_only_when_the_new_heir_has_it() -> Non
     other = league.submit(job(tasks(1)), "b3")
     talk_to(league, "b3", other, 4)
     copy = league.keep(Replicate, "b1", "b3")
-    silence_heir(league)
+    league.dies("b2")
     request = league.hand_in(job(tasks(1)), "b1")
     league.run(9 * SECOND)
     assert league.marks("b1")["broker.changed_heir"] == 1
@@ -166,7 +167,7 @@ def test_an_end_in_waiting_is_made_known_only_when_the_new_heir_has_it() -> None
     talk_to(league, "b3", other, 4)
     number = league.submit(job(tasks(2)), "b1")
     copy = league.keep(Replicate, "b1", "b3")
-    silence_heir(league)
+    league.dies("b2")
     league.end(number, 0)
     league.run(9 * SECOND)
     assert league.marks("b1")["broker.changed_heir"] == 1
@@ -185,19 +186,20 @@ def test_nothing_is_made_known_while_every_warden_takes_the_old_heir_for_the_hei
     league = Crossings(THREE)
     number = league.submit(job(tasks(2)), "b1")
     away = silence_heir(league)
-    named = league.keep(Register, "b1")
+    named, bid = league.keep(Register, "b1"), league.keep(Adopt, "b2")
     league.run(8 * SECOND)
     assert league.marks("b1")["broker.changed_heir"] == 1
-    news = league.keep(News, target="b2")
     league.end(number, 0)
-    league.run(2 * SECOND)
+    league.run(SECOND)
+    assert league.bodies(Progress)
     assert league.outcome(number, 0) is None
+    assert not league.bodies(Settle)
     league.dies("b1")
-    league.run(20 * SECOND)
-    news.arrives()
+    named.is_lost()
+    bid.arrives()
+    league.run(5 * SECOND)
     assert league.owners(number) == ["b2"]
     away.arrives()
-    named.arrives()
     league.rest()
     assert league.attempts(number, 0) == [1]
 
@@ -220,6 +222,56 @@ def test_an_old_heir_with_an_outdated_copy_takes_nothing_over() -> None:
     league.run(30 * SECOND)
     assert league.owners(number) == league.owners(late) == ["b3"]
     league.rest()
+
+
+def halfway() -> tuple[Crossings, list[JobId], Kept]:
+    """b1 has more jobs than one message holds. It names b3 its heir, which has got the first part of them."""
+    league = Crossings(THREE, {"c1": (node(100_000),), "c2": (node(100_000),)})
+    numbers = [league.submit(job(tasks(1)), "b1") for _ in range(REPLICATE_JOBS_MAX + 2)]
+    rest = league.keep_if(
+        lambda one: one.target == "b3" and isinstance(one.body, Replicate) and len(one.body.jobs) == 2
+    )
+    return league, numbers, rest
+
+
+def test_an_heir_with_half_of_the_jobs_takes_nothing_over() -> None:
+    """It would leave the other half to b1, which starts anew what still runs when it returns."""
+    league, numbers, rest = halfway()
+    league.dies("b2")
+    league.run(8 * SECOND)
+    assert rest
+    league.dies("b1")
+    league.run(15 * SECOND)
+    assert not league.marks("b3").get("broker.adoption_begun")
+    league.returns("b1")
+    league.run(15 * SECOND)
+    assert league.owners(numbers[0]) == league.owners(numbers[-1]) == ["b1"]
+    rest.arrives()
+    league.run(SECOND)
+    league.dies("b1")
+    league.run(15 * SECOND)
+    assert league.owners(numbers[0]) == league.owners(numbers[-1]) == ["b3"]
+    league.rest()
+    assert all(league.attempts(number) == [1] for number in numbers)
+
+
+def test_the_old_heir_takes_over_while_the_new_one_has_half_of_the_jobs() -> None:
+    league, numbers, rest = halfway()
+    away = silence_heir(league)
+    bid = league.keep(Adopt, "b2")
+    league.run(8 * SECOND)
+    assert rest
+    league.dies("b1")
+    bid.arrives()
+    league.run(10 * SECOND)
+    assert league.owners(numbers[0]) == league.owners(numbers[-1]) == ["b2"]
+    rest.is_lost()
+    away.is_lost()
+    league.returns("b1")
+    league.run(15 * SECOND)
+    assert league.owners(numbers[0]) == league.owners(numbers[-1]) == ["b2"]
+    league.rest()
+    assert all(league.attempts(number) == [1] for number in numbers)
 
 
 def test_an_heir_that_becomes_heir_again_does_not_revive_what_ended_meanwhile() -> None:

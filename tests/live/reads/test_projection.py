@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from hanse.core.broker import Broker
 from hanse.core.config import Timings
+from hanse.live.reads import heirs, live_job
+from hanse.live.reads.live_job import LARGE_TASKS
 from hanse.live.reads.reads import Reads
 from hanse.live.reads.rows import TaskRow
 from hanse.live.reads.schema import content
@@ -277,8 +279,13 @@ def halves(past: Past, rng: Random) -> Iterator[list[Step]]:
     yield batch
 
 
+@pytest.mark.parametrize("large", [LARGE_TASKS, 2])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_projection_is_what_the_broker_holds_through_all_faults(seed: int, tmp_path: Path) -> None:
+def test_the_projection_is_what_the_broker_holds_through_all_faults(
+    seed: int, large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_job, "LARGE_TASKS", large)
+    monkeypatch.setattr(heirs, "LARGE_TASKS", large)
     rng = Random(seed)
     settled = 0
     for past in trial(seed):

@@ -250,9 +250,8 @@ class Projector:
         if job.cancelled:
             return
         job.cancelled, job.cancel_reason = True, reason
-        for index, state in enumerate(job.state):
-            if state <= QUEUED:
-                self.settle(job, index, CANCELLED)
+        for index in job.end_waiting():
+            self.settle(job, index, CANCELLED)
         self.touch(job)
 
     # --- placing -------------------------------------------------------------------------------------------
