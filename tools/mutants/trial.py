@@ -18,6 +18,8 @@ COPIED = (
     *("pyproject.toml", "setup.py", "requirements.lock", "Makefile", "LICENSE"),
     *("README.md", "ARCHITECTURE.md", "GLOSSARY.md", "CHANGELOG.md", "CONTRIBUTING.md"),
 )
+SIMULATED = ("src/hanse/model/", "src/hanse/policy/", "src/hanse/core/")
+"""What chaos runs."""
 PYTEST_FAILED = (1, 2, 3)
 """Exit codes of pytest by which a bug is caught: failed tests, an error before them, an error of its own."""
 TAIL = 600
@@ -87,7 +89,7 @@ class Bench:
             noticed, said = self._build(target)
             if not noticed:
                 noticed, said = self._tests(mutant.tests)
-            if not noticed and self.seeds and target.suffix == ".py":
+            if not noticed and self.seeds and mutant.file.startswith(SIMULATED):
                 noticed, said = self._chaos()
         finally:
             target.write_text(before)

@@ -31,7 +31,7 @@ from hanse.core.portions import pieces
 from hanse.core.view import STANDING_FULL
 from hanse.model.decision import Answered
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of, task_id
-from hanse.model.messages import Cancel, End, Outcome, Watch, Watched
+from hanse.model.messages import Cancel, End, Outcome, Refusal, Watch, Watched
 
 WATCHERS_MAX: Final = 100_000
 """Questions about other jobs' ends that are open at one time."""
@@ -260,6 +260,8 @@ class Careers:
             self.desk.mark("broker.refusal_of_old_attempt")
             return
         record.withdrawn.pop(index, None)
+        if reason == Refusal.BUSY:
+            self.placing.demands.pause(record.place[index])
         self._again(record, index, Answered.MOVED, f"refused: {reason}")
 
     def finished(self, record: JobRecord, index: int, end: End) -> bool:

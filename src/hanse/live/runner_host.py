@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from hanse.core.config import RunnerConfig
 from hanse.core.runner import Runner
 from hanse.live.backends.interface import Backend
@@ -96,7 +98,8 @@ class RunnerHost:
         if kind is Send:
             self._send(command.envelope)  # type: ignore[union-attr]  # the type is the test
         elif isinstance(command, Launch):
-            self.backend.start(command)
+            until = self._clock.boottime(command.until)
+            self.backend.start(msgspec.structs.replace(command, until=until))
         elif isinstance(command, Kill):
             self.backend.stop(command.task, command.attempt, command.grace)
         elif isinstance(command, Guard):

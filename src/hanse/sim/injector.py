@@ -41,6 +41,7 @@ class Injector:
             (rates.clogs, self._clog),
             (rates.drains, self._drain),
             (rates.guests, self._visit),
+            (rates.hangs, self._hang),
         ):
             for _ in range(count):
                 self._world.at(rng.randrange(options.safety), strike)
@@ -60,6 +61,7 @@ class Injector:
         for warden in self._league.wardens.values():
             warden.drain(((), False, 0))
         for backend in self._league.backends.values():
+            backend.move_on()
             for node in list(backend.withheld):
                 backend.withhold((node, Resources()))
         self._tell("the league", "is healed")
@@ -118,6 +120,21 @@ class Injector:
         self._tell(process.name, f"is paused for {length / SECOND:.3f} s")
         process.pause()
         self._world.at(self._world.now + length, process.resume)
+
+    def _hang(self, _: object) -> None:
+        """The output of a runner's tasks hangs; in half of the cases the runner itself with it, as on one
+        disk."""
+        backend = self._rng.choice(list(self._league.backends.values()))
+        length, both = self._partition_length(), self._rng.random() < 0.5
+        if backend.hangs:
+            return
+        what = "and its tasks' output hang" if both else "sees its tasks' output hang"
+        self._tell(backend.runner.name, f"{what} for {length / SECOND:.3f} s")
+        backend.hang()
+        self._world.at(self._world.now + length, backend.move_on)
+        if both:
+            backend.runner.pause()
+            self._world.at(self._world.now + length, backend.runner.resume)
 
     def _partition(self, _: object) -> None:
         rng = self._rng

@@ -1,9 +1,10 @@
 """Attempts of one task that cross each other: late ends and refusals, counts that survive; one counts."""
 
 from hanse.model.ids import SECOND, JobId, task_id
+from hanse.model.job import Unreachable
 from hanse.model.messages import Answer, Cancel, Claim, News, Orders, Outcome, Report
 from tests.core.crossings.harness import Crossings, Kept
-from tests.core.wired import job, tasks
+from tests.core.wired import job, node, tasks
 
 
 def two_clusters() -> Crossings:
@@ -43,6 +44,40 @@ def test_a_task_is_moved_only_when_its_first_attempt_must_have_ended() -> None:
     unheard.arrives()
     league.run(5 * SECOND)
     assert len(league.running(number)) == 1
+    league.rest()
+
+
+def test_a_task_that_must_wait_for_its_cluster_is_not_started_elsewhere() -> None:
+    league = two_clusters()
+    number = league.submit(job(tasks(1), unreachable=Unreachable.WAIT))
+    unheard = league.cut("b1", league.running(number)[0][0])
+    league.run(90 * SECOND)
+    assert league.attempts(number) == [1]
+    assert league.running(number)
+    unheard.is_lost()
+    league.run(10 * SECOND)
+    league.end(number)
+    league.run(5 * SECOND)
+    assert league.settled[task_id(number, 0)] == (1, Outcome.SUCCEEDED)
+    league.rest()
+
+
+def test_a_task_that_cannot_be_stopped_is_not_started_beside_itself() -> None:
+    """Its cluster was given up and is back; the first attempt ignores that it was told to end."""
+    league = Crossings(("b1",), {"c1": (node(),)})
+    number = league.submit(job(tasks(1)))
+    league.stubborn = True
+    unheard = league.cut("b1", "c1")
+    league.run(60 * SECOND)
+    assert league.marks("b1")["broker.gave_cluster_up"] == 1
+    unheard.is_lost()
+    league.run(20 * SECOND)
+    assert league.attempts(number) == [1]
+    assert len(league.running(number)) == 1
+    league.stubborn = False
+    league.end(number, outcome=Outcome.CANCELLED)
+    league.run(5 * SECOND)
+    assert len(league.attempts(number)) == 2
     league.rest()
 
 

@@ -1,9 +1,11 @@
 """Claims and grants on their way while a node drains, a lease runs out or a warden restarts."""
 
+from msgspec import structs
+
 from hanse.core.warden import Warden
 from hanse.model.events import DrainRequested
 from hanse.model.ids import SECOND, task_id
-from hanse.model.messages import Answer, Beat, BeatReply, Change, Claim, News, RunnerBeat, Snapshot
+from hanse.model.messages import Answer, Beat, BeatReply, Change, Claim, Envelope, News, RunnerBeat, Snapshot
 from tests.core.crossings.harness import Crossings
 from tests.core.wired import job, node, tasks
 
@@ -146,6 +148,42 @@ def test_a_grant_to_a_broker_that_died_goes_to_another() -> None:
     assert league.running(alive)
     league.rest()
     assert dead in league.over
+
+
+def test_a_gang_whose_room_was_taken_while_its_claim_was_on_its_way_starts_not_at_all() -> None:
+    league = Crossings(("b1", "b2"), {"c1": (node(),)})
+    claims = league.keep(Claim, "b1")
+    gang = league.submit(job(tasks(3), gang=True), "b1")
+    assert claims
+    other = league.submit(job(tasks(2)), "b2")
+    claims.arrives()
+    league.run(5 * SECOND)
+    assert not any(league.attempts(gang, index) for index in range(3))
+    league.end(other)
+    league.run(5 * SECOND)
+    assert len(league.running(gang)) == 3
+    league.rest()
+
+
+def test_no_broker_binds_room_that_was_granted_to_another() -> None:
+    league = Crossings(("b1", "b2"), {"c1": (node(1_000),)})
+    running = league.submit(job(tasks(1)), "b1")
+    first = league.submit(job(tasks(1)), "b1")
+    second = league.submit(job(tasks(1)), "b2")
+    claims = league.keep(Claim)
+    league.exit(task_id(running, 0), 1)
+    league.run(SECOND // 10)
+    bound = next(one.body for one in claims.envelopes if isinstance(one.body, Claim) and one.body.lots)
+    (lot,) = bound.lots
+    assert lot.lease
+    stolen = structs.replace(lot, job=second, brief=structs.replace(lot.brief, estate="b2#1"))
+    link = league.machines["c1"]._post.links["b2"]  # type: ignore[attr-defined]
+    body = structs.replace(bound, lots=(stolen,), rounds=(("b2#1", 1),), settled=())
+    claims.is_lost()
+    league.hand_over(Envelope("b2", "c1", 0, link.received + 1, link.sent, body))
+    assert league.running(second) == {}
+    league.run(5 * SECOND)
+    assert league.running(first)
 
 
 # --- epochs, views and rounds -----------------------------------------------------------------------------

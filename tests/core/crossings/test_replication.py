@@ -294,6 +294,22 @@ def test_an_heir_that_becomes_heir_again_does_not_revive_what_ended_meanwhile() 
     assert league.attempts(gone) == [1]
 
 
+def test_a_deadline_counts_from_the_submission_also_for_a_later_heir() -> None:
+    league = Crossings(THREE)
+    league.run(50 * SECOND)
+    number = league.submit(job(tasks(1), deadline=40 * SECOND), "b1")
+    league.run(9 * SECOND)
+    league.dies("b2")
+    league.run(10 * SECOND)
+    assert league.marks("b1")["broker.changed_heir"] == 1
+    league.dies("b1")
+    league.run(15 * SECOND)
+    assert league.owners(number) == ["b3"]
+    league.run(6 * SECOND)
+    assert league.over[number] is Outcome.CANCELLED
+    league.rest()
+
+
 def test_an_owner_without_any_heir_left_goes_on_alone() -> None:
     league = Crossings()
     number = league.submit(job(tasks(1)), "b1")

@@ -2,7 +2,7 @@
 
 from hanse.model.closing import Over
 from hanse.model.commands import Accepted
-from hanse.model.ids import SECOND
+from hanse.model.ids import SECOND, job_id
 from hanse.model.messages import Ack, Adopt, Gossip, News, Outcome, Progress, Register, Replicate, Taken
 from tests.core.crossings.harness import THREE, Crossings
 from tests.core.wired import job, tasks
@@ -171,6 +171,10 @@ def test_copies_of_a_replaced_owner_are_acknowledged_to_no_submitter() -> None:
     league.run(4 * SECOND)
     assert league.bodies(Replicate)[-1].jobs
     assert request not in league.replies
+    league.dies("b1")
+    league.run(10 * SECOND)
+    assert league.owners(job_id(1, 1)) == []  # the adopter has no use for the late copy
+    league.returns("b1")
     taken.arrives()
     league.run(10 * SECOND)
     assert isinstance(league.replies[request], Accepted)

@@ -74,12 +74,12 @@ def test_an_end_in_a_takeover_that_is_given_up_reaches_the_owner() -> None:
 
 
 def test_an_answer_to_an_earlier_bid_counts_for_nothing() -> None:
-    league, number, _home, answer = half_taken()
+    league, number, home, answer = half_taken()
     league.returns("b1")
     league.run(10 * SECOND)
     assert league.marks("b2")["broker.adoption_abandoned"] == 1
     league.dies("b1")
-    again = league.keep(Adopt, "b2")
+    again = league.keep(Adopt, "b2", other_than(home))
     league.run(10 * SECOND)
     assert again
     answer.arrives()
@@ -124,6 +124,28 @@ def test_an_owner_that_lives_is_given_back_what_half_a_takeover_had_taken() -> N
     assert league.running(later)
     league.end(number)
     league.run(5 * SECOND)
+    assert league.over[number] is Outcome.SUCCEEDED
+    league.rest()
+
+
+def test_an_owner_whose_heir_died_in_half_a_takeover_is_let_in_again() -> None:
+    """One warden has agreed to b2, which dies and gives nothing back. b1 names another heir, and proves with
+    the other warden's word that b2's bid can never succeed."""
+    league = Crossings()
+    number = league.submit(job(tasks(1)), "b1")
+    home = home_of(league, number)
+    unheard = league.keep(source="b1", target="b2")
+    half = league.keep(Adopt, "b2", other_than(home))
+    while not half:
+        league.run(SECOND // 2)
+    league.dies("b2")
+    half.is_lost()
+    unheard.is_lost()
+    league.run(15 * SECOND)
+    later = league.submit(job(tasks(1), clusters_allowed=(home,)), "b1")
+    assert league.running(later)
+    league.end(number)
+    league.run(2 * SECOND)
     assert league.over[number] is Outcome.SUCCEEDED
     league.rest()
 

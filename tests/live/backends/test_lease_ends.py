@@ -4,6 +4,7 @@ Each story has a task that writes all the time, from a process far away from its
 its last write, and that it had written until something happened to it.
 """
 
+import asyncio
 import os
 import select
 import signal
@@ -15,12 +16,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
 from hanse.core.config import Timings
 from hanse.live.backends.process import ProcessBackend
 from hanse.model.messages import Outcome
-from tests.live.backends.desk import SECOND, WAIT_SECONDS_MAX, Desk, now, with_desk
+from tests.live.backends.desk import HOUR, SECOND, WAIT_SECONDS_MAX, Desk, launch, now, with_desk
 from tests.live.backends.doomed_daemon import Doomed, doomed
 from tests.live.backends.places import NODES, shell, wait_gone
 from tests.live.backends.test_process_recovery import supervisor_of
@@ -151,6 +153,27 @@ def test_no_write_behind_the_lease(place: Path, fault: str, driver: str) -> None
                     os.kill(each, signal.SIGCONT)
         daemon.kill()
     with_desk(lambda: ProcessBackend(place, "north", NODES, driver=driver), told_as_lost)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_order_that_was_held_up_is_carried_out_only_while_it_is_good(place: Path, late: bool) -> None:
+    """1. A launcher hangs, and an order to start with it. 2. The lease that the order counts on is over; the
+    next one is there already. 3. The launcher goes on: nobody counts on this attempt any more."""
+
+    async def story(desk: Desk) -> None:
+        assert isinstance(desk.backend, ProcessBackend)
+        desk.guard(now() + HOUR)
+        os.kill(desk.backend.launcher_pid, HALT)
+        until = now() + (SECOND // 10 if late else HOUR)
+        desk.start(msgspec.structs.replace(launch(shell("exit 4")), until=until))
+        while late and now() < until:
+            await asyncio.sleep((until - now()) / SECOND)
+        os.kill(desk.backend.launcher_pid, signal.SIGCONT)
+        end = await desk.end_of()
+        assert (end.outcome, end.code) == ((Outcome.UNSTARTED, 0) if late else (Outcome.FAILED, 4))
+        assert bool(desk.starts) is not late
+
+    with_desk(lambda: ProcessBackend(place, "north", NODES), story)
 
 
 def fill(pipe: Path) -> None:

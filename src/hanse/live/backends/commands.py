@@ -144,7 +144,7 @@ class CommandEncoder:
         # In a sandbox the working directory need not be there outside of it.
         where = b"/" if self._sandbox and shared.workdir else home
         own = task_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
-        request = start_request(task, attempt, shared.fixed, where, argv, env, own)
+        request = start_request(task, attempt, launch.until, shared.fixed, where, argv, env, own)
         return request if len(request) <= REQUEST_BYTES_MAX else Refused("the command is too long")
 
     def _share(self, launch: Launch, uid: int) -> _Shared | Refused:

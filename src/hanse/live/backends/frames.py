@@ -107,13 +107,15 @@ class StartFixed(msgspec.Struct, frozen=True):
 def start_request(
     task: int,
     attempt: int,
+    until: int,
     fixed: StartFixed,
     workdir: bytes,
     argv: tuple[bytes, ...],
     env: list[bytes],
     key: bytes = b"",
 ) -> bytes:
-    """The request to start an attempt. No text may contain NUL. ``key``: if the flags say that it has one."""
+    """The request to start an attempt. From ``until`` on (CLOCK_BOOTTIME, microseconds; 0: never) it is not
+    carried out. No text may contain NUL. ``key``: if the flags say that it has one."""
     assert bool(key) == bool(fixed.flags & HAS_KEY), "a key and the flag that says so belong together"
     gids = b"".join(gid.to_bytes(4, sys.byteorder) for gid in fixed.gids)
     texts = [*argv, *env, key] if key else [*argv, *env]
@@ -124,7 +126,7 @@ def start_request(
         START,
         task,
         attempt,
-        0,
+        until,
         fixed.output_max,
         fixed.data_max,
         fixed.processes_max,

@@ -184,7 +184,8 @@ struct request {
     uint32_t kind;
     int64_t task;
     int64_t attempt;
-    int64_t grace; /* STOP: microseconds. HELLO: the checksum of the source that the daemon has, or 0 */
+    int64_t grace; /* STOP: microseconds. HELLO: the checksum of the source that the daemon has, or 0. START: when
+                    * the order is too old, on CLOCK_BOOTTIME in microseconds; 0: never */
 };
 
 struct start {
@@ -314,9 +315,11 @@ static int64_t now_us(void) {
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-static bool lease_over(void) {
-    int64_t until = *guard;
-    return until != 0 && now_us() >= until;
+/* Whether the lease is over, or that which an order to start counted on: a renewed one is not for an order that
+ * waited for a disk meanwhile. */
+static bool lease_over(const struct start *start) {
+    int64_t until = *guard, good = start->head.grace, now = now_us();
+    return (until != 0 && now >= until) || (good != 0 && now >= good);
 }
 
 static void doze_ms(int milliseconds) {
@@ -904,7 +907,7 @@ static void become(const struct attempt *a, pid_t supervisor, int in, int out, i
     if (!(start->flags & FRESH_DIRECTORY) && chdir(a->workdir)) {
         trouble(TROUBLE_WORKDIR);
     }
-    if (lease_over()) { /* whatever came before may have waited for a disk: the watchdog looks only once */
+    if (lease_over(start)) { /* whatever came before may have waited for a disk: the watchdog looks only once */
         trouble(TROUBLE_LEASE);
     }
     execvp(a->argv[0], a->argv);
@@ -1209,7 +1212,7 @@ static void supervise(struct attempt *a, const char *at, const char *end) {
     if (pwrite(a->record, &self, sizeof self, offsetof(struct record, supervisor)) < 0) {
         fail(a, LOST, 0, "cannot write the record", "");
     }
-    if (lease_over()) {
+    if (lease_over(a->start)) {
         without_lease(a);
     }
     a->workdir = next_text(&at, end);
