@@ -88,9 +88,7 @@ class WardenDaemon(Daemon):
             self.machine, clock, self._perform, recovered.journal, self.fail, watch.told, self._digests
         )
         shell.performed = self.wire.flush
-        self._past = past = Recollection(
-            self.directory, self.machine.post, (entry.name for entry in self.league.brokers), self.wire.send
-        )
+        self._past = past = Recollection(self.directory, self.machine.post, self.peers(), self.wire.send)
         self.receivers[self.identity.name] = past.hear
         await self.wire.listen(self.address.host, self.address.port)
         await past.ask()
