@@ -18,6 +18,8 @@ news overwrites pending claims             the view is no longer confirmed less 
 late refusal overrides a live grant        a task is placed again while it runs                    0 to 61
 adopted estates are never closed           they pile up at wardens and brokers                     0 to 14
 closed estates are not fenced              a late registration brings one back                     0 to 169
+an older past is not noticed               an acknowledged task never ends                         0 to 9
+what was taken is not compared             room stays held, or a task never ends                   0 to 29
 =========================================  ======================================================  ========
 """
 
@@ -33,6 +35,7 @@ from hanse.core.closing import Closing
 from hanse.core.jobs import CLAIMED, PLACED, RUNNING, WAITING, JobRecord
 from hanse.core.ledger import Ledger, Run
 from hanse.core.link import Post
+from hanse.core.recollection import Remembered
 from hanse.core.runner import Runner
 from hanse.core.tenure import Tenure
 from hanse.core.view import ClusterView
@@ -211,6 +214,23 @@ def not_fenced(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     return factories
 
 
+def past_not_compared(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A member that comes back with an older past is not told so."""
+    patch.setattr(Remembered, "contradiction", lambda *_: None)
+    return factories
+
+
+def received_not_compared(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A member that has forgotten what it took, but nothing that it said, is not told so."""
+    right = Remembered.contradiction
+
+    def contradiction(self: Remembered, peer: str, taken: int, _: int, session: int = 0) -> str | None:
+        return right(self, peer, taken, 0, session)
+
+    patch.setattr(Remembered, "contradiction", contradiction)
+    return factories
+
+
 class Planted(NamedTuple):
     """A bug, the promises that it may break, and seeds that are known to show it."""
 
@@ -228,10 +248,11 @@ LEAKS = "no lease leaks"
 ONE_NUMBER = "one job, one number"
 OWN_RULES = "machines keep their own rules"
 LEFT_OPEN = "no estate is left open"
+OWN_PAST = "a member's own past is taken"
 
 PLANTED = {
     "ack before journal": Planted(
-        ack_before_journal, (TERMINAL, ONE_ATTEMPT, ONE_END, OVER, LEAKS, ONE_NUMBER), (3, 5, 7)
+        ack_before_journal, (TERMINAL, ONE_ATTEMPT, ONE_END, OVER, LEAKS, ONE_NUMBER, OWN_PAST), (3, 5, 7)
     ),
     "double release": Planted(double_release, ("no over-commit",), (0, 1, 3)),
     "no de-duplication of claims": Planted(no_deduplication, (ONE_ATTEMPT, OVER), (10, 11, 19)),
@@ -242,6 +263,10 @@ PLANTED = {
     "late refusal overrides a live grant": Planted(late_refusal, (ONE_ATTEMPT, ONE_END, OVER), (16, 56, 61)),
     "adopted estates are never closed": Planted(never_closed, (LEFT_OPEN,), (5, 8, 14)),
     "closed estates are not fenced": Planted(not_fenced, (LEFT_OPEN, ONE_ATTEMPT, OVER), (53, 140, 169)),
+    "an older past is not noticed": Planted(
+        past_not_compared, (TERMINAL, LEAKS, ONE_NUMBER, ONE_ATTEMPT, OVER), (4, 6, 9)
+    ),
+    "what was taken is not compared": Planted(received_not_compared, (TERMINAL, LEAKS), (20, 22, 29)),
 }
 
 
