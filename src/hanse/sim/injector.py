@@ -129,7 +129,7 @@ class Injector:
         if backend.hangs:
             return
         what = "and its tasks' output hang" if both else "sees its tasks' output hang"
-        self._tell(backend.runner.name, f"{what} for {length / SECOND:.3f} s")
+        self.tell(backend.runner.name, f"{what} for {length / SECOND:.3f} s")
         backend.hang()
         self._world.at(self._world.now + length, backend.move_on)
         if both:
