@@ -8,8 +8,8 @@ from hanse.app.access_token import Token, token_of
 from hanse.app.cli import run
 from hanse.app.contexts import Context, current, save_context
 from hanse.app.exit_codes import ExitCode
+from hanse.app.starting import daemon_environment
 from hanse.app.told import CommandError
-from hanse.app.up_commands import _daemon_environment
 
 TEXT = "hanse-access-1.Y2xhaW1z.c2VhbA"
 
@@ -83,7 +83,7 @@ def test_a_token_is_in_no_representation(file: Path) -> None:
 def test_members_are_not_given_the_token_of_who_starts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANSE_TOKEN", TEXT)
     monkeypatch.setenv("HANSE_HOME", "kept")
-    given = _daemon_environment()
+    given = daemon_environment()
     assert given["HANSE_HOME"] == "kept"
     assert not any(TEXT in value for value in given.values())
 

@@ -362,8 +362,14 @@ def test_a_broker_that_is_not_there_is_not_waited_for(canned: CannedLeague) -> N
     client.doors.close()
 
 
-def test_a_job_whose_answer_was_lost_is_looked_for_before_it_is_submitted_again(canned: CannedLeague) -> None:
-    canned.broker("broker-1", lambda _: HANG_UP)
+STOPPED = Answer(500, {"error": {"code": "stopped", "message": "this member stopped", "hint": ""}})
+
+
+@pytest.mark.parametrize("end", [HANG_UP, STOPPED])
+def test_a_job_whose_answer_was_lost_is_looked_for_before_it_is_submitted_again(
+    canned: CannedLeague, end: Answer
+) -> None:
+    canned.broker("broker-1", lambda _: end)
 
     def second(asked: Asked) -> Answer:
         assert asked.method == "GET", "it was submitted a second time"
@@ -435,7 +441,7 @@ def test_a_cluster_is_asked_at_its_own_door(canned: CannedLeague) -> None:
     assert client.drain("north", [1, 2], drain=True).nodes == (1, 2)
     assert (door.asked[0].path, door.asked[0].body) == ("/v1/drain", {"nodes": [1, 2], "drain": True})
     with pytest.raises(CommandError, match="no cluster 'south'") as told:
-        client.drain("south", [], drain=True)
+        client.drain("south", None, drain=True)
     assert told.value.hint == "there are: north"
     client.doors.close()
 

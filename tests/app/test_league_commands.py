@@ -337,7 +337,7 @@ def test_draining(canned: CannedLeague, capsys: Captured) -> None:
     assert run(["undrain", "north"]) == ExitCode.OK
     assert capsys.readouterr().out.endswith("north is open again\n")
     assert [one.body for one in door.asked] == [
-        {"nodes": [1, 0], "drain": True}, {"nodes": [], "drain": True}, {"nodes": [], "drain": False}
+        {"nodes": [1, 0], "drain": True}, {"whole": True, "drain": True}, {"whole": True, "drain": False}
     ]  # fmt: skip
     assert run(["drain", "north/9"]) == ExitCode.USAGE
     assert "hanse nodes north" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -167,14 +168,52 @@ def test_draining(shell: Shell) -> None:
     shell.ok("drain", f"{cluster}/1")
     states = {node["node"]: node["draining"] for node in shell.json("nodes", cluster)["nodes"]}
     assert states == {0: False, 1: True}
-    shell.ok("drain", cluster)
+    shell.ok("drain", cluster, "--reason", "new disks", "--for", "2h", "--wait")
     assert shell.json("status")["clusters"][0]["draining"] is True
+    for command in ("status", "clusters", "nodes"):
+        assert f"{cluster} is drained (new disks, by " in shell.ok(command)
+    late = shell.run("drain", cluster, "--until", "2001-01-01 00:00")
+    assert (late.returncode, "future" in late.stderr) == (ExitCode.USAGE, True)
     job = shell.submit("-n", "2", "--", "true")
     shell.ok("wait", "-q", job)
     assert cluster not in shell.json("show", job)["job"]["clusters"]
     shell.ok("undrain", cluster)
     assert shell.json("status")["clusters"][0]["nodes_draining"] == 0
     assert shell.run("drain", f"{cluster}/99").returncode == ExitCode.USAGE
+
+
+def test_a_drain_waits_for_what_runs_until_it_is_opened(shell: Shell) -> None:
+    cluster = shell.json("clusters")["clusters"][0]["name"]
+    job = shell.submit("--cluster", cluster, "--", "sleep", "600")
+    await_running(shell, job)
+    with drain_waiting(shell, cluster) as waiting:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == f"{cluster}: 1 task still to end\n"
+        shell.ok("undrain", cluster)
+        said = waiting.communicate(timeout=SECONDS_MAX)[1]
+        assert waiting.returncode == ExitCode.FAILED
+        assert f"{cluster} was opened again while 1 task ran there" in said
+    with drain_waiting(shell, cluster) as waiting:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == f"{cluster}: 1 task still to end\n"
+        shell.ok("cancel", "--wait", job)
+        said = waiting.communicate(timeout=SECONDS_MAX)[1]
+        assert (waiting.returncode, said) == (ExitCode.OK, f"{cluster}: nothing runs there any more\n")
+    shell.ok("undrain", cluster)
+
+
+def drain_waiting(shell: Shell, cluster: str) -> "subprocess.Popen[str]":
+    words = [sys.executable, "-m", "hanse", "drain", cluster, "--wait"]
+    return subprocess.Popen(
+        words, env=shell.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )  # fmt: skip
+
+
+def await_running(shell: Shell, job: str) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while shell.json("show", job)["job"]["state"] != "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_plans(shell: Shell, tmp_path: Path) -> None:

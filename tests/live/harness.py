@@ -16,8 +16,8 @@ import msgspec
 import yaml
 
 from hanse.app.league_making import PERSON, certify, found, with_ports
+from hanse.app.starting import start_member
 from hanse.app.transport import OnePiece
-from hanse.app.up_commands import start_member
 from hanse.live.home import Home
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity, Role
@@ -127,8 +127,11 @@ class LiveLeague:
             readable, _, _ = select.select(list(readers), [], [], max(0.0, deadline - time.monotonic()))
             assert readable, f"{sorted(readers.values())} did not get ready"
             for reader in readable:
+                told = os.read(reader, 4_096)
+                if told and b"ready" not in told:
+                    deadline = time.monotonic() + START_SECONDS_MAX  # it makes progress
+                    continue
                 name = readers.pop(reader)
-                told = os.read(reader, 16)
                 os.close(reader)
                 assert told, f"{name} ended at once:\n{self.log(name)[-3_000:]}"
         return self

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from hanse.app.league_making import roles_of
-from hanse.app.up_commands import start_member
+from hanse.app.starting import start_member
 from hanse.live.home import Home
 from hanse.live.identity.certificate import read_certificate
 from hanse.live.league import League

@@ -120,13 +120,38 @@ def test_a_deadline_ends_a_job(live: LiveLeague) -> None:
     assert live.wait(job)["state"] == "cancelled"
 
 
+@pytest.mark.parametrize("wish", [{}, {"nodes": []}, {"drain": False}, {"nodes": [0], "whole": True}])
+def test_what_is_to_be_drained_must_be_named(live: LiveLeague, wish: dict[str, object]) -> None:
+    status, answer = live.cluster("south").raw("POST", "/v1/drain", wish)
+    error = msgspec.json.decode(answer)["error"]
+    assert (status, error["code"]) == (422, "bad_request")
+    assert '{"whole": true}' in error["hint"]
+    assert live.cluster("south").ask("GET", "/v1/cluster")["drains"] == []
+
+
 def test_a_drained_cluster_gets_nothing_until_it_is_opened(live: LiveLeague) -> None:
-    live.cluster("south").ask("POST", "/v1/drain", {"nodes": [], "drain": True})
+    until = (time.time_ns() + 3_600 * 10**9) // 1_000
+    wish = {"whole": True, "drain": True, "reason": "new disks", "until": until}
+    live.cluster("south").ask("POST", "/v1/drain", wish)
     job = live.submit({"command": "true", "where": 'zone == "b"'})
     other = live.submit({"command": "true", "where": 'zone == "a"'})
     assert live.wait(other)["state"] == "succeeded"
     assert live.broker().ask("GET", f"/v1/jobs/{job}")["row"]["state"] == "queued"
-    live.cluster("south").ask("POST", "/v1/drain", {"nodes": [], "drain": False})
+    deadline = time.monotonic() + 60
+    while "south is drained" not in (told := live.broker().ask("GET", f"/v1/jobs/{job}/why")["sentences"][0]):
+        assert time.monotonic() < deadline, told
+        time.sleep(0.05)
+    assert "because no cluster that could run it takes new work now" in told
+    assert "south is drained (new disks, by " in told
+    assert " UTC, until " in told
+    plan = live.broker().ask("POST", "/v1/plan", {"command": "true", "where": 'zone == "b"'})
+    assert plan["unknown"].startswith("As things are it would not start: south is drained (new disks")
+    known = {one["name"]: one for one in live.broker().ask("GET", "/v1/league")["clusters"]}
+    assert known["south"]["draining"] is True
+    assert known["south"]["drains"][0]["reason"] == "new disks"
+    (drain,) = live.cluster("south").ask("GET", "/v1/cluster")["drains"]
+    assert abs(drain["until"] - until) < 60_000_000
+    live.cluster("south").ask("POST", "/v1/drain", {"whole": True, "drain": False})
     assert live.wait(job)["state"] == "succeeded"
 
 

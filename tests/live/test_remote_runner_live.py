@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from hanse.app.exit_codes import ExitCode
-from hanse.app.up_commands import start_member
+from hanse.app.starting import start_member
 from hanse.live.home import Home
 from hanse.live.league_file import load
 from tests.live.harness import open_directory, stop_launchers

@@ -243,8 +243,8 @@ def test_calls_explain_themselves(live: LiveLeague) -> None:
 
 
 def test_calls_that_wait_for_room_say_what_the_league_says(live: LiveLeague) -> None:
-    live.cluster("north").ask("POST", "/v1/drain", {"nodes": [], "drain": True})
-    live.cluster("south").ask("POST", "/v1/drain", {"nodes": [], "drain": True})
+    live.cluster("north").ask("POST", "/v1/drain", {"whole": True, "drain": True})
+    live.cluster("south").ask("POST", "/v1/drain", {"whole": True, "drain": True})
     with hanse.Executor({"cpus": 1}, hands=1) as executor:
         future = executor.submit(abs, 1)
         deadline = time.monotonic() + SECONDS_MAX
@@ -254,7 +254,7 @@ def test_calls_that_wait_for_room_say_what_the_league_says(live: LiveLeague) -> 
         assert future.eta().p50 is None
         assert "no hands yet" in future.eta().unknown
         for cluster in ("north", "south"):
-            live.cluster(cluster).ask("POST", "/v1/drain", {"nodes": [], "drain": False})
+            live.cluster(cluster).ask("POST", "/v1/drain", {"whole": True, "drain": False})
         assert future.result(SECONDS_MAX) == 1
 
 
@@ -307,7 +307,7 @@ def test_hands_killed_at_random_lose_nothing(live: LiveLeague) -> None:
         killed = 0
         for future in futures[100:1_900:200]:
             future.result(SECONDS_MAX)
-            pids = sdk_calls.hand_pids(live, executor.tasks)
+            pids = [member.link.hello.pid for member in list(executor._exchange.crew.members)]
             if pids:
                 os.kill(chooser.choice(pids), signal.SIGKILL)
                 killed += 1
@@ -464,3 +464,4 @@ def test_strangers_are_not_listened_to(pool: hanse.Executor) -> None:
     sdk_calls.knock(pool._exchange._listener.getsockname())
     assert pool.submit(abs, -1).result(SECONDS_MAX) == 1
     assert pool.hands == 2
+    assert pool.refused >= 1

@@ -1,6 +1,7 @@
 """The live shell: nothing is performed before it is on disk, and a bug ends the daemon, not the journal."""
 
 import asyncio
+import errno
 import os
 from collections.abc import Coroutine
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 
 from hanse.live import shell as shell_module
 from hanse.live.clock import Clock
+from hanse.live.journal.disk import Disk
+from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.journal.journal import Journal
+from hanse.live.journal.layout import RECORD_BYTES_MAX
 from hanse.live.recovery import decode_event
 from hanse.live.shell import DOUBT_FEW, DOUBT_MAX, FEW_EVENTS, QUICK_SECONDS, JournalledShell
 from hanse.model.commands import Accepted, Command, Send, WakeAt
@@ -51,11 +55,22 @@ class Echo:
         self.taken = msgspec.msgpack.decode(state)
 
 
+class SmallDisk(Disk):
+    """A disk that somebody else fills."""
+
+    full = False
+
+    def allocate(self, fd: int, begin: int, end: int) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "no room")
+        super().allocate(fd, begin, end)
+
+
 class Stage:
     """A shell over a real journal; notes how much was durable when each command was performed."""
 
-    def __init__(self, directory: Path) -> None:
-        self.journal, self.found = Journal.open(directory)
+    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
+        self.journal, self.found = Journal.open(directory, disk=disk or Disk())
         self.performed: list[tuple[Command, int]] = []
         self.told: list[int] = []
         self.failures: list[BaseException] = []
@@ -126,6 +141,44 @@ def test_a_machine_is_woken_when_it_asked_to_be_and_not_after_the_next_write(
         await stage.shell.safe()
         assert stage.performed == []
         stage.shell.close()
+
+    play(story())
+
+
+def test_a_full_disk_holds_back_what_came_of_it_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shell_module, "ROOM_SECONDS", 0.001)
+
+    async def story() -> None:
+        disk = SmallDisk()
+        stage = Stage(tmp_path, disk)
+        disk.full = True
+        asked = 0
+        while not stage.shell.disk_full:
+            stage.ask(asked * 100)
+            asked += 1
+            await asyncio.sleep(0)
+        before = stage.journal.durable
+        for _ in range(5):
+            stage.ask(asked * 100)
+            asked += 1
+            await asyncio.sleep(0.002)  # some tries
+        assert stage.journal.durable == before
+        assert len(stage.performed) == before
+        busy = [stage.shell.busy]
+        assert stage.failures == []
+        disk.full = False
+        await stage.shell.safe()
+        assert [command.job for command, _ in stage.performed if isinstance(command, Accepted)] == [
+            100 * request for request in range(asked)
+        ]
+        busy.append(stage.shell.busy)
+        assert busy == [True, False]
+        stage.shell.close()
+        first, last = caplog.messages  # told once, however often it was tried
+        assert first.startswith("the disk is full; waiting for room")
+        assert last == "there is room on the disk again; everything goes on"
 
     play(story())
 
@@ -253,5 +306,27 @@ def test_a_write_on_the_spot_that_fails_ends_the_shell(
         assert stage.shell.closed
         assert [command.job for command, _ in stage.performed if type(command) is Accepted] == [1]
         assert len(stage.failures) == 1
+
+    play(story())
+
+
+def test_what_the_journal_cannot_take_does_not_reach_the_machine(tmp_path: Path) -> None:
+    """Else the machine would remember, and act on, what nobody finds again after a crash."""
+
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        before = stage.journal.position
+        machine = stage.shell.machine
+        assert isinstance(machine, Echo)
+        large = CancelRequested(stage.clock.now(), "m" * RECORD_BYTES_MAX, 1, JobId(1))
+        with pytest.raises(RecordTooLarge):
+            stage.shell.take(large)
+        assert machine.taken == []
+        assert stage.journal.position == before
+        stage.ask(2)
+        await stage.shell.safe()
+        assert machine.taken == [2]
+        assert not stage.failures
+        stage.shell.close()
 
     play(story())

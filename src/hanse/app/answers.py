@@ -15,6 +15,7 @@ from hanse.live.door.records import (
     LeagueAnswer,
     NodeAnswer,
     NodesAnswer,
+    PeopleAnswer,
     PlanAnswer,
     RevokeAnswer,
     StartAnswer,
@@ -25,6 +26,7 @@ from hanse.live.door.records import (
     WaitsAnswer,
     WhyAnswer,
 )
+from hanse.live.reads.drained import DrainFacts
 
 __all__ = [
     "Amounts",
@@ -34,6 +36,7 @@ __all__ = [
     "ClusterDetail",
     "DecisionsAnswer",
     "DrainAnswer",
+    "DrainFacts",
     "ErrorAnswer",
     "ErrorText",
     "Flaw",
@@ -41,6 +44,7 @@ __all__ = [
     "LeagueAnswer",
     "NodeAnswer",
     "NodesAnswer",
+    "PeopleAnswer",
     "PlanAnswer",
     "RevokeAnswer",
     "StartAnswer",

@@ -48,8 +48,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "wait": Entry("job_commands", "wait", "Wait until jobs have ended."),
     "cancel": Entry("job_commands", "cancel", "End jobs."),
     "retry": Entry("job_commands", "retry", "Submit again what did not succeed of a job."),
-    "drain": Entry("cluster_commands", "drain", "Let no new task onto a cluster or a node."),
-    "undrain": Entry("cluster_commands", "undrain", "Open a drained cluster or node again."),
+    "drain": Entry("drain_commands", "drain", "Let no new task onto a cluster or a node."),
+    "undrain": Entry("drain_commands", "undrain", "Open a drained cluster or node again."),
     "config": Entry("config_command", "config", "Show and choose the league that commands speak to."),
     "completion": Entry("config_command", "completion", "Print a script for the shell's completion."),
     "init": Entry("identity_commands", "init", "Found a league for several machines from a league file."),
@@ -65,6 +65,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "warden": Entry("daemon_commands", "warden", "Run the warden of one cluster in the foreground."),
     "runner": Entry("daemon_commands", "runner", "Run a runner on a machine that is not its warden's."),
     "journal": Entry("journal_commands", "journal", "Verify, mend and replay the journals of this machine."),
+    "backup": Entry("backup_commands", "backup_command", "Write a member, or the authority, to a file."),
+    "restore": Entry("backup_commands", "restore_command", "Put a backup of a member back."),
     "demo": Entry(
         "demo_command", "demo", "Watch a small simulated league place, run and explain mixed work."
     ),
@@ -87,7 +89,13 @@ COMMANDS: Final[dict[str, Entry]] = {
 SECTIONS: Final = (
     ("Work", ("submit", "plan", "jobs", "show", "why", "logs", "wait", "cancel", "retry")),
     ("The league", ("tour", "up", "down", "status", "clusters", "nodes", "drain", "undrain")),
-    ("Members", ("init", "token", "access", "join", "renew", "broker", "warden", "runner", "journal")),
+    (
+        "Members",
+        (
+            *("init", "token", "access", "join", "renew", "broker", "warden", "runner"),
+            *("journal", "backup", "restore"),
+        ),
+    ),
     ("This program", ("config", "completion")),
 )
 """Under which heads the list shows them; all others simulate, measure or train."""

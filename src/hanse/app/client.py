@@ -4,7 +4,7 @@ Reads of one job go to the broker that owns it; lists are asked of every broker 
 sent may be sent twice: a submission carries a client id, and the rest changes nothing the second time.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -16,6 +16,7 @@ from hanse.app.answers import (
     LeagueAnswer,
     NodeAnswer,
     NodesAnswer,
+    PeopleAnswer,
     PlanAnswer,
     RevokeAnswer,
     SubmitAnswer,
@@ -120,9 +121,20 @@ class Client:
             detail = msgspec.structs.replace(detail, nodes=detail.nodes + page.nodes, next=None)
         return detail
 
-    def drain(self, cluster: str, nodes: list[int], drain: bool) -> DrainAnswer:
-        """Let no new task onto nodes of a cluster (none named: all), or let them again."""
-        body = msgspec.json.encode({"nodes": nodes, "drain": drain})
+    def drain(
+        self, cluster: str, nodes: list[int] | None, drain: bool, reason: str = "", until: int | None = None
+    ) -> DrainAnswer:
+        """Let no new task onto nodes of a cluster (None: all of them), or let them again.
+
+        ``until`` (unix microseconds) is when they open by themselves.
+        """
+        wish: dict[str, Any] = {"whole": True} if nodes is None else {"nodes": nodes}
+        wish["drain"] = drain
+        if reason:
+            wish["reason"] = reason
+        if until is not None:
+            wish["until"] = until
+        body = msgspec.json.encode(wish)
         door = self.doors.cluster(cluster)
         try:
             return decoded(door.ask("POST", "/v1/drain", body), DrainAnswer)
@@ -141,6 +153,24 @@ class Client:
         if reply.status == OwnNameError.STATUS:
             raise OwnNameError(refusal(reply).message, ExitCode.FAILED, "insist with '--yes'")
         return decoded(reply, RevokeAnswer)
+
+    def people(self) -> tuple[set[str], dict[str, str]]:
+        """The people that brokers know of, and why other brokers say nothing; never nothing at all."""
+        names: set[str] = set()
+        silent: dict[str, str] = {}
+        for broker in self.doors.order():
+            try:
+                reply = self._heard(broker, "/v1/access/people")
+            except SilentError as error:
+                silent[broker] = str(error)
+                continue
+            if reply.status == 404:
+                silent[broker] = "it is of a version that does not know people"
+            else:
+                names.update(decoded(reply, PeopleAnswer).names)
+        if len(silent) == len(self.doors.context.brokers):
+            raise self.doors.unreachable(silent)
+        return names, silent
 
     # --- lists ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""``hanse status``, ``clusters``, ``nodes``, ``drain`` and ``undrain``: the league and its parts."""
+"""``hanse status``, ``clusters`` and ``nodes``: the league and its parts."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hanse.app.exit_codes import ExitCode
-from hanse.app.league_options import PLACE, league, league_options, print_json
+from hanse.app.league_options import league, league_options, print_json
 from hanse.app.told import CommandError, warn
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
-    from hanse.app.answers import ClusterAnswer, ClusterDetail, LeagueAnswer, NodeAnswer
+    from hanse.app.answers import ClusterAnswer, ClusterDetail, DrainFacts, LeagueAnswer, NodeAnswer
     from hanse.app.client import Client
 
+DRAINS_SHOWN_MAX: Final = 8
+"""Drains of one cluster that are told in sentences."""
 NODES_NAMED_MAX: Final = 8
 """In one sentence."""
 STATES: Final = ("blocked", "queued", "placed", "running", "succeeded", "failed", "cancelled")
@@ -88,6 +90,8 @@ def _draw_status(
         rows.append((escape(broker.name), escape(broker.door), seen, todo))
     out.print(table(("broker", "door", "state", "jobs to do"), rows, right=("jobs to do",)))
     out.print(_clusters_table(first.clusters, details))
+    for sentence in _drain_sentences(_drains(first.clusters, details)):
+        out.print(escape(sentence))
 
 
 @click.command("clusters")
@@ -103,6 +107,8 @@ def clusters(as_json: bool) -> None:
     from hanse.app.drawing import console  # noqa: PLC0415  only to draw
 
     console().print(_clusters_table(answer.clusters, details))
+    for sentence in _drain_sentences(_drains(answer.clusters, details)):
+        click.echo(sentence)
     for name, detail in details.items():
         for warning in detail.warnings:
             warn(f"{name}: {warning}")
@@ -142,6 +148,7 @@ def _clusters_json(
         row = msgspec.to_builtins(one)
         row["draining"] = one.draining if detail is None else 0 < len(detail.nodes) == _draining(detail)
         row["nodes_draining"] = None if detail is None else _draining(detail)
+        row["drains"] = msgspec.to_builtins(_drains((one,), details)[one.name])
         row["running"] = None if detail is None else detail.running
         row["backend"] = None if detail is None else detail.backend
         row["warnings"] = None if detail is None else list(detail.warnings)
@@ -149,7 +156,34 @@ def _clusters_json(
     return rows
 
 
-def _clusters_table(found: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]") -> "Table":
+Drains = dict[str, "tuple[DrainFacts, ...]"]
+
+
+def _drains(found: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]") -> Drains:
+    """The drains of each cluster, by its own word or else a broker's."""
+    return {one.name: details[one.name].drains if one.name in details else one.drains for one in found}
+
+
+def _drain_sentences(found: Drains) -> list[str]:
+    """Why, by whom, since and until when parts of the league are drained."""
+    sentences = []
+    for name, drains in found.items():
+        for drain in drains[:DRAINS_SHOWN_MAX]:
+            which = _named([f"{name}/{node}" for node in drain.nodes]) if drain.nodes else name
+            sentences.append(f"{which} {'are' if len(drain.nodes) > 1 else 'is'} drained{drain.text()}.")
+        if len(drains) > DRAINS_SHOWN_MAX:
+            sentences.append(f"{name} has {len(drains) - DRAINS_SHOWN_MAX} more drains: see --json.")
+    return sentences
+
+
+def _named(places: list[str]) -> str:
+    more = len(places) - NODES_NAMED_MAX
+    return ", ".join(places[:NODES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _clusters_table(
+    found: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]"
+) -> "RenderableType":
     from rich.markup import escape  # noqa: PLC0415  only to draw
 
     from hanse.app.drawing import table  # noqa: PLC0415  as above
@@ -185,24 +219,26 @@ def nodes(names: tuple[str, ...], as_json: bool) -> None:
     Of a cluster that does not answer, the nodes are shown as a broker last heard of them.
     """
     with league() as client:
-        rows = _nodes(client, names)
+        rows, drains = _nodes(client, names)
     if as_json:
         print_json({"nodes": rows})
         return
     from hanse.app.drawing import console  # noqa: PLC0415  only to draw
 
     console().print(_nodes_table(rows))
-    for sentence in _withheld(rows):
+    for sentence in (*_drain_sentences(drains), *_withheld(rows)):
         click.echo(sentence)
 
 
-def _nodes(client: "Client", names: tuple[str, ...]) -> "list[NodeAnswer]":
-    """Every node by the word of its own cluster, or of a broker where that is silent."""
+def _nodes(client: "Client", names: tuple[str, ...]) -> "tuple[list[NodeAnswer], Drains]":
+    """Every node, and the drains, by the word of its own cluster, or of a broker where that is silent."""
     import msgspec  # noqa: PLC0415  help need not wait for it
 
     from hanse.app.transport import SilentError  # noqa: PLC0415  as above
 
-    doors = {cluster.name: cluster.door for cluster in client.league().clusters}
+    known = client.league().clusters
+    doors = {cluster.name: cluster.door for cluster in known}
+    drains = {name: told for name, told in _drains(known, {}).items() if name in names or not names}
     unknown = [name for name in names if name not in doors]
     if unknown:
         raise CommandError(
@@ -215,13 +251,14 @@ def _nodes(client: "Client", names: tuple[str, ...]) -> "list[NodeAnswer]":
         try:
             found = client.cluster(name, doors[name])
             rows += [msgspec.structs.replace(node, cluster=name) for node in found.nodes]
+            drains[name] = found.drains
         except SilentError as error:
             warn(f"{name} does not answer ({error}); its nodes are shown as a broker last heard of them")
             rows += client.nodes(name).nodes
-    return rows
+    return rows, drains
 
 
-def _nodes_table(rows: "list[NodeAnswer]") -> "Table":
+def _nodes_table(rows: "list[NodeAnswer]") -> "RenderableType":
     from rich.markup import escape  # noqa: PLC0415  only to draw
 
     from hanse.app.drawing import table  # noqa: PLC0415  as above
@@ -253,62 +290,10 @@ def _withheld(rows: "list[NodeAnswer]") -> list[str]:
             nodes.setdefault((one.cluster, one.withheld), []).append(f"{one.cluster}/{one.node}")
     sentences = []
     for (_, why), some in nodes.items():
-        more = len(some) - NODES_NAMED_MAX
-        named = ", ".join(some[:NODES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-        sentences.append(f"{named}: {why}.")
+        sentences.append(f"{_named(some)}: {why}.")
     return sentences
 
 
 def _written(value: object) -> str:
     """An attribute as conditions write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@click.command("drain")
-@click.argument("places", type=PLACE, nargs=-1, required=True, metavar="CLUSTER[/NODE]...")
-@league_options
-def drain(places: tuple[tuple[str, int | None], ...], as_json: bool) -> None:
-    """Let no new task onto a cluster or a node. What runs there goes on to its end.
-
-    A cluster that is drained as a whole takes no work at all until 'hanse undrain'.
-    """
-    _set_drain(places, True, as_json)
-
-
-@click.command("undrain")
-@click.argument("places", type=PLACE, nargs=-1, required=True, metavar="CLUSTER[/NODE]...")
-@league_options
-def undrain(places: tuple[tuple[str, int | None], ...], as_json: bool) -> None:
-    """Open a cluster or a node again that was drained."""
-    _set_drain(places, False, as_json)
-
-
-def _set_drain(places: tuple[tuple[str, int | None], ...], draining: bool, as_json: bool) -> None:
-    wanted: dict[str, list[int] | None] = {}
-    for cluster, node in places:
-        known = wanted.setdefault(cluster, [])
-        if node is None or known is None:
-            wanted[cluster] = None  # the whole cluster contains its nodes
-        else:
-            known.append(node)
-    answers = []
-    with league() as client:
-        for cluster, numbers in wanted.items():
-            try:
-                answers.append(client.drain(cluster, numbers or [], draining))
-            except CommandError as error:
-                if error.status != ExitCode.BAD_JOB:
-                    raise
-                which = ", ".join(f"{cluster}/{number}" for number in numbers or ())
-                raise CommandError(
-                    f"not all of these are nodes of {cluster}: {which}",
-                    ExitCode.USAGE,
-                    f"'hanse nodes {cluster}' lists them",
-                ) from None
-    if as_json:
-        print_json({"places": answers})
-        return
-    for answer in answers:
-        numbers = wanted.get(answer.cluster)
-        which = answer.cluster if numbers is None else ", ".join(f"{answer.cluster}/{n}" for n in numbers)
-        click.echo(f"{which} {'takes no new tasks' if draining else 'is open again'}")

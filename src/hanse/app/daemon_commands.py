@@ -9,11 +9,15 @@ from typing import Any
 import click
 
 from hanse.app.exit_codes import ExitCode
+from hanse.app.told import CommandError, refuse_unsafe
 from hanse.live.home import Home
+from hanse.live.home_check import tighten_umask
+from hanse.live.identity.credentials import Credentials
 from hanse.live.journal.errors import JournalError
 from hanse.live.league import LeagueError
 from hanse.live.league_file import load
 from hanse.live.logs import set_up
+from hanse.live.start_report import StartReport
 from hanse.live.supervisor import SupervisorMissingError
 
 Made = Callable[[Path, Any, str], Any]
@@ -29,7 +33,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--log-level", default="info", show_default=True,
                      type=click.Choice(["debug", "info", "warning", "error"])),
-        click.option("--ready-fd", type=int, hidden=True, help="Where to say that the member is ready."),
+        click.option("--ready-fd", type=int, hidden=True, help="Where to say how the start goes on."),
         click.option("--record-digests", is_flag=True,
                      help="Keep a digest of all commands, to compare an offline replay with."),
     ):  # fmt: skip
@@ -65,21 +69,34 @@ def runner(name: str, home: Path, log_level: str, ready_fd: int | None, record_d
     _serve(RunnerDaemon, name, home, log_level, ready_fd)
 
 
+def _refuse_damaged(credentials: Credentials, place: Home, name: str) -> None:
+    """Leave if the member has no certificate to show."""
+    problem = credentials.problem()
+    if problem is not None:
+        raise CommandError(
+            f"{problem}. {name} cannot say who it is: move {credentials.path} away if it is there. Where the "
+            f"league was founded, 'hanse up --home {place.path}' then makes a new one; elsewhere join again "
+            f"with a token of 'hanse token create'",
+            ExitCode.FILE,
+        )
+
+
 def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | None) -> None:
     import uvloop  # noqa: PLC0415  as above
-
-    from hanse.live.daemon import tell_ready  # noqa: PLC0415
 
     place = Home(home)
     if not place.league_file.is_file():
         raise click.ClickException(
             f"{place.league_file} is missing; make a league with 'hanse init' or 'hanse up'"
         )
+    tighten_umask()
+    refuse_unsafe(place, name)
     set_up(name, log_level)
 
     async def serve() -> None:
         daemon = make(home, load(place.league_file), name)
-        await daemon.run(lambda: tell_ready(ready_fd) if ready_fd is not None else None)
+        _refuse_damaged(Credentials(place.member(name)), place, name)
+        await daemon.run(StartReport(ready_fd))
 
     try:
         uvloop.run(serve())

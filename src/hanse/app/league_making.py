@@ -166,8 +166,12 @@ def _revoked_until(home: Path, name: str) -> int:
 
 
 def _lasts(credentials: Credentials) -> bool:
-    """Whether the certificate is good for some time yet: whoever holds it renews it itself."""
+    """Whether the certificate is good for some time yet: whoever holds it renews it itself. A damaged one is
+    not replaced unasked: whoever needs it says so."""
     from hanse.live.clock import wall_now  # noqa: PLC0415  as above
     from hanse.live.identity.certificate import due_for_renewal  # noqa: PLC0415  with the clock, used here only
 
-    return not due_for_renewal(credentials.path, wall_now())
+    try:
+        return not due_for_renewal(credentials.path, wall_now())
+    except ValueError:
+        return True

@@ -15,11 +15,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Final, NoReturn
 
 import msgspec
+
+from hanse.app.exit_codes import ExitCode
 
 MODULES: Final = ("hanse.app.daemon_commands", "hanse.live.broker_daemon", "hanse.live.warden_daemon")
 """What members import, before they are told apart."""
@@ -103,13 +106,17 @@ def serve(line: socket.socket) -> NoReturn:
             line.close()
             _become(order, files[0])
         os.close(files[0])
-        line.send(msgspec.json.encode(pid))
+        with suppress(OSError):  # whoever ordered it may be gone; the next look at the line tells
+            line.send(msgspec.json.encode(pid))
 
 
 def _become(order: Order, ready: int) -> NoReturn:
     """Be a member from here on."""
     os.setsid()
-    log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except OSError:
+        os._exit(ExitCode.FILE)  # whoever ordered it finds the same when it looks into the log
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)

@@ -1,8 +1,8 @@
 """Who runs the tasks of a league on this machine, and whether they may run this Python.
 
-Daemons of root start tasks as somebody else, ``nobody`` unless the league file says otherwise. An interpreter
-in root's own directory is closed to them: better said when the league is started than by the first call that
-fails.
+Daemons of root start the tasks of each job as a user id without an account (``live.backends.task_users``),
+those over Slurm as ``nobody``, unless the league file says otherwise. An interpreter in root's own directory
+is closed to them: better said when the league is started than by the first call that fails.
 """
 
 import os
@@ -16,12 +16,18 @@ if TYPE_CHECKING:
     from hanse.live.league import League
 
 NOBODY: Final = "nobody"
+PER_JOB: Final = "per-job"
+"""See ``live.backends.task_users``, which is not imported before the league is started."""
+_STRANGER: Final = pwd.struct_passwd(("", "", -1, -1, "", "/", ""))
+"""Whom an id without an account is to every file: anybody else."""
 
 
 def user_problem(name: str) -> str | None:
     """Why tasks cannot run as this user, as a sentence; None if they can."""
     if os.geteuid() != 0:
         return "only a league that root starts can run tasks as somebody else"
+    if name == PER_JOB:
+        return None
     try:
         pwd.getpwnam(name)
     except KeyError:
@@ -34,15 +40,17 @@ def python_problem(league: "League") -> str | None:
     if os.geteuid() != 0:
         return None
     backends = [entry.backend for entry in league.clusters if entry.backend.kind != "null"]
-    for name in dict.fromkeys(backend.user or NOBODY for backend in backends):
+    usual = {"process": PER_JOB, "slurm": NOBODY}
+    for name in dict.fromkeys(backend.user or usual[backend.kind] for backend in backends):
         try:
-            user = pwd.getpwnam(name)
+            user = _STRANGER if name == PER_JOB else pwd.getpwnam(name)
         except KeyError:
             continue  # its warden says so
         closed = next((path for path in _needed() if not _may_use(user, path)), None)
         if closed is not None:
+            who = "a user id of each job's own" if name == PER_JOB else name
             return (
-                f"Python calls (hanse.Executor) will not run: tasks run as {name}, who may not use {closed}. "
+                f"Python calls (hanse.Executor) will not run: tasks run as {who}, who may not use {closed}. "
                 "Start the league with a Python that everybody may run, or let the tasks run as somebody who "
                 "may: 'hanse up --user NAME', or 'user' of the backend in the league file."
             )

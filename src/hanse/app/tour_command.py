@@ -114,7 +114,7 @@ class _Guide:
             raise SystemExit(ExitCode.FAILED)
 
     def _kill(self, name: str) -> None:
-        from hanse.app.up_commands import kill_member  # noqa: PLC0415  only here
+        from hanse.app.member_pids import kill_member  # noqa: PLC0415  only here
         from hanse.live.home import Home  # noqa: PLC0415  as above
 
         click.echo()

@@ -19,7 +19,7 @@ import msgspec
 from hanse.app.access_token import Token
 from hanse.app.exit_codes import ExitCode
 from hanse.app.told import CommandError
-from hanse.live.door.records import ErrorAnswer
+from hanse.live.door.records import STOPPED, ErrorAnswer
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity
 
@@ -135,13 +135,18 @@ class Door:
         return Reply(response.status, _headers(response), b""), self._pieces(response)
 
     def _believed(self, reply: Reply) -> Reply:
-        """The same answer, unless it is that our token is not believed: no other door would help then."""
-        if reply.status != 401 or self._token is None:
+        """The same answer. Raises if it is that our token is not believed, where no other door would help, or
+        that the member stopped under way, which is no answer."""
+        if reply.status not in (401, 500):
             return reply
         try:
             error = msgspec.json.decode(reply.body, type=ErrorAnswer).error
         except (msgspec.DecodeError, UnicodeDecodeError):
             error = ErrorAnswer().error
+        if reply.status == 500 and error.code == STOPPED:
+            raise SilentError("it stopped", sent=True)
+        if reply.status == 500 or self._token is None:
+            return reply
         raise self._token.refused(error.code, error.message or f"{self.server.name} does not know us")
 
     def _pieces(self, response: http.client.HTTPResponse) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from hanse.core.gains import NO_MARK, SMALL_NODES, Gains, table_of, wide_enough
+from hanse.model.drains import Drain
 from hanse.model.ids import MINUTE, ClusterId
 from hanse.model.messages import Delta, EstateId, Lot, Shape, Snapshot
 from hanse.model.resources import Dimensions, Vector
@@ -65,6 +66,8 @@ class Sight(msgspec.Struct, gc=False):
     """A claim was refused for want of a valid lease: no more before this time."""
     wary_until: int = 0
     """Something was refused lately: others claim here, too."""
+    drains: tuple[Drain, ...] = ()
+    """What the latest beat said of nodes that take no new work, in instants of the warden's clock."""
 
 
 class Suited:

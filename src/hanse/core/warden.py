@@ -12,6 +12,7 @@ from typing import Any
 
 from hanse.core.acceptance import Acceptance
 from hanse.core.config import WardenConfig
+from hanse.core.drains import Drains
 from hanse.core.grants import Grants
 from hanse.core.ledger import Ledger
 from hanse.core.link import NEVER, Post
@@ -59,8 +60,9 @@ class Warden:
         self.name = config.name
         self.marks: dict[str, int] = {}
         self._timings = config.timings
-        self._post = Post(config.name, config.timings)
+        self.post = self._post = Post(config.name, config.timings)
         self._ledger = Ledger(config.name, config.nodes, config.reserve)
+        self.drains = Drains(self._ledger)
         self._grants = Grants(config, self._ledger, self._mark)
         self._grants.start = self._start
         self._roster = Roster(config, self._mark)
@@ -134,9 +136,8 @@ class Warden:
         if type(event) is Booted:
             self._boot(event)
         elif type(event) is DrainRequested:
-            for node in event.nodes or range(self._ledger.nodes):
-                self._ledger.set_draining(node, event.drain)
-                self._grants.freed.append(node)
+            self._grants.freed += self.drains.asked(event)
+            self._beat_at = self._due = event.at  # brokers are to know why, and not only that room is gone
 
     def _boot(self, event: Booted) -> None:
         self._epoch, self._seed = event.epoch, event.seed
@@ -154,12 +155,12 @@ class Warden:
         return {
             Report: self._runs.reported,
             Claim: self._claimed,
-            Demand: self._demand,
+            Demand: lambda now, broker, demand: self._demanded(now, broker, demand.lines),
             RunnerBeat: self._runner_beat,
             BeatReply: self._beat_reply,
             Settle: self._settled,
             Cancel: self._runs.cancel,
-            Sync: self._synced,
+            Sync: lambda _now, broker, _: self._snapshot(broker),
             Hello: self._greeted,
             Register: self._registered,
             Adopt: self._adopted,
@@ -167,14 +168,8 @@ class Warden:
             Close: self._close,
         }
 
-    def _demand(self, now: int, broker: str, demand: Demand) -> None:
-        self._demanded(now, broker, demand.lines)
-
     def _settled(self, _now: int, _broker: str, settle: Settle) -> None:
         self._runs.settled(zip(settle.tasks, settle.attempts, strict=True))
-
-    def _synced(self, _now: int, broker: str, _: Sync) -> None:
-        self._snapshot(broker)
 
     def _greeted(self, now: int, runner: str, hello: Hello) -> None:
         self._runs.greeted(self._post, now, runner, hello)
@@ -276,6 +271,9 @@ class Warden:
         if now >= self._roster.due:
             for record in self._roster.overdue(now):
                 self._runs.lose(record)
+        if now >= self.drains.due:
+            self._grants.freed += self.drains.end(now)
+            self._beat_at = now
         if now >= self._beat_at:
             self._beat(now)
         if now >= self._runs.news_at:
@@ -300,7 +298,8 @@ class Warden:
     def _beat_to(self, now: int, broker: str, rounds: Rounds) -> None:
         """Show one broker that we live, and ask it to renew the leases of its estates."""
         ledger = self._ledger
-        self._post.soft(self._out, broker, Beat(ledger.cluster, self._epoch, now, ledger.version, rounds))
+        beat = Beat(ledger.cluster, self._epoch, now, ledger.version, rounds, self.drains.told)
+        self._post.soft(self._out, broker, beat)
 
     def _tell_changes(self) -> None:
         """Tell every broker what has changed since it was last told; most were told at the same time."""
@@ -327,13 +326,9 @@ class Warden:
         ledger = self._ledger
         ledger.publish()
         self._told[broker] = ledger.version
+        offered = tuple(self.offered())
         snapshot = Snapshot(
-            ledger.cluster,
-            self._epoch,
-            ledger.version,
-            ledger.dimensions,
-            *self._layout,
-            tuple(self.offered()),
+            ledger.cluster, self._epoch, ledger.version, ledger.dimensions, *self._layout, offered
         )
         self._post.soft(self._out, broker, snapshot)
 
@@ -376,6 +371,8 @@ class Warden:
             due = self._beat_at
         if self._delta_at < due:
             due = self._delta_at
+        if self.drains.due < due:
+            due = self.drains.due
         if self._runs.news_at < due:
             due = self._runs.news_at
         if roster.forget_at < due:
@@ -436,6 +433,7 @@ class Warden:
         """Invariants across the parts."""
         self._ledger.check()
         self._grants.check()
+        self.drains.check()
         self._post.check()
         self._tenure.check()
         assert len(self._ledger.runs) <= self.config.runs_max
@@ -476,6 +474,7 @@ class Warden:
             estates=self._tenure.estates,
             links=self._post.links,
             closed=self._tenure.closed,
+            drains=self.drains.kept,
         )
         return encode_state(state)
 
@@ -486,6 +485,7 @@ class Warden:
         self._epoch, self._seed, self._steps = saved.epoch, saved.seed, saved.steps
         self._beat_at, self._delta_at, self._runs.news_at = saved.beat_at, saved.delta_at, saved.news_at
         ledger.restore(saved.runs, saved.leases, saved.up, saved.draining, saved.withheld)  # type: ignore[arg-type]
+        self.drains.restore(saved.drains)
         ledger.next_lease = saved.next_lease
         self._grants.hold, self._grants.preempt_at = saved.hold, saved.preempt_at
         ledger.resume(saved.version, saved.changed, saved.hold.nodes if saved.hold else ())

@@ -10,6 +10,7 @@ from hanse.core.link import Link
 from hanse.core.roster import RunnerRecord
 from hanse.core.tenure import TenureRecord
 from hanse.core.wants import Want
+from hanse.model.drains import Drain
 from hanse.model.ids import TaskId
 from hanse.model.messages import End
 from hanse.model.resources import Vector
@@ -50,6 +51,7 @@ class WardenState(msgspec.Struct):
     estates: dict[str, TenureRecord]
     links: dict[str, Link]
     closed: dict[str, list[tuple[int, int]]] = {}
+    drains: list[Drain] = []
 
 
 encode_state: Final = msgspec.msgpack.Encoder().encode

@@ -7,7 +7,6 @@ is promised, and what is on disk is complete.
 import asyncio
 import gc
 import logging
-import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -21,6 +20,8 @@ from hanse.live.identity.identity import Identity, Role
 from hanse.live.league import Address, League
 from hanse.live.logs import fields
 from hanse.live.observe.member_watch import MemberWatch
+from hanse.live.start_report import SILENT, StartReport
+from hanse.live.wall_clock import WallWatch
 from hanse.live.wire.limits import Limits
 from hanse.live.wire.peers import Peer
 from hanse.live.wire.transport import Transport
@@ -67,6 +68,8 @@ class Daemon:
         self.watch = MemberWatch(self)
         """What monitoring sees; each kind of member puts its own here when it starts."""
         self.door: Door | None = None
+        self.report = SILENT
+        """Who hears how the start goes on."""
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._chores: list[asyncio.Task[None]] = []
@@ -104,8 +107,9 @@ class Daemon:
         """End in good order."""
         self._stopping.set()
 
-    async def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Take part until told to stop. ``ready`` is called when the member can be reached."""
+    async def run(self, report: StartReport = SILENT) -> None:
+        """Take part until told to stop. ``report`` hears how the start goes on."""
+        self.report = report
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -115,8 +119,9 @@ class Daemon:
             gc.freeze()  # what is here now stays: nobody need look at it again
             gc.set_threshold(YOUNG_OBJECTS)
             self.chore(self._renew())
+            self.chore(WallWatch(self.credentials.certificate).keep())
             log.info("ready", extra=fields(address=str(self.address), door=str(self.door_address)))
-            ready()
+            report.ready()
             await self._stopping.wait()
         finally:
             await self.close()
@@ -190,9 +195,3 @@ class Daemon:
 def peer_of(league: League, role: Role, name: str, address: Address) -> Peer:
     """A member as the wire's book has it."""
     return Peer(Identity(league.name, role, name), address.host, address.port)
-
-
-def tell_ready(descriptor: int) -> None:
-    """Tell whoever started this process, through the file descriptor that it gave, that we can be reached."""
-    os.write(descriptor, b"ready\n")
-    os.close(descriptor)

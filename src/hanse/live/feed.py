@@ -6,6 +6,8 @@ is enough for one. What says nothing about any job (beats, gossip) goes along wi
 """
 
 import asyncio
+import logging
+import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,6 +33,8 @@ BATCH_MAX: Final = 5_000
 """Events in one transaction."""
 BACKLOG_MAX: Final = 200_000
 """Events not yet in the read model; beyond it new requests are turned away until it has caught up."""
+ROOM_SECONDS: Final = 1.0
+"""How long to wait before a write that found the disk full is tried again."""
 READERS: Final = 2
 """Threads that answer questions."""
 
@@ -39,6 +43,7 @@ _SHOWN: Final = frozenset((Accepted, Rejected, Record, TaskSettled, JobSettled))
 _QUIET: Final = frozenset((Tick, Advised))
 """Events that do not, by themselves."""
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 Item = tuple[int, Event, list[Command]]
 
@@ -168,6 +173,11 @@ class Feed:
     def _written(self, batch: list[Item], done: "Future[None]") -> None:
         self._writing = False
         error = done.exception()
+        if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            log.warning("no room on the disk for the read model; it is written when there is")
+            self._backlog[:0] = batch
+            self._timer = self._loop.call_later(ROOM_SECONDS, self._write)
+            return
         if error is not None:
             self._fail(error)
             return

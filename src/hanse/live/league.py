@@ -10,6 +10,7 @@ import msgspec
 
 from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, Timings, WardenConfig
 from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.live.backends.task_users import UserRange
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.problem import label
 
@@ -50,11 +51,22 @@ class BackendEntry(msgspec.Struct, frozen=True):
     """A cluster's backend and its settings."""
 
     kind: BackendKind = BackendKind.PROCESS
-    sandbox: str = "none"
+    sandbox: str = "auto"
+    """What is around each task: ``none``, ``namespace``, ``bwrap`` or ``auto``: ``live.backends.sandbox``."""
     user: str = ""
-    """Who runs the tasks when the daemon is root; empty: nobody."""
+    """Who runs the tasks when the daemon is root; empty: of ``process`` each job as a user id of its own, of
+    ``slurm`` nobody."""
+    users: UserRange = UserRange()
+    """Where the user ids of jobs come from."""
+    memory_default: int = 0
+    """Bytes of memory that a task may use which asked for none; 0: a share of its node's, as of its CPUs."""
     output: int = 64 << 20
     """Bytes kept of each output stream of a task."""
+    disk: int = 0
+    """Bytes that the files of one task may take in its work directory; 0: a quarter of the disk."""
+    directory: str = ""
+    """Where the cluster's runners keep their tasks, each below its own name; empty: in the member's own
+    directory, on the disk of its journal."""
     limits: str = "auto"
     """How limits are enforced: auto, v2, v1 or rlimit."""
     slurm: SlurmSettings = SlurmSettings()

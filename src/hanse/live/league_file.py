@@ -9,7 +9,9 @@
       - name: north
         address: "10.0.0.1:7411"
         door: "10.0.0.1:7412"     # logs, nodes and drains are asked for here
-        backend: {kind: process, sandbox: none}    # or just `process` or `"null"`
+        backend: {kind: process, user: per-job, sandbox: auto}   # or just `process` or `"null"`; docs/live.md
+                                   # disk: 20GiB: most that a task's files may take; a quarter of the disk
+                                   # directory: /scratch/hanse: tasks on a disk of their own
         reserve: 0                 # nodes that only latency work may use, from the last backwards
         runners:                   # only for nodes on other machines than the warden's
           - {name: north-2, address: "10.0.0.5:7413", door: "10.0.0.5:7414"}
@@ -34,6 +36,8 @@ import yaml
 from hanse.core.config import NodeConfig, Timings
 from hanse.live.backends.slurm.league_fields import SLURM_FIELDS, slurm_settings, slurm_to_data
 from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.live.backends.task_users import UserRange
+from hanse.live.identity import files
 from hanse.live.league import (
     LIVE_TIMINGS,
     Address,
@@ -72,7 +76,7 @@ _CHOICES: Final[dict[str, Iterable[str]]] = {
     "rank": RANKS,
     "sizer": SIZERS,
 }
-_SANDBOXES: Final = ("none", "bwrap")
+_SANDBOXES: Final = ("auto", "none", "namespace", "bwrap")
 _LIMITS: Final = ("auto", "v2", "v1", "rlimit")
 
 T = TypeVar("T")
@@ -97,9 +101,8 @@ def load(path: Path) -> League:
 
 def store(path: Path, league: League) -> None:
     """Write a league file that ``load`` reads back to the same league."""
-    part = path.with_suffix(".part")
-    part.write_text(yaml.safe_dump(league_to_data(league), sort_keys=False), encoding="utf-8")
-    part.replace(path)
+    text = yaml.safe_dump(league_to_data(league), sort_keys=False)
+    files.replace(path, text.encode("utf-8"), files.PUBLIC)
 
 
 def league_from_data(data: object) -> League | tuple[Problem, ...]:
@@ -246,7 +249,10 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
     def read(value: object, path: str) -> BackendEntry | Problem:
         if isinstance(value, str):
             value = {"kind": value}
-        known = ("kind", "sandbox", "user", "output", "limits")
+        known = (
+            *("kind", "sandbox", "user", "users", "output", "disk", "directory", "limits"),
+            "memory_default",
+        )
         over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM
         fields = Fields.of(value, path, (*known, *(SLURM_FIELDS if over_slurm else ())), problems)
         if fields is None:
@@ -254,11 +260,36 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
         return BackendEntry(
             slurm=slurm_settings(fields) if over_slurm else SlurmSettings(),
             kind=fields.take("kind", choice(BackendKind), BackendKind.PROCESS),
-            sandbox=fields.take("sandbox", _one_of(_SANDBOXES), "none"),
+            sandbox=fields.take("sandbox", _one_of(_SANDBOXES), "auto"),
             user=fields.take("user", text, ""),
+            users=fields.take("users", _users(problems), UserRange()),
+            memory_default=fields.take("memory_default", parse_bytes, 0),
             output=fields.take("output", parse_bytes, BackendEntry().output),
+            disk=fields.take("disk", parse_bytes, BackendEntry().disk),
+            directory=fields.take("directory", _absolute, ""),
             limits=fields.take("limits", _one_of(_LIMITS), "auto"),
         )
+
+    return read
+
+
+def _absolute(value: object, path: str) -> str | Problem:
+    found = text(value, path)
+    if isinstance(found, str) and not Path(found).is_absolute():
+        return Problem(path, f"must be a path that begins with /, not {found!r}")
+    return found
+
+
+def _users(problems: Problems) -> Callable[[object, str], UserRange | Problem]:
+    def read(value: object, path: str) -> UserRange | Problem:
+        fields = Fields.of(value, path, ("first", "count"), problems)
+        if fields is None:
+            return UserRange()
+        usual = UserRange()
+        users = UserRange(
+            fields.take("first", parse_whole, usual.first), fields.take("count", parse_whole, usual.count)
+        )
+        return Problem(path, users.problem) if users.problem else users
 
     return read
 
@@ -350,7 +381,7 @@ def league_to_data(league: League) -> dict[str, object]:
 
 def _cluster_to_data(cluster: ClusterEntry) -> dict[str, object]:
     backend = {
-        name: getattr(cluster.backend, name)
+        name: msgspec.to_builtins(getattr(cluster.backend, name))
         for name in BackendEntry.__struct_fields__
         if name != "slurm" and getattr(cluster.backend, name) != getattr(BackendEntry(), name)
     }

@@ -4,19 +4,27 @@ What the machine asks for while it takes its past again is not performed: it was
 is *told* to whoever keeps a read model, which may have missed the end.
 """
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from hanse.live.clock import Clock
+from hanse.live.clock import Clock, wall_now
 from hanse.live.eras import ERAS, Era, Past, Replayed, Settings, objection, read_eras, write_eras
-from hanse.live.journal.errors import JournalError
 from hanse.live.journal.journal import Journal
 from hanse.live.journal.journal import Recovered as Found
 from hanse.live.league import LeagueError
+from hanse.live.reached import (
+    ForgetfulError,
+    refuse_contradicted,
+    refuse_missing,
+    refuse_older,
+    write_reached,
+)
 from hanse.live.shell import Told
+from hanse.live.start_warnings import start_warnings
 from hanse.model.events import Event
 
 JOURNAL: Final = "journal"
@@ -24,11 +32,10 @@ CLOCK: Final = "clock.json"
 LOSSES: Final = "records-were-lost"
 """Left by a repair that could not keep everything."""
 FoundAt = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
+"""Hears how many of how many records are replayed."""
+log: Final = logging.getLogger(__name__)
 decode_event: Final = msgspec.msgpack.Decoder(Event).decode
-
-
-class ForgetfulError(JournalError):
-    """A member must not come back as if it remembered everything."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -43,40 +50,55 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 def recover(
-    directory: Path, settings: Settings, told: Told | None = None, found_at: FoundAt | None = None
+    directory: Path,
+    settings: Settings,
+    told: Told | None = None,
+    found_at: FoundAt | None = None,
+    progress: Progress | None = None,
 ) -> Recovered:
     """Bring a machine to the state that its journal tells, and let it go on under these settings.
 
-    ``found_at`` hears, before anything is replayed, between which positions that will be.
+    ``found_at`` hears, before anything is replayed, between which positions that will be; ``progress``, after
+    each record, how far it is.
     """
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     if (directory / LOSSES).exists():
         raise ForgetfulError(
             f"the journal of {directory.name} was repaired and has lost records: it has forgotten promises "
             f"that its peers remember. Let them adopt its work, and bring it back under a new name at the "
-            f"end of the league file. (Delete {directory / LOSSES} to start it all the same: work may be "
-            f"stuck or lost.)"
+            f"end of the league file. (Delete {directory / LOSSES} to start it all the same: it is "
+            f"refused if a peer remembers more of it.)"
         )
+    refuse_contradicted(directory)
+    refuse_missing(directory, directory / JOURNAL)
+    last_write = _last_write(directory / JOURNAL)  # now: what follows writes the newest block once more
     journal, found = Journal.open(directory / JOURNAL)
     try:
+        refuse_older(directory, journal)
         if found_at is not None:
             found_at(found.snapshot_position, journal.position)
+        since = last_write if journal.position else 0
+        for sentence in start_warnings(directory, journal.position, found.cut, since, wall_now()):
+            log.warning("%s", sentence)
         eras = read_eras(directory, settings)
         past = Past(eras, found.snapshot_position, found.snapshot)
-        last_at = _replay(past, found, told)
+        last_at = _replay(past, found, told, progress)
         _go_on(directory, eras, past, settings, journal.position)
-        since = _last_write(directory / JOURNAL) if journal.position else 0
         clock = Clock.resume(directory / CLOCK, last_at, since)
+        write_reached(directory, journal)
     except BaseException:
         journal.close()
         raise
     return Recovered(past.machine, journal, clock, len(found.records), found.cut)
 
 
-def _replay(past: Past, found: Found, told: Told | None) -> int:
+def _replay(past: Past, found: Found, told: Told | None, progress: Progress | None) -> int:
     """Take the records after the snapshot again; when the last of them happened."""
     last_at = 0
     position = found.snapshot_position
+    total = len(found.records)
+    if progress is not None:
+        progress(0, total)
     for record in found.records:
         position += 1
         event = decode_event(record)
@@ -85,6 +107,8 @@ def _replay(past: Past, found: Found, told: Told | None) -> int:
         if told is not None:
             told(position, event, commands)
         past.reached(position)
+        if progress is not None:
+            progress(position - found.snapshot_position, total)
     past.machine.check()
     return last_at
 

@@ -8,6 +8,7 @@ takes less time than waking the thread.
 """
 
 import asyncio
+import logging
 import time
 import zlib
 from collections import deque
@@ -22,6 +23,7 @@ import msgspec
 
 from hanse.core.machine import Machine
 from hanse.live.clock import Clock
+from hanse.live.journal.errors import JournalFull
 from hanse.live.journal.journal import Journal
 from hanse.model.commands import Accepted, Command, WakeAt
 from hanse.model.events import Event, Received, Submitted, Tick
@@ -31,6 +33,10 @@ UNSAFE_MAX: Final = 50_000
 at the whole (their senders repeat them)."""
 SNAPSHOT_EVENTS: Final = 50_000
 """Events between snapshots: what a restart must replay, about half a second."""
+SNAPSHOT_BYTES: Final = 64 << 20
+"""Bytes of records between snapshots, whatever their number: what a restart must replay. A state that is
+larger than this is written when as many bytes of records have come, so that snapshots at most double what is
+written; whoever restarts reads that state anyway."""
 QUICK_SECONDS: Final = 0.002
 """A write that takes longer was a slow one."""
 DOUBT_FEW: Final = 8.0
@@ -47,6 +53,10 @@ LAZY_SECONDS: Final = 0.05
 """How long an event may wait for others to share its write, if nothing is to be performed because of it."""
 CHECK_EVENTS: Final = 10_000
 """Events between two checks of the machine's invariants."""
+ROOM_SECONDS: Final = 1.0
+"""How long to wait before a write that found the disk full is tried again."""
+
+log = logging.getLogger(__name__)
 
 Perform = Callable[[Command], None]
 Fail = Callable[[BaseException], None]
@@ -134,15 +144,23 @@ class JournalledShell(Shell):
         self._committing = False
         self._doubt = DOUBT_FIRST
         """Whether the disk is a slow one."""
+        self.disk_full = False
+        """Whether the latest write found no room."""
         self._commit_timer: asyncio.Handle | None = None
         self._commit_soon = False
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         """Who waits for a position to be on disk, in order."""
-        self._snapshot_due = journal.position + SNAPSHOT_EVENTS
+        self._snapshot_due = journal.snapshot_position + SNAPSHOT_EVENTS
+        """Counted from the newest snapshot and not from the start: a member that is killed again and again
+        must not replay more each time."""
+        self._snapshot_bytes_due = max(SNAPSHOT_BYTES, journal.snapshot_bytes)
         self._check_due = journal.position + CHECK_EVENTS
         self.snapshot_allowed: Callable[[], int] = lambda: journal.durable
         """Up to which position the past is no longer needed: the read model's, at a broker."""
         self._pending_snapshot: tuple[int, bytes] | None = None
+        self.longest = 0.0
+        """The most processor time, in seconds, that one event has kept the loop, or a snapshot or check of
+        the state between two events: for so long nobody else was answered."""
         self._digests = digests.open("ab") if digests is not None else None
         self._submissions: dict[int, int] = {}
         """Requests to take a job that are not on disk yet -> their positions."""
@@ -154,17 +172,20 @@ class JournalledShell(Shell):
     @property
     def busy(self) -> bool:
         """Whether the disk is so far behind that new requests should be turned away."""
-        return len(self._unsafe) * 2 > UNSAFE_MAX
+        return self.disk_full or len(self._unsafe) * 2 > UNSAFE_MAX
 
     @property
     def full(self) -> bool:
         """Whether nothing more may be taken until the disk has caught up."""
-        return len(self._unsafe) >= UNSAFE_MAX
+        return len(self._unsafe) >= UNSAFE_MAX or self.journal.is_crowded
 
     def take(self, event: Event) -> None:
         """Journal an event and hand it over; what comes of it is performed when it is safe."""
         if self.closed:
             return
+        record = _encode(event)
+        self.journal.ensure_room(len(record))  # what cannot be on record must not have happened
+        begun = time.thread_time()
         try:
             commands = self.machine.handle(event)
         except BaseException as error:
@@ -173,7 +194,8 @@ class JournalledShell(Shell):
             self._fail(error)
             self.close()
             raise
-        position = self.journal.append(_encode(event))
+        self._note_time(begun)
+        position = self.journal.append(record)
         self._unsafe.append((position, event, commands))
         if type(event) is Submitted:
             self._submissions[event.request] = position
@@ -228,6 +250,9 @@ class JournalledShell(Shell):
             return
         try:
             durable, seconds = self._write()
+        except JournalFull as error:
+            self._await_room(error)
+            return
         except BaseException as error:
             self._fail(error)  # first: a broken disk may not even close
             self.close()
@@ -249,15 +274,38 @@ class JournalledShell(Shell):
         if self.closed:
             return
         error = future.exception()
+        if isinstance(error, JournalFull):
+            self._await_room(error)
+            return
         if error is not None:
             self._fail(error)  # first: a broken disk may not even close
             self.close()
             return
         self._committed(*future.result())
 
+    def _await_room(self, error: JournalFull) -> None:
+        """The disk is full: nothing is performed until there is room, which is looked for again and again.
+
+        What is taken meanwhile waits with the rest, ``UNSAFE_MAX`` events at most.
+        """
+        if not self.disk_full:
+            self.disk_full = True
+            log.error("the disk is full; waiting for room: %s", error)
+        self._commit_timer = self.loop.call_later(ROOM_SECONDS, self._commit)
+
+    def _tick(self) -> None:
+        """Take no time either while nothing more may be taken: it is taken when the disk has caught up."""
+        if self.full:
+            self._timer = self.loop.call_later(ROOM_SECONDS, self._tick)
+        else:
+            super()._tick()
+
     def _committed(self, durable: int, seconds: float) -> None:
         """All up to a position is on disk: what came of it may be performed."""
         self._judge_disk(seconds)
+        if self.disk_full:
+            self.disk_full = False
+            log.warning("there is room on the disk again; everything goes on")
         unsafe = self._unsafe
         safe: list[tuple[int, Event, list[Command]]] = []
         while unsafe and unsafe[0][0] <= durable:
@@ -290,14 +338,27 @@ class JournalledShell(Shell):
         else:
             self._doubt = max(self._doubt - 1.0, 0.0)
 
+    def _note_time(self, begun: float) -> None:
+        took = time.thread_time() - begun
+        if took > self.longest:  # noqa: PLR1730  hot: max() costs more
+            self.longest = took
+
     def _keep_house(self) -> None:
+        begun = time.thread_time()
+        self._keep_up()
+        self._note_time(begun)
+
+    def _keep_up(self) -> None:
         position = self.journal.position
         if position >= self._check_due:
             self._check_due = position + CHECK_EVENTS
             self.machine.check()
-        if position >= self._snapshot_due and self._pending_snapshot is None:
+        due = position >= self._snapshot_due or self.journal.bytes >= self._snapshot_bytes_due
+        if due and self._pending_snapshot is None:
+            state = self.machine.dump()
             self._snapshot_due = position + SNAPSHOT_EVENTS
-            self._pending_snapshot = (position, self.machine.dump())
+            self._snapshot_bytes_due = self.journal.bytes + max(SNAPSHOT_BYTES, len(state))
+            self._pending_snapshot = (position, state)
         if self._pending_snapshot is not None:
             at, state = self._pending_snapshot
             if at <= self.journal.durable and at <= self.snapshot_allowed():
@@ -306,7 +367,9 @@ class JournalledShell(Shell):
 
     def _snapshot_taken(self, future: "Future[None]") -> None:
         error = future.exception()
-        if error is not None and not self.closed:
+        if isinstance(error, JournalFull):
+            log.warning("no snapshot was made: %s", error)  # the journal has all of it; the next one is tried
+        elif error is not None and not self.closed:
             self.loop.call_soon_threadsafe(self._fail, error)
 
     def close(self) -> None:

@@ -62,6 +62,10 @@ class DrainRequested(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
     at: Instant
     nodes: tuple[int, ...]
     drain: bool
+    by: str = ""
+    reason: str = ""
+    until: Instant = 0
+    """When what is closed opens by itself; 0: when somebody opens it."""
 
 
 class BackendReported(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="backend_reported"):

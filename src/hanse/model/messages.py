@@ -11,9 +11,11 @@ import msgspec
 
 from hanse.model.closing import Close, Closed, Handed, Over
 from hanse.model.constraints import Constraint, Value
+from hanse.model.drains import Drain
 from hanse.model.experience import Experience
 from hanse.model.ids import ClusterId, Instant, JobId, TaskId
 from hanse.model.job import Affinity, JobSpec, Scope, Unreachable
+from hanse.model.recollection import Recall, Recalled
 from hanse.model.resources import Dimensions, Resources, Vector
 from hanse.model.seeking import Seek, Sought
 
@@ -51,9 +53,8 @@ class Shape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=T
 
     def may_use(self, cluster: str) -> bool:
         """Whether the job's own rules let it run in this cluster."""
-        return cluster not in self.clusters_forbidden and (
-            not self.clusters_allowed or cluster in self.clusters_allowed
-        )
+        allowed = self.clusters_allowed
+        return cluster not in self.clusters_forbidden and (not allowed or cluster in allowed)
 
 
 class Brief(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -73,8 +74,7 @@ class Lot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     job: JobId
     group: int
     brief: Brief
-    tasks: tuple[int, ...]
-    """Indices in the job."""
+    tasks: tuple[int, ...]  # indices in the job
     attempts: tuple[int, ...]
     nodes: tuple[int, ...]
     """The node each task is proposed for; -1 leaves it to the warden."""
@@ -90,8 +90,7 @@ class DemandLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     shape: Shape
     key: Key
     count: int
-    hold: bool = False
-    """The warden may keep freed room back for this line until all of it fits."""
+    hold: bool = False  # the warden may keep freed room back for this line until all of it fits
 
 
 class Refusal(StrEnum):
@@ -133,8 +132,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Microseconds of CPU time."""
     memory: int = 0
     """The most bytes it held at once."""
-    ran: int = 0
-    """Microseconds from its start to its end."""
+    ran: int = 0  # microseconds from its start to its end
 
 
 class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -290,9 +288,9 @@ class Replica(msgspec.Struct, frozen=True, array_like=True, gc=False):
     job: JobId
     spec: JobSpec
     age: int  # microseconds since it was accepted: clocks differ, ages do not
-    done: tuple[tuple[int, int, int], ...]
-    """Tasks that are terminal: index, state, and the attempt that made it so."""
+    done: tuple[tuple[int, int, int], ...]  # terminal tasks: index, state, and the attempt that made it so
     cancelled: bool = False
+    rest: int = 0  # more of them, which follow as progress: before that the copy is not complete
 
 
 class Replicate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="replicate"):
@@ -311,6 +309,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="prog
     done: tuple[tuple[TaskId, int, int], ...]  # task, its terminal state, the attempt that made it so
     cancelled: tuple[JobId, ...] = ()
     forget: tuple[JobId, ...] = ()
+    runs: tuple[tuple[TaskId, int, int, int], ...] = ()  # the same of neighbours that ended alike: how many
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="taken"):
@@ -421,6 +420,7 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="beat"):
     version: int
     rounds: tuple[tuple[EstateId, int], ...]
     """The lease round of each estate that the warden takes this broker to own."""
+    drains: tuple[Drain, ...] = ()
 
 
 class BeatReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="beat_reply"):
@@ -482,7 +482,7 @@ Sequenced = (
 )  # fmt: skip
 Soft = (
     Hello | RunnerBeat | RunnerLease | Rejoin | Beat | BeatReply | Sync | Snapshot | Change | Gossip | Ack
-    | Experience
+    | Experience | Recall | Recalled
 )  # fmt: skip
 Body = Sequenced | Soft
 

@@ -1,6 +1,6 @@
 """What an owner may say, and when: crossings of its messages to heir and wardens, and a change of heir."""
 
-from hanse.core.estates import REPLICATE_JOBS_MAX
+from hanse.core.copies import REPLICATE_JOBS_MAX
 from hanse.model.commands import Accepted
 from hanse.model.ids import SECOND, JobId, job_id
 from hanse.model.messages import Adopt, Outcome, Progress, Register, Replicate, Settle, Watch

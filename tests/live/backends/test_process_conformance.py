@@ -1,11 +1,14 @@
 """The process backend passes the common suite, with every way of limiting that this machine has."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.process import ProcessBackend
+from hanse.live.backends.sandbox import namespace_problem
+from hanse.live.backends.task_users import UserRange
 from tests.live.backends.conformance import NODES, BackendConformance
 from tests.live.backends.desk import Desk, read_until
 from tests.live.backends.places import STUBBORN, shell
@@ -45,6 +48,22 @@ class TestProcessConformanceAsTheDaemonsUser(TestProcessConformance):
 
     def make(self, place: Path, nodes: tuple[NodeConfig, ...] = NODES) -> ProcessBackend:
         return ProcessBackend(place, "north", nodes, user=None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's daemons become somebody else")
+class TestProcessConformanceWithIdsOfJobs(TestProcessConformance):
+    """Each job as a user id of its own."""
+
+    def make(self, place: Path, nodes: tuple[NodeConfig, ...] = NODES) -> ProcessBackend:
+        return ProcessBackend(place, "north", nodes, user=UserRange())
+
+
+@pytest.mark.skipif(namespace_problem() is not None, reason=str(namespace_problem()))
+class TestProcessConformanceInNamespaces(TestProcessConformance):
+    """Each task behind walls of its own."""
+
+    def make(self, place: Path, nodes: tuple[NodeConfig, ...] = NODES) -> ProcessBackend:
+        return ProcessBackend(place, "north", nodes, sandbox="namespace")
 
 
 def test_a_driver_is_the_one_that_was_asked_for_by_name_or_none(place: Path) -> None:

@@ -57,7 +57,7 @@ def test_attempts_one_after_the_other_have_one_supervisor(place: Path, driver: s
             assert (await desk.run(launch(shell(f"echo {index}"), index))).outcome is Outcome.SUCCEEDED
             assert await read(desk.backend, index) == f"{index}\n".encode()
         assert len({supervisor_of(place, index) for index in range(5)}) == 1
-        assert len(processes_of(place)) == 2  # the launcher, and it
+        assert len(processes_of(place)) == 3  # the launcher, a watchdog, and it
 
     with_desk(lambda: ProcessBackend(place, "north", NODES, driver=driver), story)  # type: ignore[arg-type]
 

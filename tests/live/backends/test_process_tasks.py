@@ -378,6 +378,6 @@ def test_a_deaf_task_is_dead_when_its_end_is_heard(place: Path) -> None:
         desk.stop(grace=0)
         await desk.end_of()
         assert [groups_in(base) for base in groups_of(place)] == [[]] * len(groups_of(place))
-        assert len(processes_of(place)) == 2  # the launcher, and a supervisor that waits
+        assert len(processes_of(place)) == 3  # the launcher, a supervisor that waits, its watchdog
 
     with_desk(plain(place), story)

@@ -5,11 +5,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hanse.live.door import server as server_module
+from hanse.live.door.records import ErrorAnswer
 from hanse.live.door.replies import RefusedError, body_of, json_answer
 from hanse.live.door.server import Door, Gathered, PeerProtocol
 from hanse.live.identity.identity import Role
@@ -209,6 +211,119 @@ def test_what_is_held_leaves_before_the_connection_closes() -> None:
     gathered.close()
     gathered.close()
     assert (plug.pieces, plug.over) == ([b"head"], True)
+
+
+HOST = b"host: door\r\n"
+NOT_TAKEN = {
+    "a long header": (b"GET / HTTP/1.1\r\n" + HOST + b"x: " + b"y" * 70_000 + b"\r\n\r\n", "65536 bytes"),
+    "a long address": (b"GET /" + b"y" * 70_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", "65536 bytes"),
+    "many small headers": (b"GET / HTTP/1.1\r\n" + HOST + b"x: y\r\n" * 10_000 + b"\r\n", "100 headers"),
+    "one header more": (b"GET / HTTP/1.1\r\n" + HOST + b"x: y\r\n" * 100 + b"\r\n", "100 headers"),
+    "no host": (b"GET / HTTP/1.1\r\n\r\n", "Host"),
+    "two hosts": (b"GET / HTTP/1.1\r\n" + HOST * 2 + b"\r\n", "Host"),
+    "another coding": (
+        b"POST / HTTP/1.1\r\n" + HOST + b"transfer-encoding: gzip, chunked\r\n\r\n1\r\n5\r\n0\r\n\r\n",
+        "'chunked'",
+    ),
+    "two codings": (
+        b"POST / HTTP/1.1\r\n" + HOST + b"transfer-encoding: chunked\r\n" * 2 + b"\r\n1\r\n5\r\n0\r\n\r\n",
+        "Invalid",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NOT_TAKEN)
+@pytest.mark.parametrize("before", [0, 1])
+def test_heads_that_are_not_taken(tmp_path: Path, what: str, before: int) -> None:
+    sent, rule = NOT_TAKEN[what]
+
+    async def story(call: Callable[[], Awaitable[Caller]], _: Door) -> None:
+        caller = await call()
+        for number in range(before):
+            caller.say(GET % b"%d" % number)
+            assert (await caller.answer()).status == 200
+        caller.say(sent)
+        said = await caller.answer()
+        error = msgspec.json.decode(said.body, type=ErrorAnswer).error
+        assert (said.status, said.headers["content-type"]) == (400, "application/json")
+        assert (error.code, rule in error.message) == ("not_http", True), error
+        assert await caller.over() == b""
+
+    play(tmp_path, echo, story)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\n" + HOST + b"x: y\r\n" * 99 + b"\r\n",
+        b"GET / HTTP/1.1\r\n" + HOST + b"x: " + b"y" * 65_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"POST / HTTP/1.1\r\n" + HOST + b"transfer-encoding: Chunked\r\n\r\n1\r\n5\r\n0\r\n\r\n",
+    ],
+    ids=["headers", "bytes", "version", "coding"],
+)
+def test_heads_at_the_bounds_are_taken(tmp_path: Path, sent: bytes) -> None:
+    async def story(call: Callable[[], Awaitable[Caller]], _: Door) -> None:
+        caller = await call()
+        caller.say(sent)
+        assert (await caller.answer()).status == 200
+
+    play(tmp_path, echo, story)
+
+
+def test_a_bad_head_behind_a_request_is_not_the_answer_to_that(tmp_path: Path) -> None:
+    async def never(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.Event().wait()
+
+    async def story(call: Callable[[], Awaitable[Caller]], _: Door) -> None:
+        caller = await call()
+        caller.say(GET % b"1", b"GET / HTTP/1.1\r\n\r\n")
+        assert await caller.over() == b""
+
+    play(tmp_path, never, story)
+
+
+async def failing(scope: Scope, receive: Receive, send: Send) -> None:
+    raise OSError(28, "No space left on device")
+
+
+async def mute(scope: Scope, receive: Receive, send: Send) -> None:
+    del scope, receive, send
+
+
+@pytest.mark.parametrize("application", [failing, mute])
+def test_what_nobody_has_thought_of_is_told_as_an_error(tmp_path: Path, application: ASGIApp) -> None:
+    async def story(call: Callable[[], Awaitable[Caller]], _: Door) -> None:
+        caller = await call()
+        caller.say(GET % b"1")
+        said = await caller.answer()
+        assert (said.status, said.headers["content-type"]) == (500, "application/json")
+        assert msgspec.json.decode(said.body, type=ErrorAnswer).error.code == "bug"
+        assert await caller.over() == b""
+
+    play(tmp_path, application, story)
+
+
+def test_a_request_under_way_when_the_member_stops_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "CLOSE_SECONDS_MAX", 0.0)
+    asked = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def story(call: Callable[[], Awaitable[Caller]], door: Door) -> None:
+        caller = await call()
+        caller.say(GET % b"1")
+        await asked.wait()
+        await door.close()
+        said = await caller.answer()
+        assert (said.status, said.headers["content-type"]) == (500, "application/json")
+        assert msgspec.json.decode(said.body, type=ErrorAnswer).error.code == "stopped"
+
+    play(tmp_path, slow, story)
 
 
 @pytest.mark.parametrize("parts", [1, 9])

@@ -4,6 +4,7 @@ It works on real files, so that the journal reads what it wrote, and remembers b
 hold for certain. ``image`` draws one of the states that a loss of power can leave.
 """
 
+import errno
 import os
 import random
 from pathlib import Path
@@ -44,6 +45,8 @@ class CrashDisk(Disk):
 
     def __init__(self, directory: Path) -> None:
         self.fuse: int | None = None
+        self.full = False
+        """Whether somebody else has taken all the room."""
         self.operations = 0
         self._names: dict[Path, _File] = {}
         if directory.exists():
@@ -99,12 +102,15 @@ class CrashDisk(Disk):
 
     def allocate(self, fd: int, begin: int, end: int) -> None:  # noqa: ARG002  # as Disk has it
         self._step()
+        if self.full:
+            raise OSError(errno.ENOSPC, "no room")
         os.ftruncate(fd, max(end, os.fstat(fd).st_size))
         file = self._open[fd]
         file.current.extend(bytes(max(0, end - len(file.current))))
 
-    def truncate(self, fd: int, size: int) -> None:  # noqa: ARG002  # as Disk has it
-        raise AssertionError("only a full disk needs this, and this one is not")
+    def truncate(self, fd: int, size: int) -> None:
+        assert self.full, "only a full disk needs this, and this one is not"
+        assert len(self._open[fd].current) == size, "nothing was allocated, so nothing is given back"
 
     def write(self, fd: int, data: bytes, offset: int) -> None:
         super().write(fd, data, offset)

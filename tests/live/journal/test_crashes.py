@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hanse.live.journal import Journal, Recovered, history, read
+from hanse.live.journal import Journal, JournalFull, Recovered, history, read
 from hanse.live.journal.repair import verify
 
 from .crashing import CrashDisk, PowerCut
@@ -54,6 +54,7 @@ class Crashes(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "journal"):
+            self.disk.full = False
             self.journal.close()
             self.committed = len(self.expected)
             self.check_readers()
@@ -117,8 +118,16 @@ class Crashes(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        assert self.journal.commit() == len(self.expected)
-        self.committed = len(self.expected)
+        try:
+            assert self.journal.commit() == len(self.expected)
+        except JournalFull:
+            assert self.disk.full
+        else:
+            self.committed = len(self.expected)
+
+    @rule(full=st.booleans())
+    def somebody_else_fills_the_disk(self, full: bool) -> None:
+        self.disk.full = full
 
     @precondition(lambda self: self.committed > 0)
     @rule(back=st.integers(0, 5))
@@ -132,8 +141,11 @@ class Crashes(RuleBasedStateMachine):
 
     @rule()
     def close_and_open(self) -> None:
+        """What finds no room at the close is dropped."""
+        self.in_flight = len(self.expected) - self.committed
         self.journal.close()
-        self.committed = len(self.expected)
+        if not self.disk.full:
+            self.committed, self.in_flight = len(self.expected), 0
         self.open()
 
     @rule(seed=st.integers(0, 1 << 32))
@@ -161,7 +173,8 @@ class Crashes(RuleBasedStateMachine):
             else:
                 self.in_flight = len(self.expected) - self.committed
                 self.journal.close()
-                self.committed, self.in_flight = len(self.expected), 0
+                if not self.disk.full:
+                    self.committed, self.in_flight = len(self.expected), 0
         except PowerCut:
             pass
         self.abandon()

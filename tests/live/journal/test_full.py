@@ -2,13 +2,14 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hanse.live.journal import Journal, JournalFull, read
+from hanse.live.journal import Journal, JournalFull, read, segments
 from hanse.live.journal.repair import verify
+from hanse.live.journal.reserve import RESERVE_NAME
 
 SIZE = 256 << 10
 """Bytes of the disk."""
@@ -54,10 +55,8 @@ def test_a_full_disk_refuses_and_recovers(disk: Path, segment_bytes: int) -> Non
     assert acknowledged > 50
     assert 0 < refused.needed <= SIZE
     assert str(refused.needed) in str(refused)
-    refusing: list[Callable[[], int]] = [lambda: journal.append(record), journal.commit]
-    for call in refusing:
-        with pytest.raises(JournalFull):
-            call()
+    with pytest.raises(JournalFull):
+        journal.commit()
     assert journal.durable == acknowledged
     journal.close()
     assert verify(directory).problem is None
@@ -76,6 +75,52 @@ def test_a_full_disk_refuses_and_recovers(disk: Path, segment_bytes: int) -> Non
     assert journal.commit() == acknowledged + 1
     journal.close()
     assert [number for number, _ in read(directory, acknowledged)] == [acknowledged + 1]
+
+
+@pytest.mark.parametrize("segment_bytes", [32 << 10, 16 << 20])
+def test_what_found_no_room_is_written_when_there_is(disk: Path, segment_bytes: int) -> None:
+    ballast = disk / "ballast"
+    ballast.write_bytes(bytes(64 << 10))
+    directory = disk / "journal"
+    journal, _ = Journal.open(directory, segment_bytes=segment_bytes)
+    record = b"x" * 1500
+    acknowledged, _ = fill(journal, record)
+    assert journal.append(b"while full") == acknowledged + 2
+    with pytest.raises(JournalFull):
+        journal.commit()
+    ballast.unlink()
+    assert journal.commit() == acknowledged + 2
+    journal.append(b"after")
+    journal.close()
+    assert verify(directory).problem is None
+    kept = [data for _, data in read(directory, 0)]
+    assert kept == [record] * (acknowledged + 1) + [b"while full", b"after"]
+
+
+def test_the_reserve_is_the_journals_own_when_somebody_else_fills_the_disk(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "RESERVE_BYTES", 20 << 10)
+    directory = disk / "journal"
+    journal, _ = Journal.open(directory)
+    journal.append(b"first")
+    journal.commit()
+    with (disk / "ballast").open("wb", buffering=0) as ballast:
+        while (free := os.statvfs(disk).f_bavail) > 0:
+            ballast.write(bytes(free * 4096))
+    record = b"x" * 1500
+    acknowledged, _ = fill(journal, record)
+    assert acknowledged > 36  # blocks of 2 KiB; the first segment's room takes 32
+    assert len(list(directory.glob("*.seg"))) == 2
+    (disk / "ballast").unlink()
+    acknowledged = journal.commit()  # what found no room
+    while not (directory / RESERVE_NAME).exists():  # a new reserve is made when room is next taken
+        journal.append(record)
+        acknowledged = journal.commit()
+    journal.close()
+    assert not (directory / RESERVE_NAME).exists()
+    assert verify(directory).problem is None
+    assert [data for _, data in read(directory, 0)] == [b"first"] + [record] * (acknowledged - 1)
 
 
 def test_freeing_what_was_asked_for_is_enough(disk: Path) -> None:

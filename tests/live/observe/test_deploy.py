@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hanse.app.cli import COMMANDS, hanse
-from hanse.app.up_commands import FRUGAL
+from hanse.app.starting import FRUGAL
 from hanse.live.league_file import load
 from tests.live.observe.scraped import missing
 

@@ -166,7 +166,7 @@ def test_only_who_may_look_sees_the_metrics(live: LiveLeague) -> None:
 def drain(live: LiveLeague, close: bool) -> None:
     """Close all nodes to new work, or open them; and wait until the first broker knows."""
     for cluster in ("north", "south"):
-        live.cluster(cluster).ask("POST", "/v1/drain", {"nodes": [], "drain": close})
+        live.cluster(cluster).ask("POST", "/v1/drain", {"whole": True, "drain": close})
     deadline = time.monotonic() + UNTIL_SECONDS_MAX
     while (total(samples_of(scraped(live)["b1"]), "hanse_view_free", resource="cpu") == 0) != close:
         assert time.monotonic() < deadline

@@ -13,7 +13,7 @@ from hanse.live.reads.why import EndCount, TaskSummary, code_text, why
 from hanse.model.constraints import Is
 from hanse.model.decision import Answered
 from hanse.model.ids import SECOND
-from hanse.model.job import Affinity, JobClass, JobSpec, TaskGroup
+from hanse.model.job import Affinity, JobClass, JobSpec, TaskGroup, Unreachable
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from tests.core.wired import job, node, tasks
@@ -82,7 +82,8 @@ def test_some_run_and_some_wait_because_every_cluster_is_full_or_closed() -> Non
     assert why(detail, summary, [WAITING], (NORTH, SOUTH)) == [
         (
             "3 of 10 tasks run in north (2) and south (1); 7 wait since 14:02:11 because no cluster has"
-            " 4 CPUs and 8 GiB free on one node: north's largest hole is 2 CPUs, south is draining."
+            " 4 CPUs and 8 GiB free on one node: north's largest hole is 2 CPUs,"
+            " south is drained and takes no new work."
         ),
         "Something can start when a node of north has 2 CPUs more free or when south is opened again.",
     ]
@@ -158,13 +159,13 @@ def test_what_never_fits_says_what_the_user_can_do() -> None:
                 "c", (one_node(8_000, 0), one_node(500, 500), one_node(8_000, 8_000, draining=True))
             ),
             Standing.FULL,
-            "c's largest hole is 0 CPUs",
+            "c's largest hole is 0 CPUs (1 of its nodes is drained)",
         ),
         (
             JobSpec((TaskGroup(),)),
             ClusterFacts("c", (one_node(8_000, 8_000, draining=True), one_node(500, 500))),
             Standing.DRAINING,
-            "c is draining",
+            "the nodes of c that suit it are drained",
         ),
         (
             JobSpec((TaskGroup(),)),
@@ -398,3 +399,16 @@ def test_a_real_history_is_explained(league: Told) -> None:
     assert sentences[0].startswith("It failed at ")
     assert any("exit code 127, which usually means: there is no such program" in one for one in sentences)
     assert any(one.startswith("Started again after exit code 3") for one in sentences)
+
+
+def test_a_cluster_that_has_tasks_and_does_not_answer_is_named() -> None:
+    silent = msgspec.structs.replace(NORTH, reachable=False, seen=42.0)
+    row = detail_of(JobSpec((TaskGroup(count=2),)), {"placed": 2})
+    summary = TaskSummary(placed=(("main", "north", 2),))
+    begin = "north has not answered for 42 s. If it stays silent, the 2 tasks there will "
+    assert why(row, summary, [], (silent, SOUTH))[1] == (
+        f"{begin}be started elsewhere when what may still run there has surely ended."
+    )
+    assert why(row, summary, [], (silent,))[1] == f"{begin}wait for it, because the job may run nowhere else."
+    waits = detail_of(JobSpec((TaskGroup(count=2),), unreachable=Unreachable.WAIT), {"placed": 2})
+    assert why(waits, summary, [], (silent, SOUTH))[1] == f"{begin}wait for it, as the job asks."

@@ -12,6 +12,7 @@ import msgspec
 
 from hanse.live.backends.frames import (
     FRESH_DIRECTORY,
+    HAS_KEY,
     NO_NEW_PRIVILEGES,
     REQUEST_BYTES_MAX,
     SANDBOXED,
@@ -19,10 +20,13 @@ from hanse.live.backends.frames import (
     start_request,
 )
 from hanse.live.backends.limits import Limits
+from hanse.live.backends.memory_default import MemoryDefault
 from hanse.live.backends.sandbox import wrap
 from hanse.model.commands import Launch
 from hanse.model.ids import index_of, job_of, job_text
 from hanse.model.payload import Command, command_of
+from hanse.model.resources import Resources
+from hanse.model.task_key import task_key
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LANG: Final = "C.UTF-8"
@@ -51,6 +55,8 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
 
     estate: str
     moves: bool
+    uid: int = -1
+    """Who its job runs as, if that is the job's own user id; -1: it has none."""
 
 
 class _Shared(msgspec.Struct, frozen=True):
@@ -61,6 +67,7 @@ class _Shared(msgspec.Struct, frozen=True):
     workdir: bytes
     env: tuple[bytes, ...]
     has_home: bool
+    secret: bytes
 
 
 def task_user(user: str | int | None) -> TaskUser:
@@ -97,6 +104,7 @@ class CommandEncoder:
         sandbox: tuple[bytes, ...],
         output_bytes_max: int,
         pids_max: int,
+        memory_default: MemoryDefault,
     ) -> None:
         self._work = os.fsencode(directory / "work") + b"/"
         self._cluster = cluster
@@ -105,25 +113,27 @@ class CommandEncoder:
         self._sandbox = sandbox
         self._output_bytes_max = output_bytes_max
         self._pids_max = pids_max
+        self._memory_default = memory_default
         self._shared: dict[tuple[object, ...], _Shared | Refused] = {}
 
-    def encode(self, launch: Launch) -> bytes | Refused:
-        """The request that starts this attempt."""
-        key = (launch.payload, launch.node, launch.size, launch.estate, launch.moves)
+    def encode(self, launch: Launch, uid: int = -1) -> bytes | Refused:
+        """The request that starts this attempt; ``uid``: its job's own, instead of the runner's user."""
+        key = (launch.payload, launch.node, launch.size, launch.estate, launch.moves, uid)
         shared = self._shared.get(key)
         if shared is None:
-            shared = self._share(launch)
+            shared = self._share(launch, uid)
             if len(self._shared) >= SHARED_MAX:
                 self._shared.clear()
             self._shared[key] = shared
         if isinstance(shared, Refused):
             return shared
         task, attempt = launch.task, launch.attempt
+        job, index = job_text(job_of(task)), index_of(task)
         home = shared.workdir or b"%s%d.%d" % (self._work, task, attempt)
         env = [
             *shared.env,
-            b"HANSE_JOB=" + job_text(job_of(task)).encode(),
-            b"HANSE_TASK=%d" % index_of(task),
+            b"HANSE_JOB=" + job.encode(),
+            b"HANSE_TASK=%d" % index,
             b"HANSE_ATTEMPT=%d" % attempt,
         ]
         if not shared.has_home:
@@ -133,10 +143,11 @@ class CommandEncoder:
             argv = wrap(self._sandbox, b"" if shared.workdir else home, home, argv)
         # In a sandbox the working directory need not be there outside of it.
         where = b"/" if self._sandbox and shared.workdir else home
-        request = start_request(task, attempt, shared.fixed, where, argv, env)
+        own = task_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
+        request = start_request(task, attempt, launch.until, shared.fixed, where, argv, env, own)
         return request if len(request) <= REQUEST_BYTES_MAX else Refused("the command is too long")
 
-    def _share(self, launch: Launch) -> _Shared | Refused:
+    def _share(self, launch: Launch, uid: int) -> _Shared | Refused:
         command = command_of(launch.payload)
         if command is None:
             return Refused("the payload is not a command")
@@ -144,34 +155,45 @@ class CommandEncoder:
         texts = (*command.argv, command.workdir, *env, *env.values())
         if any("\0" in text for text in texts) or any(not name or "=" in name for name in env):
             return Refused("a text of the command cannot be given to a program")
-        meta = msgspec.msgpack.encode(Meta(launch.estate, launch.moves))
+        meta = msgspec.msgpack.encode(Meta(launch.estate, launch.moves, uid))
         assert len(meta) <= META_BYTES_MAX, f"an estate's name of {len(meta)} bytes"
         return _Shared(
-            self._fixed(command, launch, meta),
+            self._fixed(command, launch, meta, TaskUser(uid, uid) if uid >= 0 else self._user),
             tuple(argument.encode() for argument in command.argv),
             command.workdir.encode(),
             tuple(f"{name}={value}".encode() for name, value in env.items()),
             "HOME" in env,
+            command.secret,
         )
 
-    def _fixed(self, command: Command, launch: Launch, meta: bytes) -> StartFixed:
+    def _fixed(self, command: Command, launch: Launch, meta: bytes, user: TaskUser) -> StartFixed:
         plain = self._limits.driver == "rlimit"
         flags = 0 if command.workdir else FRESH_DIRECTORY
         if self._sandbox:
             flags |= SANDBOXED
-        if self._user.uid >= 0:
+        if command.secret:
+            flags |= HAS_KEY
+        if user.uid >= 0:
             flags |= NO_NEW_PRIVILEGES
         return StartFixed(
             output_max=self._output_bytes_max,
             data_max=launch.size.memory if plain else 0,
-            processes_max=_processes_of(self._user) + self._pids_max if plain else 0,
-            uid=self._user.uid,
-            gid=self._user.gid,
-            gids=self._user.gids,
+            processes_max=_processes_of(user) + self._pids_max if plain else 0,
+            uid=user.uid,
+            gid=user.gid,
+            gids=user.gids,
             flags=flags,
             meta=meta,
-            groups=self._limits.groups(launch.size, self._pids_max),
+            groups=self._limits.groups(self._limited(launch), self._pids_max),
         )
+
+    def default_memory(self, launch: Launch) -> int:
+        """Bytes that its control groups limit it to though it asked for none; 0: they do not."""
+        return self._memory_default.limit(launch.node, launch.size) if self._limits.bases else 0
+
+    def _limited(self, launch: Launch) -> Resources:
+        default = self.default_memory(launch)
+        return msgspec.structs.replace(launch.size, memory=default) if default else launch.size
 
     def _environment(self, command: Command, launch: Launch) -> dict[str, str]:
         """What tasks of one group share; ours are set last, so nobody can pretend to be another task."""

@@ -10,20 +10,19 @@ attempt without a readable end is lost, which is what the league then does with 
 """
 
 import asyncio
-import fcntl
 import logging
 import mmap
 import os
 import time
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from struct import Struct
 from typing import Final, Literal
 
 import msgspec
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.commands import CommandEncoder, Meta, Refused, task_user
+from hanse.live.backends.disk_watch import LOOK_SECONDS, DiskWatch
 from hanse.live.backends.frames import (
     DROP,
     ENDED,
@@ -41,9 +40,12 @@ from hanse.live.backends.frames import (
 from hanse.live.backends.interface import Found, Living, Reports, Stream, Wait
 from hanse.live.backends.launcher_link import LauncherGoneError, LauncherLink
 from hanse.live.backends.limits import choose
+from hanse.live.backends.memory_default import MemoryDefault, explained
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
-from hanse.live.backends.sandbox import bubblewrap, check_reach
+from hanse.live.backends.runner_directory import DEADLINE, GUARD_AT, lock_directory, open_guard
+from hanse.live.backends.sandbox import Walls, walls_around
+from hanse.live.backends.task_users import JobUsers, UserRange
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.commands import Launch
 from hanse.model.ids import JobId, TaskId, task_text
@@ -60,15 +62,9 @@ KEPT_COUNT_MAX: Final = 10_000
 RETRY_SECONDS: Final = (0.0, 0.05, 0.2, 1.0, 3.0)
 """Waits before each try to find or start a launcher; when all have failed, what was never started is given
 up as lost, and the last wait is repeated for as long as something runs."""
-LOCK_TRIES_MAX: Final = 20
-LOCK_SECONDS: Final = 0.05
-"""How often to ask for a directory that another daemon seems to have, and the wait between."""
 NOTE_LENGTH_MAX: Final = 200
 """Characters of a note on an end; what is longer is cut."""
-_GUARD_BYTES: Final = 4_096
-_GUARD_AT: Final = 40
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_DEADLINE: Final = Struct("=q")
+NO_USER: Final = "all user ids for jobs are in use here: give the backend more ('users' in the league file)"
 
 log = logging.getLogger(__name__)
 
@@ -76,13 +72,17 @@ log = logging.getLogger(__name__)
 class _Attempt:
     """What the daemon knows of an attempt until it is forgotten."""
 
-    __slots__ = ("end", "output_bytes", "request", "started", "stop_at")
+    __slots__ = ("default_memory", "end", "output_bytes", "request", "started", "stop_at", "verdict")
 
-    def __init__(self, request: bytes | None) -> None:
+    def __init__(self, request: bytes | None, default_memory: int = 0) -> None:
+        self.default_memory = default_memory
+        """Its limit in bytes if it did not ask for memory; 0 also for one that an earlier daemon started."""
         self.request = request
         """The request to start it, until it is known to be on record."""
         self.started = False
         self.stop_at: int | None = None
+        self.verdict = ""
+        """Why the backend itself stops it; empty: it does not."""
         self.end: End | None = None
         self.output_bytes = 0
 
@@ -91,24 +91,29 @@ class ProcessBackend:
     """Runs the tasks of one runner; see ``interface.Backend``.
 
     ``directory`` is the runner's own and survives it. ``user`` is who tasks run as if the daemon is root;
-    None: root too. ``sandbox`` puts bubblewrap around them. ``driver`` is how they are limited (``limits``);
-    ``warnings`` says what is not.
+    None: root too; a ``UserRange``: each job as a user id of its own out of it. ``sandbox`` puts bubblewrap
+    around them; ``hidden`` are directories that are hidden from them then, besides this one, if it is
+    ``namespace``. ``driver`` is how they are limited (``limits``); ``warnings`` says what is not.
+    ``memory_default`` is the limit in bytes of tasks that asked for no memory; 0: a share of their node's.
     """
 
     kept_bytes_max = KEPT_BYTES_MAX
     kept_count_max = KEPT_COUNT_MAX
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the settings of the league file, by name
         self,
         directory: Path,
         cluster: str,
         nodes: tuple[NodeConfig, ...],
         *,
-        user: str | int | None = "nobody",
-        sandbox: Literal["none", "bwrap"] = "none",
+        user: str | int | UserRange | None = "nobody",
+        sandbox: Walls = "none",
+        hidden: tuple[Path, ...] = (),
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         pids_max: int = PIDS_MAX,
         driver: Literal["auto", "v2", "v1", "rlimit"] = "auto",
+        memory_default: int = 0,
+        disk_quota: int = 0,
     ) -> None:
         supervisor_program()
         directory = directory.absolute()
@@ -121,12 +126,13 @@ class ProcessBackend:
         self.warnings = self._limits.warnings
         for warning in self.warnings:
             log.warning("%s", warning)
-        who = task_user(user)
-        wrapper = bubblewrap() if sandbox == "bwrap" else ()
-        if wrapper and who.uid > 0:
-            check_reach(directory, who.uid, who.gids)
+        self._range = user if isinstance(user, UserRange) and os.geteuid() == 0 else None
+        self._users: JobUsers | None = None
+        who = task_user("nobody" if isinstance(user, UserRange) else user)
+        wrapper = walls_around(sandbox, directory, hidden, who.uid, who.gids)
+        memory = MemoryDefault(nodes, memory_default)
         self._encoder = CommandEncoder(
-            directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max
+            directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max, memory
         )
         bases = tuple(base.path for base in self._limits.bases)
         self._link = LauncherLink(directory, bases, self._heard, self._lost)
@@ -135,6 +141,8 @@ class ProcessBackend:
         self._kept = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
         self._reports: Reports | None = None
         self._recovery: asyncio.Task[None] | None = None
+        self._disk = DiskWatch(directory, disk_quota)
+        self._watching: asyncio.Task[None] | None = None
         self._lock = -1
         self._guard: mmap.mmap | None = None
         self._closed = False
@@ -151,8 +159,10 @@ class ProcessBackend:
     async def reconcile(self, reports: Reports) -> Found:
         """Take over the directory; raises ``OSError`` if another daemon has it, or if it cannot be used."""
         assert self._reports is None, "reconcile is called once"
-        self._lock = await _lock(self._directory)
-        self._guard = _open_guard(self._directory / "guard")
+        self._lock = await lock_directory(self._directory)
+        self._guard = open_guard(self._directory / "guard")
+        if self._range is not None:
+            self._users = JobUsers(self._range, self._directory)
         found = await self._link.open()
         self._limits.make()  # behind the greeting: a launcher that goes away removes them
         self._reports = reports
@@ -164,23 +174,33 @@ class ProcessBackend:
             if news.kind == FOUND_RUNNING:
                 meta = msgspec.msgpack.decode(news.extra, type=Meta)
                 running.append(Living(news.task, news.attempt, meta.estate, meta.moves))
+                if self._users is not None:
+                    self._users.hold(key, meta.uid)
             else:
                 assert news.end is not None, "an end without an end"
                 attempt.end, attempt.output_bytes = news.end, news.output_bytes
                 ended.append(news.end)
+        if self._users is not None:
+            self._users.begin()
         self._take_kept()
+        self._watching = asyncio.get_running_loop().create_task(self._watch_disk())
         return Found(tuple(running), tuple(ended))
 
     def start(self, launch: Launch) -> None:
         """Ask the launcher to start an attempt; it writes the record before it makes a process."""
         key = (launch.task, launch.attempt)
         assert key not in self._attempts, f"told twice to start {task_text(key[0])} attempt {key[1]}"
-        request = self._encoder.encode(launch)
+        uid = -1 if self._users is None else self._users.take(key)
+        if uid is None:
+            self._attempts[key] = _Attempt(None)
+            self._end_soon(End(launch.task, launch.attempt, Outcome.LOST, note=NO_USER))
+            return
+        request = self._encoder.encode(launch, uid)
         if isinstance(request, Refused):
             self._attempts[key] = _Attempt(None)
             self._end_soon(End(launch.task, launch.attempt, Outcome.FAILED, 126, note=request.note))
             return
-        self._attempts[key] = _Attempt(request)
+        self._attempts[key] = _Attempt(request, self._encoder.default_memory(launch))
         if not self._link.send(request):
             note = "too many requests wait for the launcher"
             self._end_soon(End(launch.task, launch.attempt, Outcome.LOST, note=note))
@@ -202,9 +222,9 @@ class ProcessBackend:
     def guard(self, until: int) -> None:
         """Move the time in the memory that all supervisors share."""
         assert self._guard is not None, "guard before reconcile"
-        before = _DEADLINE.unpack_from(self._guard, _GUARD_AT)[0]
+        before = DEADLINE.unpack_from(self._guard, GUARD_AT)[0]
         if until > before:
-            _DEADLINE.pack_into(self._guard, _GUARD_AT, until)
+            DEADLINE.pack_into(self._guard, GUARD_AT, until)
         if before == 0:
             self._link.send(simple(WATCH))  # supervisors that found no time there set no timer
 
@@ -215,6 +235,8 @@ class ProcessBackend:
         if over is None or over.end is None:
             return
         del self._attempts[key]
+        if self._users is not None:
+            self._users.release(key)
         self._link.send(simple(FORGET, task, attempt, 0 if over.output_bytes else SILENT))
         for dropped in self._kept.add(key, over.output_bytes):
             self._link.send(simple(DROP, *dropped))
@@ -249,9 +271,10 @@ class ProcessBackend:
     async def close(self) -> None:
         """Hang up. Supervisors go on, and the launcher for as long as there are any."""
         self._closed = True
-        if self._recovery is not None:
-            self._recovery.cancel()
-            await asyncio.wait([self._recovery])
+        for task in (self._recovery, self._watching):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         await self._link.close()
         for key in self._attempts:
             self._outputs.ended(key)
@@ -292,7 +315,10 @@ class ProcessBackend:
         if news.ran:
             self._began(key, attempt)
         attempt.output_bytes = news.output_bytes
-        self._exited(attempt, news.end)
+        end = explained(news.end, attempt.default_memory)
+        if attempt.verdict and end.outcome is Outcome.CANCELLED:
+            end = msgspec.structs.replace(end, outcome=Outcome.FAILED, note=attempt.verdict)
+        self._exited(attempt, end)
 
     def _exited(self, attempt: _Attempt, end: End) -> None:
         attempt.request = None
@@ -310,6 +336,25 @@ class ProcessBackend:
                 self._exited(attempt, end)
 
         asyncio.get_running_loop().call_soon(report)
+
+    async def _watch_disk(self) -> None:
+        """End the attempts whose files take too much room."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            running = [key for key, live in self._attempts.items() if live.started and live.end is None]
+            if not running:
+                continue
+            try:
+                offenders = await asyncio.to_thread(self._disk.look, running)
+            except OSError as error:
+                log.warning("the room that tasks take in %s is not known: %s", self._directory, error)
+                continue
+            for key, why in offenders:
+                live = self._attempts.get(key)
+                if live is not None and live.end is None and live.stop_at is None:
+                    log.warning("%s attempt %d is ended: %s", task_text(key[0]), key[1], why)
+                    live.verdict = why
+                    self.stop(*key, 0)
 
     # --- a launcher that was away -------------------------------------------------------------------------
 
@@ -397,44 +442,6 @@ class ProcessBackend:
 
 def _now() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
-
-
-async def _lock(directory: Path) -> int:
-    """One daemon a directory: held until it is closed or dead.
-
-    A daemon that was killed while it started a launcher is outlived by that child, which holds the lock for a
-    moment more: hence a few tries.
-    """
-    file = os.open(directory / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    kept = False
-    try:
-        for _ in range(LOCK_TRIES_MAX):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                await asyncio.sleep(LOCK_SECONDS)
-            else:
-                kept = True
-                return file
-    finally:
-        if not kept:
-            os.close(file)
-    raise OSError(f"another daemon already serves the tasks in {directory}")
-
-
-def _open_guard(path: Path) -> mmap.mmap:
-    """The watchdog's shared memory. What an earlier boot of the machine left there means nothing now."""
-    boot = _BOOT_ID.read_bytes().strip()[:_GUARD_AT]
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.ftruncate(file, _GUARD_BYTES)
-        memory = mmap.mmap(file, _GUARD_BYTES)
-    finally:
-        os.close(file)
-    if memory[: len(boot)] != boot:
-        _DEADLINE.pack_into(memory, _GUARD_AT, 0)
-        memory[: len(boot)] = boot
-    return memory
 
 
 __all__ = ["ProcessBackend", "default_nodes"]

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 
 from hanse.core.warden import Warden
 from hanse.live.backends.interface import Backend, Stream
+from hanse.live.clock import wall_now
 from hanse.live.door import operations as op
 from hanse.live.door.application import Application, Document, Host
 from hanse.live.door.gate import Call, Handler
@@ -34,7 +35,9 @@ from hanse.live.door.replies import (
 )
 from hanse.live.door.revocations import Revocations
 from hanse.live.league import ClusterEntry
+from hanse.live.reads.drained import drain_facts
 from hanse.live.shell import JournalledShell
+from hanse.model.drains import reason_problem
 from hanse.model.events import DrainRequested
 from hanse.model.ids import index_of, parse_job, parse_task, task_text
 from hanse.model.resources import dimensions_of
@@ -178,7 +181,8 @@ class ClusterDoor(RunnerDoor):
         first = int(after) + 1 if after else 0
         behind = first + call.number("limit")
         dimensions = dimensions_of(tuple(node.capacity for node in self.entry.nodes))
-        states = self._machine.states()
+        states, running = self._machine.states(), self._machine.drains.running()
+        drains = drain_facts(self._machine.drains.kept, self._shell.clock.now(), wall_now())
         closures = self.backend.closures() if self.backend is not None else {}
         nodes = [
             NodeAnswer(
@@ -189,6 +193,7 @@ class ClusterDoor(RunnerDoor):
                 attributes=dict(node.attributes),
                 up=up,
                 draining=draining,
+                running=running[number],
                 runner=node.runner,
                 withheld=closures.get(number, ""),
             )
@@ -200,6 +205,7 @@ class ClusterDoor(RunnerDoor):
                 cluster=self.entry.name,
                 nodes=tuple(nodes),
                 running=self._machine.attempts,
+                drains=drains if not after else (),
                 backend=str(self.entry.backend.kind),
                 warnings=tuple(getattr(self.backend, "warnings", ())),
                 next=str(behind - 1) if behind < len(self.entry.nodes) else None,
@@ -211,7 +217,17 @@ class ClusterDoor(RunnerDoor):
         most = len(self.entry.nodes)
         if any(node >= most for node in wish.nodes):
             raise RefusedError(422, "bad_request", f"nodes are numbers from 0 to {most - 1}")
+        if wish.whole == bool(wish.nodes):
+            hint = 'name nodes by number, as in {"nodes": [0, 3]}, or say {"whole": true}: all of the cluster'
+            raise RefusedError(422, "bad_request", "either nodes or the whole cluster must be named", hint)
         nodes = tuple(dict.fromkeys(wish.nodes))
-        self._shell.take(DrainRequested(self._shell.clock.now(), nodes, wish.drain))
+        now, left = self._shell.clock.now(), (wish.until or 0) - wall_now()
+        problem = reason_problem(wish.reason)
+        if wish.until is not None and (not wish.drain or left <= 0):
+            problem = "a drain ends in the future, and only a drain has an end"
+        if problem is not None:
+            raise RefusedError(422, "bad_request", problem)
+        until = 0 if wish.until is None else now + left
+        self._shell.take(DrainRequested(now, nodes, wish.drain, call.peer.name, wish.reason, until))
         await self._shell.safe()
-        return json_answer(DrainAnswer(self.entry.name, nodes or tuple(range(most)), wish.drain))
+        return json_answer(DrainAnswer(self.entry.name, nodes or tuple(range(most)), wish.drain, wish.until))

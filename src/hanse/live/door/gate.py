@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hanse.live.door.buckets import BURST, RATE, STRANGER_BURST, STRANGER_RATE, Buckets
 from hanse.live.door.operations import JSON, METRICS, Operation, Parameter, Place
-from hanse.live.door.replies import RefusedError, bad_parameter, later
+from hanse.live.door.replies import RefusedError, bad_parameter, bug, later
 from hanse.live.door.turns import LateError, Turns
 from hanse.live.identity.access import AccessBook
 from hanse.live.identity.identity import Identity, Role
@@ -43,6 +43,8 @@ HELD_SECONDS: Final = 0.5
 """How long a refusal for asking too much is held."""
 HELD_MAX: Final = 256
 """Refusals that are held at the same time; further ones go out at once."""
+PEOPLE_SEEN_MAX: Final = 4_096
+"""Names of people that are remembered; later ones are not."""
 ADDRESSES_KNOWN_MAX: Final = 1_024
 """Addresses whose network is not worked out again."""
 SCHEME: Final = "bearer"
@@ -134,6 +136,8 @@ class Gate:
         """Requests under way of known people and members that may last."""
         self._turns = Turns()
         self._held = 0
+        self.seen: dict[str, None] = {}
+        """The people who have asked something here."""
         self.observe: Observe | None = None
 
     def routes(self, table: tuple[Operation, ...], handlers: dict[Operation, Handler]) -> list[Route]:
@@ -163,9 +167,7 @@ class Gate:
             except Exception:
                 log.exception("a request failed: %s", operation.name)
                 self._count("failed_requests")
-                response = RefusedError(
-                    500, "bug", "this is a bug of Hanse; the broker's log says more"
-                ).answer()
+                response = bug().answer()
             if self.observe is not None:
                 self.observe(operation.name, response.status_code, time.monotonic() - begun)
             await response(request.scope, receive, send)
@@ -227,10 +229,12 @@ class Gate:
         else:
             peer = self._who(request, stranger)
             key = f"{peer.role}/{peer.name}"
+            if peer.name not in self.seen and not peer.role.member and len(self.seen) < PEOPLE_SEEN_MAX:
+                self.seen[peer.name] = None
             if peer.role not in operation.roles:
                 self._pay(self.identities, key, 1)
                 able = f"it takes one of: {', '.join(operation.roles)}"
-                raise RefusedError(403, "forbidden", f"a {peer.role} may not do this", able)
+                raise RefusedError(403, "forbidden", f"{peer.role.noun} may not do this", able)
             self._pay(self.identities, key, operation.cost)
         most = LASTING_MAX if operation.lasting else UNDER_WAY_MAX
         if self._under_way.get((key, operation.lasting), 0) >= most:

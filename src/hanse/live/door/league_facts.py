@@ -2,6 +2,8 @@
 
 from hanse import __version__
 from hanse.core.broker import Broker
+from hanse.core.view import Sight
+from hanse.live.clock import wall_now
 from hanse.live.door.records import (
     Amounts,
     BrokerAnswer,
@@ -11,6 +13,7 @@ from hanse.live.door.records import (
     NodesAnswer,
 )
 from hanse.live.league import ClusterEntry, League
+from hanse.live.reads.drained import DrainFacts, drain_facts
 from hanse.live.reads.facts import ClusterFacts, NodeFacts
 from hanse.live.reads.rows import Totals
 from hanse.model.ids import SECOND
@@ -45,6 +48,8 @@ def cluster_answer(entry: ClusterEntry, machine: Broker, now: int) -> ClusterAns
         reachable=seen and now - sight.renewed_at < SILENT_AFTER,
         seen_seconds=(now - sight.renewed_at) / SECOND if seen else None,
         nodes=len(snapshot.capacity) if snapshot is not None else len(entry.nodes),
+        draining=any(not drain.nodes for drain in sight.drains) if seen else None,
+        drains=_drains(sight, now),
         standing=sight.standing / 1_000,
         capacity=amounts(_sum(snapshot.capacity), snapshot.dimensions) if snapshot is not None else Amounts(),
         free=amounts(_sum(sight.free), snapshot.dimensions) if snapshot is not None else Amounts(),
@@ -109,11 +114,15 @@ def _facts(entry: ClusterEntry, machine: Broker, now: int) -> ClusterFacts:
     snapshot = sight.snapshot
     if snapshot is None:
         return ClusterFacts(entry.name, ())
+    drains = _drains(sight, now)
+    whole = any(not drain.nodes for drain in drains)
+    closed = {node for drain in drains for node in drain.nodes}
     nodes = tuple(
         NodeFacts(
             _resources(capacity, snapshot.dimensions),
             _resources(free, snapshot.dimensions),
             attributes,
+            draining=whole or number in closed,
             reserved=number in snapshot.reserve,
         )
         for number, (capacity, free, attributes) in enumerate(
@@ -124,10 +133,18 @@ def _facts(entry: ClusterEntry, machine: Broker, now: int) -> ClusterFacts:
     return ClusterFacts(
         entry.name,
         nodes,
+        draining=whole,
         seen=silent / SECOND,
         reachable=silent < SILENT_AFTER,
         fenced=now < sight.closed_until,
+        drains=drains,
     )
+
+
+def _drains(sight: Sight, now: int) -> tuple[DrainFacts, ...]:
+    """What the cluster's latest beat said of its drains. It left the warden at ``echo`` by the warden's clock
+    and came at ``renewed_at`` by ours, the same moment but for the way."""
+    return drain_facts(sight.drains, sight.echo, wall_now() - (now - sight.renewed_at))
 
 
 def _sum(vectors: "list[Vector] | tuple[Vector, ...]") -> Vector:

@@ -11,9 +11,13 @@ import msgspec
 from msgspec import Meta
 
 from hanse.live.identity.revoked import NAMES_MAX, SERIALS_MAX
+from hanse.live.reads.drained import DrainFacts
 from hanse.live.reads.rows import DecisionRow, JobRow, TaskRow
+from hanse.model.drains import REASON_CHARACTERS_MAX
 
 JOBS_PER_REQUEST_MAX: Final = 10_000
+STOPPED: Final = "stopped"
+"""The code of an answer that says nothing: the member stopped under way."""
 CSR_CHARACTERS_MAX: Final = 8 << 10
 HOSTS_MAX: Final = 16
 REVOKED_PER_REQUEST_MAX: Final = 1_000
@@ -52,7 +56,8 @@ class ClusterAnswer(msgspec.Struct, frozen=True):
     """Since its warden was last heard of; None: never."""
     nodes: int = 0
     draining: bool | None = None
-    """None: the broker does not say."""
+    """Whether the whole of it is drained; None: the broker does not know."""
+    drains: tuple[DrainFacts, ...] = ()
     standing: float | None = None
     """1: it keeps its word; lower: claims that it took did not start."""
     capacity: Amounts = Amounts()
@@ -83,6 +88,8 @@ class NodeAnswer(msgspec.Struct, frozen=True):
     """Whether only latency work may use it."""
     up: bool | None = None
     draining: bool | None = None
+    running: int | None = None
+    """Tasks that run there, are ordered or have room promised, by its own cluster's word."""
     runner: str = ""
     withheld: str = ""
     """Why nothing of it is for the league now, in a clause of those who run it; empty: it is, or a broker
@@ -103,6 +110,7 @@ class ClusterDetail(msgspec.Struct, frozen=True):
     cluster: str
     nodes: tuple[NodeAnswer, ...] = ()
     running: int = 0
+    drains: tuple[DrainFacts, ...] = ()
     backend: str = ""
     warnings: tuple[str, ...] = ()
     next: str | None = None
@@ -189,6 +197,8 @@ class DrainAnswer(msgspec.Struct, frozen=True):
     cluster: str
     nodes: tuple[int, ...] = ()
     drain: bool = True
+    until: int | None = None
+    """When they open by themselves."""
 
 
 class ErrorText(msgspec.Struct, frozen=True):
@@ -347,6 +357,8 @@ class CommandForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """A text is run by /bin/sh; a list is a program and its arguments."""
     env: dict[str, str | int] | None = None
     workdir: str | int | None = None
+    secret: Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")] | None = None
+    """Each attempt reads a key that is derived from it on its standard input; nobody is shown it again."""
 
 
 class AskForm(CommandForm, frozen=True, kw_only=True):
@@ -404,8 +416,14 @@ class DrainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of ``POST /v1/drain``."""
 
     nodes: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=100_000)] = ()
-    """By number; none: all of the cluster."""
+    """By number."""
+    whole: bool = False
+    """All nodes of the cluster. Either this or ``nodes`` is given: no list that came out empty closes it."""
     drain: bool = True
+    reason: Annotated[str, Meta(max_length=REASON_CHARACTERS_MAX)] = ""
+    """One line, shown to whoever asks why nothing starts there."""
+    until: Moment | None = None
+    """When they open by themselves; only with ``drain``."""
 
 
 class JoinRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -435,6 +453,13 @@ class RevokeAnswer(msgspec.Struct, frozen=True):
 
     told: tuple[str, ...] = ()
     owed: tuple[str, ...] = ()
+
+
+class PeopleAnswer(msgspec.Struct, frozen=True):
+    """Names of people that a broker has reason to believe in: whom something was made for on its machine, who
+    has asked it something since it was started, and who was revoked. There may be others."""
+
+    names: tuple[str, ...] = ()
 
 
 class RevocationList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

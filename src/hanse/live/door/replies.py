@@ -57,6 +57,11 @@ def busy() -> RefusedError:
     return later(503, "busy", "this broker is behind with its work")
 
 
+def bug() -> RefusedError:
+    """Something that nobody has thought of."""
+    return RefusedError(500, "bug", "this is a bug of Hanse; the member's log says more")
+
+
 def bad_parameter(name: str, rule: str) -> RefusedError:
     """A parameter that is not as it should be."""
     refused = RefusedError(422, "bad_parameter", f"{name}: {rule}")

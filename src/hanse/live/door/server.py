@@ -8,15 +8,17 @@ time is closed: nobody can keep the others out by holding the door.
 """
 
 import asyncio
+import logging
 import ssl
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from hanse.live.door.replies import RefusedError, later
+from hanse.live.door.records import STOPPED
+from hanse.live.door.replies import RefusedError, bug, later
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import shown_by
 from hanse.live.league import Address
@@ -28,11 +30,17 @@ CONNECTIONS_EACH_MAX: Final = 300
 REQUEST_SECONDS_MAX: Final = 30.0
 """How long a connection may take from its beginning to its first request."""
 HEAD_BYTES_MAX: Final = 64 << 10
-"""The first line and the headers of a request, behind what their first read has brought (256 KiB at most)."""
+"""The first line and the headers of a request."""
+HEADERS_MAX: Final = 100
+"""Headers of a request."""
+HEADER_MARKS: Final = 4
+"""Bytes of a header besides its name and its value: a colon, a space and the end of the line."""
+TOO_LARGE_HEAD: Final = f"the head of a request has at most {HEAD_BYTES_MAX} bytes"
 KEEP_ALIVE_SECONDS: Final = 60
 HANDSHAKE_SECONDS_MAX: Final = 10.0
 CLOSE_SECONDS_MAX: Final = 2.0
 """How long requests under way may still take when the daemon stops."""
+log: Final = logging.getLogger(__name__)
 
 
 class Gathered:
@@ -89,7 +97,12 @@ class PeerProtocol(HttpToolsProtocol):
     _key = ""
     _patience: asyncio.TimerHandle | None = None
     _head_bytes = -1
-    """Of the head that is arriving, behind its first read; negative: none is."""
+    """Of the head that is arriving, behind its first read: of one header without end the parser says nothing;
+    negative: none is arriving."""
+    _head_parsed = 0
+    """Of the same head, what the parser has handed over."""
+    _flaw = ""
+    """Why a head that can be parsed is refused."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         """The handshake is done."""
@@ -113,27 +126,70 @@ class PeerProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Something has come; a head without end is refused."""
+        if self.transport.is_closing():
+            return  # behind a request that was refused
         if self._head_bytes >= 0:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
-                self.send_400_response(f"the head of a request has at most {HEAD_BYTES_MAX} bytes")
+                self.send_400_response(TOO_LARGE_HEAD)
                 return
         super().data_received(data)
 
     def on_message_begin(self) -> None:
         """The head of a request begins."""
-        self._head_bytes = 0
+        self._head_bytes = self._head_parsed = 0
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the address in the first line."""
+        self._grow(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header."""
+        self._grow(len(name) + len(value) + HEADER_MARKS)
+        if len(self.headers) == HEADERS_MAX:
+            self._refuse(f"a request has at most {HEADERS_MAX} headers")
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """A request has come."""
         self._head_bytes = -1
+        self._judge()
         self._be_patient()
         super().on_headers_complete()
 
+    def _grow(self, size: int) -> None:
+        self._head_parsed += size
+        if self._head_parsed > HEAD_BYTES_MAX:
+            self._refuse(TOO_LARGE_HEAD)
+
+    def _judge(self) -> None:
+        """Refuse a head that proxies and servers are known to read differently (RFC 9112, 3.2 and 6.1)."""
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and self.parser.get_http_version() != "1.0"):
+            self._refuse("a request has one Host header")
+        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and (len(codings) > 1 or codings[0].strip().lower() != b"chunked"):
+            self._refuse("the only transfer coding that is understood is 'chunked'")
+
+    def _refuse(self, flaw: str) -> NoReturn:
+        """Stop parsing; the parser's caller answers with ``send_400_response``."""
+        self._flaw = flaw
+        raise ValueError(flaw)
+
     def send_400_response(self, msg: str) -> None:
-        """What came is not HTTP: told in the shape of all errors."""
-        answer = RefusedError(400, "not_http", msg).answer()
+        """What came is not HTTP: told in the shape of all errors, unless it would be read as the answer to an
+        earlier request."""
+        cycle = self.cycle
+        if (
+            cycle is not None
+            and not cycle.response_complete
+            and (cycle.response_started or not cycle.more_body)
+        ):
+            self.transport.close()
+            return
+        answer = RefusedError(400, "not_http", self._flaw or msg).answer()
         lines = [b"HTTP/1.1 400 Bad Request", b"connection: close"]
         lines += [name + b": " + value for name, value in answer.raw_headers]
         self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
@@ -201,12 +257,45 @@ class Door:
         """The application, for connections that are not one too many."""
         crowded: RefusedError | None = scope["state"]["crowded"]
         if crowded is None:
-            gathered: Gathered = scope["state"]["gathered"]
-            await self._application(scope, receive, gathered.gather(send))
+            await self._answered(scope, receive, send)
             return
         response = crowded.answer()
         response.headers["Connection"] = "close"
         await response(scope, receive, send)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application's answer; if it fails before it has begun one, an error in the shape of all errors.
+
+        A request that is cancelled (the member stops) may have been done or not: that is no 503, on which
+        clients go to another broker.
+        """
+        gathered: Gathered = scope["state"]["gathered"]
+        answering = gathered.gather(send)
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await answering(message)
+
+        try:
+            await self._application(scope, receive, sending)
+            if begun:
+                return
+            failure = bug()
+            log.error("a request got no answer: %s", scope["path"])
+        except asyncio.CancelledError:
+            hint = "ask again; a submission with the same client id is not made twice"
+            failure = RefusedError(500, STOPPED, "this member stopped before it could answer", hint)
+        except Exception:
+            log.exception("a request failed: %s", scope["path"])
+            failure = bug()
+        if begun:
+            gathered.close()  # half an answer shows: it lacks its end
+            return
+        response = failure.answer()
+        response.headers["Connection"] = "close"
+        await response(scope, receive, answering)
 
     async def listen(self, address: Address) -> int:
         """Begin to listen; the real port."""

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from hanse.live.disk_space import DiskSpace
 from hanse.live.door.gate import Call
 from hanse.live.door.records import JOBS_PER_REQUEST_MAX, Flaw, SubmitAnswer, SubmitResult
-from hanse.live.door.replies import RefusedError, body_of, busy
+from hanse.live.door.replies import RefusedError, body_of, busy, later
 from hanse.live.feed import Feed
 from hanse.live.observe.tracing import traced
 from hanse.live.requests import Batch, Requests
@@ -31,6 +32,8 @@ JOBS_CHECKED_AT_ONCE: Final = 50
 """Jobs that are checked before others get their turn."""
 JOBS_PER_TOKEN: Final = 20
 """Jobs that cost as much as one request."""
+ROOM_SECONDS: Final = 10
+"""When to come back to a broker whose disk is nearly full."""
 SUBMIT_SECONDS_MAX: Final = 30.0
 """How long a submission waits to be safe with the heir before the client is told to ask again."""
 KEY_HEADER: Final = "Idempotency-Key"
@@ -56,13 +59,21 @@ class _Lump(NamedTuple):
 class Submission:
     """Takes jobs for one broker."""
 
-    def __init__(self, shell: JournalledShell, feed: Feed, requests: Requests) -> None:
+    def __init__(self, shell: JournalledShell, feed: Feed, requests: Requests, space: DiskSpace) -> None:
         self._shell = shell
+        self._space = space
         self._feed = feed
         self._requests = requests
 
     async def take(self, call: Call) -> SubmitAnswer:
         """Submit what a request holds; raises its refusal if that is not as it should be."""
+        if self._shell.disk_full or self._space.is_low():
+            raise later(
+                503,
+                "disk_full",
+                "the disk of this broker is nearly full: it takes no new jobs, and goes on with those it has",
+                ROOM_SECONDS,
+            )
         if self._shell.busy or self._feed.busy or self._requests.full:
             raise busy()
         form = await body_of(call.request, _Form)

@@ -36,6 +36,22 @@ class Credentials:
         """The trusted authority's certificate as PEM."""
         return self.authority_path.read_text(encoding="ascii")
 
+    def problem(self) -> str | None:
+        """Which file is of no use, and why; None: they can be used."""
+        for path in (self.authority_path, self.path):
+            if not path.is_file():
+                return f"{path} is missing"
+        try:
+            context = _context(ssl.PROTOCOL_TLS_SERVER, self.authority())
+        except (ssl.SSLError, ValueError) as error:
+            return f"{self.authority_path} is damaged: {error}"
+        try:
+            self.certificate()
+            context.load_cert_chain(self.path, password="")  # whatever is in there, nobody is asked for one
+        except (ssl.SSLError, ValueError) as error:
+            return f"{self.path} is damaged: {error}"
+        return None
+
     def store(self, key: str, certificate: str, authority: str | None = None) -> None:
         """Keep a key and its certificate, in place of older ones; and, when joining, whom to trust."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -17,6 +17,8 @@ LOCK_TRIES_MAX = 100
 """How often an opener that only meets readers, who hold the lock for microseconds, tries again."""
 _PID_WIDTH = 20
 
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+"""What a full disk says."""
 _ZEROS: Final = bytes(1 << 16)
 
 
@@ -44,6 +46,11 @@ class Disk:
         os.posix_fallocate(fd, begin, end - begin)
         for at in range(begin, end, len(_ZEROS)):
             self.write(fd, _ZEROS[: end - at], at)
+
+    def free(self, directory: Path) -> int:
+        """Bytes that anybody may still write to the disk under a directory."""
+        facts = os.statvfs(directory)
+        return facts.f_bavail * facts.f_frsize
 
     def truncate(self, fd: int, size: int) -> None:
         """Give room back."""

@@ -3,12 +3,19 @@
 Exceptions and not values: whoever opens or writes a journal cannot go on without it.
 """
 
+import shlex
 from pathlib import Path
 
 
 class JournalError(Exception):
     """Any trouble with a journal. After one from ``append`` or ``commit`` the journal refuses everything;
-    only ``JournalBehind`` and ``RecordTooLarge`` leave it usable."""
+    only ``JournalBehind``, ``JournalFull`` and ``RecordTooLarge`` leave it usable."""
+
+
+def repair_command(directory: Path) -> str:
+    """What mends the journal in a member's directory."""
+    member = directory.absolute().parent
+    return f"hanse journal repair {member.name} --home {shlex.quote(str(member.parent))}"
 
 
 class CorruptJournal(JournalError):  # noqa: N818  # it says what is the matter
@@ -23,8 +30,9 @@ class CorruptJournal(JournalError):  # noqa: N818  # it says what is the matter
         """Record numbers that can be read before the problem; an empty range when the second is smaller."""
         self.what = what
         self.advice = advice or (
-            "Keep the files, find out what happened to the disk, then run the journal's repair: it moves the "
-            "damaged files aside and says which records are lost."
+            "Keep the files, find out what happened to the disk, then run "
+            f"'{repair_command(file if file.is_dir() else file.parent)}': it moves the damaged files aside "
+            "and says which records are lost."
         )
         readable = (
             f"records {self.first_good} to {self.last_good} before it are good"
@@ -45,14 +53,13 @@ class JournalInUse(JournalError):  # noqa: N818  # it says what is the matter
 
 
 class JournalFull(JournalError):  # noqa: N818  # it says what is the matter
-    """The disk is full. Nothing that was not acknowledged before is durable."""
+    """The disk is full. Nothing that was not acknowledged before is durable; an open journal keeps what was
+    appended, and writes it with a later commit."""
 
     def __init__(self, directory: Path, needed: int) -> None:
         self.needed = needed
-        """Bytes that must be free at least before it is worth opening the journal again."""
-        super().__init__(
-            f"no room for the journal in {directory}: free at least {needed} bytes and open it again"
-        )
+        """Bytes that must be free at least before it is worth trying again."""
+        super().__init__(f"no room for the journal in {directory}: free at least {needed} bytes")
 
 
 class JournalBehind(JournalError):  # noqa: N818  # it says what is the matter

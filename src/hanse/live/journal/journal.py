@@ -16,12 +16,12 @@ from typing import Self
 import msgspec
 
 from hanse.live.journal import layout
-from hanse.live.journal.disk import DISK, Disk, lock, write_file
+from hanse.live.journal.disk import DISK, NO_ROOM, Disk, lock, write_file
 from hanse.live.journal.errors import JournalBehind, JournalError, JournalFull, RecordTooLarge
 from hanse.live.journal.layout import PENDING_BYTES_MAX, PREFIX_BYTES, RECORD_BYTES_MAX, SNAPSHOT_BYTES_MAX
 from hanse.live.journal.recovery import exists, found, recover
 from hanse.live.journal.retention import RETAIN_BYTES, Kept, plan
-from hanse.live.journal.segments import NO_ROOM, PAGE, SEGMENT_BYTES, NoRoom, Segments, first_room
+from hanse.live.journal.segments import PAGE, SEGMENT_BYTES, NoRoom, Segments, first_room
 from hanse.live.journal.survey import Survey
 from hanse.live.journal.walk import segment_name, snapshot_name
 
@@ -43,8 +43,9 @@ class Journal:
     """A journal that is open for writing. Made by ``open``.
 
     ``append`` belongs to one thread. ``commit``, ``snapshot`` and ``close`` block and belong on another; they
-    may overlap with ``append`` and with each other. After any error but ``JournalBehind``, and but a
-    ``JournalFull`` of ``snapshot``, the journal refuses everything: close it, and open it again.
+    may overlap with ``append`` and with each other. After any error but ``JournalBehind`` and ``JournalFull``
+    the journal refuses everything: close it, and open it again. After a ``JournalFull`` what was appended
+    still waits, and a later ``commit`` writes it when there is room.
     """
 
     def __init__(
@@ -62,6 +63,8 @@ class Journal:
         self._disk = disk
         self._retain_bytes = retain_bytes
         self._journal = survey.identity.journal
+        self.identity = self._journal.hex()
+        """Drawn at random when the journal was made."""
         self._segments = Segments(directory, disk, segment_bytes, survey)
         self._snapshots = survey.snapshots
         self._pending: list[bytes] = []
@@ -76,6 +79,11 @@ class Journal:
         """Number of the last appended record, counted from 1 over the journal's whole life; 0: none."""
         self.durable = self.position
         """Number of the last record on disk."""
+        self.snapshot_position = survey.position
+        """What the newest snapshot had seen when the journal was opened; 0 without one."""
+        self.snapshot_bytes = len(survey.state or b"")
+        self.bytes = sum(map(len, survey.records))
+        """Bytes of all records since that snapshot: those that were found after it, and those appended."""
         self.committed: Callable[[int, int, float], None] = lambda *_: None
         """Told after each commit, on its thread: how many records, their bytes, and how long it took."""
 
@@ -115,18 +123,29 @@ class Journal:
         survey.records = []
         return journal, recovered
 
-    def append(self, record: bytes) -> int:
-        """Number a record and keep it for the next commit. Not durable yet."""
-        size = len(record) + PREFIX_BYTES
-        if size > RECORD_BYTES_MAX + PREFIX_BYTES:
-            raise RecordTooLarge(len(record), RECORD_BYTES_MAX)
+    @property
+    def is_crowded(self) -> bool:
+        """Whether half of what may wait for a commit does."""
+        return self._pending_bytes * 2 > PENDING_BYTES_MAX
+
+    def ensure_room(self, size: int) -> None:
+        """Raise what ``append`` would raise for a record of so many bytes, before anybody acts on it."""
+        if size > RECORD_BYTES_MAX:
+            raise RecordTooLarge(size, RECORD_BYTES_MAX)
         with self._handover:
             if self._failure is not None:
                 raise self._failure.with_traceback(None)
-            if self._pending_bytes + size > PENDING_BYTES_MAX:
+            if self._pending_bytes + size + PREFIX_BYTES > PENDING_BYTES_MAX:
                 raise JournalBehind(self._pending_bytes, PENDING_BYTES_MAX)
+
+    def append(self, record: bytes) -> int:
+        """Number a record and keep it for the next commit. Not durable yet."""
+        self.ensure_room(len(record))
+        size = len(record) + PREFIX_BYTES
+        with self._handover:
             self._pending.append(record)
             self._pending_bytes += size
+            self.bytes += len(record)
             self.position += 1
             return self.position
 
@@ -142,7 +161,10 @@ class Journal:
                 try:
                     self._segments.write(records)
                 except NoRoom as error:
-                    raise self._refusing(JournalFull(self._directory, error.needed)) from error
+                    with self._handover:
+                        self._pending[:0] = records
+                        self._pending_bytes += size
+                    raise JournalFull(self._directory, error.needed) from error
                 except OSError as error:
                     raise self._refusing(self._broken(error)) from error
                 except BaseException:
@@ -178,12 +200,15 @@ class Journal:
     def close(self) -> None:
         """Commit what was appended, say that all is in order, and let go of the directory. Twice is once.
 
-        After a failure only the last: what failed is not tried again.
+        After a failure only the last: what failed is not tried again. What finds no room on the disk is
+        dropped: nobody was told that it is durable.
         """
         with self._snapshotting:
             try:
                 if self._lock_fd is not None and self._failure is None:
                     self.commit()
+            except JournalFull:
+                self._pending.clear()
             finally:
                 with self._writing:
                     self._let_go()

@@ -15,7 +15,8 @@ from typing import Final
 import msgspec
 
 from hanse.core.jobs import shape_of
-from hanse.live.reads.facts import ClusterFacts, judge
+from hanse.live.reads.facts import NEVER as UNFIT
+from hanse.live.reads.facts import ClusterFacts, Standing, Verdict, judge, listed
 from hanse.live.reads.futures import NEVER, Stage, futures
 from hanse.model.job import JobSpec
 from hanse.model.resources import Resources
@@ -23,6 +24,8 @@ from hanse.model.resources import Resources
 DRAWS: Final = 200
 """Draws of one estimate."""
 QUANTILES: Final = (10, 50, 90)
+SHUT: Final = (Standing.UNREACHABLE, Standing.DRAINING)
+"""Clusters that nobody can foretell anything of: they open when somebody opens them or they answer again."""
 
 
 class Occupant(msgspec.Struct, frozen=True):
@@ -103,7 +106,7 @@ def estimate(
             stage.wait(spec, number, spec.groups[number].count, durations, ours=True)
         tasks = [(task.cluster, task.node, task.size, task.elapsed, task.expected) for task in running]
         starts = futures(stage, tasks, seed, draws)
-        unknown = _why_unknown(starts, running, ahead)
+        unknown = _why_unknown(starts, running, ahead, verdicts)
     scores = [sum(place == at for _, place in starts) for at in range(len(facts))]
     total = max(1, len(starts))
     order = sorted(range(len(facts)), key=lambda at: (-scores[at], -verdicts[at].slots, facts[at].name))
@@ -127,9 +130,14 @@ def _quantile(times: list[int], percent: int) -> int | None:
     return None if found == NEVER else found
 
 
-def _why_unknown(starts: list[tuple[int, int]], running: list[Occupant], ahead: list[Ahead]) -> str:
+def _why_unknown(
+    starts: list[tuple[int, int]], running: list[Occupant], ahead: list[Ahead], verdicts: list[Verdict]
+) -> str:
     if all(when < NEVER for when, _ in starts):
         return ""
+    able = [verdict for verdict in verdicts if verdict.standing not in UNFIT]
+    if able and all(verdict.standing in SHUT for verdict in able):
+        return f"As things are it would not start: {listed([verdict.text for verdict in able])}."
     mute = sum(not any(time > task.elapsed for time in task.expected) for task in running)
     silent = sum(one.count for one in ahead if not one.expected)
     if not mute and not silent:

@@ -9,12 +9,15 @@ from typing import Final
 import msgspec
 
 from hanse.core.jobs import shape_of
+from hanse.live.reads.drained import DrainFacts
 from hanse.model.constraints import Attributes, Constraint, Value, attributes_of, holds
 from hanse.model.job import JobSpec
 from hanse.model.messages import Shape
 from hanse.model.resources import Resources
 from hanse.model.where import text as where_text
 
+_DRAINS_SHOWN_MAX: Final = 3
+"""Drains that one sentence names."""
 _UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -42,6 +45,8 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     reachable: bool = True
     fenced: bool = False
     """Whether its warden refuses this broker's claims for now: no valid lease, or an adoption under way."""
+    drains: tuple[DrainFacts, ...] = ()
+    """What is known of nodes that drain."""
 
 
 class Standing(StrEnum):
@@ -157,8 +162,18 @@ def _closed(shape: Shape, cluster: ClusterFacts) -> Verdict | None:
         text = f"{name} does not take this broker's claims for now"
         return Verdict(name, Standing.FENCED, text, f"{name} takes this broker's claims again")
     if cluster.draining or all(node.draining for node in cluster.nodes if suits(shape, node)):
-        return Verdict(name, Standing.DRAINING, f"{name} is draining", f"{name} is opened again")
+        text = f"{name} is drained{_drains(shape, cluster)} and takes no new work"
+        if not cluster.draining and not all(node.draining for node in cluster.nodes):
+            text = f"the nodes of {name} that suit it are drained{_drains(shape, cluster)}"
+        return Verdict(name, Standing.DRAINING, text, f"{name} is opened again")
     return None
+
+
+def _drains(shape: Shape, cluster: ClusterFacts) -> str:
+    """Why suitable nodes are drained: each answer once, as many as a sentence holds."""
+    suited = {number for number, node in enumerate(cluster.nodes) if suits(shape, node)}
+    texts = [one.text() for one in cluster.drains if not one.nodes or not suited.isdisjoint(one.nodes)]
+    return ",".join([text for text in dict.fromkeys(texts) if text][:_DRAINS_SHOWN_MAX])
 
 
 def _room(shape: Shape, cluster: ClusterFacts) -> Verdict:
@@ -175,6 +190,9 @@ def _room(shape: Shape, cluster: ClusterFacts) -> Verdict:
     largest = max(usable, key=lambda node: _nearness(shape.ask, node.free))
     lacks = _shortfall(shape.ask, largest.free)
     text = f"{name}'s largest hole is {size_text(largest.free, lacks)}"
+    shut = sum(suits(shape, node) for node in cluster.nodes) - len(usable)
+    if shut:
+        text += f" ({shut} of its nodes {'is' if shut == 1 else 'are'} drained{_drains(shape, cluster)})"
     return Verdict(name, Standing.FULL, text, f"a node of {name} has {size_text(lacks)} more free")
 
 

@@ -10,14 +10,18 @@ from typing import Final
 
 import msgspec
 
+from hanse.core.jobs import shape_of
 from hanse.live.reads.facts import NEVER, ClusterFacts, Standing, Verdict, judge, listed, size_text
 from hanse.live.reads.rows import DecisionRow, GroupDetail, JobDetail
 from hanse.model.decision import Answered
 from hanse.model.ids import SECOND
+from hanse.model.job import Unreachable
 
 ENDS_MAX: Final = 5
 """Kinds of ends that are told one by one; the others are counted."""
 _TERMINAL: Final = ("succeeded", "failed", "cancelled")
+_ROOMY: Final = (Standing.FULL, Standing.UNKNOWN)
+"""Where room is what is missing, as far as is known."""
 _CODES: Final = {
     126: "the program cannot be executed",
     127: "there is no such program",
@@ -93,7 +97,7 @@ def why(
     if not sentences:
         for number, group in enumerate(detail.groups):
             sentences += _group(told, number, group)
-        sentences += _troubles(told)
+        sentences += [*_silent(told), *_troubles(told)]
     return [*sentences, *_sizes(told), *_moves(told), *_deadline(told), *_cancelling(told)]
 
 
@@ -182,6 +186,10 @@ def _waiting(told: _Told, number: int, group: GroupDetail) -> tuple[str, str]:
         return f"{since}, and as things are no cluster can ever run this: {reasons}", _cure(
             told, verdicts, ask
         )
+    if not any(verdict.standing in _ROOMY for verdict in verdicts):
+        return f"{since} because no cluster that could run it takes new work now: {reasons}", _change(
+            verdicts
+        )
     gang = told.detail.spec.gang
     lack = f"room for all {group.count} at once" if gang else f"{size_text(group.ask)} free on one node"
     return f"{since} because no cluster has {lack}: {reasons}", _change(verdicts)
@@ -234,6 +242,28 @@ def _dependencies(told: _Told, group: GroupDetail) -> str:
             told_states = ", ".join(f"{count} {state}" for state, count in states.items())
             parts.append(f"group {need} ({told_states})")
     return listed(parts) or "something that has just succeeded"
+
+
+def _silent(told: _Told) -> list[str]:
+    """Clusters that have tasks of the job and do not answer."""
+    there: dict[str, int] = {}
+    shape = shape_of(told.detail.spec, 0, 0)
+    for _, name, number in (*told.summary.placed, *told.summary.running):
+        there[name] = there.get(name, 0) + number
+    sentences = []
+    for cluster in told.clusters:
+        count = there.get(cluster.name, 0)
+        if not count or cluster.reachable:
+            continue
+        since = f" for {cluster.seen:.0f} s" if cluster.seen is not None else ""
+        which = "the task" if count == 1 else f"the {count} tasks"
+        fate = f"{which} there will be started elsewhere when what may still run there has surely ended"
+        if told.detail.spec.unreachable is not Unreachable.MOVE:
+            fate = f"{which} there will wait for it, as the job asks"
+        elif not any(shape.may_use(other.name) for other in told.clusters if other is not cluster):
+            fate = f"{which} there will wait for it, because the job may run nowhere else"
+        sentences.append(f"{cluster.name} has not answered{since}. If it stays silent, {fate}.")
+    return sentences
 
 
 def _troubles(told: _Told) -> list[str]:

@@ -1,0 +1,153 @@
+"""Whether somebody else could change a league's home: who writes its file or its keys commands its members.
+
+Checked before anything is started: the home, what is ours in it, and the directories above it belong to
+us or to root, and nobody else may write them. A directory above that is sticky, as ``/tmp`` is, will do.
+The directories of tasks are not looked at: they belong to whoever runs them.
+"""
+
+import grp
+import os
+import pwd
+import shlex
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from hanse.live.home import AUTHORITY, PEOPLE, Home
+
+SAFE_UMASK: Final = 0o022
+"""Nobody else may write what we make."""
+_JOURNAL: Final = "journal"
+_WORK: Final = "work"
+"""Where tasks work; who runs them may do there what they like."""
+_ACCESS_LIST: Final = "system.posix_acl_access"
+_ALL_USERS: Final = ["0", "0", "4294967295"]
+"""What the kernel says of a process that sees every user as who it is."""
+
+
+def tighten_umask() -> None:
+    """Let nothing that this process makes be writable by others, whatever it was started with."""
+    os.umask(os.umask(SAFE_UMASK) | SAFE_UMASK)
+
+
+def home_problem(home: Home, member: str | None = None) -> str | None:
+    """Who else could change this home, and the cure, as sentences; None: nobody.
+
+    ``member``: the only one whose directory matters now; None: all do.
+    """
+    try:
+        for path in _above(home.path):
+            problem = _problem(path, above=True)
+            if problem is not None:
+                return problem
+        for path in _ours(home, member):
+            problem = _problem(path, above=False)
+            if problem is not None:
+                return problem
+    except PermissionError as error:
+        return (
+            f"{error.filename} cannot be looked at by {_user(os.geteuid())}: {error.strerror}; do this "
+            f"as the user whose home it is, or use another --home"
+        )
+    return None
+
+
+def _above(path: Path) -> list[Path]:
+    """The directories on the way to a path, by its name and where that leads to, from the root downwards."""
+    ways = (path.absolute(), path.resolve())
+    return list(dict.fromkeys(step for way in ways for step in reversed(way.parents)))
+
+
+def _ours(home: Home, member: str | None) -> Iterator[Path]:
+    """The home and what is ours in it: all but the directories of tasks, which belong to their users."""
+    yield home.path
+    for entry in _entries(home.path):
+        yield entry
+        shared = entry.name in (PEOPLE, AUTHORITY)
+        if not entry.is_dir() or not (shared or member in (None, entry.name)):
+            continue
+        for inner in _entries(entry):
+            if inner.name == _WORK:
+                continue
+            yield inner
+            if shared or inner.name == _JOURNAL:
+                yield from _entries(inner)
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _problem(path: Path, above: bool) -> str | None:
+    """What is wrong with one path, and the cure; None: nothing. A symbolic link is judged with its target,
+    and with the way to it."""
+    try:
+        about = path.lstat()
+        if stat.S_ISLNK(about.st_mode):
+            if not _is_trusted(about.st_uid, above):
+                return _foreign(path, about.st_uid)
+            if not above:
+                steps = (_problem(step, above=True) for step in _above(path))
+                trouble = next((step for step in steps if step is not None), None)
+                if trouble is not None:
+                    return trouble
+            about = path.stat()
+    except FileNotFoundError:
+        return None  # not made yet, or gone meanwhile
+    if not _is_trusted(about.st_uid, above):
+        return _foreign(path, about.st_uid)
+    if above and about.st_mode & stat.S_ISVTX:
+        return None
+    if about.st_mode & stat.S_IWOTH or (about.st_mode & stat.S_IWGRP and not _is_alone(path, about)):
+        return (
+            f"others may write {path} and so change what the league does; close it with "
+            f"'chmod go-w {shlex.quote(str(path))}', or use another --home"
+        )
+    return None
+
+
+def _foreign(path: Path, owner: int) -> str:
+    own = _user(os.geteuid())
+    return (
+        f"{path} belongs to {_user(owner)}, who could change what the league does; you are {own}. If it is "
+        f"yours, take it with 'chown {own} {shlex.quote(str(path))}'; if not, use another --home"
+    )
+
+
+def _is_trusted(owner: int, above: bool) -> bool:
+    """Whether this owner may be: we ourselves, or root. Where some users cannot be told apart, as in a
+    container without privileges, what is above the home is the affair of whoever made the container."""
+    return owner in (0, os.geteuid()) or (above and owner == _unknown_user())
+
+
+def _unknown_user() -> int | None:
+    """The number that the kernel shows for users who cannot be seen from here; None: all can be seen."""
+    try:
+        if Path("/proc/self/uid_map").read_text(encoding="ascii").split() == _ALL_USERS:
+            return None
+        return int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _is_alone(path: Path, about: os.stat_result) -> bool:
+    """Whether a file's group is its owner's own, of which nobody else is. With a list of further people who
+    may write it the bits of the group stand for all of them."""
+    try:
+        owner, group = pwd.getpwuid(about.st_uid), grp.getgrgid(about.st_gid)
+        listed = _ACCESS_LIST in os.listxattr(path)
+    except (KeyError, OSError):
+        return False
+    own = owner.pw_gid == group.gr_gid and owner.pw_name == group.gr_name
+    return own and not listed and set(group.gr_mem) <= {owner.pw_name}
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
