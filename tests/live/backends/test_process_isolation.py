@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hanse.live.backends.interface import Stream
+from hanse.live.backends.make import kept_places
 from hanse.live.backends.process import ProcessBackend
 from hanse.live.backends.sandbox import namespace_problem
 from hanse.live.backends.task_users import UserRange
@@ -96,6 +97,27 @@ def test_a_namespace_hides_what_the_league_keeps(place: Path) -> None:
 
     with_desk(
         lambda: ProcessBackend(place, "north", NODES, user="nobody", sandbox="namespace", hidden=(kept,)),
+        story,
+    )
+
+
+@pytest.mark.skipif(namespace_problem() is not None, reason=str(namespace_problem()))
+def test_a_namespace_hides_the_tasks_of_other_runners(place: Path) -> None:
+    """Where the league file puts the tasks of all runners into one directory."""
+    other = place / "south" / "tasks" / "work" / "1.1"
+    other.mkdir(parents=True)
+    (other / "mine").write_text("precious")
+    hidden = kept_places(place / "home" / "north", str(place))
+    assert hidden == (place / "home" / "north", place)
+
+    async def story(desk: Desk) -> None:
+        script = f"cat {other}/mine; ls {place}; touch $HOME/x && ls $HOME"
+        assert (await desk.run(launch(shell(script)))).outcome is Outcome.SUCCEEDED
+        assert await read(desk.backend) == b"north\nx\n"
+
+    tasks = place / "north" / "tasks"
+    with_desk(
+        lambda: ProcessBackend(tasks, "north", NODES, user="nobody", sandbox="namespace", hidden=hidden),
         story,
     )
 

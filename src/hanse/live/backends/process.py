@@ -21,7 +21,7 @@ from typing import Final, Literal
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.commands import CommandEncoder, Meta, Refused, task_user
+from hanse.live.backends.commands import CommandEncoder, Meta, Refused, TaskUser, task_user
 from hanse.live.backends.disk_watch import LOOK_SECONDS, DiskWatch
 from hanse.live.backends.frames import (
     DROP,
@@ -44,7 +44,7 @@ from hanse.live.backends.memory_default import MemoryDefault, explained
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
 from hanse.live.backends.runner_directory import DEADLINE, GUARD_AT, lock_directory, open_guard
-from hanse.live.backends.sandbox import Walls, walls_around
+from hanse.live.backends.sandbox import Walls, bubblewrap, check_reach, namespace
 from hanse.live.backends.task_users import JobUsers, UserRange
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.commands import Launch
@@ -129,7 +129,7 @@ class ProcessBackend:
         self._range = user if isinstance(user, UserRange) and os.geteuid() == 0 else None
         self._users: JobUsers | None = None
         who = task_user("nobody" if isinstance(user, UserRange) else user)
-        wrapper = walls_around(sandbox, directory, hidden, who.uid, who.gids)
+        wrapper = _walls(sandbox, directory, hidden, who)
         memory = MemoryDefault(nodes, memory_default)
         self._encoder = CommandEncoder(
             directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max, memory
@@ -438,6 +438,16 @@ class ProcessBackend:
 
         for key in self._kept.load(self._directory / "output", counted):
             self._link.send(simple(DROP, *key))
+
+
+def _walls(sandbox: Walls, directory: Path, hidden: tuple[Path, ...], who: TaskUser) -> tuple[bytes, ...]:
+    """What stands before each command; empty: nothing."""
+    if sandbox == "none":
+        return ()
+    words = bubblewrap() if sandbox == "bwrap" else namespace((directory, *hidden))
+    if who.uid > 0:
+        check_reach(directory, who.uid, who.gids)
+    return words
 
 
 def _now() -> int:

@@ -111,18 +111,6 @@ def chosen_walls(wanted: str) -> tuple[Walls, str | None]:
     return "none" if problem else "namespace", problem
 
 
-def walls_around(
-    walls: Walls, directory: Path, hidden: tuple[Path, ...], uid: int, gids: tuple[int, ...]
-) -> tuple[bytes, ...]:
-    """What stands before each command of a runner that has this directory and this user; empty: nothing."""
-    if walls == "none":
-        return ()
-    words = bubblewrap() if walls == "bwrap" else namespace((directory, *hidden))
-    if uid > 0:
-        check_reach(directory, uid, gids)
-    return words
-
-
 def _program() -> str:
     program = shutil.which("bwrap")
     if program is None:

@@ -12,12 +12,12 @@ from hanse.core.jobs import CANCELLED, SUCCEEDED
 from hanse.core.portions import ENTRIES_MAX
 from hanse.core.wants import LINES_MAX
 from hanse.live.wire import parts
+from hanse.live.wire.drain_bodies import drains_problem
 from hanse.live.wire.estate_bodies import ESTATE_VETTERS
 from hanse.live.wire.limits import STALE, Layout, Limits, layout_of
 from hanse.live.wire.parts import JOB_MAX, JOB_MIN, NUMBER_MAX, TASK_MAX, TASK_MIN, is_estate, is_name, within
 from hanse.model import messages as m
 from hanse.model.constraints import ATTRIBUTES_PER_NODE_MAX, Value, attributes_problem
-from hanse.model.drains import DRAINED_NODES_TOLD_MAX, DRAINS_TOLD_MAX, Drain, reason_problem
 from hanse.model.experience import Experience
 from hanse.model.ids import INDEX_MASK, TASKS_PER_JOB_MAX, Instant, TaskId
 from hanse.model.job import GRACE_MAX, NAME_CHARACTERS_MAX
@@ -182,20 +182,7 @@ def _beat(body: m.Beat, limits: Limits, source: str) -> str | None:
         return "another cluster"
     if not within((body.epoch, body.version, body.sent_at), 0, NUMBER_MAX):
         return "an epoch, a version or an instant out of range"
-    return _rounds(body.rounds) or _drains(body.drains)
-
-
-def _drains(drains: tuple[Drain, ...]) -> str | None:
-    if not drains:
-        return None
-    if len(drains) > DRAINS_TOLD_MAX or sum(len(drain.nodes) for drain in drains) > DRAINED_NODES_TOLD_MAX:
-        return "too many drains"
-    for drain in drains:
-        if not within((*drain.nodes, drain.at, drain.until), 0, NUMBER_MAX):
-            return "a drain out of range"
-        if (drain.by and not is_name(drain.by)) or reason_problem(drain.reason) is not None:
-            return "a drain whose words cannot be"
-    return None
+    return _rounds(body.rounds) or drains_problem(body.drains)
 
 
 def _change(body: m.Change, limits: Limits, source: str) -> str | None:
