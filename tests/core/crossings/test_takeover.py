@@ -89,6 +89,20 @@ def test_an_answer_to_an_earlier_bid_counts_for_nothing() -> None:
     assert league.attempts(number) == [1]
 
 
+def test_agreement_to_an_earlier_bid_counts_for_nothing() -> None:
+    league, number, home, answer = half_taken()
+    league.returns("b1")
+    league.run(10 * SECOND)
+    assert league.marks("b2")["broker.adoption_abandoned"] == 1
+    answer.is_lost()
+    league.dies("b1")
+    again = league.keep(Adopt, "b2", home)
+    league.run(12 * SECOND)
+    assert again
+    assert league.owners(number) == []
+    league.rest()
+
+
 def test_what_was_reported_to_an_earlier_bid_counts_for_nothing() -> None:
     """The attempt that c1 reported to the first bid is over and forgotten when the second one succeeds."""
     league, number, home, answer = half_taken()
