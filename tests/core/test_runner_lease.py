@@ -78,6 +78,13 @@ def test_the_lease_is_not_renewed_while_tasks_of_a_lapsed_estate_live() -> None:
     alone.runner.check()
 
 
+def test_what_is_started_under_a_lease_that_is_not_renewed_is_good_for_no_longer() -> None:
+    alone = with_two_tasks()
+    alone.renew(SECOND, THEIRS)
+    (launch,) = [command for command in alone.start(2 * SECOND, 3, OURS) if isinstance(command, Launch)]
+    assert launch.until == LEASE
+
+
 def test_it_is_renewed_at_once_when_the_last_of_them_is_over() -> None:
     alone = with_two_tasks()
     alone.start(0, 3, THEIRS)
