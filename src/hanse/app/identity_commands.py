@@ -185,8 +185,8 @@ def _settle(home: Home, key: str, answer: dict[str, Any], authority: str) -> Non
         league=league.name,
         home="",
         credentials=str(directory),
-        brokers={entry.name: str(entry.door) for entry in league.brokers},
-        clusters={entry.name: str(entry.door) for entry in league.clusters},
+        brokers={entry.name: str(entry.door) for entry in league.serving_brokers},
+        clusters={entry.name: str(entry.door) for entry in league.serving_clusters},
     )
     save_context(league.name, context, make_current=True)
     click.echo("Look around: hanse status")

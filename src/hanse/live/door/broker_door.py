@@ -7,6 +7,7 @@ there (307, with the owner's name in ``X-Hanse-Broker``); with ``?local=1`` it a
 import asyncio
 from typing import Any, Final
 
+import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
@@ -27,6 +28,7 @@ from hanse.live.door.league_facts import (
     nodes_answer,
     until_silent,
 )
+from hanse.live.door.league_file_door import LeagueFileDoor
 from hanse.live.door.planning import plan
 from hanse.live.door.records import (
     CancelAnswer,
@@ -49,6 +51,7 @@ from hanse.live.door.replies import (
 from hanse.live.door.revocations import Revocations
 from hanse.live.door.submission import SUBMIT_SECONDS_MAX, Submission, flaws
 from hanse.live.feed import Feed
+from hanse.live.membership.membership import Membership
 from hanse.live.reads.rows import JobDetail
 from hanse.live.reads.why import why
 from hanse.live.requests import Batch, Requests
@@ -75,6 +78,7 @@ class BrokerDoor:
         feed: Feed,
         requests: Requests,
         enrolment: Enrolment,
+        membership: Membership,
     ) -> None:
         self._host = host
         self._machine = machine
@@ -84,12 +88,14 @@ class BrokerDoor:
         self._enrolment = enrolment
         self._submission = Submission(shell, feed, requests, DiskSpace(host.home / host.identity.name))
         self.revocations = Revocations(host)
+        self.membership = membership
+        self._league_file = LeagueFileDoor(membership, self._is_open)
         self.gate = self.revocations.gate()
         self._events: Events
 
     def application(self) -> Application:
         """The ASGI application."""
-        names = tuple(entry.name for entry in self._host.league.clusters)
+        names = tuple(entry.name for entry in self._host.league.serving_clusters)
         clusters = ClusterWatch(names, self._cluster_now, self._until_silent)
         self._events = Events(self._host.identity.name, self._feed, clusters, self._host.fail)
         routes: list[BaseRoute] = [*self.gate.routes(op.BROKER, self.handlers())]
@@ -115,6 +121,7 @@ class BrokerDoor:
             op.EVENTS: self._watch,
             **self._enrolment.handlers(),
             **self.revocations.handlers(),
+            **self._league_file.handlers(),
         }
 
     # --- health ---------------------------------------------------------------------------------------------
@@ -126,7 +133,7 @@ class BrokerDoor:
         """Ready when every cluster has shown itself once, so that a job larger than the league is refused."""
         unseen = [
             entry.name
-            for entry in self._host.league.clusters
+            for entry in self._host.league.serving_clusters
             if self._machine.sight_of(entry.name).snapshot is None
         ]
         ready = not unseen and not self._shell.busy
@@ -140,9 +147,13 @@ class BrokerDoor:
     async def _league(self, _: Call) -> Response:
         totals = await self._feed.ask(self._feed.reads.counts)
         now = self._shell.clock.now()
-        return json_answer(
-            league_answer(self._host.league, self._host.identity.name, self._machine, now, totals)
-        )
+        answer = league_answer(self._host.league, self._host.identity.name, self._machine, now, totals)
+        return json_answer(msgspec.structs.replace(answer, **self.membership.told()))
+
+    def _is_open(self, name: str) -> bool:
+        """Whether a cluster takes work, as far as is known."""
+        facts = cluster_facts(self._host.league, self._machine, self._shell.clock.now())
+        return any(one.name == name and one.nodes and not one.draining for one in facts)
 
     def _cluster_now(self, name: str) -> ClusterAnswer:
         return cluster_answer(self._host.league.cluster(name), self._machine, self._shell.clock.now())
