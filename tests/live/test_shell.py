@@ -14,7 +14,9 @@ import pytest
 from hanse.live import shell as shell_module
 from hanse.live.clock import Clock
 from hanse.live.journal.disk import Disk
+from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.journal.journal import Journal
+from hanse.live.journal.layout import RECORD_BYTES_MAX
 from hanse.live.recovery import decode_event
 from hanse.live.shell import DOUBT_FEW, DOUBT_MAX, FEW_EVENTS, QUICK_SECONDS, JournalledShell
 from hanse.model.commands import Accepted, Command, Send, WakeAt
@@ -304,5 +306,27 @@ def test_a_write_on_the_spot_that_fails_ends_the_shell(
         assert stage.shell.closed
         assert [command.job for command, _ in stage.performed if type(command) is Accepted] == [1]
         assert len(stage.failures) == 1
+
+    play(story())
+
+
+def test_what_the_journal_cannot_take_does_not_reach_the_machine(tmp_path: Path) -> None:
+    """Else the machine would remember, and act on, what nobody finds again after a crash."""
+
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        before = stage.journal.position
+        machine = stage.shell.machine
+        assert isinstance(machine, Echo)
+        large = CancelRequested(stage.clock.now(), "m" * RECORD_BYTES_MAX, 1, JobId(1))
+        with pytest.raises(RecordTooLarge):
+            stage.shell.take(large)
+        assert machine.taken == []
+        assert stage.journal.position == before
+        stage.ask(2)
+        await stage.shell.safe()
+        assert machine.taken == [2]
+        assert not stage.failures
+        stage.shell.close()
 
     play(story())

@@ -18,7 +18,7 @@ import msgspec
 from hanse.model.commands import AskAdvice, TaskSettled
 from hanse.model.ids import INDEX_BITS, SECOND
 from hanse.sim.adviser import Adviser
-from hanse.sim.checkers import Oracle, check_estates, check_quiet, check_replay
+from hanse.sim.checkers import Oracle, check_estates, check_quiet, check_replay, check_speakers
 from hanse.sim.clients import Clients
 from hanse.sim.faults import Options, draw_clock, draw_options
 from hanse.sim.injector import Injector
@@ -143,6 +143,7 @@ class Trial:
             process.machine.check()
         check_quiet(league.brokers, league.wardens, list(league.backends.values()))
         check_estates(league.brokers, league.wardens)
+        check_speakers(league.brokers, self.oracle.jobs)
         for process in league.journalled:
             check_replay(process)
         self.oracle.check_terminal("in the journals")

@@ -41,6 +41,7 @@ class Injector:
             (rates.clogs, self._clog),
             (rates.drains, self._drain),
             (rates.guests, self._visit),
+            (rates.hangs, self._hang),
         ):
             for _ in range(count):
                 self._world.at(rng.randrange(options.safety), strike)
@@ -58,8 +59,9 @@ class Injector:
             process.resume()
             process.restart()
         for warden in self._league.wardens.values():
-            warden.drain(((), False))
+            warden.drain(((), False, 0))
         for backend in self._league.backends.values():
+            backend.move_on()
             for node in list(backend.withheld):
                 backend.withhold((node, Resources()))
         self._tell("the league", "is healed")
@@ -118,6 +120,21 @@ class Injector:
         self._tell(process.name, f"is paused for {length / SECOND:.3f} s")
         process.pause()
         self._world.at(self._world.now + length, process.resume)
+
+    def _hang(self, _: object) -> None:
+        """The output of a runner's tasks hangs; in half of the cases the runner itself with it, as on one
+        disk."""
+        backend = self._rng.choice(list(self._league.backends.values()))
+        length, both = self._partition_length(), self._rng.random() < 0.5
+        if backend.hangs:
+            return
+        what = "and its tasks' output hang" if both else "sees its tasks' output hang"
+        self._tell(backend.runner.name, f"{what} for {length / SECOND:.3f} s")
+        backend.hang()
+        self._world.at(self._world.now + length, backend.move_on)
+        if both:
+            backend.runner.pause()
+            self._world.at(self._world.now + length, backend.runner.resume)
 
     def _partition(self, _: object) -> None:
         rng = self._rng
@@ -196,8 +213,12 @@ class Injector:
         count = len(warden.nodes)
         nodes = tuple(sorted(rng.sample(range(count), rng.randint(1, count)))) if rng.random() < 0.8 else ()
         process = self._league.wardens[warden.name]
-        process.drain((nodes, True))
-        self._world.at(self._world.now + self._length(SECOND, 20 * SECOND), process.drain, (nodes, False))
+        length = self._length(SECOND, 20 * SECOND)
+        if rng.random() < 0.5:
+            process.drain((nodes, True, length))
+            return
+        process.drain((nodes, True, 0))
+        self._world.at(self._world.now + length, process.drain, (nodes, False, 0))
 
     def _visit(self, _: object) -> None:
         """Somebody else's work comes to a node for a while: a part of it, or all."""

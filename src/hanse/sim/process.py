@@ -185,13 +185,14 @@ class Process:
         self._note(_CANCEL, number, job)
         self.take(CancelRequested(self.local_now(), client, number, job))
 
-    def drain(self, request: tuple[tuple[int, ...], bool]) -> None:
-        """An operator closes or opens nodes."""
+    def drain(self, request: tuple[tuple[int, ...], bool, int]) -> None:
+        """An operator closes nodes (for so long; 0: until somebody opens them), or opens them."""
         if self.hampered and self._waits(self.drain, request):
             return
-        nodes, closed = request
+        nodes, closed, span = request
         self._note(_DRAIN, len(nodes), closed)
-        self.take(DrainRequested(self.local_now(), nodes, closed))
+        now = self.local_now()
+        self.take(DrainRequested(now, nodes, closed, until=now + span if span else 0))
 
     def advise(self, answer: tuple[int, tuple[Advice, ...]]) -> None:
         """The policy process has answered."""

@@ -361,6 +361,8 @@ class CommandForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """A text is run by /bin/sh; a list is a program and its arguments."""
     env: dict[str, str | int] | None = None
     workdir: str | int | None = None
+    secret: Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")] | None = None
+    """Each attempt reads a key that is derived from it on its standard input; nobody is shown it again."""
 
 
 class AskForm(CommandForm, frozen=True, kw_only=True):
@@ -455,6 +457,13 @@ class RevokeAnswer(msgspec.Struct, frozen=True):
 
     told: tuple[str, ...] = ()
     owed: tuple[str, ...] = ()
+
+
+class PeopleAnswer(msgspec.Struct, frozen=True):
+    """Names of people that a broker has reason to believe in: whom something was made for on its machine, who
+    has asked it something since it was started, and who was revoked. There may be others."""
+
+    names: tuple[str, ...] = ()
 
 
 class RevocationList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
