@@ -27,7 +27,7 @@ PEERS ?=
 # Peer simulators, in an environment of their own: they want other versions than we do.
 SIMULATORS := .venv-simulators
 
-.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live bench-calls bench-doors bench-large bench-sizes bench-instructions mutants schema fuzz validate lock format install clean
+.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live bench-calls bench-doors bench-large bench-restart bench-sizes bench-instructions mutants schema fuzz validate lock format install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo "make bench-calls Python calls beside a process pool, and beside PEERS=python with ray, distributed, parsl"
 	@echo "make bench-doors what a flood of one identity does to the others; writes results/bench-doors.json"
 	@echo "make bench-large what one job of a million tasks does to the others; writes results/bench-large.json"
+	@echo "make bench-restart a start after a power cut with 1 GB of journal; writes results/bench-restart.json"
 	@echo "make bench-sizes replays of one trace at many sizes of league; writes results/bench-sizes.json"
 	@echo "make bench-instructions  machine instructions per simulated event (needs valgrind)"
 	@echo "make schema      thousands of odd requests against a real league's HTTP interface"
@@ -124,6 +125,10 @@ bench-doors: install
 bench-large: install
 	@mkdir -p results
 	$(BIN)/python bench/large_job.py --json results/bench-large.json
+
+bench-restart: install
+	@mkdir -p results
+	$(BIN)/python bench/restart.py --json results/bench-restart.json
 
 bench-sizes: install
 	$(BIN)/python bench/sizes.py --json results/bench-sizes.json

@@ -42,3 +42,14 @@ def test_an_answer_tells_the_link_and_makes_none() -> None:
     assert recall(mine, "c1", 11) == Recalled(11, 3, 5)
     assert recall(mine, "c2", 12) == Recalled(12, 0, 0)
     assert list(mine.links) == ["c1"]
+
+
+def test_a_session_that_is_over_says_nothing_and_one_that_is_not_known_shows() -> None:
+    mine = post(r1=(7, 5, 3))
+    mine.links["r1"].session = 4
+    remembered = Remembered(mine)
+    assert remembered.contradiction("r1", 99, 99, 3) is None
+    assert remembered.contradiction("r1", 8, 0, 4) is not None
+    assert remembered.contradiction("r1", 0, 0, 5) == (
+        "r1 is in a session with it that its journal does not know"
+    )

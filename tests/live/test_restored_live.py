@@ -28,6 +28,10 @@ ONE_CLUSTER = """
 brokers: [{name: b1}]
 clusters: [{name: north, backend: process, nodes: [{cpus: 2}]}]
 """
+FAR = """
+brokers: [{name: b1}]
+clusters: [{name: north, runners: [{name: far}], nodes: [{cpus: 2, runner: far}]}]
+"""
 SHORT = {"command": "true", "cpus": 1}
 FILE = 74
 """The exit status of a member whose files are in the way."""
@@ -190,3 +194,16 @@ def test_a_runner_that_has_forgotten_how_often_it_began_is_heard(content: str | 
             epoch.write_text(content)
         league.start("north")
         assert league.wait(league.submit(SHORT))["state"] == "succeeded"
+
+
+def test_a_runner_elsewhere_tells_its_warden_when_no_broker_is_there() -> None:
+    with open_directory() as directory, running(directory / "home", FAR) as league:
+        copies = Copies(league, "north", directory)
+        copies.take()
+        league.wait(copies.submit(SHORT))
+        league.kill("b1")
+        league.kill("north")
+        copies.put_back(copies.taken[0])
+        copies.refused()
+        told = league.log("north").partition("is older than north itself: ")[2]
+        assert "far" in told.partition(".")[0], told

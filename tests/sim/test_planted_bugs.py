@@ -20,6 +20,8 @@ adopted estates are never closed           they pile up at wardens and brokers  
 closed estates are not fenced              a late registration brings one back                     0 to 169
 the adopter is forgotten                   a door does not know who speaks for a job               0 to 8
 doors point back                           two doors point at each other                           0 to 8
+an older past is not noticed               an acknowledged task never ends                         0 to 9
+what was taken is not compared             room stays held, or a task never ends                   0 to 29
 =========================================  ======================================================  ========
 """
 
@@ -38,6 +40,7 @@ from hanse.core.jobs import CLAIMED, PLACED, RUNNING, WAITING, JobRecord
 from hanse.core.ledger import Ledger, Run
 from hanse.core.link import Post
 from hanse.core.owned import EstatesState
+from hanse.core.recollection import Remembered
 from hanse.core.runner import Runner
 from hanse.core.tenure import Tenure
 from hanse.core.view import ClusterView
@@ -271,6 +274,23 @@ def old_orders(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     return factories
 
 
+def past_not_compared(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A member that comes back with an older past is not told so."""
+    patch.setattr(Remembered, "contradiction", lambda *_: None)
+    return factories
+
+
+def received_not_compared(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A member that has forgotten what it took, but nothing that it said, is not told so."""
+    right = Remembered.contradiction
+
+    def contradiction(self: Remembered, peer: str, taken: int, _: int, session: int = 0) -> str | None:
+        return right(self, peer, taken, 0, session)
+
+    patch.setattr(Remembered, "contradiction", contradiction)
+    return factories
+
+
 class Planted(NamedTuple):
     """A bug, the promises that it may break, and seeds that are known to show it."""
 
@@ -289,10 +309,11 @@ LEAKS = "no lease leaks"
 ONE_NUMBER = "one job, one number"
 OWN_RULES = "machines keep their own rules"
 LEFT_OPEN = "no estate is left open"
+OWN_PAST = "a member's own past is taken"
 
 PLANTED = {
     "ack before journal": Planted(
-        ack_before_journal, (TERMINAL, ONE_ATTEMPT, ONE_END, OVER, LEAKS, ONE_NUMBER), (5, 7)
+        ack_before_journal, (TERMINAL, ONE_ATTEMPT, ONE_END, OVER, LEAKS, ONE_NUMBER, OWN_PAST), (3, 5, 7)
     ),
     "double release": Planted(double_release, ("no over-commit",), (1, 3)),
     "no de-duplication of claims": Planted(no_deduplication, (ONE_ATTEMPT, OVER), (11, 0, 4)),
@@ -307,6 +328,10 @@ PLANTED = {
     "closed estates are not fenced": Planted(not_fenced, (LEFT_OPEN, ONE_ATTEMPT, OVER), (53, 140, 169)),
     "the adopter is forgotten": Planted(adopter_forgotten, (DOORS,), (5, 7, 8)),
     "doors point back": Planted(points_back, (DOORS,), (5, 7, 8)),
+    "an older past is not noticed": Planted(
+        past_not_compared, (TERMINAL, LEAKS, ONE_NUMBER, ONE_ATTEMPT, OVER), (4, 6, 9)
+    ),
+    "what was taken is not compared": Planted(received_not_compared, (TERMINAL, LEAKS), (20, 22, 29)),
 }
 
 

@@ -120,6 +120,8 @@ def find_runs(states: bytearray, attempts: list[int], ran: bytearray | None = No
             tries = [attempt if one else 0 for attempt, one in zip(tries, ran[at:behind], strict=True)]
         if block.count(block[0]) == len(block) and tries.count(tries[0]) == len(tries):
             parts = [((block[0], tries[0]), len(block))]
+        elif max(tries) < 256:
+            parts = _parts(bytes(block), bytes(tries))
         else:
             parts = [(key, len(list(same))) for key, same in groupby(zip(block, tries, strict=True))]
         for key, count in parts:
@@ -131,6 +133,17 @@ def find_runs(states: bytearray, attempts: list[int], ran: bytearray | None = No
             first, length, last = first + length, count, key
     if last[0] >= SUCCEEDED:
         yield first, *last, length
+
+
+def _parts(states: bytes, attempts: bytes) -> list[tuple[tuple[int, int], int]]:
+    """The runs of two columns: as many steps as there are runs, not as there are tasks."""
+    found = []
+    while states:
+        alike = len(states) - len(states.lstrip(states[:1]))
+        count = min(alike, len(attempts) - len(attempts.lstrip(attempts[:1])))
+        found.append(((states[0], attempts[0]), count))
+        states, attempts = states[count:], attempts[count:]
+    return found
 
 
 def _ended(record: JobRecord) -> int:

@@ -14,12 +14,12 @@ from hanse.core.careers import Careers
 from hanse.core.closing import Closing
 from hanse.core.copies import copies, progress
 from hanse.core.desk import Desk
-from hanse.core.jobs import BLOCKED, OUTCOMES, PLACED, STATES, WAITING, JobRecord, new_record
+from hanse.core.jobs import OUTCOMES, STATES, WAITING, JobRecord, new_record
 from hanse.core.link import NEVER
 from hanse.core.owned import EstatesState, Owned, new_owned
 from hanse.core.portions import ENTRIES_MAX
 from hanse.core.seeking import Seeking
-from hanse.core.wards import ATTEMPTS_BITS, TERMS_BITS, Latest, Ward, latest_attempts, revive
+from hanse.core.wards import ATTEMPTS_BITS, TERMS_BITS, Latest, Ward, latest_attempts, place_again, revive
 from hanse.model.commands import Accepted, JobSettled, TaskSettled
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, job_of, task_id
 from hanse.model.messages import (
@@ -440,15 +440,7 @@ class Estates:
 
     def _resume(self, record: JobRecord, latest: Latest, cancelled: bool) -> None:
         """Take an adopted job up where it was."""
-        ends: list[tuple[str, End]] = []
-        for task, (attempt, cluster, end) in sorted(latest.items()):
-            index = task & INDEX_MASK
-            if record.state[index] == BLOCKED:
-                record.attempt[index] = attempt
-                record.state[index] = PLACED
-                record.place[index] = self.desk.view_of[cluster].index
-            if end is not None:
-                ends.append((cluster, end))
+        ends = place_again(record, latest, lambda cluster: self.desk.view_of[cluster].index)
         for group, part in enumerate(record.spec.groups):
             if record.unfinished[group] < part.count:
                 record.told[group] = ""

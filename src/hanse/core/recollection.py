@@ -14,6 +14,7 @@ from hanse.model.recollection import Recalled
 class Known(NamedTuple):
     """How far the talk with one peer had come. Numbers are those of the link."""
 
+    session: int = 0
     sent: int = 0
     received: int = 0
 
@@ -22,11 +23,18 @@ class Remembered:
     """What a member remembers of its talk with others at the moment when it comes back."""
 
     def __init__(self, post: Post) -> None:
-        self._known = {link.peer: Known(link.sent, link.received) for link in post.links.values()}
+        self._known = {
+            link.peer: Known(link.session, link.sent, link.received) for link in post.links.values()
+        }
 
-    def contradiction(self, peer: str, taken: int, acked: int) -> str | None:
-        """What a peer remembers that this member does not; None if nothing."""
+    def contradiction(self, peer: str, taken: int, acked: int, session: int = 0) -> str | None:
+        """What a peer remembers that this member does not; None if nothing. A session begins at nothing, so
+        the numbers of one that is over say nothing."""
         known = self._known.get(peer, Known())
+        if session > known.session:
+            return f"{peer} is in a session with it that its journal does not know"
+        if session < known.session:
+            return None
         if taken > known.sent:
             return f"{peer} has taken {taken} messages from it, and its journal knows of {known.sent}"
         if acked > known.received:

@@ -11,6 +11,7 @@ import msgspec
 
 from hanse.core.config import RunnerConfig
 from hanse.core.link import NEVER, Link, Post
+from hanse.core.recollection import recall
 from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, WakeAt
 from hanse.model.events import (
     BackendReported,
@@ -28,6 +29,7 @@ from hanse.model.job import Unreachable
 from hanse.model.messages import (
     Body,
     End,
+    Envelope,
     Hello,
     Orders,
     Outcome,
@@ -37,6 +39,7 @@ from hanse.model.messages import (
     RunnerLease,
     StartTask,
 )
+from hanse.model.recollection import Recalled
 from hanse.model.resources import Resources
 
 NOTHING = Resources()
@@ -292,6 +295,13 @@ class Runner:
             hello = Hello(self._session, now, self.config.nodes, running, ended, withheld)
             self._post.soft(self._out, warden, hello)
         self._post.soft(self._out, warden, RunnerBeat(self._session, now))
+
+    def recall(self, number: int) -> Envelope:
+        """The answer to a warden that asks what is remembered of it, under the session that it has opened."""
+        warden = self.config.warden
+        session = self._session if self._confirmed else 0
+        answer = recall(self._post, warden, number) if session else Recalled(number, 0, 0)
+        return Envelope(self.name, warden, session, 0, 0, answer)
 
     def _mark(self, name: str) -> None:
         self.marks[name] = self.marks.get(name, 0) + 1

@@ -12,7 +12,7 @@ import msgspec
 
 from hanse.core.copies import Ends, new_ends
 from hanse.core.desk import Desk
-from hanse.core.jobs import BLOCKED, JobRecord, new_record
+from hanse.core.jobs import BLOCKED, PLACED, JobRecord, new_record
 from hanse.model.closing import Over
 from hanse.model.ids import JobId, TaskId, index_of, job_of
 from hanse.model.messages import (
@@ -221,6 +221,21 @@ class Wards:
         ward.answers.clear()
         ward.running.clear()
         ward.ends.clear()
+
+
+def place_again(record: JobRecord, latest: Latest, place_of: Callable[[str], int]) -> list[tuple[str, End]]:
+    """Put the tasks of an adopted job where the wardens have them; the ends that they told of, with the
+    cluster of each."""
+    ends: list[tuple[str, End]] = []
+    for task, (attempt, cluster, end) in sorted(latest.items()):
+        index = index_of(task)
+        if record.state[index] == BLOCKED:
+            record.attempt[index] = attempt
+            record.state[index] = PLACED
+            record.place[index] = place_of(cluster)
+        if end is not None:
+            ends.append((cluster, end))
+    return ends
 
 
 def _is_whole(ward: Ward) -> bool:

@@ -68,7 +68,7 @@ class Recollection:
                 self._say(source, Recall(self._number))
         elif type(body) is Recalled:
             if body.number == self._number and source in self.unheard:
-                self._compare(source, body.taken, body.acked)
+                self._compare(source, body.taken, body.acked, envelope.session)
         elif source in self.unheard:
             self._overhear(envelope)
         else:
@@ -111,10 +111,10 @@ class Recollection:
         peer, now = envelope.source, asyncio.get_running_loop().time()
         if now - self._talking.setdefault(peer, now) > DUMB_SECONDS:
             log.warning("a peer cannot say what it remembers of the past", extra=fields(peer=peer))
-            self._compare(peer, envelope.ack, 0)
+            self._compare(peer, envelope.ack, 0, 0)  # whether a runner's session is open it cannot say
 
-    def _compare(self, peer: str, taken: int, acked: int) -> None:
-        what = self._remembered.contradiction(peer, taken, acked)
+    def _compare(self, peer: str, taken: int, acked: int, session: int) -> None:
+        what = self._remembered.contradiction(peer, taken, acked, session)
         if what is not None:
             self._contradicted(what)
             return

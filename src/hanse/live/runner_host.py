@@ -22,6 +22,7 @@ from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, Send
 from hanse.model.events import BackendReported, Booted, Received, RoomWithheld, TasksMoved
 from hanse.model.ids import SECOND, TaskId
 from hanse.model.messages import End, Envelope
+from hanse.model.recollection import Recall
 from hanse.model.resources import Resources
 
 EPOCH_FILE: Final = "runner.epoch"
@@ -63,6 +64,9 @@ class RunnerHost:
 
     def receive(self, envelope: Envelope) -> None:
         """A message from the warden."""
+        if type(envelope.body) is Recall:
+            self._send(self.runner.recall(envelope.body.number))
+            return
         self._shell.take(Received(self._clock.now(), envelope))
 
     def started(self, task: TaskId, attempt: int) -> None:

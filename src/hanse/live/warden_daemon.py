@@ -93,12 +93,7 @@ class WardenDaemon(Daemon):
         )
         shell.performed = self.wire.flush
         watch.journal.longest = lambda: shell.longest
-        self._past = past = Recollection(
-            self.directory,
-            self.machine.post,
-            (entry.name for entry in self.league.serving_brokers),
-            self.wire.send,
-        )
+        self._past = past = Recollection(self.directory, self.machine.post, self.peers(), self.wire.send)
         self.receivers[self.identity.name] = past.hear
         await self.wire.listen(self.address.host, self.address.port)
         await past.ask()

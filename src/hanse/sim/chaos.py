@@ -25,6 +25,7 @@ from hanse.sim.injector import Injector
 from hanse.sim.league import Design, Factories, League
 from hanse.sim.network import Network
 from hanse.sim.render import resources_text
+from hanse.sim.restoring import Restoring
 from hanse.sim.story import Story
 from hanse.sim.workload import draw_workload
 from hanse.sim.world import Violation, World
@@ -99,6 +100,8 @@ class Trial:
             broker.connect({TaskSettled: self.oracle.settle})
         self.clients = Clients(self.world, branch(), self.workload, self.league.brokers, self.oracle)
         self.injector = Injector(self.league, self.clients, options, branch())
+        safety = 0 if options.scenario == "calm" else options.safety
+        self.restoring = Restoring(self.league, seed, safety, self.injector.tell)
         for broker in self.league.brokers.values():
             adviser = Adviser(self.world, branch(), broker.advise)
             broker.connect({**broker.performers, AskAdvice: adviser.ask})

@@ -50,8 +50,8 @@ SAID: dict[str, tuple[str, tuple[type, ...]]] = {
             *PAST,
         ),
     ),
-    "warden to runner": ("wr", (m.Orders, m.RunnerLease, m.Rejoin)),
-    "runner to warden": ("rw", (m.Report, m.Hello, m.RunnerBeat)),
+    "warden to runner": ("wr", (m.Orders, m.RunnerLease, m.Rejoin, Recall)),
+    "runner to warden": ("rw", (m.Report, m.Hello, m.RunnerBeat, Recalled)),
 }
 """The protocol's sections, written down a second time: the table must say the same."""
 LETTERS = {"b": Role.BROKER, "w": Role.WARDEN, "r": Role.RUNNER}

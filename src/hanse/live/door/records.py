@@ -93,7 +93,7 @@ class NodeAnswer(msgspec.Struct, frozen=True):
     up: bool | None = None
     draining: bool | None = None
     running: int | None = None
-    """Tasks that run there, are ordered or have room promised, by its own cluster's word."""
+    """Tasks that are ordered or run there, by its own cluster's word."""
     runner: str = ""
     withheld: str = ""
     """Why nothing of it is for the league now, in a clause of those who run it; empty: it is, or a broker

@@ -42,11 +42,12 @@ def _recall(body: Recall, limits: Limits, source: str) -> str | None:
 def _recalled(body: Recalled, limits: Limits, source: str) -> str | None:
     fits = min(body.number, body.taken, body.acked) >= 0
     fits = fits and max(body.number, body.taken, body.acked) <= NUMBER_MAX
-    return _no_member(source, limits) or (None if fits else "a number out of range")
+    known = not _no_member(source, limits) or not _stranger(source, limits.runners)
+    return None if known and fits else "somebody who is not known, or a number out of range"
 
 
 def _no_member(name: str, limits: Limits) -> str | None:
-    """Runners forget, and are not asked."""
+    """Runners are asked, and do not ask: they forget."""
     return _stranger(name, limits.brokers) and _stranger(name, limits.clusters)
 
 

@@ -38,8 +38,8 @@ MAY_SAY: Final[dict[tuple[Role, Role], frozenset[type]]] = {
             *(m.Gossip, Experience, m.Ack, Recall, Recalled),
         )
     ),
-    (_WARDEN, _RUNNER): frozenset((m.Orders, m.RunnerLease, m.Rejoin, m.Ack)),
-    (_RUNNER, _WARDEN): frozenset((m.Report, m.Hello, m.RunnerBeat, m.Ack)),
+    (_WARDEN, _RUNNER): frozenset((m.Orders, m.RunnerLease, m.Rejoin, m.Ack, Recall)),
+    (_RUNNER, _WARDEN): frozenset((m.Report, m.Hello, m.RunnerBeat, m.Ack, Recalled)),
 }
 """Sender's and receiver's role -> what may be said. Pairs that are not here say nothing to each other."""
 _NOTHING: Final[frozenset[type]] = frozenset()
