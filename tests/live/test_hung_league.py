@@ -9,7 +9,8 @@ from tests.live.harness import LiveLeague, open_directory, stop_launchers
 from tests.live.test_faults_live import LEAGUE, QUICK, shared_log, until
 
 PAUSE = "0.1"
-TIMES = "60"
+TIMES = "150"
+"""It lives longer than it takes to give a cluster up: some 9 s with the quick timings."""
 CHATTER = "(while :; do echo and so on; sleep 0.01; done) & {life}; kill $!"
 TASKS = 6
 """More than one cluster holds: both have some."""
