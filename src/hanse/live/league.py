@@ -185,6 +185,7 @@ class League(msgspec.Struct, frozen=True):
             brokers=names,
             clusters=tuple(entry.name for entry in self.clusters),
             timings=self.timings,
+            retired=tuple(entry.name for entry in self.clusters if entry.retired),
         )
 
     def warden_config(self, name: str) -> WardenConfig:
