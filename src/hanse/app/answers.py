@@ -1,5 +1,6 @@
 """What doors answer, as the commands and the SDK decode it: the doors' own records, under one roof."""
 
+from hanse.live.door.league_records import ApplyAnswer, LeagueFile
 from hanse.live.door.records import (
     Amounts,
     BrokerAnswer,
@@ -30,6 +31,7 @@ from hanse.live.reads.drained import DrainFacts
 
 __all__ = [
     "Amounts",
+    "ApplyAnswer",
     "BrokerAnswer",
     "CandidateAnswer",
     "ClusterAnswer",
@@ -42,6 +44,7 @@ __all__ = [
     "Flaw",
     "JobsAnswer",
     "LeagueAnswer",
+    "LeagueFile",
     "NodeAnswer",
     "NodesAnswer",
     "PeopleAnswer",

@@ -50,6 +50,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "retry": Entry("job_commands", "retry", "Submit again what did not succeed of a job."),
     "drain": Entry("drain_commands", "drain", "Let no new task onto a cluster or a node."),
     "undrain": Entry("drain_commands", "undrain", "Open a drained cluster or node again."),
+    "league": Entry("league_commands", "league", "Show and change the league file while the league runs."),
     "config": Entry("config_command", "config", "Show and choose the league that commands speak to."),
     "completion": Entry("config_command", "completion", "Print a script for the shell's completion."),
     "init": Entry("identity_commands", "init", "Found a league for several machines from a league file."),

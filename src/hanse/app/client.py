@@ -10,10 +10,12 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from hanse.app.answers import (
+    ApplyAnswer,
     ClusterDetail,
     DrainAnswer,
     JobsAnswer,
     LeagueAnswer,
+    LeagueFile,
     NodeAnswer,
     NodesAnswer,
     PeopleAnswer,
@@ -144,6 +146,17 @@ class Client:
                 ExitCode.UNAVAILABLE,
                 "its warden must run; 'hanse up' starts what is missing of a league on this machine",
             ) from None
+
+    def league_file(self) -> LeagueFile:
+        """The league file, as a broker has it."""
+        return decoded(self.doors.any_broker("GET", "/v1/league/file"), LeagueFile)
+
+    def apply_league_file(self, text: str, force: bool, try_only: bool) -> ApplyAnswer:
+        """Change the league file; raises ``CommandError`` with the reason if it stays as it is."""
+        wish = {"text": text, "force": force, "try_only": try_only}
+        return decoded(
+            self.doors.any_broker("POST", "/v1/league/file", msgspec.json.encode(wish)), ApplyAnswer
+        )
 
     def revoke(self, name: str = "", serials: tuple[str, ...] = (), own: bool = False) -> RevokeAnswer:
         """End all that people of a name have until now, or the access tokens with these serials, at every

@@ -64,6 +64,8 @@ def _status_json(
         ],
         "clusters": _clusters_json(first.clusters, details),
         "jobs": jobs,
+        "file_version": first.file_version,
+        "other_files": first.other_files,
     }
 
 
@@ -92,6 +94,8 @@ def _draw_status(
     out.print(_clusters_table(first.clusters, details))
     for sentence in _drain_sentences(_drains(first.clusters, details)):
         out.print(escape(sentence))
+    for name, problem in first.other_files.items():
+        warn(f"the league file is version {first.file_version}, but {name}: {problem}")
 
 
 @click.command("clusters")

@@ -17,7 +17,7 @@ from hanse.live.journal.errors import JournalError
 from hanse.live.league import LeagueError
 from hanse.live.league_file import load
 from hanse.live.logs import set_up
-from hanse.live.start_report import StartReport
+from hanse.live.start_report import SILENT, StartReport
 from hanse.live.supervisor import SupervisorMissingError
 
 Made = Callable[[Path, Any, str], Any]
@@ -93,13 +93,16 @@ def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | No
     refuse_unsafe(place, name)
     set_up(name, log_level)
 
-    async def serve() -> None:
+    async def serve(report: StartReport) -> bool:
         daemon = make(home, load(place.league_file), name)
         _refuse_damaged(Credentials(place.member(name)), place, name)
-        await daemon.run(StartReport(ready_fd))
+        await daemon.run(report)
+        return bool(daemon.starts_again)
 
     try:
-        uvloop.run(serve())
+        report = StartReport(ready_fd)
+        while uvloop.run(serve(report)):
+            report = SILENT
     except (LeagueError, SupervisorMissingError) as error:
         raise click.ClickException(str(error)) from None
     except JournalError as error:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+
 from hanse.app.league_making import certify, embedded, found, with_ports, with_ports_of
 from hanse.app.member_pids import running_members
 from hanse.app.told import warn
@@ -37,7 +39,11 @@ def league_of(home: Home, source: Path | None, clusters: int, brokers: int, node
 
 def _without_authority(home: Home, league: League, error: AuthorityError) -> League:
     """A league goes on with the certificates that it has."""
-    bare = [name for name in league.members() if not Credentials(home.member(name)).path.exists()]
+    bare = [
+        name
+        for name in league.members()
+        if not league.is_retired(name) and not Credentials(home.member(name)).path.exists()
+    ]
     if bare:
         raise LeagueError(
             f"{error}. Without it there are no certificates for {', '.join(bare)}. 'hanse up' is for leagues "
@@ -60,14 +66,14 @@ def _taken_up(home: Home, kept: League, fresh: League, source: Path) -> League:
             f"{source}: {moved}. Members are numbered by their places in the file: keep those of the league "
             f"in {home.path}, also one that is dead for good, and add new ones at the end"
         )
-    league = with_ports_of(fresh, kept)
+    league = msgspec.structs.replace(with_ports_of(fresh, kept), version=kept.version)
     if league == kept:
         return kept
     if running_members(home):
         raise LeagueError(
             f"{source} has changed since the league was started; run 'hanse down' first, then this again"
         )
-    league = with_ports(league)
+    league = msgspec.structs.replace(with_ports(league), version=kept.version + 1)
     store(home.league_file, league)
     return league
 

@@ -73,8 +73,8 @@ def _reached(league: League, credentials: Path) -> Context:
     return Context(
         league=league.name,
         credentials=str(credentials),
-        brokers={entry.name: str(entry.door) for entry in league.brokers},
-        clusters={entry.name: str(entry.door) for entry in league.clusters},
+        brokers={entry.name: str(entry.door) for entry in league.serving_brokers},
+        clusters={entry.name: str(entry.door) for entry in league.serving_clusters},
     )
 
 

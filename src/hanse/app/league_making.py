@@ -122,6 +122,8 @@ def roles_of(league: League) -> dict[str, Role]:
 def certify(home: Home, league: League, authority: Authority) -> None:
     """A certificate for every member that has none, and one for the person who started the league."""
     for name, role in roles_of(league).items():
+        if league.is_retired(name):
+            continue
         identity = Identity(league.name, role, name)
         certify_one(authority, home.member(name), identity, league.hosts_of(name))
     certify_founder(home, league, authority)

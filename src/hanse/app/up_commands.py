@@ -159,8 +159,8 @@ def _say_how_it_is(place: Home, league: "League", outcome: Outcome) -> None:
     missing = len(outcome.gone) + len(outcome.late)
     if not missing:
         click.echo(
-            f"The league '{league.name}' is up: {_counted(len(league.brokers), 'broker')}, "
-            f"{_counted(len(league.clusters), 'cluster')}, "
+            f"The league '{league.name}' is up: {_counted(len(league.serving_brokers), 'broker')}, "
+            f"{_counted(len(league.serving_clusters), 'cluster')}, "
             f"{_nodes(league)} ({len(outcome.ready)} of {total} members started)."
         )
     else:
@@ -192,9 +192,9 @@ def _say_how_to_use_it() -> None:
 def _verbs(league: "League") -> dict[str, str]:
     """The command that runs each member, in the order in which they are started."""
     return {
-        **{entry.name: "warden" for entry in league.clusters},
-        **{runner.name: "runner" for entry in league.clusters for runner in entry.runners},
-        **{entry.name: "broker" for entry in league.brokers},
+        **{entry.name: "warden" for entry in league.serving_clusters},
+        **{runner.name: "runner" for entry in league.serving_clusters for runner in entry.runners},
+        **{entry.name: "broker" for entry in league.serving_brokers},
     }
 
 
@@ -328,6 +328,6 @@ def _context(home: Home, league: "League") -> Context:
         league=league.name,
         home=str(home.path),
         credentials=str(home.person(PERSON)),
-        brokers={entry.name: str(entry.door) for entry in league.brokers},
-        clusters={entry.name: str(entry.door) for entry in league.clusters},
+        brokers={entry.name: str(entry.door) for entry in league.serving_brokers},
+        clusters={entry.name: str(entry.door) for entry in league.serving_clusters},
     )

@@ -124,7 +124,7 @@ class Estates:
         not hear of it: new ones join a new estate at once, and the old ones wait for the adopter's word."""
         if owner and owner != self.desk.config.name:
             owned.lost_to[cluster] = owner
-            if estate == self.base and len(owned.lost_to) == len(self.desk.config.clusters):
+            if estate == self.base and all(name in owned.lost_to for name in self.desk.config.serving):
                 self.desk.mark("broker.founded_anew")
                 owned.left = sum(record.estate == estate for record in self.desk.jobs.values())
                 self._found()
@@ -160,10 +160,10 @@ class Estates:
     def _refused(self, owned: Owned) -> list[str]:
         """Wardens that have not accepted the present term."""
         term, accepted = owned.term, owned.accepted
-        return [cluster for cluster in self.desk.config.clusters if accepted.get(cluster) != term]
+        return [cluster for cluster in self.desk.config.serving if accepted.get(cluster) != term]
 
     def _unanswered(self) -> bool:
-        return any(self.desk.post.link(cluster).unacked for cluster in self.desk.config.clusters)
+        return any(self.desk.post.link(cluster).unacked for cluster in self.desk.config.serving)
 
     def _change_heir(self, estate: EstateId, owned: Owned, heir: str) -> None:
         self.desk.mark("broker.changed_heir")

@@ -178,17 +178,19 @@ class Wards:
     def review(self) -> None:
         """With every beat: bid for the estates of silent owners, and give up where the owner lives."""
         desk = self.desk
-        for estate, ward in self.wards.items():
+        for estate, ward in list(self.wards.items()):
             if desk.members.alive(ward.owner):
                 if ward.adopting:
                     desk.mark("broker.adoption_abandoned")
                     self._abandon(estate, ward)
+            elif ward.adopting:
+                self._adopt_if_agreed(estate, ward)  # the last that was waited for may have retired
             elif _is_whole(ward) and not ward.adopting and desk.now >= ward.retry_at:
                 desk.mark("broker.adoption_begun")
                 ward.adopting = True
                 self.bids += 1
                 ward.bid = self.bids
-                for cluster in desk.config.clusters:
+                for cluster in desk.config.serving:
                     adopt = Adopt(estate, ward.owner, ward.term, ward.bid)
                     desk.post.send(desk.out, desk.now, cluster, adopt)
 
@@ -206,14 +208,17 @@ class Wards:
         ward.answers[cluster] = True
         ward.running += [(cluster, task, attempt) for task, attempt in message.running]
         ward.ends += [(cluster, end) for end in message.ended]
-        if len(ward.answers) == len(self.desk.config.clusters):
+        self._adopt_if_agreed(message.estate, ward)
+
+    def _adopt_if_agreed(self, estate: EstateId, ward: Ward) -> None:
+        if all(name in ward.answers for name in self.desk.config.serving):
             self.desk.mark("broker.adopted_estate")
-            del self.wards[message.estate]
-            self._adopt(message.estate, ward)
+            del self.wards[estate]
+            self._adopt(estate, ward)
 
     def _abandon(self, estate: EstateId, ward: Ward) -> None:
         desk = self.desk
-        for cluster in desk.config.clusters:
+        for cluster in desk.config.serving:
             desk.post.send(desk.out, desk.now, cluster, Return(estate, ward.term, ward.bid))
         ward.adopting = False
         turn = desk.config.brokers.index(desk.config.name) + 1  # rivals must not retry in step

@@ -12,7 +12,7 @@ from hanse.live.daemon import Daemon, peer_of
 from hanse.live.door.broker_door import BrokerDoor
 from hanse.live.door.enrolment import Enrolment
 from hanse.live.door.server import Door
-from hanse.live.eras import BrokerSettings, Past, read_eras
+from hanse.live.eras import BrokerSettings, Past, objection, read_eras, settings_of
 from hanse.live.feed import Feed
 from hanse.live.home import Home
 from hanse.live.identity.identity import Identity, Role
@@ -20,6 +20,7 @@ from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.journal.reading import history
 from hanse.live.league import League
 from hanse.live.logs import fields
+from hanse.live.membership.membership import Membership
 from hanse.live.observe.broker_watch import BrokerWatch, living
 from hanse.live.observe.metrics import metrics_route
 from hanse.live.policy_process_host import PolicyProcess
@@ -61,11 +62,12 @@ class BrokerDaemon(Daemon):
         league = self.league
         brokers = {
             entry.name: peer_of(league, Role.BROKER, entry.name, entry.address)
-            for entry in league.brokers
+            for entry in league.serving_brokers
             if entry.name != self.identity.name
         }
         wardens = {
-            entry.name: peer_of(league, Role.WARDEN, entry.name, entry.address) for entry in league.clusters
+            entry.name: peer_of(league, Role.WARDEN, entry.name, entry.address)
+            for entry in league.serving_clusters
         }
         return {**brokers, **wardens}
 
@@ -115,13 +117,18 @@ class BrokerDaemon(Daemon):
             self._policy = PolicyProcess(self._advised, self.count)
             self.chore(self._policy.run())
         enrolment = Enrolment(Home(self.home), self.credentials, self.count)
-        door = BrokerDoor(self, self.machine, shell, feed, self._requests, enrolment)
+        membership = Membership(self, self._objection)
+        door = BrokerDoor(self, self.machine, shell, feed, self._requests, enrolment, membership)
         application = door.application()
         application.router.routes.append(metrics_route(watch, self.count))
         self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
         self.chore(door.revocations.keep())
         self.chore(keep_reached(self.directory, recovered.journal))
+        self.chore(membership.keep())
+
+    def _objection(self, league: League) -> str:
+        return objection(self.machine, settings_of(league, self.identity.name))
 
     def _mend_reads(self, first: int, last: int) -> None:
         """Build the read model anew, from the oldest history that is kept, if the replay between these

@@ -17,7 +17,7 @@ from hanse.live.clock import wall_now
 from hanse.live.door.server import Door
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity, Role
-from hanse.live.league import Address, League
+from hanse.live.league import Address, League, LeagueError
 from hanse.live.logs import fields
 from hanse.live.observe.member_watch import MemberWatch
 from hanse.live.start_report import SILENT, StartReport
@@ -45,6 +45,11 @@ class Daemon:
     def __init__(
         self, home: Path, league: League, identity: Identity, address: Address, door: Address
     ) -> None:
+        if league.is_retired(identity.name):
+            raise LeagueError(
+                f"{identity.name} was retired from the league (version {league.version} of its file): it is "
+                f"not started any more. What it left in {home / identity.name} may be deleted"
+            )
         self.home = home
         self.league = league
         self.identity = identity
@@ -70,6 +75,8 @@ class Daemon:
         self.door: Door | None = None
         self.report = SILENT
         """Who hears how the start goes on."""
+        self.starts_again = False
+        """Whether it ended to start with another league file."""
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._chores: list[asyncio.Task[None]] = []
@@ -105,6 +112,12 @@ class Daemon:
 
     def stop(self) -> None:
         """End in good order."""
+        self._stopping.set()
+
+    def start_again(self, why: str) -> None:
+        """End in good order, and start with the league file as it is now."""
+        log.warning("starting again: %s", why)
+        self.starts_again = True
         self._stopping.set()
 
     async def run(self, report: StartReport = SILENT) -> None:

@@ -88,6 +88,8 @@ class BrokerEntry(msgspec.Struct, frozen=True):
     name: str
     address: Address
     door: Address
+    retired: bool = False
+    """Whether it has left; its place is kept, because members are numbered by their places."""
 
 
 class RunnerEntry(msgspec.Struct, frozen=True):
@@ -108,6 +110,8 @@ class ClusterEntry(msgspec.Struct, frozen=True):
     backend: BackendEntry = BackendEntry()
     reserve: int = 0
     runners: tuple[RunnerEntry, ...] = ()
+    retired: bool = False
+    """Whether it has left; its place is kept."""
 
     @property
     def own_runner(self) -> str:
@@ -123,6 +127,26 @@ class League(msgspec.Struct, frozen=True):
     clusters: tuple[ClusterEntry, ...]
     timings: Timings = LIVE_TIMINGS
     policy: Policies = Policies()
+    version: int = 0
+    """How often the file has been changed while the league ran; see ``live.membership``."""
+
+    @property
+    def serving_brokers(self) -> tuple[BrokerEntry, ...]:
+        """Those that have not retired."""
+        return tuple(entry for entry in self.brokers if not entry.retired)
+
+    @property
+    def serving_clusters(self) -> tuple[ClusterEntry, ...]:
+        """Those that have not retired."""
+        return tuple(entry for entry in self.clusters if not entry.retired)
+
+    def is_retired(self, name: str) -> bool:
+        """Whether a broker or a cluster, with its runners, has left."""
+        gone = [entry.name for entry in self.brokers if entry.retired]
+        for cluster in self.clusters:
+            if cluster.retired:
+                gone += [cluster.name, *(runner.name for runner in cluster.runners)]
+        return name in gone
 
     def members(self) -> list[str]:
         """Every member's name: brokers, clusters (their wardens), runners on machines of their own."""
@@ -161,6 +185,7 @@ class League(msgspec.Struct, frozen=True):
             brokers=names,
             clusters=tuple(entry.name for entry in self.clusters),
             timings=self.timings,
+            retired=tuple(entry.name for entry in self.clusters if entry.retired),
         )
 
     def warden_config(self, name: str) -> WardenConfig:

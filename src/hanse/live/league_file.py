@@ -1,6 +1,7 @@
 """The league file, which every member reads. It is YAML::
 
     league: local                  # the name in every certificate
+    version: 3                     # counted up by 'hanse league apply'
     timings: {beat: 1s}            # see core.config.Timings; all members must have the same
     policy: {order: fewest-remaining, placer: best-fit, rank: best-standing, sizer: least}
     brokers:
@@ -51,7 +52,7 @@ from hanse.live.league import (
     RunnerEntry,
 )
 from hanse.model.constraints import Value
-from hanse.model.fields import Fields, choice, integer, text
+from hanse.model.fields import Fields, choice, flag, integer, text
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.problem import Problem, Problems, given, label
 from hanse.model.quantities import parse_bytes, parse_cpus, parse_duration, parse_whole
@@ -85,30 +86,38 @@ Read = Callable[[object, str, Problems], T | None]
 
 def load(path: Path) -> League:
     """Read a league file, or say all that is wrong with it."""
-    raw = path.read_bytes()
+    return parse(path.read_bytes(), str(path))
+
+
+def parse(raw: bytes, name: str) -> League:
+    """The league that a file's content describes; ``name`` is what a complaint calls it."""
     if len(raw) > FILE_BYTES_MAX:
-        raise LeagueError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
+        raise LeagueError(f"{name} is larger than {FILE_BYTES_MAX} bytes")
     try:
         data = yaml.safe_load(raw)
-    except yaml.YAMLError as error:
-        raise LeagueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise LeagueError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
     league = league_from_data(data)
     if isinstance(league, League):
         return league
     lines = "\n".join(f"  {problem.field or 'the file'}: {problem.rule}" for problem in league)
-    raise LeagueError(f"{path} does not describe a league:\n{lines}")
+    raise LeagueError(f"{name} does not describe a league:\n{lines}")
 
 
 def store(path: Path, league: League) -> None:
     """Write a league file that ``load`` reads back to the same league."""
-    text = yaml.safe_dump(league_to_data(league), sort_keys=False)
-    files.replace(path, text.encode("utf-8"), files.PUBLIC)
+    files.replace(path, text_of(league).encode("utf-8"), files.PUBLIC)
+
+
+def text_of(league: League) -> str:
+    """The content of a league's file."""
+    return yaml.safe_dump(league_to_data(league), sort_keys=False)
 
 
 def league_from_data(data: object) -> League | tuple[Problem, ...]:
     """The league that decoded YAML describes, or what is wrong with it."""
     problems = Problems()
-    fields = Fields.of(data, "", ("league", "brokers", "clusters", "timings", "policy"), problems)
+    fields = Fields.of(data, "", ("league", "version", "brokers", "clusters", "timings", "policy"), problems)
     if fields is None:
         return problems.all()
     league = League(
@@ -117,6 +126,7 @@ def league_from_data(data: object) -> League | tuple[Problem, ...]:
         clusters=_entries(fields, "clusters", _cluster, CLUSTERS_MAX),
         timings=_timings(fields),
         policy=_policies(fields),
+        version=fields.take("version", parse_whole, 0),
     )
     if not problems:
         _check_names(league, problems)
@@ -146,10 +156,15 @@ def _entries(fields: Fields, key: str, read: Read[T], most: int, least: int = 1)
 
 
 def _broker(value: object, path: str, problems: Problems) -> BrokerEntry | None:
-    fields = Fields.of(value, path, ("name", "address", "door"), problems)
+    fields = Fields.of(value, path, ("name", "address", "door", "retired"), problems)
     if fields is None:
         return None
-    return BrokerEntry(_called(fields), _listens(fields, "address"), _listens(fields, "door"))
+    return BrokerEntry(
+        _called(fields),
+        _listens(fields, "address"),
+        _listens(fields, "door"),
+        fields.take("retired", flag, False),
+    )
 
 
 def _runner(value: object, path: str, problems: Problems) -> RunnerEntry | None:
@@ -160,7 +175,7 @@ def _runner(value: object, path: str, problems: Problems) -> RunnerEntry | None:
 
 
 def _cluster(value: object, path: str, problems: Problems) -> ClusterEntry | None:
-    known = ("name", "address", "door", "backend", "reserve", "runners", "nodes")
+    known = ("name", "address", "door", "backend", "reserve", "runners", "nodes", "retired")
     fields = Fields.of(value, path, known, problems)
     if fields is None:
         return None
@@ -174,6 +189,7 @@ def _cluster(value: object, path: str, problems: Problems) -> ClusterEntry | Non
         backend=fields.take("backend", _backend(problems), BackendEntry()),
         reserve=fields.take("reserve", parse_whole, 0),
         runners=runners,
+        retired=fields.take("retired", flag, False),
     )
     names = {cluster.own_runner: None, **{runner.name: None for runner in runners}}
     least = 0 if cluster.backend.kind is BackendKind.SLURM else 1
@@ -369,10 +385,16 @@ def league_to_data(league: League) -> dict[str, object]:
     }
     return {
         "league": league.name,
+        **({"version": league.version} if league.version else {}),
         **({"timings": changed} if changed else {}),
         "policy": msgspec.to_builtins(league.policy),
         "brokers": [
-            {"name": entry.name, "address": str(entry.address), "door": str(entry.door)}
+            {
+                "name": entry.name,
+                "address": str(entry.address),
+                "door": str(entry.door),
+                **({"retired": True} if entry.retired else {}),
+            }
             for entry in league.brokers
         ],
         "clusters": [_cluster_to_data(entry) for entry in league.clusters],
@@ -393,6 +415,8 @@ def _cluster_to_data(cluster: ClusterEntry) -> dict[str, object]:
         "door": str(cluster.door),
         "backend": backend,
     }
+    if cluster.retired:
+        data["retired"] = True
     if cluster.reserve:
         data["reserve"] = cluster.reserve
     if cluster.runners:

@@ -133,7 +133,7 @@ def _ask_brokers(home: Home, credentials: Credentials, identity: Identity, csr: 
     """Renew at the first broker that has the authority."""
     league = load(home.league_file)
     trouble = "no broker could be asked"
-    for broker in league.brokers:
+    for broker in league.serving_brokers:
         context = credentials.client_context(Identity(identity.league, Role.BROKER, broker.name))
         door = http.client.HTTPSConnection(
             broker.door.host, broker.door.port, context=context, timeout=DOOR_SECONDS_MAX

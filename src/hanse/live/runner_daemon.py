@@ -10,6 +10,7 @@ from hanse.live.door.cluster_door import RunnerDoor
 from hanse.live.door.server import Door
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.league import League
+from hanse.live.membership.membership import Membership
 from hanse.live.observe.metrics import metrics_route
 from hanse.live.observe.warden_watch import RunnerWatch
 from hanse.live.recovery import CLOCK
@@ -46,12 +47,14 @@ class RunnerDaemon(Daemon):
         self.receivers[name] = self.host.receive
         await self.wire.listen(self.address.host, self.address.port)
         await self.host.start()
-        door = RunnerDoor(self, self.cluster, backend)
+        membership = Membership(self, lambda _: "")
+        door = RunnerDoor(self, self.cluster, backend, membership)
         application = door.application()
         application.router.routes.append(metrics_route(watch, self.count))
         self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
         self.chore(door.revocations.keep())
+        self.chore(membership.keep())
 
     async def close(self) -> None:
         """Let go; what runs goes on under its watchdog."""

@@ -14,12 +14,13 @@ from hanse.live.backends.make import make_backend
 from hanse.live.daemon import Daemon, peer_of
 from hanse.live.door.cluster_door import ClusterDoor
 from hanse.live.door.server import Door
-from hanse.live.eras import WardenSettings
+from hanse.live.eras import WardenSettings, objection, settings_of
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.inventory import take_stock
 from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.league import ClusterEntry, League
 from hanse.live.logs import fields
+from hanse.live.membership.membership import Membership
 from hanse.live.observe.metrics import metrics_route
 from hanse.live.observe.warden_watch import WardenWatch
 from hanse.live.reached import end_reached, keep_reached
@@ -53,7 +54,8 @@ class WardenDaemon(Daemon):
         """Every broker, and the runners on other machines."""
         league = self.league
         brokers = {
-            entry.name: peer_of(league, Role.BROKER, entry.name, entry.address) for entry in league.brokers
+            entry.name: peer_of(league, Role.BROKER, entry.name, entry.address)
+            for entry in league.serving_brokers
         }
         runners = {
             entry.name: peer_of(league, Role.RUNNER, entry.name, entry.address)
@@ -106,13 +108,20 @@ class WardenDaemon(Daemon):
             self.host = RunnerHost(config, backend, clock, self.directory, self.send)
             self.receivers[runner] = self.host.receive
             await self.host.start()
-        door = ClusterDoor(self, self.entry, self.machine, shell, backend)
+        membership = Membership(self, self._objection, lambda: self.machine.attempts)
+        door = ClusterDoor(self, self.entry, self.machine, shell, backend, membership)
         application = door.application()
         application.router.routes.append(metrics_route(watch, self.count))
         self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
         self.chore(door.revocations.keep())
         self.chore(keep_reached(self.directory, recovered.journal))
+        self.chore(membership.keep())
+
+    def _objection(self, league: League) -> str:
+        if not league.cluster(self.identity.name).nodes:
+            return ""  # the backend says what there is, when the warden starts
+        return objection(self.machine, settings_of(league, self.identity.name))
 
     async def close(self) -> None:
         """Let go: the door first, the journal last. What runs goes on."""

@@ -8,6 +8,7 @@ import asyncio
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
@@ -28,6 +29,7 @@ from hanse.live.door.league_facts import (
     nodes_answer,
     until_silent,
 )
+from hanse.live.door.league_file_door import LeagueFileDoor
 from hanse.live.door.planning import plan
 from hanse.live.door.records import (
     CancelAnswer,
@@ -50,6 +52,7 @@ from hanse.live.door.replies import (
 from hanse.live.door.revocations import Revocations
 from hanse.live.door.submission import SUBMIT_SECONDS_MAX, Submission, flaws
 from hanse.live.feed import Feed
+from hanse.live.membership.membership import Membership
 from hanse.live.reads.rows import JobDetail
 from hanse.live.reads.why import why
 from hanse.live.requests import Batch, Requests
@@ -76,6 +79,7 @@ class BrokerDoor:
         feed: Feed,
         requests: Requests,
         enrolment: Enrolment,
+        membership: Membership,
     ) -> None:
         self._host = host
         self._machine = machine
@@ -85,12 +89,14 @@ class BrokerDoor:
         self._enrolment = enrolment
         self._submission = Submission(shell, feed, requests, DiskSpace(host.home / host.identity.name))
         self.revocations = Revocations(host)
+        self.membership = membership
+        self._league_file = LeagueFileDoor(membership, self._is_open)
         self.gate = self.revocations.gate()
         self._events: Events
 
     def application(self) -> Application:
         """The ASGI application."""
-        names = tuple(entry.name for entry in self._host.league.clusters)
+        names = tuple(entry.name for entry in self._host.league.serving_clusters)
         clusters = ClusterWatch(names, self._cluster_now, self._until_silent)
         self._events = Events(self._host.identity.name, self._feed, clusters, self._host.fail)
         routes: list[BaseRoute] = [*self.gate.routes(op.BROKER, self.handlers())]
@@ -116,6 +122,7 @@ class BrokerDoor:
             op.EVENTS: self._watch,
             **self._enrolment.handlers(),
             **self.revocations.handlers(),
+            **self._league_file.handlers(),
         }
 
     # --- health ---------------------------------------------------------------------------------------------
@@ -127,7 +134,7 @@ class BrokerDoor:
         """Ready when every cluster has shown itself once, so that a job larger than the league is refused."""
         unseen = [
             entry.name
-            for entry in self._host.league.clusters
+            for entry in self._host.league.serving_clusters
             if self._machine.sight_of(entry.name).snapshot is None
         ]
         ready = not unseen and not self._shell.busy
@@ -141,9 +148,13 @@ class BrokerDoor:
     async def _league(self, _: Call) -> Response:
         totals = await self._feed.ask(self._feed.reads.counts)
         now = self._shell.clock.now()
-        return json_answer(
-            league_answer(self._host.league, self._host.identity.name, self._machine, now, totals)
-        )
+        answer = league_answer(self._host.league, self._host.identity.name, self._machine, now, totals)
+        return json_answer(msgspec.structs.replace(answer, **self.membership.told()))
+
+    def _is_open(self, name: str) -> bool:
+        """Whether a cluster takes work, as far as is known."""
+        facts = cluster_facts(self._host.league, self._machine, self._shell.clock.now())
+        return any(one.name == name and one.nodes and not one.draining for one in facts)
 
     def _cluster_now(self, name: str) -> ClusterAnswer:
         return cluster_answer(self._host.league.cluster(name), self._machine, self._shell.clock.now())

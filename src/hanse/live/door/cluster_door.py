@@ -16,6 +16,7 @@ from hanse.live.door import operations as op
 from hanse.live.door.application import Application, Document, Host
 from hanse.live.door.gate import Call, Handler
 from hanse.live.door.league_facts import amounts
+from hanse.live.door.league_file_door import LeagueFileDoor
 from hanse.live.door.records import (
     ClusterDetail,
     DrainAnswer,
@@ -35,6 +36,7 @@ from hanse.live.door.replies import (
 )
 from hanse.live.door.revocations import Revocations
 from hanse.live.league import ClusterEntry
+from hanse.live.membership.membership import Membership
 from hanse.live.reads.drained import drain_facts
 from hanse.live.shell import JournalledShell
 from hanse.model.drains import reason_problem
@@ -49,11 +51,14 @@ class RunnerDoor:
     table: tuple[op.Operation, ...] = op.RUNNER
     kind = "runner"
 
-    def __init__(self, host: Host, entry: ClusterEntry, backend: Backend | None) -> None:
+    def __init__(
+        self, host: Host, entry: ClusterEntry, backend: Backend | None, membership: Membership
+    ) -> None:
         self.host = host
         self.entry = entry
         self.backend = backend
         self.revocations = Revocations(host)
+        self._league_file = LeagueFileDoor(membership)
         self.gate = self.revocations.gate()
 
     def application(self) -> Application:
@@ -70,6 +75,7 @@ class RunnerDoor:
             op.LOGS: self._logs,
             op.WAITS: self._waits,
             **self.revocations.handlers(),
+            **self._league_file.handlers(),
         }
 
     async def _health(self, _: Call) -> Response:
@@ -159,8 +165,9 @@ class ClusterDoor(RunnerDoor):
         machine: Warden,
         shell: JournalledShell,
         backend: Backend | None,
+        membership: Membership,
     ) -> None:
-        super().__init__(host, entry, backend)
+        super().__init__(host, entry, backend, membership)
         self._machine = machine
         self._shell = shell
 

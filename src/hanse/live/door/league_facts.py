@@ -31,9 +31,9 @@ def league_answer(league: League, own: str, machine: Broker, now: int, totals: l
             jobs[state] = jobs.get(state, 0) + count
     brokers = [
         BrokerAnswer(entry.name, str(entry.door), entry.name == own or machine.alive(entry.name))
-        for entry in league.brokers
+        for entry in league.serving_brokers
     ]
-    clusters = [cluster_answer(entry, machine, now) for entry in league.clusters]
+    clusters = [cluster_answer(entry, machine, now) for entry in league.serving_clusters]
     return LeagueAnswer(league.name, own, __version__, tuple(brokers), tuple(clusters), jobs)
 
 
@@ -60,7 +60,7 @@ def until_silent(league: League, machine: Broker, now: int) -> float | None:
     """Seconds until the next cluster that is in reach counts as out of it; None: none is."""
     left = [
         sight.renewed_at + SILENT_AFTER - now
-        for sight in (machine.sight_of(entry.name) for entry in league.clusters)
+        for sight in (machine.sight_of(entry.name) for entry in league.serving_clusters)
         if sight.snapshot is not None
     ]
     return min((span / SECOND for span in left if span > 0), default=None)
@@ -73,7 +73,7 @@ def nodes_answer(
 
     ``wanted``: only those of this cluster; ``behind``: the cluster and number of the last node seen.
     """
-    names = [entry.name for entry in league.clusters]
+    names = [entry.name for entry in league.serving_clusters]
     begin = names.index(behind[0]) if behind is not None and behind[0] in names else 0
     nodes: list[NodeAnswer] = []
     for name in names[begin:]:
@@ -106,7 +106,7 @@ def _nodes(name: str, machine: Broker, first: int, most: int) -> list[NodeAnswer
 
 def cluster_facts(league: League, machine: Broker, now: int) -> tuple[ClusterFacts, ...]:
     """The clusters as the explanations want them."""
-    return tuple(_facts(entry, machine, now) for entry in league.clusters)
+    return tuple(_facts(entry, machine, now) for entry in league.serving_clusters)
 
 
 def _facts(entry: ClusterEntry, machine: Broker, now: int) -> ClusterFacts:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.door import records
+from hanse.live.door import league_records, records
 from hanse.live.identity.identity import MEMBERS, Role
 from hanse.live.reads.rows import STATE_NAMES, JobDetail, JobRow
 
@@ -296,6 +296,27 @@ EXCHANGE: Final = Operation(
     body=records.RevocationList, answer=records.RevocationList, cost=5,
     says="For brokers: what the asker knows to be revoked counts here too; answered with all that is known.",
 )  # fmt: skip
+LEAGUE_FILE: Final = Operation(
+    name="get_league_file", verb="GET", path="/v1/league/file", roles=(*OPERATE, *MEMBERS),
+    answer=league_records.LeagueFile, says="The league file, with its version.", cost=5,
+)  # fmt: skip
+APPLY_LEAGUE_FILE: Final = Operation(
+    name="apply_league_file", verb="POST", path="/v1/league/file", roles=ADMINISTER,
+    body=league_records.ApplyRequest, answer=league_records.ApplyAnswer, cost=20,
+    says="Change the league: the file that is shown, with changes. Answered when a majority of the brokers "
+    "has agreed; every member then writes it down and starts again with it, one after the other.",
+    refusals=((409, "The file was made from another version, or a cluster to be retired is in use."),),
+)  # fmt: skip
+TELL_LEAGUE_FILE: Final = Operation(
+    name="tell_league_file", verb="POST", path="/v1/league/told", roles=(Role.BROKER,),
+    body=league_records.LeagueFile, answer=league_records.FileStanding, cost=5,
+    says="For brokers: the league file that the asker has; answered with the one that this member has.",
+)  # fmt: skip
+BALLOT: Final = Operation(
+    name="vote_league_file", verb="POST", path="/v1/league/ballot", roles=(Role.BROKER,),
+    body=league_records.BallotRequest, answer=league_records.BallotAnswer, cost=5,
+    says="For brokers: take part in the decision on the next version of the league file.",
+)  # fmt: skip
 LOGS: Final = Operation(
     name="read_output", verb="GET", path="/v1/logs/{task}", roles=VIEW, media=OCTETS, lasting=True,
     says="What a task has written.",
@@ -349,10 +370,11 @@ METRICS: Final = Operation(
 """Mounted by each daemon, beside its application's own routes (``guarded``)."""
 BROKER: Final = (
     *COMMON, LEAGUE, NODES, SUBMIT_JOBS, LIST_JOBS, PLAN, GET_JOB, TASKS, WHY, DECISIONS, WAIT, CANCEL,
-    EVENTS, AUTHORITY, JOIN, RENEW, REVOKE, REVOCATIONS, LIST_PEOPLE, EXCHANGE,
+    EVENTS, AUTHORITY, JOIN, RENEW, REVOKE, REVOCATIONS, LIST_PEOPLE, EXCHANGE, LEAGUE_FILE,
+    APPLY_LEAGUE_FILE, TELL_LEAGUE_FILE, BALLOT,
 )  # fmt: skip
 """Of a broker's door."""
-RUNNER: Final = (*COMMON, LOGS, WAITS, EXCHANGE)
+RUNNER: Final = (*COMMON, LOGS, WAITS, EXCHANGE, TELL_LEAGUE_FILE)
 """Of the door of a runner on a machine of its own."""
 WARDEN: Final = (*RUNNER, CLUSTER, DRAIN)
 """Of a cluster's door."""

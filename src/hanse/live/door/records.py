@@ -74,6 +74,10 @@ class LeagueAnswer(msgspec.Struct, frozen=True):
     clusters: tuple[ClusterAnswer, ...] = ()
     jobs: dict[str, int] = {}
     """How many jobs are in each state, of those that this broker acts for."""
+    file_version: int = 0
+    """Of the league file that this broker has."""
+    other_files: dict[str, str] = {}
+    """Members that have another league file, or cannot live by it yet, and what is the matter."""
 
 
 class NodeAnswer(msgspec.Struct, frozen=True):

@@ -40,7 +40,7 @@ from hanse.live.identity.revoked import (
     RevokedError,
     read_revoked,
 )
-from hanse.live.league import Address
+from hanse.live.league import Address, League
 
 PATH: Final = op.EXCHANGE.path
 PAUSE_SECONDS_FIRST: Final = 0.5
@@ -75,7 +75,7 @@ class Revocations:
         self.book.on_change = self._home_changed
         self._gate: Gate | None = None
         self._broker = host.identity.role is Role.BROKER
-        self._neighbours = neighbours(host)
+        self._neighbours = neighbours(host.league, host.identity.name)
         self._heard: dict[str, bytes] = {}
         """Neighbour -> the mark of the list that it is known to have."""
         self._changed = asyncio.Event()
@@ -263,18 +263,16 @@ def _own_name(call: Call) -> RefusedError:
     )
 
 
-def neighbours(host: Host) -> tuple[Neighbour, ...]:
+def neighbours(league: League, own: str) -> tuple[Neighbour, ...]:
     """Everybody else's door, the brokers first, in the order of the league file."""
-    league = host.league
+    clusters = league.serving_clusters
     found = [
-        *((Role.BROKER, entry.name, entry.door) for entry in league.brokers),
-        *((Role.WARDEN, entry.name, entry.door) for entry in league.clusters),
-        *((Role.RUNNER, runner.name, runner.door) for entry in league.clusters for runner in entry.runners),
+        *((Role.BROKER, entry.name, entry.door) for entry in league.serving_brokers),
+        *((Role.WARDEN, entry.name, entry.door) for entry in clusters),
+        *((Role.RUNNER, runner.name, runner.door) for entry in clusters for runner in entry.runners),
     ]
     return tuple(
-        Neighbour(Identity(league.name, role, name), door)
-        for role, name, door in found
-        if name != host.identity.name
+        Neighbour(Identity(league.name, role, name), door) for role, name, door in found if name != own
     )
 
 

@@ -1,0 +1,167 @@
+"""The operations of a door about the league file: show it, apply the next one, vote on it, hear of it."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from hanse.live.door import operations as op
+from hanse.live.door.gate import Call, Handler
+from hanse.live.door.league_records import (
+    ApplyAnswer,
+    ApplyRequest,
+    BallotAnswer,
+    BallotRequest,
+    FileStanding,
+    LeagueFile,
+)
+from hanse.live.door.replies import RefusedError, body_of, json_answer, later
+from hanse.live.league import League, LeagueError
+from hanse.live.league_file import parse, text_of
+from hanse.live.membership.changes import change_problem, describe, newly_retired
+from hanse.live.membership.membership import Membership, NoMajorityError
+
+TELL_SECONDS_MAX: Final = 4.0
+"""How long an admin's request waits for the others to have the new file."""
+TELL_LOOK_SECONDS: Final = 0.05
+_VERSION_LINE: Final = re.compile(r"^version:[ \t]*\d+[^\n]*$", re.MULTILINE)
+
+Open = Callable[[str], bool]
+"""Whether a member is a cluster that takes work."""
+
+
+class LeagueFileDoor:
+    """The league file at one member's door; ``is_open`` is known to brokers."""
+
+    def __init__(self, membership: Membership, is_open: Open | None = None) -> None:
+        self._membership = membership
+        self._is_open = is_open
+
+    def handlers(self) -> dict[op.Operation, Handler]:
+        """For the member's door."""
+        heard: dict[op.Operation, Handler] = {op.TELL_LEAGUE_FILE: self._told}
+        if self._is_open is not None:
+            heard |= {op.LEAGUE_FILE: self._show, op.APPLY_LEAGUE_FILE: self._apply, op.BALLOT: self._vote}
+        return heard
+
+    async def _show(self, _: Call) -> Response:
+        own = self._membership
+        return json_answer(LeagueFile(own.known.version, own.standing.digest, own.text))
+
+    async def _told(self, call: Call) -> Response:
+        notice = await body_of(call.request, LeagueFile)
+        own = self._membership
+        try:
+            if notice.text:
+                await own.learn(notice.version, notice.text)
+        except LeagueError as error:
+            raise RefusedError(422, "bad_league_file", str(error)) from None
+        except OSError as error:
+            raise later(503, "no_league_file", f"the league file could not be written: {error}") from None
+        own.compare(call.peer.name, FileStanding(notice.version, notice.digest))
+        return json_answer(own.standing)
+
+    async def _vote(self, call: Call) -> Response:
+        question = (await body_of(call.request, BallotRequest)).question
+        if question.ballot[1] != call.peer.name:
+            raise RefusedError(422, "bad_request", "a broker holds rounds of its own only")
+        try:
+            return json_answer(BallotAnswer(await self._membership.vote(question)))
+        except OSError as error:
+            raise later(503, "no_vote", f"the vote could not be written: {error}") from None
+
+    async def _apply(self, call: Call) -> Response:
+        wish = await body_of(call.request, ApplyRequest)
+        async with self._membership.changing:
+            return json_answer(await self._change(wish))
+
+    async def _change(self, wish: ApplyRequest) -> ApplyAnswer:
+        own = self._membership
+        old, new = own.known, self._wanted(wish)
+        if not wish.force:
+            await self._refuse_busy(newly_retired(old, new))
+        changes = tuple(describe(old, new))
+        if not changes or wish.try_only:
+            return ApplyAnswer(old.version + bool(changes), changes)
+        text = numbered(wish.text, new, old.version + 1)
+        try:
+            chosen = await own.propose(text)
+            await own.learn(old.version + 1, chosen)
+        except (NoMajorityError, OSError) as error:
+            refused = later(503, "no_majority", f"the change was not agreed on: {error}", 5)
+            refused.hint = "see 'hanse league show' before you try again: it may be agreed on yet"
+            raise refused from None
+        if chosen != text:
+            raise RefusedError(
+                409, "changed_meanwhile",
+                f"another change came first; the league file is version {old.version + 1}",
+                "get it with 'hanse league show', make your change in it, and apply it again",
+            )  # fmt: skip
+        return await self._spread(changes)
+
+    async def _spread(self, changes: tuple[str, ...]) -> ApplyAnswer:
+        """Wait a while until everybody has the new file."""
+        own = self._membership
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TELL_SECONDS_MAX):
+                while own.owed():
+                    await asyncio.sleep(TELL_LOOK_SECONDS)  # ``keep`` tells them, one by one
+        untold = tuple(one.identity.name for one in own.owed())
+        problems = {name: one.problem for name, one in own.standings.items() if one.problem}
+        told = tuple(
+            name for name in own.known.members() if name not in untold and not own.known.is_retired(name)
+        )
+        return ApplyAnswer(own.known.version, changes, told, untold, problems)
+
+    def _wanted(self, wish: ApplyRequest) -> League:
+        """The league that is asked for; raises a refusal if it cannot be."""
+        known = self._membership.known
+        try:
+            new = parse(wish.text.encode(), "the file")
+        except LeagueError as error:
+            raise RefusedError(422, "bad_league_file", str(error)) from None
+        if new.version != known.version:
+            raise RefusedError(
+                409, "another_version",
+                f"the file was made from version {new.version}, and the league's is version {known.version}",
+                "get it with 'hanse league show', make your change in it, and apply it again",
+            )  # fmt: skip
+        problem = change_problem(known, new)
+        if problem:
+            raise RefusedError(422, "bad_league_file", problem)
+        return new
+
+    async def _refuse_busy(self, names: list[str]) -> None:
+        """Refuse to retire clusters that have work, or may get some: nobody would hear how it ends."""
+        clusters = [entry.name for entry in self._membership.known.clusters]
+        for name in names:
+            if name not in clusters:
+                continue  # a broker's jobs go to its heirs
+            assert self._is_open is not None, "only brokers are asked"
+            problem = f"{name} takes work" if self._is_open(name) else ""
+            if not problem:
+                try:
+                    running = (await self._membership.ask_standing(name)).running
+                    problem = f"{running} tasks run in {name}" if running else ""
+                except (OSError, ValueError) as error:
+                    problem = f"{name} does not say what runs there: {error}"
+            if problem:
+                raise RefusedError(
+                    409, "cluster_in_use", problem,
+                    f"drain it first with 'hanse drain {name} --wait', or insist with --force",
+                )  # fmt: skip
+
+
+def numbered(text: str, league: League, version: int) -> str:
+    """The file with another version, its comments and order kept where that is possible."""
+    wanted = msgspec.structs.replace(league, version=version)
+    line = f"version: {version}"
+    candidate = _VERSION_LINE.sub(line, text, count=1) if _VERSION_LINE.search(text) else f"{line}\n{text}"
+    with suppress(LeagueError):
+        if parse(candidate.encode(), "the file") == wanted:
+            return candidate
+    return text_of(wanted)

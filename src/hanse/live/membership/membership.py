@@ -1,0 +1,347 @@
+"""One member's part in keeping the league file the same everywhere.
+
+Brokers agree on each next version (``ballots``) and then tell everybody's door, again and again until it was
+heard, as they do with revocations. Whoever hears of a higher version writes it down and starts again with
+it, each member at its own time, so that not all are away at once: a member's machine takes new settings where
+it recovers (``live.eras``), and nowhere else. Tasks go on meanwhile. Only brokers are believed.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from hanse.live.door import operations as op
+from hanse.live.door.asking import asked
+from hanse.live.door.league_records import BallotAnswer, BallotRequest, FileStanding, LeagueFile
+from hanse.live.door.revocations import Neighbour, neighbours
+from hanse.live.home import Home
+from hanse.live.identity import files
+from hanse.live.identity.credentials import Credentials
+from hanse.live.identity.identity import Identity, Role
+from hanse.live.league import League, LeagueError
+from hanse.live.league_file import parse
+from hanse.live.membership.ballots import Acceptor, Question, Reply, Tally, Vote
+from hanse.live.membership.changes import change_problem
+
+VOTE_FILE: Final = "vote.json"
+ROUNDS_MAX: Final = 5
+"""Rounds that a broker holds for one change before it gives up."""
+ROUND_PAUSE_SECONDS: Final = 0.3
+"""Before the next round, times the broker's place: two brokers that hold rounds at once must not go on so."""
+PAUSE_SECONDS_FIRST: Final = 0.5
+PAUSE_SECONDS_MAX: Final = 60.0
+"""Between two attempts to tell, or to ask, somebody who does not answer."""
+AT_ONCE_MAX: Final = 8
+"""Doors that are told at the same time."""
+OBJECTION_SECONDS: Final = 5.0
+"""How often a member that cannot live by the new file looks whether it can now."""
+RESTART_SECONDS_FIRST: Final = 1.0
+"""Before the first member starts again: whoever asked for the change is answered before."""
+ANSWER_SECONDS: Final = 0.2
+"""For the answer to leave, before a broker starts again that was asked for a change."""
+RESTART_SECONDS_APART: Final = 3.0
+"""Between two brokers that start again."""
+RESTART_GROUPS: Final = 8
+"""Other members start again in so many groups, half a second apart."""
+log: Final = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """What this needs of its daemon."""
+
+    league: League
+    identity: Identity
+    credentials: Credentials
+    home: Path
+
+    def count(self, what: str) -> None:
+        """Count an occurrence."""
+        ...
+
+    def start_again(self, why: str) -> None:
+        """End in good order, and start with the league file as it is now."""
+        ...
+
+
+class NoMajorityError(Exception):
+    """Too few brokers could be asked, or they could not agree in time."""
+
+
+class Membership:
+    """The league file of one member.
+
+    ``objection`` says why the member's machine cannot go on with another league; empty: it can. ``running``
+    counts the attempts of a warden.
+    """
+
+    def __init__(
+        self, host: Host, objection: Callable[[League], str], running: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._host = host
+        self._objection = objection
+        self._running = running
+        self._file = Home(host.home).league_file
+        self.text = self._file.read_text(encoding="utf-8")
+        self._digest = digest_of(self.text)
+        self.known = parse(self.text.encode(), str(self._file))
+        """The newest file that this member has; it lives by ``host.league`` until it has started again."""
+        self.problem = ""
+        """Why it does not live by that yet."""
+        self.standings: dict[str, FileStanding] = {}
+        """What other members were last heard to have."""
+        self._changed = asyncio.Event()
+        """Set while something is to be told."""
+        self._learned = asyncio.Event()
+        """Set for good when there is a file that this member does not live by."""
+        self._broker = host.identity.role is Role.BROKER
+        self._vote_file = host.home / host.identity.name / VOTE_FILE
+        self._acceptor = Acceptor(self._read_vote(), self._keep_vote) if self._broker else None
+        self.changing = asyncio.Lock()
+        """Held while somebody is to be answered about a change."""
+        self._voting = asyncio.Lock()
+
+    @property
+    def standing(self) -> FileStanding:
+        """Which file this member has."""
+        return FileStanding(self.known.version, self._digest, self.problem, self._running())
+
+    def told(self) -> dict[str, object]:
+        """What people are told of it; see ``LeagueAnswer``."""
+        own, others = self.standing, {}
+        for name, theirs in self.standings.items():
+            if theirs.problem:
+                others[name] = theirs.problem
+            elif theirs.version != own.version:
+                others[name] = f"it has version {theirs.version}"
+            elif theirs.digest != own.digest:
+                others[name] = f"it has another file of the same version {own.version}"
+        return {"file_version": own.version, "other_files": others}
+
+    def owed(self) -> list[Neighbour]:
+        """Whom to talk to. A broker: everybody who is not known to have its file. The others: a broker, until
+        one has answered."""
+        own = self._host.identity.name
+        if not self._broker:
+            return [] if self.standings else [one for one in neighbours(self.known, own) if _is_broker(one)]
+        everybody = {  # who has just been retired is told so, too
+            one.identity.name: one
+            for league in (self._host.league, self.known)
+            for one in neighbours(league, own)
+        }
+        return [one for name, one in everybody.items() if not self._has(name)]
+
+    async def keep(self) -> None:
+        """Tell, ask, and start again where it is due, for as long as the daemon lives."""
+        restart = asyncio.create_task(self._start_again_when_due())
+        try:
+            await self._keep_telling()
+        finally:
+            restart.cancel()
+            await asyncio.wait([restart])
+
+    # --- what is known --------------------------------------------------------------------------------------
+
+    async def learn(self, version: int, text: str) -> None:
+        """Believe a higher version. ``LeagueError``: it is none, or nothing of this league's."""
+        if version <= self.known.version:
+            return
+        league = parse(text.encode(), f"version {version} of the league file")
+        problem = f"it calls itself version {league.version}" if league.version != version else ""
+        problem = problem or change_problem(self.known, league)
+        if problem:
+            raise LeagueError(
+                f"version {version} of the league file cannot follow {self.known.version}: {problem}"
+            )
+        await asyncio.to_thread(self._write, text, version)
+        self.known, self.text, self._digest = league, text, digest_of(text)
+        self._host.count("league_files_learned")
+        log.warning("the league file has changed: version %d", version)
+        self._changed.set()
+        self._learned.set()
+
+    def compare(self, name: str, theirs: FileStanding) -> None:
+        """Note what another member has."""
+        self.standings[name] = theirs
+        own = self.standing
+        if theirs.version == own.version and theirs.digest != own.digest:
+            self._host.count("league_file_differs")
+            log.error(
+                "%s has another league file of the same version %d: one was edited by hand. Put the right "
+                "one in both places, or apply it again with 'hanse league apply'", name, own.version,
+            )  # fmt: skip
+
+    def _has(self, name: str) -> bool:
+        theirs, own = self.standings.get(name), self.standing
+        if theirs is None or theirs.problem:
+            return False
+        return theirs.version > own.version or (theirs.version, theirs.digest) == (own.version, own.digest)
+
+    def _write(self, text: str, version: int) -> None:
+        """Put it into the home, unless another member of this machine has put a newer one there."""
+        with suppress(LeagueError, OSError):
+            if parse(self._file.read_bytes(), str(self._file)).version >= version:
+                return
+        files.replace(self._file, text.encode(), files.PUBLIC)
+
+    # --- starting again -------------------------------------------------------------------------------------
+
+    async def _start_again_when_due(self) -> None:
+        if self.known.version <= self._host.league.version:
+            await self._learned.wait()
+        name = self._host.identity.name
+        while not self.known.is_retired(name):
+            self.problem = self._objection(self.known)
+            if not self.problem:
+                break
+            log.error("%s cannot live by the new league file yet: %s", name, self.problem)
+            await asyncio.sleep(OBJECTION_SECONDS)
+        await asyncio.sleep(self._delay())
+        async with self.changing:
+            await asyncio.sleep(ANSWER_SECONDS)
+        self._host.start_again(f"the league file is version {self.known.version} now")
+
+    def _delay(self) -> float:
+        """Each member at its own time."""
+        names = [entry.name for entry in self.known.brokers]
+        name = self._host.identity.name
+        if name in names:
+            return RESTART_SECONDS_FIRST + names.index(name) * RESTART_SECONDS_APART
+        place = self.known.members().index(name) % RESTART_GROUPS
+        return RESTART_SECONDS_FIRST + place / 2
+
+    # --- telling --------------------------------------------------------------------------------------------
+
+    async def _keep_telling(self) -> None:
+        pause = PAUSE_SECONDS_FIRST
+        while True:
+            self._changed.clear()
+            owed = self.owed()
+            for first in range(0, len(owed), AT_ONCE_MAX):
+                await asyncio.gather(*map(self._tell, owed[first : first + AT_ONCE_MAX]))
+            fewer = len(self.owed()) < len(owed)
+            pause = PAUSE_SECONDS_FIRST if fewer else min(PAUSE_SECONDS_MAX, 2 * pause)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause if self.owed() else None):
+                    await self._changed.wait()
+
+    async def ask_standing(self, name: str) -> FileStanding:
+        """What a member says of itself now; ``OSError``: it does not answer."""
+        found = next(
+            one for one in neighbours(self.known, self._host.identity.name) if one.identity.name == name
+        )
+        own = self.standing
+        notice = LeagueFile(own.version, own.digest)
+        return await self._ask(found, "POST", op.TELL_LEAGUE_FILE.path, notice, FileStanding)
+
+    async def _tell(self, one: Neighbour) -> None:
+        """Compare files with somebody."""
+        name = one.identity.name
+        try:
+            if not self._broker:
+                found = await self._ask(one, "GET", op.LEAGUE_FILE.path, None, LeagueFile)
+                self.compare(name, FileStanding(found.version, found.digest))
+                await self.learn(found.version, found.text)
+                return
+            own = self.standing
+            notice = LeagueFile(own.version, own.digest)
+            theirs = await self._ask(one, "POST", op.TELL_LEAGUE_FILE.path, notice, FileStanding)
+            if theirs.version < own.version:
+                notice = msgspec.structs.replace(notice, text=self.text)
+                theirs = await self._ask(one, "POST", op.TELL_LEAGUE_FILE.path, notice, FileStanding)
+            self.compare(name, theirs)
+        except (OSError, ValueError, msgspec.DecodeError, LeagueError) as error:
+            log.info("%s was not told of the league file: %s", name, error)
+
+    async def _ask(self, one: Neighbour, verb: str, path: str, body: object, kind: type[T]) -> T:
+        context = self._host.credentials.client_context(one.identity)
+        data = b"" if body is None else msgspec.json.encode(body)
+        status, answer = await asked(one.door, context, verb, path, data)
+        if status != 200:
+            raise OSError(f"it answered with status {status}")
+        return msgspec.json.decode(answer, type=kind)
+
+    # --- agreement ------------------------------------------------------------------------------------------
+
+    async def vote(self, question: Question) -> Reply:
+        """Answer a broker, this one too. ``OSError``: the vote could not be written, and was not cast."""
+        async with self._voting:
+            return await asyncio.to_thread(self._vote, question)
+
+    def _vote(self, question: Question) -> Reply:
+        """What no league can live by is not agreed to."""
+        assert self._acceptor is not None, "only brokers vote"
+        if question.text:
+            try:
+                league = parse(question.text.encode(), "the proposed league file")
+            except LeagueError:
+                return Reply(False, self.known.version, Vote(question.version))
+            if league.version != question.version or change_problem(self.known, league):
+                return Reply(False, self.known.version, Vote(question.version))
+        return self._acceptor.answer(question, self.known.version)
+
+    async def propose(self, text: str) -> str:
+        """Have the brokers agree on the next version; the text that they agreed on, perhaps another's."""
+        assert self.changing.locked(), "two changes at one broker are made one after the other"
+        version = self.known.version + 1
+        voters = [one for one in neighbours(self.known, self._host.identity.name) if _is_broker(one)]
+        place = [entry.name for entry in self.known.brokers].index(self._host.identity.name)
+        round_number = 0
+        for _ in range(ROUNDS_MAX):
+            ballot = (round_number + 1, self._host.identity.name)
+            tally = await self._poll(Question(version, ballot), voters)
+            round_number = max(round_number + 1, tally.highest[0])
+            if tally.ahead >= version:
+                raise NoMajorityError("another version was agreed on meanwhile: look at it and try again")
+            if tally.is_won:
+                chosen = tally.must_propose or text
+                tally = await self._poll(Question(version, ballot, chosen), voters)
+                if tally.is_won:
+                    return chosen
+                round_number = max(round_number, tally.highest[0])
+            await asyncio.sleep(ROUND_PAUSE_SECONDS * (place + 1))
+        raise NoMajorityError(f"a majority of the {len(voters) + 1} brokers must agree, and too few did")
+
+    async def _poll(self, question: Question, voters: list[Neighbour]) -> Tally:
+        tally = Tally(len(voters) + 1)
+        tally.add(await self.vote(question))
+
+        async def ask(one: Neighbour) -> None:
+            try:
+                answer = await self._ask(one, "POST", op.BALLOT.path, BallotRequest(question), BallotAnswer)
+            except (OSError, ValueError, msgspec.DecodeError) as error:
+                log.info("%s did not vote: %s", one.identity.name, error)
+                return
+            tally.add(answer.reply)
+
+        await asyncio.gather(*map(ask, voters))
+        return tally
+
+    def _read_vote(self) -> Vote:
+        try:
+            return msgspec.json.decode(self._vote_file.read_bytes(), type=Vote)
+        except FileNotFoundError:
+            return Vote(0)
+        except msgspec.MsgspecError as error:
+            raise LeagueError(
+                f"{self._vote_file} is not as it was written: {error}. Delete it only if no "
+                "change of the league file is under way"
+            ) from None
+
+    def _keep_vote(self, vote: Vote) -> None:
+        files.replace(self._vote_file, msgspec.json.encode(vote), files.PRIVATE)
+
+
+def digest_of(text: str) -> str:
+    """What tells two files apart."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_broker(one: Neighbour) -> bool:
+    return one.identity.role is Role.BROKER
