@@ -64,6 +64,8 @@ class Rates(msgspec.Struct, frozen=True):
     """Times that others take some of a node for a while."""
     hangs: int = 0
     """Times that the output of a runner's tasks hangs for a while."""
+    rolls: int = 0
+    """Times that every process is started again, one after the other."""
     downtime_max: int = 3 * SECOND
     one_way: int = 50
     """Share of partitions that cut one direction only, in percent."""
@@ -131,7 +133,9 @@ def draw_options(seed: int, rng: Random) -> Options:
         decisions=rng.random() < 0.5,
     )
     hangs = 0 if calm or rng.random() < 0.4 else rng.randint(1, 4)
-    return msgspec.structs.replace(options, rates=msgspec.structs.replace(options.rates, hangs=hangs))
+    rolls = 0 if calm or rng.random() < 0.7 else 1
+    rates = msgspec.structs.replace(options.rates, hangs=hangs, rolls=rolls)
+    return msgspec.structs.replace(options, rates=rates)
 
 
 def _draw_timings(rng: Random, scenario: str) -> Timings:

@@ -15,6 +15,8 @@ HEALED_DELAY: Final = 1 * MILLISECOND
 PARTITION_MIN: Final = 500 * MILLISECOND
 PARTITION_MAX: Final = 30 * SECOND
 PAUSE_MAX: Final = 10 * SECOND
+ROLL_APART_MAX: Final = 2 * SECOND
+"""Between two processes that are started again in turn."""
 CLOG_MAX: Final = 5 * SECOND
 SOON: Final = 30 * MILLISECOND
 """How long after a submission some brokers die."""
@@ -42,6 +44,7 @@ class Injector:
             (rates.drains, self._drain),
             (rates.guests, self._visit),
             (rates.hangs, self._hang),
+            (rates.rolls, self._roll),
         ):
             for _ in range(count):
                 self._world.at(rng.randrange(options.safety), strike)
@@ -113,6 +116,18 @@ class Injector:
         self.tell(backend.runner.name, "loses its host with everything on it")
         backend.burn()
         self._world.at(self._world.now + self._length(MILLISECOND, 20 * SECOND), backend.runner.restart)
+
+    def _roll(self, _: object) -> None:
+        """Start every process again, one after the other, as for an upgrade."""
+        self.tell("the league", "is started again, one process after the other")
+        at = self._world.now
+        for process in self._league.processes:
+            at += self._rng.randint(MILLISECOND, ROLL_APART_MAX)
+            self._world.at(at, self._roll_one, process)
+
+    def _roll_one(self, process: Process) -> None:
+        if self._world.now < self._options.safety:
+            self._doom(process)
 
     def _pause(self, _: object) -> None:
         process = self._rng.choice(self._league.processes)
