@@ -2,16 +2,19 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.live.harness import open_directory, running
+from tests.live.harness import LiveLeague, open_directory, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
 
+SECONDS_MAX = 60.0
+"""Longer than anything here takes on a busy machine; reached only by a failure."""
 LEAGUE = """
 brokers: [{name: b1}, {name: b2}]
 clusters:
@@ -59,3 +62,47 @@ def test_tasks_have_a_disk_of_their_own_where_the_league_file_says_so() -> None:
         job = live.submit({"command": "pwd; cat /dev/zero > big; sleep 2", "clusters": {"allow": ["south"]}})
         live.wait(job)
         assert live.output(job).startswith(f"{scratch}/south/tasks/work/")
+
+
+def test_a_warden_whose_disk_is_nearly_full_takes_no_work_until_there_is_room() -> None:
+    with open_directory() as directory, open_directory() as scratch:
+        live = LiveLeague(directory / "home", LEAGUE % scratch)
+        place = live.home.member("north")
+        files = {path.name: path.read_bytes() for path in place.iterdir()}
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=0711", "none", place], check=True)
+        try:
+            for name, content in files.items():
+                (place / name).write_bytes(content)
+                (place / name).chmod(0o600)
+            live.start().settle()
+            drain(live, nodes=[1], reason="new fans")
+            facts = os.statvfs(place)
+            (place / "ballast").write_bytes(bytes(facts.f_bavail * facts.f_frsize - (256 << 10)))
+            until(lambda: ("the disk of the warden is nearly full", [0]) in drains(live))
+            assert ("new fans", [1]) in drains(live)
+            job = live.submit({"count": 4, "command": "true"})
+            assert live.wait(job)["succeeded"] == 4
+            assert {task["cluster"] for task in live.tasks(job)} == {"south"}
+            (place / "ballast").unlink()
+            until(lambda: drains(live) == [("new fans", [1])])
+        finally:
+            live.close()
+            subprocess.run(["umount", "-l", place], check=True)
+
+
+def drain(live: LiveLeague, **wish: object) -> None:
+    live.cluster("north").ask("POST", "/v1/drain", {"drain": True, **wish})
+
+
+def drains(live: LiveLeague) -> list[tuple[str, list[int]]]:
+    """Why north is drained, and which nodes."""
+    found = live.cluster("north").ask("GET", "/v1/cluster")["drains"]
+    return [(one.get("reason", ""), one.get("nodes", [])) for one in found]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Look at the outside world until it is as it should be."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.05)  # there is nothing to await

@@ -12,6 +12,8 @@ from hanse.core.warden import Warden
 from hanse.live.backends.interface import Backend
 from hanse.live.backends.make import make_backend
 from hanse.live.daemon import Daemon, peer_of
+from hanse.live.disk_guard import DiskGuard
+from hanse.live.disk_space import DiskSpace
 from hanse.live.door.cluster_door import ClusterDoor
 from hanse.live.door.server import Door
 from hanse.live.eras import WardenSettings, objection, settings_of
@@ -117,6 +119,7 @@ class WardenDaemon(Daemon):
         self.chore(door.revocations.keep())
         self.chore(keep_reached(self.directory, recovered.journal))
         self.chore(membership.keep())
+        self.chore(DiskGuard(self.machine, shell, DiskSpace(self.directory)).keep())
 
     def _objection(self, league: League) -> str:
         if not league.cluster(self.identity.name).nodes:
