@@ -31,6 +31,7 @@ MAY: dict[str, set[Role]] = {
     "revoke_access": {Role.ADMIN},
     "list_revocations": {Role.ADMIN, *MEMBERS},
     "exchange_revocations": {Role.BROKER},
+    "get_authority_key": {Role.BROKER},
     **{name: set(PEOPLE) for name in LOOK},
 }
 """Said again by hand: the table must agree with this."""
