@@ -12,6 +12,8 @@ endif
 SEEDS ?= 500
 LONG_SEEDS ?= 10000
 FUZZ_SECONDS ?= 600
+MUTANT_SEEDS ?= 60
+ONLY ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -25,7 +27,7 @@ PEERS ?=
 # Peer simulators, in an environment of their own: they want other versions than we do.
 SIMULATORS := .venv-simulators
 
-.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live bench-calls bench-doors bench-sizes bench-instructions schema fuzz validate lock format install clean
+.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live bench-calls bench-doors bench-large bench-restart bench-sizes bench-instructions mutants schema fuzz validate lock format install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -36,10 +38,13 @@ help:
 	@echo "make bench-live  measure a real league on this machine; writes results/bench-live.json"
 	@echo "make bench-calls Python calls beside a process pool, and beside PEERS=python with ray, distributed, parsl"
 	@echo "make bench-doors what a flood of one identity does to the others; writes results/bench-doors.json"
+	@echo "make bench-large what one job of a million tasks does to the others; writes results/bench-large.json"
+	@echo "make bench-restart a start after a power cut with 1 GB of journal; writes results/bench-restart.json"
 	@echo "make bench-sizes replays of one trace at many sizes of league; writes results/bench-sizes.json"
 	@echo "make bench-instructions  machine instructions per simulated event (needs valgrind)"
 	@echo "make schema      thousands of odd requests against a real league's HTTP interface"
 	@echo "make fuzz        $(FUZZ_SECONDS) s of guided fuzzing of what arrives from the network"
+	@echo "make mutants     planted bugs, each of which some test must notice; ONLY=core/wards for some of them"
 	@echo "make chaos-long  $(LONG_SEEDS) seeds of chaos"
 	@echo "make lint | types | layers | unit | chaos   the parts of 'make test'"
 	@echo "make format      lay the code out"
@@ -117,6 +122,14 @@ bench-doors: install
 	@mkdir -p results
 	$(BIN)/python bench/doors.py --json results/bench-doors.json
 
+bench-large: install
+	@mkdir -p results
+	$(BIN)/python bench/large_job.py --json results/bench-large.json
+
+bench-restart: install
+	@mkdir -p results
+	$(BIN)/python bench/restart.py --json results/bench-restart.json
+
 bench-sizes: install
 	$(BIN)/python bench/sizes.py --json results/bench-sizes.json
 
@@ -128,6 +141,10 @@ schema: install
 
 fuzz: install
 	$(BIN)/python tests/live/wire/fuzz_frames.py -max_total_time=$(FUZZ_SECONDS)
+
+# Verdicts are kept in build/mutants as they come, so an interrupted run goes on where it stopped.
+mutants: $(LEARN)
+	$(BIN)/python -m tools.mutants --only "$(ONLY)" --seeds $(MUTANT_SEEDS)
 
 format: install
 	$(BIN)/ruff check --fix .

@@ -171,7 +171,10 @@ SYSTEMS = {
 
 
 def cpu_seconds() -> float:
-    """CPU time of every process that carries the mark, its own threads and its ended children included."""
+    """CPU time of every process that carries the mark, its own threads and its ended children included.
+
+    Only root can look into hands: measured by anybody else, their time is missing.
+    """
     mark = f"{MARK}={os.environ[MARK]}".encode()
     ticks = 0
     for path in Path("/proc").glob("[0-9]*"):

@@ -8,7 +8,7 @@ import pytest
 
 from hanse.app import contexts
 from hanse.app.cli import run
-from hanse.app.contexts import Context, current, remove_context, save_context, use_context
+from hanse.app.contexts import Context, Kept, current, keep_context, remove_home, save_context, use_context
 from hanse.app.exit_codes import ExitCode
 from hanse.app.told import CommandError
 
@@ -40,15 +40,61 @@ def test_another_of_the_same_name_replaces() -> None:
     assert current() == ("a", FAR)
 
 
-def test_removing_the_current_one_chooses_no_other() -> None:
+def test_forgetting_a_home_chooses_another_league_only_if_there_is_one() -> None:
     save_context("a", NEAR)
-    save_context("b", FAR)
-    remove_context("nobody")
-    remove_context("a")
+    save_context("b", NEAR)
+    save_context("c", FAR)
+    save_context("d", FAR)
+    assert remove_home(Path("nowhere")).current == "a"
+    left = remove_home(Path("somewhere"))
+    assert (left.current, list(left.contexts)) == ("", ["c", "d"])
     with pytest.raises(CommandError, match="no context is chosen") as told:
         current()
-    assert "b" in told.value.hint
-    assert current("b") == ("b", FAR)
+    assert "c, d" in told.value.hint
+    save_context("e", NEAR, make_current=True)
+    assert current() == ("e", NEAR)
+
+
+def test_the_last_one_left_is_chosen() -> None:
+    save_context("a", NEAR)
+    save_context("b", FAR)
+    assert remove_home(Path("somewhere")).current == "b"
+    assert current() == ("b", FAR)
+
+
+def home_of(path: Path, league: str = "local") -> Context:
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "league.yaml").touch()
+    return Context(league, str(path), str(path / "people" / "admin"))
+
+
+def test_a_second_league_gets_a_name_of_its_own(tmp_path: Path) -> None:
+    first, second, third = (home_of(tmp_path / name) for name in ("1", "2", "3"))
+    assert keep_context(first) == Kept("local", "", is_new=True)
+    assert keep_context(second) == Kept("local-2", "local", is_new=True)
+    assert keep_context(third) == Kept("local-3", "local-2", is_new=True)
+    assert keep_context(first) == Kept("local", "local-3", is_new=False)
+    assert keep_context(second) == Kept("local-2", "local", is_new=False)
+    assert contexts.load().contexts == {"local": first, "local-2": second, "local-3": third}
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "3")
+    assert keep_context(home_of(link)).name == "local-3"
+    (tmp_path / "1" / "league.yaml").unlink()  # gone: its name is free again
+    assert keep_context(home_of(tmp_path / "4")).name == "local"
+
+
+def test_a_name_that_another_league_has_is_refused(tmp_path: Path) -> None:
+    first, second = (home_of(tmp_path / name) for name in ("1", "2"))
+    keep_context(first, "mine")
+    with pytest.raises(
+        CommandError, match=f"'mine' is of another league, 'local' in {tmp_path / '1'}"
+    ) as told:
+        keep_context(second, "mine")
+    assert told.value.status is ExitCode.CONFIG
+    save_context("far", FAR)
+    with pytest.raises(CommandError, match="'far' is of another league, 'far' elsewhere"):
+        keep_context(second, "far")
+    assert keep_context(first, "mine") == Kept("mine", "mine", is_new=False)
 
 
 def test_a_name_that_is_not_there() -> None:

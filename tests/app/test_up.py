@@ -123,6 +123,58 @@ def test_deleting_a_league_forgets_every_context_of_it(home: Home, source: Path)
     save_context("other", Context("local", "elsewhere"))
     assert run(["down", "--home", str(home.path), "--delete"]) == ExitCode.OK
     assert list(load().contexts) == ["other"]
+    assert load().current == "other"
+
+
+@pytest.fixture
+def two(home: Home, source: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """The home of a second league, with the context 'two'; the first one's is in $HANSE_HOME."""
+    second = Home(home.path.parent / "second")
+    for name, place in (("one", home), ("two", second)):
+        league_of(place, source, 1, 1, 1)
+        save_context(name, Context("local", str(place.path)))
+    monkeypatch.setenv("HANSE_HOME", str(home.path))
+    return second
+
+
+@pytest.mark.parametrize("words", [["--context", "two", "down"], ["down", "--context", "two"]])
+def test_down_is_about_the_context_that_was_named(home: Home, two: Home, words: list[str]) -> None:
+    assert run([*words, "--delete"]) == ExitCode.OK
+    assert home.path.exists()
+    assert not two.path.exists()
+    assert load().current == "one"
+
+
+def test_a_variable_names_a_context_too(home: Home, two: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANSE_CONTEXT", "two")
+    assert run(["down", "--home", str(home.path), "--delete"]) == ExitCode.OK  # said goes before set
+    assert not home.path.exists()
+    assert run(["down", "--delete"]) == ExitCode.OK
+    assert not two.path.exists()
+
+
+def test_down_does_not_guess(home: Home, two: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["down", "--delete", "--context"]
+    assert run([*words, "two", "--home", str(home.path)]) == ExitCode.USAGE
+    assert run([*words, "three"]) == ExitCode.CONFIG
+    save_context("far", Context("far", credentials=str(home.path.parent)))
+    assert run([*words, "far"]) == ExitCode.CONFIG
+    assert "does not live on this machine" in capfd.readouterr().err
+    assert home.path.exists()
+    assert two.path.exists()
+    assert (home.path.parent / "league.yaml").is_file()  # which does not make it a home
+    assert run(["down", "--delete", "--home", str(home.path.parent)]) == ExitCode.FAILED
+    assert home.path.exists()
+    assert "'hanse down --context NAME' with each of: one, two" in capfd.readouterr().err
+
+
+def test_up_does_not_take_anothers_context(home: Home, two: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    before = load()
+    third = home.path.parent / "third"
+    assert run(["up", "--home", str(third), "--context", "two"]) == ExitCode.CONFIG
+    assert f"'two' is of another league, 'local' in {two.path}" in capfd.readouterr().err
+    assert load() == before
+    assert not third.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's tasks run as somebody else")

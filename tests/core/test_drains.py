@@ -75,3 +75,23 @@ def test_a_beat_names_so_many_drains_and_no_more() -> None:
     told = warden(league).drains.told
     assert len(told) == DRAINS_TOLD_MAX
     assert sum(len(one.nodes) for one in told) <= DRAINED_NODES_TOLD_MAX
+
+
+def test_room_that_was_granted_before_a_drain_is_not_used_any_more() -> None:
+    """Whoever waits until a drained node is empty may rely on that."""
+    league = Wired({"c1": (node(1_000),)})
+    league.submit(job(tasks(1)))
+    second = league.submit(job(tasks(1)))
+    ((task, attempt),) = league.live
+    league.exit(task, attempt)
+    machine = warden(league)
+    while not machine._ledger.leases:
+        league.step()
+    league.give("c1", DrainRequested(league.now, (), True, "ada"))
+    assert machine.drains.running() == [0]
+    league.run(MINUTE)
+    assert league.running(second) == {}
+    league.drain("c1", closed=False)
+    league.run(SECOND)
+    assert list(league.running(second)) == [0]
+    assert machine.drains.running() == [1]

@@ -65,6 +65,17 @@ def test_a_lapse_begins_a_new_round_and_the_old_one_is_refused_for_ever() -> Non
     assert there.barrier(now, "b1", ESTATE, old) is Refusal.STALE_ROUND
 
 
+def test_an_answer_to_a_beat_of_an_earlier_round_does_not_begin_the_new_one() -> None:
+    there = owned()
+    there.renew("b1", 10 * SECOND, 10 * SECOND, (ESTATE,))
+    there.lapse(10 * SECOND + LEASE)
+    there.rounds("b1", 11 * SECOND + LEASE)  # tells of the new round
+    there.renew("b1", 12 * SECOND + LEASE, 20 * SECOND, (ESTATE,))
+    assert there.lapsed() == (ESTATE,)
+    there.renew("b1", 12 * SECOND + LEASE, 11 * SECOND + LEASE, (ESTATE,))
+    assert there.lapsed() == ()
+
+
 def test_the_named_heir_may_adopt_and_then_the_owner_is_fenced() -> None:
     there = owned()
     assert there.adopt("b2", Adopt(ESTATE, "b1", 1, 1)).accepted

@@ -81,6 +81,9 @@ def job(*groups: TaskGroup, **rest: object) -> JobSpec:
 class Wired:
     """Brokers, wardens and their runners in one room. Clusters are given by name, with their nodes."""
 
+    slice_tasks = 4_096
+    """Tasks of a cancelled job that one event ends."""
+
     def __init__(
         self, clusters: dict[str, tuple[NodeConfig, ...]], brokers: tuple[str, ...] = ("b1",),
         timings: Timings = USUAL, reserve: int = 0, order: str = "fifo", placer: str = "best-fit",
@@ -152,7 +155,9 @@ class Wired:
         order: str, placer: str, sizer: str,
     ) -> None:  # fmt: skip
         for number, name in enumerate(brokers, 1):
-            config = BrokerConfig(name, number, brokers, tuple(clusters), timings)
+            config = BrokerConfig(
+                name, number, brokers, tuple(clusters), timings, slice_tasks=self.slice_tasks
+            )
             self._add(
                 name,
                 lambda config=config: Broker(  # type: ignore[misc]

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 import hanse
-from tests.live.harness import LiveLeague
 
 ROOT = Path(__file__).parent.parent.parent
 GATE_SECONDS_MAX = 60.0
@@ -153,26 +152,8 @@ class _Pass:
         return "through"
 
 
-def hand_pids(live: LiveLeague, tasks: list[str]) -> list[int]:
-    """Processes of these hands."""
-    del live
-    pids = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (path / "cmdline").read_bytes().split(b"\0")
-            environment = (path / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"hanse.app.sdk.hand" not in words:
-            continue
-        given = dict(entry.partition(b"=")[::2] for entry in environment)
-        if f"{given.get(b'HANSE_JOB', b'').decode()}.{given.get(b'HANSE_TASK', b'').decode()}" in tasks:
-            pids.append(int(path.name))
-    return sorted(pids)
-
-
 def knock(address: tuple[str, int]) -> None:
-    """Somebody who is no hand: garbage, silence, and TLS without the secret."""
+    """Somebody who is no hand: garbage, silence, and TLS without a key."""
     from hanse.app.sdk import secure
     from hanse.app.sdk.frames import Hello, Splitter, frame
 

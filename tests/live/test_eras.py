@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from hanse.core.broker import Broker
-from hanse.core.config import NodeConfig, Timings
+from hanse.core.config import NodeConfig, Timings, WardenConfig
 from hanse.core.warden import Warden
-from hanse.live.eras import BrokerSettings, Settings, WardenSettings, read_eras
+from hanse.live.eras import BrokerSettings, Era, Past, Settings, WardenSettings, read_eras
 from hanse.live.inventory import merged
 from hanse.live.league import LeagueError, Policies
 from hanse.live.recovery import Recovered, recover
@@ -78,6 +78,18 @@ def broker_of(league: Recorded) -> BrokerSettings:
     machine = league.machines["b1"]
     assert isinstance(machine, Broker)
     return BrokerSettings(machine.config, POLICIES)
+
+
+def test_settings_change_at_the_record_after_which_they_count_and_not_before() -> None:
+    first = WardenSettings(WardenConfig("c1", (), ("b1",)))
+    second = WardenSettings(WardenConfig("c1", (), ("b1",), runs_max=7))
+    past = Past([Era(0, first), Era(5, second)], 0, None)
+    past.reached(4)
+    assert past.settings == first
+    past.reached(5)
+    assert past.settings == second
+    assert Past([Era(0, first), Era(5, second)], 4, None).settings == first
+    assert Past([Era(0, first), Era(5, second)], 5, None).settings == second
 
 
 def test_the_same_settings_are_one_era(tmp_path: Path) -> None:

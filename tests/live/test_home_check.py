@@ -67,10 +67,10 @@ def test_only_what_matters_to_a_member_is_looked_at(home: Home) -> None:
 
 @ROOT_ONLY
 def test_directories_of_tasks_belong_to_their_users(home: Home) -> None:
-    work = home.member("north") / "tasks" / "work" / "1"
-    work.mkdir(parents=True)
-    os.chown(work, pwd.getpwnam("nobody").pw_uid, -1)
-    work.chmod(0o777)
+    for work in (home.member("north") / "tasks" / "work" / "1", home.member("north") / "work"):
+        work.mkdir(parents=True)
+        os.chown(work, pwd.getpwnam("nobody").pw_uid, -1)
+        work.chmod(0o777)
     home.member("north").chmod(0o711)
     assert home_problem(home) is None
 

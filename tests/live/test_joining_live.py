@@ -1,5 +1,6 @@
 """Joining a running league with a token, as a newcomer does."""
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -7,7 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from hanse.app.cli import hanse, run
+from hanse.app.contexts import Context, save_context
 from hanse.app.exit_codes import ExitCode
+from hanse.app.starting import start_member
+from hanse.live.home import Home
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity, Role
 from tests.live.harness import open_directory, running
@@ -42,7 +46,10 @@ def test_a_token_lets_somebody_in_once_with_the_role_it_names(
         assert run(["submit", "--", "true"]) == ExitCode.FORBIDDEN
 
 
-def test_founding_gives_the_members_of_this_machine_their_certificates(tmp_path: Path) -> None:
+def test_founding_gives_the_members_of_this_machine_their_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANSE_CONFIG", str(tmp_path / "config.json"))
     file = tmp_path / "league.yaml"
     file.write_text(LEAGUE, encoding="utf-8")
     words = ["init", "--home", str(tmp_path / "home"), str(file), "--member"]
@@ -51,6 +58,52 @@ def test_founding_gives_the_members_of_this_machine_their_certificates(tmp_path:
     assert CliRunner().invoke(hanse, [*words, "b1"]).exit_code == 0
     found = Credentials(tmp_path / "home" / "b1").certificate().identity
     assert found == Identity("local", Role.BROKER, "b1")
+
+
+def test_the_founder_is_told_what_is_next_and_has_a_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANSE_CONFIG", str(tmp_path / "config.json"))
+    save_context("before", Context("before"), make_current=True)
+    with open_directory() as directory:
+        home, file = Home(directory / "home"), tmp_path / "league.yaml"
+        file.write_text(LEAGUE, encoding="utf-8")
+        hand = CliRunner()
+        made = hand.invoke(hanse, ["init", "--home", str(home.path), str(file), "--member", "b1"])
+        assert made.exit_code == 0, made.output
+        told = made.output
+        start, token = (
+            f"hanse broker b1 --home {home.path}",
+            f"hanse token create --home {home.path} warden north",
+        )
+        assert 0 < told.index(start) < told.index(token) < told.index("hanse join --home HOME 127.0.0.1:")
+        assert "by the context 'local'; 'hanse config use before' goes back" in told
+        assert run(["status"]) == ExitCode.UNAVAILABLE
+        assert "see that a broker of it runs" in hand.invoke(hanse, ["status"]).output
+        reader, process = start_member(home, "broker", "b1")
+        try:
+            assert os.read(reader, 100) == b"ready\n"
+            seen = hand.invoke(hanse, ["status", "--json"])
+            assert msgspec.json.decode(seen.stdout)["league"] == "local", seen.output
+            words = ["access", "create", "--home", str(home.path), "ci", "--role", "viewer"]
+            assert hand.invoke(hanse, words).exit_code == 0
+            revoked = hand.invoke(hanse, ["access", "revoke", "ci"])
+            assert revoked.exit_code == 0, revoked.output
+            assert hand.invoke(hanse, [*token.split()[1:-2], "viewer", "ann"]).exit_code == 0
+        finally:
+            os.close(reader)
+            process.kill()
+            process.wait(60)
+
+
+def test_founding_does_not_need_a_place_for_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "league.yaml"
+    file.write_text(LEAGUE, encoding="utf-8")
+    monkeypatch.setenv("HANSE_CONFIG", str(file / "config.json"))
+    made = CliRunner().invoke(hanse, ["init", "--home", str(tmp_path / "home"), str(file)])
+    assert made.exit_code == 0, made.output
+    assert "no context was kept" in made.output
+    assert "No broker has a certificate yet" in made.output
 
 
 def test_a_forged_token_is_refused_before_anything_is_sent(tmp_path: Path) -> None:

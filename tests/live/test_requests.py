@@ -44,3 +44,17 @@ def test_a_batch_waits_for_all_and_no_longer_than_it_may() -> None:
         assert batch.answers[1] == Accepted("me", numbers[1], JobId(8))
 
     asyncio.run(story())
+
+
+def test_equal_submissions_under_way_are_all_answered_by_the_one_answer() -> None:
+    async def story() -> None:
+        requests, first, second = Requests(1), Batch(1), Batch(1)
+        number = requests.open(first, 0, "mine")
+        assert requests.share(second, 0, "mine") == number
+        assert requests.share(Batch(1), 0, "another") is None
+        requests.answer(Accepted("me", number, JobId(7)))
+        assert await first.wait(0.0)
+        assert await second.wait(0.0)
+        assert first.answers == second.answers == [Accepted("me", number, JobId(7))]
+
+    asyncio.run(story())

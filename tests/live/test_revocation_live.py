@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from hanse.app.contexts import save_context
+from hanse.app.exit_codes import ExitCode
 from hanse.live.home import Home
 from hanse.live.identity.identity import Role
 from hanse.live.league import Address
@@ -165,6 +166,7 @@ def test_the_command_does_it_from_anywhere(live: Scattered, monkeypatch: pytest.
         command = [sys.executable, "-m", "hanse", "access", *words]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS_MAX).stdout
 
+    assert live.believed("b3", fred)  # so that a broker has heard of fred: none is where the tokens are made
     assert "b1, b2, b3, north, far, far-1" in run("revoke", "fred")
     assert "Refused from now on by" in run("revoke", "--home", str(live.founded.path), "gina")
     for name in live.league.members():
@@ -175,6 +177,36 @@ def test_the_command_does_it_from_anywhere(live: Scattered, monkeypatch: pytest.
         for line in run("list", "--home", str(live.founded.path)).splitlines()
         if line.startswith("gina")
     )
+
+
+def test_a_name_that_nobody_knows_is_refused_with_those_like_it(
+    live: Scattered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANSE_CONFIG", str(live.apart / "config.json"))
+    monkeypatch.delenv("HANSE_HOME", raising=False)
+    monkeypatch.delenv("HANSE_TOKEN", raising=False)
+    save_context("test", context_of(live), make_current=True)
+    token = ledger(live).create(Role.VIEWER, "katharina", 1)
+    assert live.believed("b3", token)  # from then on that broker knows the name
+
+    def revoke_of(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "hanse", "access", "revoke", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+
+    for where in ((), ("--home", str(live.founded.path))):
+        said = revoke_of(*where, "katarina")
+        assert said.returncode == ExitCode.USAGE, said
+        assert "nobody called 'katarina' is known here, so nothing was revoked" in said.stderr
+        assert "did you mean katharina?" in said.stderr
+        assert "insist with '--unknown'" in said.stderr
+    assert "katarina" not in live.broker("b1").ask("GET", "/v1/access/revocations")["names"]
+    assert live.believed("b2", token)
+    assert revoke_of("katarina", "--unknown").returncode == ExitCode.OK
+    assert revoke_of("katarina").returncode == ExitCode.OK, (
+        "it was revoked before: whom that is about is known"
+    )
+    assert revoke_of("katharina").returncode == ExitCode.OK
+    assert not live.believed("b2", token)
 
 
 def test_only_brokers_are_believed_about_what_is_revoked(live: Scattered) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -14,7 +15,9 @@ import pytest
 from hanse.live import shell as shell_module
 from hanse.live.clock import Clock
 from hanse.live.journal.disk import Disk
+from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.journal.journal import Journal
+from hanse.live.journal.layout import RECORD_BYTES_MAX
 from hanse.live.recovery import decode_event
 from hanse.live.shell import DOUBT_FEW, DOUBT_MAX, FEW_EVENTS, QUICK_SECONDS, JournalledShell
 from hanse.model.commands import Accepted, Command, Send, WakeAt
@@ -64,6 +67,19 @@ class SmallDisk(Disk):
         super().allocate(fd, begin, end)
 
 
+class HeldDisk(Disk):
+    """A disk whose writes take as long as a test wants."""
+
+    def __init__(self) -> None:
+        self.busy, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+
+    def sync(self, fd: int) -> None:
+        self.busy.set()
+        assert self.go_on.wait(60)
+        super().sync(fd)
+
+
 class Stage:
     """A shell over a real journal; notes how much was durable when each command was performed."""
 
@@ -107,6 +123,25 @@ def test_commands_wait_until_their_event_is_on_disk(tmp_path: Path) -> None:
         ]
         assert all(durable >= at + 1 for at, (_, durable) in enumerate(stage.performed))
         assert stage.told == [*range(1, 11)]
+        stage.shell.close()
+
+    play(story())
+
+
+def test_what_is_taken_during_a_write_waits_for_the_next_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = HeldDisk()
+        stage = Stage(tmp_path, disk)
+        stage.shell._doubt = DOUBT_MAX  # a slow disk: its writes are made beside
+        disk.go_on.clear()
+        stage.ask(1)
+        while not disk.busy.is_set():
+            await asyncio.sleep(0.001)
+        stage.ask(2)
+        disk.go_on.set()
+        while len(stage.performed) < 2:
+            await asyncio.sleep(0.001)
+        assert [durable for _, durable in stage.performed] == [1, 2]
         stage.shell.close()
 
     play(story())
@@ -304,5 +339,27 @@ def test_a_write_on_the_spot_that_fails_ends_the_shell(
         assert stage.shell.closed
         assert [command.job for command, _ in stage.performed if type(command) is Accepted] == [1]
         assert len(stage.failures) == 1
+
+    play(story())
+
+
+def test_what_the_journal_cannot_take_does_not_reach_the_machine(tmp_path: Path) -> None:
+    """Else the machine would remember, and act on, what nobody finds again after a crash."""
+
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        before = stage.journal.position
+        machine = stage.shell.machine
+        assert isinstance(machine, Echo)
+        large = CancelRequested(stage.clock.now(), "m" * RECORD_BYTES_MAX, 1, JobId(1))
+        with pytest.raises(RecordTooLarge):
+            stage.shell.take(large)
+        assert machine.taken == []
+        assert stage.journal.position == before
+        stage.ask(2)
+        await stage.shell.safe()
+        assert machine.taken == [2]
+        assert not stage.failures
+        stage.shell.close()
 
     play(story())

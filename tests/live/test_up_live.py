@@ -98,7 +98,7 @@ def test_one_damaged_member_does_not_take_the_others_with_it(shell: Shell, broke
         assert done.returncode == 1, (attempt, done)
         assert "3 of 4 members are there" in done.stdout
         assert f"{broken} is not there: " in done.stderr
-        assert f"'hanse journal repair {broken}'" in done.stderr
+        assert f"'hanse journal repair {broken} --home {shell.home.path}'" in done.stderr
         others = MEMBERS - {broken}
         assert set(running_members(shell.home)) == others
         assert set(msgspec.json.decode((shell.home.path / PIDS).read_bytes())) == others
@@ -208,6 +208,31 @@ def test_a_home_that_cannot_be_written_is_told(shell: Shell) -> None:
         assert words == ["down"] or home in done.stderr
 
 
+def test_two_leagues_live_beside_each_other(shell: Shell) -> None:
+    shell.does("up", "--from", str(shell.file))
+    other = shell.directory / "other"
+    small = ("--clusters", "1", "--brokers", "1", "--nodes", "1")
+    shell.file.write_text(shell.file.read_text().replace("b1", "first"))
+    told = shell.does("up", "--home", str(other), "--from", str(shell.file))
+    assert "Its context is 'harbour-2': another league has 'harbour'." in told
+    assert "'hanse config use harbour' goes back" in told
+    try:
+        done = shell.hanse("up", "--home", str(other), *small)
+        assert done.returncode == 0, done
+        assert "kept as it is: --clusters, --brokers, --nodes are for a new one" in done.stderr
+        assert "2 brokers, 2 clusters" in done.stdout
+        assert "first" in shell.does("status")
+        assert "first" not in shell.does("--context", "harbour", "status")
+        assert "(4 members stopped)" in shell.does("--context", "harbour-2", "down")
+        assert set(running_members(shell.home)) == MEMBERS
+        shell.does("up", "--context", "harbour-2")  # by its context alone
+        assert set(running_members(Home(other))) == {"first", "b2", "north", "south"}
+    finally:
+        told = shell.does("down", "--home", str(other), "--delete")
+    assert "Commands speak to 'harbour' from now on." in told
+    assert "first" not in shell.does("status")
+
+
 def test_a_slow_member_is_named_and_gets_ready_all_the_same() -> None:
     with open_directory() as directory:
         live = LiveLeague(directory / "home", LEAGUE)
@@ -267,7 +292,7 @@ def test_who_lost_records_comes_back_under_a_new_name(shell: Shell) -> None:
     shell.does("submit", "--wait", "-n", "4", "--", "true")
     shell.does("down")
     damage(shell.home, "b1")
-    shell.does("journal", "repair", "b1", "--home", str(shell.home.path), "--yes")
+    shell.does("journal", "repair", "b1", "--yes")
     shell.file.write_text(LEAGUE.replace("{name: b2}", "{name: b2}, {name: b3}"))
     done = shell.hanse("up", "--from", str(shell.file))
     assert done.returncode == 1, done
@@ -308,6 +333,38 @@ def test_progress_is_waited_for_and_shown() -> None:
         assert outcome.ready == ["north"]
         assert shown
         assert shown[0].startswith("north is starting: replayed ")
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_a_member_that_works_in_silence_is_waited_for(is_busy: bool) -> None:
+    """As one that reads a long journal; not one that only sleeps."""
+    script = "print(flush=True)\nwhile True: pass" if is_busy else "print(flush=True); input()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )  # fmt: skip
+    reader, writer = os.pipe()
+    shown = list[str]()
+
+    def show(line: str) -> None:
+        shown.append(line)
+        if len(shown) == 2:
+            os.write(writer, b"ready\n")
+
+    try:
+        with open_directory() as directory:
+            assert process.stdout is not None
+            process.stdout.readline()  # it has loaded what it needs
+            outcome = Outcome()
+            waiting = {reader: StartingMember("north", process.pid, 0)}
+            await_members(Home(directory), waiting, outcome, 3.0, show)
+    finally:
+        os.close(writer)
+        process.kill()
+        process.communicate()
+    assert outcome == (Outcome(ready=["north"]) if is_busy else Outcome(late=["north"]))
+    assert shown == ["north is starting: it is at work, and has not told how far it is"] * (
+        2 if is_busy else 0
+    )
 
 
 def test_a_member_tells_its_progress_to_whoever_listens(monkeypatch: pytest.MonkeyPatch) -> None:

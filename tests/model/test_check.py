@@ -200,6 +200,9 @@ def test_the_short_form() -> None:
         ({"command": "x", "env": {"A": None}}, "env.A", "not nothing"),
         ({"command": "x", "env": ["A"]}, "env", "mapping of names"),
         ({"command": "x", "workdir": 5.5}, "workdir", "put it in quotes"),
+        ({"command": "x", "secret": "ab"}, "secret", "64 hexadecimal digits"),
+        ({"command": "x", "secret": "zz" * 32}, "secret", "64 hexadecimal digits"),
+        ({"secret": "ab" * 32}, "secret", "is for a command"),
         ({"env": {"A": "b"}}, "env", "there is none"),
         ({"groups": {}}, "groups", "a list of groups"),
         ({"groups": []}, "groups", "1 to 1024 groups, not 0"),
@@ -286,7 +289,7 @@ FIELDS = (
         "unreachable",
     ),
     *("clusters", "labels", "after", "client_id", "count", "cpus", "memory", "gpus", "resources", "where"),
-    *("affinity", "needs", "duration", "speed_up", "command", "env", "workdir"),
+    *("affinity", "needs", "duration", "speed_up", "command", "env", "workdir", "secret"),
 )
 flat = st.dictionaries(st.sampled_from(FIELDS), garbage, max_size=6)
 grouped = st.builds(lambda top, groups: {**top, "groups": groups}, flat, st.lists(flat | garbage, max_size=3))

@@ -1,5 +1,6 @@
 from random import Random
 
+import msgspec
 import pytest
 
 from hanse.model.commands import Forgotten, Kill, Launch
@@ -151,3 +152,90 @@ def test_a_burnt_host_remembers_nothing() -> None:
     report = bench.heard()[-1]
     assert isinstance(report, BackendReported)
     assert (report.running, report.ended) == ((), ())
+
+
+# --- an output that hangs ----------------------------------------------------------------------------------
+
+
+def test_nothing_is_told_while_the_output_hangs_and_all_of_it_then() -> None:
+    bench = Bench((MILLION, Outcome.SUCCEEDED, 0))
+    bench.backend.hang()
+    bench.backend.launch(launch(5))
+    bench.world.run(MILLION)
+    assert bench.truth.log == []
+    bench.backend.move_on()
+    bench.backend.hang()
+    bench.world.run(3 * MILLION)
+    assert bench.truth.log == [("launched", 5, 1), ("succeeded", 5, 1)]  # which nobody hears
+    assert len(bench.heard()) == 2
+    bench.backend.move_on()
+    assert [type(event) for event in bench.heard()[2:]] == [TaskStarted, TaskExited]
+
+
+def test_an_attempt_is_not_stopped_while_the_output_hangs_but_its_watchdog_ends_it() -> None:
+    bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0))
+    bench.backend.guard(guard(5 * MILLION))
+    bench.backend.launch(launch(5))
+    bench.backend.launch(launch(6))
+    bench.backend.kill(Kill(TaskId(6), 1, MILLION))
+    bench.backend.hang()
+    bench.backend.kill(Kill(TaskId(5), 1, 0))
+    bench.world.run(5 * MILLION - 1)
+    assert bench.truth.log == [("launched", 5, 1), ("launched", 6, 1)]
+    bench.world.run(5 * MILLION)
+    assert bench.truth.log[2:] == [("lost", 5, 1), ("lost", 6, 1)]
+    bench.world.run(6 * MILLION)
+    assert len(bench.heard()) == 2
+    bench.backend.move_on()
+    assert [event.end.outcome for event in bench.heard() if isinstance(event, TaskExited)] == ["lost", "lost"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_order_that_was_held_up_is_carried_out_only_while_it_is_good(late: bool) -> None:
+    bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0))
+    bench.backend.hang()
+    bench.backend.launch(msgspec.structs.replace(launch(5), until=2 * MILLION))
+    bench.world.run(2 * MILLION if late else 2 * MILLION - 1)
+    bench.backend.guard(guard(50 * MILLION))
+    bench.backend.move_on()
+    bench.world.run(3 * MILLION)
+    last = bench.heard()[-1]
+    if late:
+        assert bench.truth.log == []
+        assert isinstance(last, TaskExited)
+        assert last.end.outcome is Outcome.UNSTARTED
+        assert bench.backend.report().ended == (last.end,)
+    else:
+        assert bench.truth.log == [("launched", 5, 1)]
+        assert isinstance(last, TaskStarted)
+
+
+@pytest.mark.parametrize("state", ["up", "paused", "down"])
+def test_a_runner_that_starts_while_the_output_hangs_learns_what_is_there_later(state: str) -> None:
+    bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0))
+    bench.backend.launch(launch(5))
+    bench.world.run(MILLION)
+    bench.backend.hang()
+    bench.runner.crash()
+    bench.runner.restart()
+    assert not any(isinstance(event, BackendReported) for event in bench.heard())
+    if state == "paused":
+        bench.runner.pause()
+    elif state == "down":
+        bench.runner.crash()
+    bench.backend.move_on()
+    bench.runner.resume()
+    bench.runner.restart()
+    (report,) = [event for event in bench.heard() if isinstance(event, BackendReported)]
+    assert [task for task, *_ in report.running] == [5]
+
+
+def test_a_host_that_dies_takes_what_was_held_up_with_it() -> None:
+    bench = Bench()
+    bench.backend.hang()
+    bench.backend.launch(launch(5))
+    bench.backend.burn()
+    bench.backend.move_on()
+    bench.world.run(MILLION)
+    assert not bench.backend.hangs
+    assert bench.truth.log == []

@@ -18,6 +18,10 @@ news overwrites pending claims             the view is no longer confirmed less 
 late refusal overrides a live grant        a task is placed again while it runs                    0 to 61
 adopted estates are never closed           they pile up at wardens and brokers                     0 to 14
 closed estates are not fenced              a late registration brings one back                     0 to 169
+the adopter is forgotten                   a door does not know who speaks for a job               0 to 8
+doors point back                           two doors point at each other                           0 to 8
+an older past is not noticed               an acknowledged task never ends                         0 to 9
+what was taken is not compared             room stays held, or a task never ends                   0 to 29
 =========================================  ======================================================  ========
 """
 
@@ -27,21 +31,27 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from hanse.core import broker as broker_module
 from hanse.core import ledger as ledger_module
 from hanse.core.careers import Careers
 from hanse.core.closing import Closing
+from hanse.core.desk import Desk
 from hanse.core.jobs import CLAIMED, PLACED, RUNNING, WAITING, JobRecord
 from hanse.core.ledger import Ledger, Run
 from hanse.core.link import Post
+from hanse.core.owned import EstatesState
+from hanse.core.recollection import Remembered
 from hanse.core.runner import Runner
 from hanse.core.tenure import Tenure
 from hanse.core.view import ClusterView
+from hanse.core.wards import Wards
 from hanse.model.commands import Command
 from hanse.model.events import Event
-from hanse.model.ids import TaskId, index_of, job_of
+from hanse.model.ids import JobId, TaskId, broker_number, index_of, job_of
 from hanse.model.messages import Body, Claim, Delta, End, Envelope
 from hanse.model.resources import Vector
 from hanse.policy.columns import Room
+from hanse.sim.backend import Backend
 from hanse.sim.chaos import Result, run_seed
 from hanse.sim.league import Factories
 from hanse.sim.process import Process
@@ -123,8 +133,8 @@ def lease_from_receipt(patch: pytest.MonkeyPatch, factories: Factories) -> Facto
         clock[self.name] = event.at
         return handle(self, event)
 
-    def late(self: Runner, echo: int, lapsed: tuple[str, ...]) -> None:
-        renewed(self, max(echo, clock[self.name]), lapsed)
+    def late(self: Runner, now: int, echo: int) -> None:
+        renewed(self, now, max(echo, clock[self.name]))
 
     patch.setattr(Runner, "handle", stamped)
     patch.setattr(Runner, "_renewed", late)
@@ -211,6 +221,76 @@ def not_fenced(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     return factories
 
 
+def adopter_forgotten(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """Who has lost a job to an adopter does not remember to whom."""
+    give = EstatesState.give
+
+    def forget(state: EstatesState, jobs: Sequence[JobId], adopter: str, most: int) -> None:
+        give(state, jobs, adopter, most)
+        state.takers.clear()
+
+    patch.setattr(EstatesState, "give", forget)
+    return factories
+
+
+def points_back(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A door takes whoever it last heard of for the owner, also one that was asked before; and a broker that
+    has adopted jobs remembers no ends."""
+
+    def find(job: JobId, _: object, desk: Desk, __: object, state: EstatesState, wards: Wards) -> str:
+        if job in desk.jobs:
+            return desk.config.name
+        first = desk.config.brokers[broker_number(job) - 1]
+        return state.takers.get(job) or wards.owner_of(job) or first
+
+    patch.setattr(broker_module, "find_speaker", find)
+    return factories
+
+
+def watchdog_hangs_too(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A watchdog that shares a disk with the output of its tasks: it ends them when that moves on."""
+    watch, move_on = Backend._watch, Backend.move_on
+    missed: dict[Backend, int] = {}
+
+    def hung(self: Backend, look_at: int) -> None:
+        if self.hangs:
+            missed[self] = look_at
+        else:
+            watch(self, look_at)
+
+    def late(self: Backend, _: object = None) -> None:
+        move_on(self)
+        if self in missed:
+            watch(self, missed.pop(self))
+
+    patch.setattr(Backend, "_watch", hung)
+    patch.setattr(Backend, "move_on", late)
+    return factories
+
+
+def old_orders(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """An order to start is carried out however long it was held up."""
+    patch.setattr(Backend, "_launch_late", lambda self, command: self.launch(command))
+    return factories
+
+
+def past_not_compared(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A member that comes back with an older past is not told so."""
+    patch.setattr(Remembered, "contradiction", lambda *_: None)
+    return factories
+
+
+def received_not_compared(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A member that has forgotten what it took, but nothing that it said, is not told so."""
+    right = Remembered.contradiction
+
+    def contradiction(self: Remembered, peer: str, taken: int, _: int, session: int = 0) -> str | None:
+        return right(self, peer, taken, 0, session)
+
+    patch.setattr(Remembered, "contradiction", contradiction)
+    return factories
+
+
 class Planted(NamedTuple):
     """A bug, the promises that it may break, and seeds that are known to show it."""
 
@@ -219,6 +299,7 @@ class Planted(NamedTuple):
     seeds: tuple[int, ...]
 
 
+DOORS = "doors lead to the owner"
 ONE_ATTEMPT = "at most one live attempt"
 ONE_END = "at most one effective completion"
 OVER = "settled means over"
@@ -228,20 +309,29 @@ LEAKS = "no lease leaks"
 ONE_NUMBER = "one job, one number"
 OWN_RULES = "machines keep their own rules"
 LEFT_OPEN = "no estate is left open"
+OWN_PAST = "a member's own past is taken"
 
 PLANTED = {
     "ack before journal": Planted(
-        ack_before_journal, (TERMINAL, ONE_ATTEMPT, ONE_END, OVER, LEAKS, ONE_NUMBER), (3, 5, 7)
+        ack_before_journal, (TERMINAL, ONE_ATTEMPT, ONE_END, OVER, LEAKS, ONE_NUMBER, OWN_PAST), (3, 5, 7)
     ),
-    "double release": Planted(double_release, ("no over-commit",), (0, 1, 3)),
-    "no de-duplication of claims": Planted(no_deduplication, (ONE_ATTEMPT, OVER), (10, 11, 19)),
-    "lease counted from receipt": Planted(lease_from_receipt, (ONE_ATTEMPT, OVER), (10, 84, 89)),
-    "stale attempt accepted": Planted(stale_attempt, (ONE_ATTEMPT, ONE_END, OVER), (9, 16, 18)),
-    "gives up after five denials": Planted(gives_up, (TERMINAL,), (9, 20, 49)),
+    "double release": Planted(double_release, ("no over-commit",), (1, 3)),
+    "no de-duplication of claims": Planted(no_deduplication, (ONE_ATTEMPT, OVER), (11, 0, 4)),
+    "lease counted from receipt": Planted(lease_from_receipt, (ONE_ATTEMPT, OVER), (89, 2, 5)),
+    "stale attempt accepted": Planted(stale_attempt, (ONE_ATTEMPT, ONE_END, OVER), (16, 6, 11)),
+    "gives up after five denials": Planted(gives_up, (TERMINAL,), (19, 25, 53)),
     "news overwrites pending claims": Planted(news_overwrites_pending, (REPLAY, OWN_RULES), (10, 11, 13)),
-    "late refusal overrides a live grant": Planted(late_refusal, (ONE_ATTEMPT, ONE_END, OVER), (16, 56, 61)),
+    "late refusal overrides a live grant": Planted(late_refusal, (ONE_ATTEMPT, ONE_END, OVER), (16, 56)),
     "adopted estates are never closed": Planted(never_closed, (LEFT_OPEN,), (5, 8, 14)),
+    "the watchdog hangs with the output": Planted(watchdog_hangs_too, (ONE_ATTEMPT, OVER), (2, 11, 322)),
+    "old orders are carried out": Planted(old_orders, (ONE_ATTEMPT, OVER), (37, 76, 186)),
     "closed estates are not fenced": Planted(not_fenced, (LEFT_OPEN, ONE_ATTEMPT, OVER), (53, 140, 169)),
+    "the adopter is forgotten": Planted(adopter_forgotten, (DOORS,), (5, 7, 8)),
+    "doors point back": Planted(points_back, (DOORS,), (5, 7, 8)),
+    "an older past is not noticed": Planted(
+        past_not_compared, (TERMINAL, LEAKS, ONE_NUMBER, ONE_ATTEMPT, OVER), (4, 6, 9)
+    ),
+    "what was taken is not compared": Planted(received_not_compared, (TERMINAL, LEAKS), (20, 22, 29)),
 }
 
 

@@ -20,6 +20,7 @@ from hanse.live.identity.access_ledger import AccessError, AccessLedger, Given
 from hanse.live.identity.authority import Authority, AuthorityError
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Role
+from hanse.live.identity.people import people_of
 from hanse.live.identity.revoked import ACCESS_DAYS_MAX
 from hanse.model.ids import SECOND
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from hanse.app.doors import Doors
 
 SERIALS_PER_REQUEST: Final = 1_000
+NAMES_SHOWN_MAX: Final = 3
+"""Names that look like a misspelt one."""
 
 _home = click.option(
     "--home", type=click.Path(path_type=Path, file_okay=False), required=True, envvar="HANSE_HOME",
@@ -102,23 +105,27 @@ def listed(home: Path) -> None:
 @click.argument("name")
 @click.option("--serial", default="", help="Only the token whose serial begins so; see 'hanse access list'.")
 @click.option("--yes", is_flag=True, help="Also if NAME is your own: this ends what you ask with.")
-def revoke(home: Path | None, name: str, serial: str, yes: bool) -> None:
+@click.option("--unknown", is_flag=True, help="Also if nobody who can be asked has heard of NAME.")
+def revoke(home: Path | None, name: str, serial: str, yes: bool, unknown: bool) -> None:
     """End everything that NAME has until now, at every door of the league.
 
     That is: access tokens, certificates of people, and join tokens that were not used. What is made for NAME
     afterwards is good, and a member of the league that is called NAME goes on. A door that cannot be reached
-    now is told as soon as it can be.
+    now is told as soon as it can be. A NAME that neither the brokers nor the home know is refused: it may be
+    misspelt.
     """
     if home is not None and Home(home.absolute()).has_authority:
         place = Home(home.absolute())
         if serial:
             _revoke_tokens(place, name, serial)
         else:
-            _revoke_at_home(place, name, yes)
+            _revoke_at_home(place, name, yes, unknown)
         return
     if serial:
         raise click.UsageError("--serial needs --home, where the list of tokens is")
     with league() as client:
+        if not unknown:
+            _must_be_known(name, *client.people())
         answer = _asked(client, name, yes)
     click.echo(f"{_everything(name)} is revoked.")
     _tell(answer)
@@ -126,6 +133,26 @@ def revoke(home: Path | None, name: str, serial: str, yes: bool) -> None:
 
 class KeptError(CommandError):
     """Whoever was about to revoke themselves has thought better of it."""
+
+
+class UnknownNameError(CommandError):
+    """Nobody has heard of whom to revoke."""
+
+
+def _must_be_known(name: str, names: set[str], silent: dict[str, str]) -> None:
+    """Refuse a name that nobody knows, with those that look like it."""
+    if name in names:
+        return
+    from difflib import get_close_matches  # noqa: PLC0415  only a slip of the pen needs it
+
+    near = get_close_matches(name, sorted(names), n=NAMES_SHOWN_MAX)
+    who = f"did you mean {' or '.join(near)}? " if near else ""
+    unasked = f" ({', '.join(silent)} could not be asked)" if silent else ""
+    raise UnknownNameError(
+        f"nobody called {name!r} is known here{unasked}, so nothing was revoked",
+        ExitCode.USAGE,
+        f"{who}insist with '--unknown'",
+    )
 
 
 def _asked(client: "Client", name: str, yes: bool) -> "RevokeAnswer":
@@ -151,21 +178,32 @@ def _confirm(problem: str) -> None:
         raise KeptError("nothing was revoked", ExitCode.FAILED, "insist with '--yes'")
 
 
-def _revoke_at_home(home: Home, name: str, yes: bool) -> None:
+def _revoke_at_home(home: Home, name: str, yes: bool, unknown: bool) -> None:
     """Let a broker spread it, and write it down where tokens are made: in this order, because afterwards the
     doors of this machine do not take a certificate of that name, which may be the one that asks."""
     if not yes and name == _holder(home):
         _confirm(f"this ends the certificate in {home.person(PERSON)}, with which you ask")
         yes = True
+    try:
+        known = {*people_of(home), *_ledger(home.path).names()}
+    except AccessError as error:
+        raise click.ClickException(str(error)) from None
     answer: RevokeAnswer | CommandError
     try:
         with closing(_doors(home)) as doors:
             from hanse.app.client import Client  # noqa: PLC0415  only this asks the league
 
-            answer = _asked(Client(doors), name, yes)
-    except KeptError:
+            client = Client(doors)
+            if not unknown and name not in known:
+                names, silent = client.people()
+                known |= names
+                _must_be_known(name, known, silent)
+            answer = _asked(client, name, yes)
+    except (KeptError, UnknownNameError):
         raise
     except CommandError as error:
+        if not unknown:
+            _must_be_known(name, known, {"the brokers": error.message})
         answer = error
     try:
         ended = _ledger(home.path).revoke(name)

@@ -92,6 +92,8 @@ def form_again(spec: JobSpec, failed: list[int], after_done: tuple[str, ...] = (
     """
     if any(HIDDEN in dict(command.env).values() for command in _commands(spec)):
         return "its environment has secrets that you are not shown; submit the job anew from where it came"
+    if any(command.secret for command in _commands(spec)):
+        return "its tasks have keys that only its submitter knows; submit the job anew from where it came"
     form = form_of(spec)
     form["after"] = [job for job in map(job_text, spec.after) if job not in after_done]
     if not divisible(spec) or len(failed) == spec.tasks:

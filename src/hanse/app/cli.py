@@ -66,6 +66,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "warden": Entry("daemon_commands", "warden", "Run the warden of one cluster in the foreground."),
     "runner": Entry("daemon_commands", "runner", "Run a runner on a machine that is not its warden's."),
     "journal": Entry("journal_commands", "journal", "Verify, mend and replay the journals of this machine."),
+    "backup": Entry("backup_commands", "backup_command", "Write a member, or the authority, to a file."),
+    "restore": Entry("backup_commands", "restore_command", "Put a backup of a member back."),
     "demo": Entry(
         "demo_command", "demo", "Watch a small simulated league place, run and explain mixed work."
     ),
@@ -88,7 +90,13 @@ COMMANDS: Final[dict[str, Entry]] = {
 SECTIONS: Final = (
     ("Work", ("submit", "plan", "jobs", "show", "why", "logs", "wait", "cancel", "retry")),
     ("The league", ("tour", "up", "down", "status", "clusters", "nodes", "drain", "undrain")),
-    ("Members", ("init", "token", "access", "join", "renew", "broker", "warden", "runner", "journal")),
+    (
+        "Members",
+        (
+            *("init", "token", "access", "join", "renew", "broker", "warden", "runner"),
+            *("journal", "backup", "restore"),
+        ),
+    ),
     ("This program", ("config", "completion")),
 )
 """Under which heads the list shows them; all others simulate, measure or train."""

@@ -18,6 +18,7 @@ from hanse.app.answers import (
     LeagueFile,
     NodeAnswer,
     NodesAnswer,
+    PeopleAnswer,
     PlanAnswer,
     RevokeAnswer,
     SubmitAnswer,
@@ -165,6 +166,24 @@ class Client:
         if reply.status == OwnNameError.STATUS:
             raise OwnNameError(refusal(reply).message, ExitCode.FAILED, "insist with '--yes'")
         return decoded(reply, RevokeAnswer)
+
+    def people(self) -> tuple[set[str], dict[str, str]]:
+        """The people that brokers know of, and why other brokers say nothing; never nothing at all."""
+        names: set[str] = set()
+        silent: dict[str, str] = {}
+        for broker in self.doors.order():
+            try:
+                reply = self._heard(broker, "/v1/access/people")
+            except SilentError as error:
+                silent[broker] = str(error)
+                continue
+            if reply.status == 404:
+                silent[broker] = "it is of a version that does not know people"
+            else:
+                names.update(decoded(reply, PeopleAnswer).names)
+        if len(silent) == len(self.doors.context.brokers):
+            raise self.doors.unreachable(silent)
+        return names, silent
 
     # --- lists ----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from hanse.app.league_options import league, league_options, print_json
 from hanse.app.told import CommandError, warn
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from hanse.app.answers import ClusterAnswer, ClusterDetail, DrainFacts, LeagueAnswer, NodeAnswer
     from hanse.app.client import Client
@@ -64,6 +64,8 @@ def _status_json(
         ],
         "clusters": _clusters_json(first.clusters, details),
         "jobs": jobs,
+        "file_version": first.file_version,
+        "other_files": first.other_files,
     }
 
 
@@ -92,6 +94,8 @@ def _draw_status(
     out.print(_clusters_table(first.clusters, details))
     for sentence in _drain_sentences(_drains(first.clusters, details)):
         out.print(escape(sentence))
+    for name, problem in first.other_files.items():
+        warn(f"the league file is version {first.file_version}, but {name}: {problem}")
 
 
 @click.command("clusters")
@@ -181,7 +185,9 @@ def _named(places: list[str]) -> str:
     return ", ".join(places[:NODES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
-def _clusters_table(found: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]") -> "Table":
+def _clusters_table(
+    found: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]"
+) -> "RenderableType":
     from rich.markup import escape  # noqa: PLC0415  only to draw
 
     from hanse.app.drawing import table  # noqa: PLC0415  as above
@@ -256,7 +262,7 @@ def _nodes(client: "Client", names: tuple[str, ...]) -> "tuple[list[NodeAnswer],
     return rows, drains
 
 
-def _nodes_table(rows: "list[NodeAnswer]") -> "Table":
+def _nodes_table(rows: "list[NodeAnswer]") -> "RenderableType":
     from rich.markup import escape  # noqa: PLC0415  only to draw
 
     from hanse.app.drawing import table  # noqa: PLC0415  as above

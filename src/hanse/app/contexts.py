@@ -1,11 +1,12 @@
 """Which league a command speaks to: contexts by name, in one small file of the user.
 
-The file is ``$HANSE_CONFIG``, or ``hanse/config.json`` in ``$XDG_CONFIG_HOME`` (``~/.config``). ``hanse up``
-and ``hanse join`` write contexts; ``hanse config use NAME`` chooses one; ``--context NAME`` or
+The file is ``$HANSE_CONFIG``, or ``hanse/config.json`` in ``$XDG_CONFIG_HOME`` (``~/.config``). ``hanse up``,
+``hanse init`` and ``hanse join`` write contexts; ``hanse config use NAME`` chooses one; ``--context NAME`` or
 ``$HANSE_CONTEXT`` chooses for one command. The file holds no secret, only where the secrets are.
 """
 
 import fcntl
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +15,11 @@ from typing import Final
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from hanse.app.exit_codes import ExitCode
 from hanse.app.told import CommandError
+from hanse.live.home import LEAGUE_FILE
 from hanse.live.identity import files
 
 CONFIG_BYTES_MAX: Final = 1 << 20
@@ -38,12 +41,45 @@ class Context(msgspec.Struct, frozen=True):
     token: str = ""
     """The file with the access token to show, with which no certificate is needed; empty: none."""
 
+    def is_same_as(self, other: "Context") -> bool:
+        """Whether both are the same person's in the same league: in the same home, or with the same keys."""
+        pairs = ((self.home, other.home), (self.credentials, other.credentials))
+        return any(bool(theirs) and _is_path(own, Path(theirs)) for own, theirs in pairs)
+
+    def is_inside(self, home: Path) -> bool:
+        """Whether this home is the league's, or has the keys to it."""
+        keys = bool(self.credentials) and Path(self.credentials).resolve().is_relative_to(home.resolve())
+        return keys or _is_path(self.home, home)
+
+    def is_stale(self) -> bool:
+        """Whether it leads nowhere any more: its home, or its keys, are gone."""
+        if self.home:
+            return not (Path(self.home) / LEAGUE_FILE).is_file()
+        return bool(self.credentials) and not Path(self.credentials).is_dir()
+
+    def whereabouts(self) -> str:
+        """Where the league is, in words."""
+        return f"in {self.home}" if self.home else "elsewhere"
+
+
+def _is_path(text: str, path: Path) -> bool:
+    return bool(text) and Path(text).resolve() == path.resolve()
+
 
 class Contexts(msgspec.Struct, frozen=True):
     """The whole file."""
 
     current: str = ""
     contexts: dict[str, Context] = {}
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """How a context was kept."""
+
+    name: str
+    before: str
+    """What was the current context until then; empty: none."""
+    is_new: bool
 
 
 def config_path() -> Path:
@@ -84,14 +120,54 @@ def save_context(name: str, context: Context, make_current: bool = False) -> Non
         save(Contexts(current, {**known.contexts, name: context}))
 
 
-def remove_context(name: str) -> None:
-    """Forget a context, if there is one of this name. Nobody chooses another one for the user."""
+def keep_context(context: Context, wanted: str = "") -> Kept:
+    """Keep the context of a league and make it the current one. It never takes the place of another league's:
+    ``wanted`` is refused if that has it, and without a wish a free name is found."""
     with _alone():
         known = load()
-        if name not in known.contexts:
-            return
-        rest = {other: context for other, context in known.contexts.items() if other != name}
-        save(Contexts("" if known.current == name else known.current, rest))
+        if wanted:
+            refuse_taken(known, wanted, context)
+        name = wanted or _own_name(known, context)
+        save(Contexts(name, {**known.contexts, name: context}))
+    return Kept(name, known.current if known.current in known.contexts else "", name not in known.contexts)
+
+
+def refuse_taken(known: Contexts, name: str, context: Context) -> None:
+    """Raise if a name is another league's."""
+    other = known.contexts.get(name)
+    if other is not None and not other.is_same_as(context) and not other.is_stale():
+        raise CommandError(
+            f"the context '{name}' is of another league, '{other.league}' {other.whereabouts()}",
+            ExitCode.CONFIG,
+            "choose another name with --context NAME; 'hanse config contexts' lists those that there are",
+        )
+
+
+def _own_name(known: Contexts, context: Context) -> str:
+    """The name that a context has already; else the league's, with a number if another league has it."""
+    same = [name for name, other in known.contexts.items() if other.is_same_as(context)]
+    if same:
+        return context.league if context.league in same else same[0]
+    numbered = (f"{context.league}-{number}" for number in itertools.count(2))
+    for name in itertools.chain([context.league], numbered):
+        other = known.contexts.get(name)
+        if other is None or other.is_stale():
+            return name
+    raise AssertionError("there is always another number")
+
+
+def remove_home(home: Path) -> Contexts:
+    """Forget every context that is of no use without this home; what is left. If the current one was among
+    them and there is only one left, that is the current one now; of several nobody chooses one for the user.
+    """
+    with _alone():
+        known = load()
+        rest = {name: other for name, other in known.contexts.items() if not other.is_inside(home)}
+        chosen = known.current if known.current in rest else next(iter(rest), "") if len(rest) == 1 else ""
+        left = Contexts(chosen, rest)
+        if left != known:
+            save(left)
+    return left
 
 
 def use_context(name: str) -> None:
@@ -136,6 +212,23 @@ def chosen_name() -> str | None:
     invocation = click.get_current_context(silent=True)
     name = invocation.find_root().obj if invocation is not None else None
     return name if isinstance(name, str) and name else None
+
+
+def chosen_home(given: Path, wanted: str = "") -> tuple[Path, str]:
+    """In which home a command is to work, and the name of its context if one was named.
+
+    ``given``: what ``--home`` says, or its default, before which the home of a context that was named goes.
+    ``wanted``: the context that the command's own option names. A ``--home`` on the command line goes before
+    ``$HANSE_CONTEXT``.
+    """
+    invocation = click.get_current_context()
+    is_given = invocation.get_parameter_source("home") is ParameterSource.COMMANDLINE
+    name = wanted or chosen_name() or ""
+    by_variable = invocation.find_root().get_parameter_source("context") is ParameterSource.ENVIRONMENT
+    if is_given and not wanted and by_variable:
+        name = ""
+    known = load().contexts.get(name) if name else None
+    return (Path(known.home) if known is not None and known.home and not is_given else given), name
 
 
 @contextmanager

@@ -155,7 +155,7 @@ class Doors:
                 f"no broker of the league '{self.context.league}' answers ({reasons or 'none is known'})"
             )
             hint = (
-                "try again, choose another league with 'hanse config use NAME', or start one with 'hanse up'"
+                "see that a broker of it runs, and try again; 'hanse config use NAME' chooses another league"
             )
         return CommandError(message, ExitCode.UNAVAILABLE, hint)
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 import click
 import msgspec
 
-from hanse.app.contexts import Context, save_context
-from hanse.app.league_making import certify_founder, certify_one, found, roles_of, with_ports
+from hanse.app.contexts import Context, keep_context
+from hanse.app.league_making import PERSON, certify_founder, certify_one, found, roles_of, with_ports
+from hanse.app.told import CommandError, warn
 from hanse.live.clock import wall_now
 from hanse.live.home import Home
 from hanse.live.home_check import tighten_umask
@@ -63,9 +64,53 @@ def init(home: Path, file: Path, members: tuple[str, ...]) -> None:
         raise click.ClickException(str(error)) from None
     click.echo(f"The league '{league.name}' is founded in {place.path}")
     click.echo(f"Its authority: {authority.fingerprint}")
-    click.echo(
-        "Next: a token for each member ('hanse token create warden NAME'), then 'hanse join' on its machine."
+    _keep(_reached(league, place.person(PERSON)))
+    _say_what_is_next(place, league, members)
+
+
+def _reached(league: League, credentials: Path) -> Context:
+    """The context of somebody whose keys are here, for a league whose members may be anywhere."""
+    return Context(
+        league=league.name,
+        credentials=str(credentials),
+        brokers={entry.name: str(entry.door) for entry in league.serving_brokers},
+        clusters={entry.name: str(entry.door) for entry in league.serving_clusters},
     )
+
+
+def _keep(context: Context) -> None:
+    """Let commands speak to this league from now on, and say so. If that cannot be, the rest counts."""
+    try:
+        kept = keep_context(context)
+    except (CommandError, OSError) as error:
+        reason = error.message if isinstance(error, CommandError) else error
+        warn(f"no context was kept, so commands do not find this league: {reason}")
+        return
+    back = f"; 'hanse config use {kept.before}' goes back" if kept.before not in ("", kept.name) else ""
+    click.echo(f"Commands speak to it from now on, by the context '{kept.name}'{back}.")
+
+
+def _say_what_is_next(place: Home, league: League, members: tuple[str, ...]) -> None:
+    """The next commands, in the order in which they can be run."""
+    here = [entry for entry in league.brokers if entry.name in members]
+    others = [f"{role} {name}" for name, role in roles_of(league).items() if name not in members]
+    if not here:
+        click.echo(
+            "No broker has a certificate yet, and nobody can join without one that runs: run all members on "
+            f"this machine ('hanse up --home {place.path}'), or delete {place.path} and found the league "
+            "with --member BROKER."
+        )
+        return
+    click.echo("\nNext, on this machine (your service manager starts members, see deploy/README.md):")
+    for name, role in roles_of(league).items():  # brokers first: the others talk to them
+        if name in members:
+            click.echo(f"  hanse {role} {name} --home {place.path}")
+    click.echo("  hanse status")
+    if others:
+        click.echo(f"Then a token for each of {', '.join(others)}:")
+        click.echo(f"  hanse token create --home {place.path} {others[0]}")
+        click.echo("and on the machine of each, before it is started:")
+        click.echo(f"  hanse join --home HOME {here[0].door} --token TOKEN")
 
 
 def _roles_of_all(league: League, members: tuple[str, ...], file: Path) -> dict[str, Role]:
@@ -181,14 +226,7 @@ def _settle(home: Home, key: str, answer: dict[str, Any], authority: str) -> Non
     if identity.role.member:
         click.echo(f"Start it: hanse {identity.role} {identity.name} --home {home.path}")
         return
-    context = Context(
-        league=league.name,
-        home="",
-        credentials=str(directory),
-        brokers={entry.name: str(entry.door) for entry in league.serving_brokers},
-        clusters={entry.name: str(entry.door) for entry in league.serving_clusters},
-    )
-    save_context(league.name, context, make_current=True)
+    _keep(_reached(league, directory))
     click.echo("Look around: hanse status")
 
 

@@ -11,7 +11,7 @@ from hanse.app.league_options import JOB, league, league_options, print_json, se
 from hanse.app.told import CommandError, warn
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from hanse.app.client import Client, Listing
     from hanse.live.reads.rows import JobRow
@@ -75,7 +75,7 @@ def jobs(everything: bool, states: tuple[str, ...], tenant: str, name: str, limi
         click.echo(f"the newest {len(listing.rows)} are shown; --all shows all", err=True)
 
 
-def _jobs_table(rows: "list[JobRow]") -> "Table":
+def _jobs_table(rows: "list[JobRow]") -> "RenderableType":
     from rich.markup import escape  # noqa: PLC0415  only to draw
 
     from hanse.app.drawing import state, table  # noqa: PLC0415  as above

@@ -1,23 +1,37 @@
 """``hanse journal``: look at a member's journal, mend it, and replay it through a fresh machine."""
 
+import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import click
 import msgspec
 
+from hanse.app.contexts import chosen_home
 from hanse.app.exit_codes import ExitCode
+from hanse.app.home_option import home_option
+from hanse.app.journal_words import has_losses, is_untouched, repaired_words, verdict_words
+from hanse.app.league_options import league_options, print_json
+from hanse.app.told import CommandError
 from hanse.live.home import Home
-from hanse.live.journal.errors import JournalError
+from hanse.live.home_check import tighten_umask
+from hanse.live.identity import files
+from hanse.live.journal.disk import lock
+from hanse.live.journal.errors import JournalError, JournalInUse
 from hanse.live.journal.reading import history
-from hanse.live.journal.repair import repair, verify
+from hanse.live.journal.recovery import exists
+from hanse.live.journal.repair import Repaired, repair, verify
+from hanse.live.league import LeagueError
 from hanse.live.league_file import load
+from hanse.live.reached import REACHED
 from hanse.live.recovery import JOURNAL, LOSSES, decode_event
 
-_home = click.option(
-    "--home", type=click.Path(path_type=Path, file_okay=False), required=True, envvar="HANSE_HOME",
-    help="The league's home on this machine.",
-)  # fmt: skip
+BEGUN: Final = "a repair was begun and has not ended: run it again"
+"""Stands in the file of losses until it is known whether there are any: who is killed meanwhile leaves it."""
+QUESTION: Final = "What cannot be read is set aside, and the records behind it are lost. Go on?"
 
 
 @click.group()
@@ -26,74 +40,160 @@ def journal() -> None:
 
 
 @journal.command("verify")
-@_home
+@home_option
 @click.argument("member")
-def verify_command(home: Path, member: str) -> None:
-    """Read MEMBER's whole journal and say whether anything is wrong with it."""
-    try:
+@league_options
+def verify_command(home: Path, member: str, as_json: bool) -> None:
+    """Read MEMBER's whole journal and say whether anything is wrong with it; then the status is 1."""
+    with _told():
         verdict = verify(_directory(home, member))
-    except JournalError as error:
-        raise click.ClickException(str(error)) from None
-    click.echo(str(verdict))
-    if verdict.problem:
+    if as_json:
+        print_json({"member": member, "sound": verdict.problem is None, "verdict": verdict})
+    else:
+        click.echo(verdict_words(member, verdict))
+    if verdict.problem is not None:
         raise SystemExit(ExitCode.FAILED)
 
 
 @journal.command("repair")
-@_home
+@home_option
 @click.argument("member")
-@click.confirmation_option(
-    prompt="What cannot be read is set aside, and the records behind it are lost. Go on?"
-)
-def repair_command(home: Path, member: str) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@league_options
+def repair_command(home: Path, member: str, yes: bool, as_json: bool) -> None:
     """Keep the longest sound part of MEMBER's journal; the damaged original is set aside, not deleted."""
-    directory = _directory(home, member)
-    try:
-        done = repair(directory)
-    except JournalError as error:
-        raise click.ClickException(str(error)) from None
-    click.echo(str(done))
-    if done.lost is not None or done.lost_open:
-        (directory.parent / LOSSES).write_text(str(done), encoding="utf-8")
+    tighten_umask()
+    with _told():
+        directory = _directory(home, member)
+        exists(directory)
+        os.close(lock(directory))  # refused while somebody has it, before any question
+        if not yes and not _is_agreed():
+            raise CommandError("nothing was changed", ExitCode.FAILED, "insist with '--yes'")
+        done = _repaired(directory)
+    if as_json:
+        print_json({"member": member, "lost": has_losses(done), "repaired": done})
+        return
+    click.echo(repaired_words(member, done))
+    if has_losses(done):
         click.echo(
             f"\nRecords are lost, so {member} will not start under this name: its peers remember what it has "
             "forgotten. Let them adopt its work, and bring it back under a new name at the end of the league "
             "file."
         )
+    elif not is_untouched(done):
+        click.echo(f"Start {member} again: 'hanse up', or its service.")
+
+
+def _is_agreed() -> bool:
+    """Whether somebody says so; nobody is not somebody."""
+    try:
+        return click.confirm(QUESTION, err=True)
+    except click.Abort:
+        click.echo(err=True)
+        return False
+
+
+def _repaired(directory: Path) -> Repaired:
+    """Repair a journal. Whatever interrupts it, a member that has lost records does not start afterwards."""
+    losses = directory.parent / LOSSES
+    begun = f"{BEGUN}\n".encode()
+    is_known = losses.exists() and losses.read_bytes() != begun
+    if not is_known:
+        files.replace(losses, begun, files.PUBLIC)
+    try:
+        done = repair(directory)
+    except JournalInUse:
+        if not is_known:
+            losses.unlink()  # nothing was changed
+        raise
+    if has_losses(done):
+        files.replace(losses, f"{repaired_words(directory.parent.name, done)}\n".encode(), files.PUBLIC)
+        (directory.parent / REACHED).unlink(missing_ok=True)  # the other file says more, and alone decides
+    elif not is_known:
+        losses.unlink()
+        files.sync_directory(losses.parent)
+    return done
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """Where a replay asks for something else than the live run."""
+
+    record: int
+    live: str
+    """Digest of the commands, in hexadecimal digits."""
+    replayed: str
+
+
+class Replay(msgspec.Struct):
+    """What a replay has found so far."""
+
+    member: str
+    events: int = 0
+    compared: int = 0
+    difference: Difference | None = None
 
 
 @journal.command("replay")
-@_home
+@home_option
 @click.argument("member")
-def replay_command(home: Path, member: str) -> None:
+@league_options
+def replay_command(home: Path, member: str, as_json: bool) -> None:
     """Take MEMBER's past again through a fresh machine, and compare the commands with those of the live run.
 
     The comparison needs the digests that '--record-digests' has kept.
     """
+    with _told():
+        found = _replayed(home, member)
+    difference = found.difference
+    if as_json:
+        print_json(found)
+    elif difference is not None:
+        click.echo(
+            f"Record {difference.record} of {member}: the live run asked for something else "
+            f"(digest {difference.live}, now {difference.replayed})."
+        )
+    else:
+        click.echo(
+            f"{found.events} events of {member} replayed, {found.compared} compared with the live run, no "
+            "difference."
+        )
+    if difference is not None:
+        raise SystemExit(ExitCode.FAILED)
+
+
+def _replayed(home: Path, member: str) -> Replay:
     from hanse.live.eras import Past, read_eras, settings_of  # noqa: PLC0415  NumPy is slow to import
 
-    place = Home(home)
-    today = settings_of(load(place.league_file), member)
-    digests = _digests(place.member(member) / "commands.digest")
-    events = compared = 0
-    past = history(_directory(home, member))
-    lived = Past(read_eras(place.member(member), today), past.position, past.snapshot)
+    directory = _directory(home, member)
+    own = directory.parent
+    today = settings_of(load(Home(own.parent).league_file), member)
+    digests = _digests(own / "commands.digest")
+    found = Replay(member)
+    past = history(directory)
+    lived = Past(read_eras(own, today), past.position, past.snapshot)
     for position, record in past.records:
         commands = lived.machine.handle(decode_event(record))
         lived.reached(position)
-        events += 1
+        found.events += 1
         expected = digests.get(position)
-        if expected is not None:
-            compared += 1
-            found = zlib.crc32(msgspec.msgpack.encode(commands))
-            if found != expected:
-                click.echo(
-                    f"record {position}: the live run asked for something else "
-                    f"(digest {expected:08x}, now {found:08x})"
-                )
-                raise SystemExit(ExitCode.FAILED)
+        if expected is None:
+            continue
+        found.compared += 1
+        digest = zlib.crc32(msgspec.msgpack.encode(commands))
+        if digest != expected:
+            found.difference = Difference(position, f"{expected:08x}", f"{digest:08x}")
+            return found
     lived.machine.check()
-    click.echo(f"{events} events replayed, {compared} compared with the live run, no difference")
+    return found
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say in a sentence what is wrong with a journal or its league."""
+    try:
+        yield
+    except (JournalError, LeagueError) as error:
+        raise CommandError(str(error), ExitCode.FILE) from None
 
 
 def _digests(path: Path) -> dict[int, int]:
@@ -104,11 +204,14 @@ def _digests(path: Path) -> dict[int, int]:
 
 
 def _directory(home: Path, member: str) -> Path:
-    directory = Home(home).member(member) / JOURNAL
+    """Where a member's journal is, in the home that was given or of the context that was named."""
+    place = Home(chosen_home(home)[0].absolute())
+    directory = place.member(member) / JOURNAL
     if not directory.is_dir():
-        raise click.ClickException(f"{directory} is missing; members of this home: {_members(home)}")
+        known = ", ".join(sorted(path.parent.name for path in place.path.glob(f"*/{JOURNAL}")))
+        raise CommandError(
+            f"{directory} is missing",
+            ExitCode.FILE,
+            f"there are journals of: {known}" if known else "there are none here: name the home with --home",
+        )
     return directory
-
-
-def _members(home: Path) -> str:
-    return ", ".join(sorted(path.parent.name for path in home.glob(f"*/{JOURNAL}"))) or "none"

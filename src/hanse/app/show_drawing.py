@@ -3,9 +3,8 @@
 import signal
 from typing import Final
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.table import Table
 
 from hanse.app.again import command_text
 from hanse.app.drawing import state, table
@@ -71,7 +70,7 @@ def _facts(page: Page) -> list[tuple[str, str]]:
     return facts
 
 
-def _groups(page: Page) -> Table:
+def _groups(page: Page) -> RenderableType:
     """What was asked for, and where its tasks stand."""
     groups = page.detail.groups
     words = [word for word in ORDER if any(group.states.get(word) for group in groups)]
@@ -91,7 +90,7 @@ def _short(command: str) -> str:
     return line if len(line) <= COMMAND_CHARACTERS_MAX else f"{line[:COMMAND_CHARACTERS_MAX]}..."
 
 
-def _tasks(page: Page) -> Table:
+def _tasks(page: Page) -> RenderableType:
     """Tasks, what needs a look first."""
     several = len(page.detail.groups) > 1
     rows = []
@@ -132,7 +131,7 @@ def _signal(number: int) -> str:
         return "unknown"
 
 
-def decisions_table(decisions: tuple[DecisionRow, ...]) -> Table:
+def decisions_table(decisions: tuple[DecisionRow, ...]) -> RenderableType:
     """Recorded decisions, the oldest first."""
     rows = []
     for one in decisions:

@@ -34,9 +34,19 @@ TOLD_BYTES_MAX: Final = 4_096
 """How much of what members tell is read at once."""
 LOG_BYTES_MAX: Final = 64 << 10
 """How far back the last words of a member are looked for."""
+BUSY_SHARE: Final = 0.02
+"""A member that uses this share of a core while it tells nothing is at work; one that waits uses less."""
+CPU_SECONDS_LEAST: Final = 0.02
+READ_BYTES_LEAST: Final = 1 << 20
+"""So much, too, is work."""
+SILENCES_MAX: Final = 20
+"""How often in a row a member that is at work, but tells nothing, is waited for."""
 FRUGAL: Final = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
 """Environment that keeps a daemon small: it has few threads, and its arrays are short."""
 LOG: Final = "log.jsonl"
+_USER_TICKS: Final = 11
+"""Where the kernel tells the time of a process, in its own code and (next) the kernel's: a field of
+``/proc/PID/stat``, counted behind the name."""
 
 Show = Callable[[str], None]
 
@@ -51,6 +61,15 @@ class Outcome(msgspec.Struct):
     """They are not there, and why."""
 
 
+class Work(msgspec.Struct, frozen=True):
+    """What a process has done in its life, as the kernel counts it."""
+
+    cpu: float = 0.0
+    """Seconds."""
+    read: int = 0
+    """Bytes."""
+
+
 class StartingMember:
     """A member that is waited for."""
 
@@ -63,6 +82,18 @@ class StartingMember:
         self.shown_at = self.progress_at
         self.rest = ""
         """The beginning of a line whose end is to come."""
+        self.work = work_of(pid)
+        self.silences = 0
+        """How often it was waited for although it had told nothing."""
+
+    def has_worked(self, seconds: float) -> bool:
+        """Whether it has computed or read since it was last asked, ``seconds`` ago: it checks a long journal,
+        for example. Not believed for ever."""
+        before, self.work = self.work, work_of(self.pid)
+        self.silences += 1
+        is_busy = self.work.cpu - before.cpu >= max(seconds * BUSY_SHARE, CPU_SECONDS_LEAST)
+        has_read = self.work.read - before.read >= READ_BYTES_LEAST
+        return seconds > 0 and self.silences <= SILENCES_MAX and (is_busy or has_read)
 
 
 def start_members(
@@ -106,6 +137,10 @@ def await_members(
         now = time.monotonic()
         for reader, member in list(left.items()):
             if now - member.progress_at >= seconds and not select.select([reader], [], [], 0)[0]:
+                if member.has_worked(seconds):
+                    member.progress_at = now
+                    show(f"{member.name} is starting: it is at work, and has not told how far it is")
+                    continue
                 outcome.late.append(member.name)
                 os.close(reader)
                 del left[reader]
@@ -127,7 +162,7 @@ def _heard(home: Home, member: StartingMember, data: bytes, outcome: Outcome, sh
         else:
             outcome.gone[member.name] = last_words(home, member.name, member.log_from)
         return True
-    member.progress_at = time.monotonic()
+    member.progress_at, member.silences = time.monotonic(), 0
     *lines, member.rest = (member.rest + data.decode("ascii", "replace")).split("\n")
     if READY_WORD in lines:
         outcome.ready.append(member.name)
@@ -144,6 +179,17 @@ def patience() -> float:
         return float(os.environ.get(PATIENCE_VARIABLE) or START_SECONDS_MAX)
     except ValueError:
         raise click.UsageError(f"${PATIENCE_VARIABLE} must be a number of seconds") from None
+
+
+def work_of(pid: int) -> Work:
+    """What a process has done so far; nothing if it is gone."""
+    process = Path(f"/proc/{pid}")
+    cpu, read = 0.0, 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        words = (process / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        cpu = (int(words[_USER_TICKS]) + int(words[_USER_TICKS + 1])) / os.sysconf("SC_CLK_TCK")
+        read = int((process / "io").read_text(encoding="ascii").split()[1])
+    return Work(cpu, read)
 
 
 def _show(line: str) -> None:

@@ -36,7 +36,8 @@ _OPTIONS: Final = (
     click.option("--name", help="Name of the job.  [default: that of the program]"),
     click.option("--cpus", metavar="N", help="CPUs of a task: 2, 0.5, 500m, or 2..16 for elastic work."),
     click.option("--mem", "--memory", "memory", metavar="SIZE",
-                 help="Memory of a task, such as 512MB or 4GiB."),
+                 help="Memory of a task, such as 512MB or 4GiB.  [default: none is set aside; it is "
+                 "ended beyond its share of the node's]"),
     click.option("--gpus", metavar="N", help="GPUs of a task, or a range such as 1..8."),
     click.option("--resource", "resources", multiple=True, metavar="NAME=N",
                  help="Another resource of a task."),

@@ -1,12 +1,13 @@
 """How commands tell what went wrong: one sentence, what to do next, and the status to end with."""
 
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from hanse.app.exit_codes import ExitCode
-from hanse.live.home import Home
-from hanse.live.home_check import home_problem
+
+if TYPE_CHECKING:
+    from hanse.live.home import Home
 
 
 class CommandError(click.ClickException):
@@ -24,8 +25,10 @@ class CommandError(click.ClickException):
             click.echo(f"  {self.hint}", file=file, err=file is None)
 
 
-def refuse_unsafe(home: Home, member: str | None = None) -> None:
+def refuse_unsafe(home: "Home", member: str | None = None) -> None:
     """Leave if somebody else could change what a home says. ``member``: the only one that matters now."""
+    from hanse.live.home_check import home_problem  # noqa: PLC0415  help texts must not wait for it
+
     problem = home_problem(home, member)
     if problem is not None:
         raise CommandError(problem, ExitCode.CONFIG)

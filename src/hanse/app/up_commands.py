@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
+from click.core import ParameterSource
 
-from hanse.app.contexts import Context, remove_context, save_context
+from hanse.app.contexts import Context, Kept, chosen_home, current, keep_context, refuse_taken, remove_home
 from hanse.app.contexts import load as load_contexts
 from hanse.app.exit_codes import ExitCode
+from hanse.app.home_option import home_option
+from hanse.app.isolation_notice import isolation_notice
+from hanse.app.league_options import context_option
 from hanse.app.member_pids import running_members, stop_members
 from hanse.app.nursery import Nursery
 from hanse.app.starting import Outcome, daemon_environment, start_members
 from hanse.app.task_user import python_problem, user_problem
 from hanse.app.told import CommandError, refuse_unsafe, warn
-from hanse.live.home import Home
+from hanse.live.home import PEOPLE, Home
 from hanse.live.home_check import tighten_umask
 
 if TYPE_CHECKING:
@@ -31,30 +35,10 @@ CLUSTERS_MAX: Final = 50
 BROKERS_MAX: Final = 20
 KNOCK_SECONDS_MAX: Final = 5.0
 """How long a member that runs already may take to answer at its door."""
-ROOT_HOME: Final = Path("/var/lib/hanse/local")
-"""Root's league: its tasks run as somebody else, who could not enter root's own directory."""
-
-
-def default_home() -> Path:
-    """Where the embedded league of this user lives."""
-    chosen = os.environ.get("HANSE_HOME")
-    if chosen:
-        return Path(chosen)
-    if os.geteuid() == 0:
-        return ROOT_HOME
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "hanse" / "local"
-
-
-_home = click.option(
-    "--home", type=click.Path(path_type=Path, file_okay=False), default=default_home,
-    help="Where the league lives.  "
-    "[default: $HANSE_HOME, ~/.local/state/hanse/local, or /var/lib/hanse/local for root]",
-)  # fmt: skip
 
 
 @click.command()
-@_home
+@home_option
 @click.option("--clusters", type=click.IntRange(1, CLUSTERS_MAX), default=3, show_default=True)
 @click.option("--brokers", type=click.IntRange(1, BROKERS_MAX), default=2, show_default=True)
 @click.option(
@@ -67,7 +51,11 @@ _home = click.option(
     help="Who runs the tasks of the equal clusters if you are root.  [default: per-job, an id for each]",
 )  # fmt: skip
 @click.option(
-    "--context", "context_name", default="", help="Name of the context.  [default: the league's name]"
+    "--context",
+    "context_name",
+    default="",
+    metavar="NAME",
+    help="The context: of a league that is there, or the name of a new one's.  [default: the league's name]",
 )
 @click.option("--record-digests", is_flag=True, hidden=True)
 def up(
@@ -87,15 +75,17 @@ def up(
     """
     _check_user(user, source)
     tighten_umask()
+    home, context_name = chosen_home(home, context_name)
     refuse_unsafe(Home(home.absolute()))
     place = Home(home.resolve())
     _refuse_readonly(place)
+    if context_name:
+        refuse_taken(load_contexts(), context_name, Context("", str(place.path)))
     nursery = Nursery(daemon_environment()) if not running_members(place) else None
     from hanse.app.home_league import league_of  # noqa: PLC0415  behind the nursery
-    from hanse.app.league_making import PERSON  # noqa: PLC0415  as above
-    from hanse.live.identity.credentials import Credentials  # noqa: PLC0415  as above
     from hanse.live.league import LeagueError  # noqa: PLC0415  as above
 
+    was_there = place.league_file.is_file()
     try:
         league = league_of(place, source, clusters, brokers, nodes)
         if user:
@@ -107,18 +97,50 @@ def up(
     finally:
         if nursery is not None:
             nursery.close()
-    save_context(context_name or league.name, _context(place, league), make_current=True)
+    kept = keep_context(_context(place, league), context_name)
     _knock(league, list(there_already), outcome)
     _say_how_it_is(place, league, outcome)
+    _say_context(league, kept, context_name)
     _say_how_to_use_it()
-    problem = python_problem(league)
-    if problem is not None:
-        warn(problem)
+    is_mute = _warn_of_the_rest(place, league, was_there)
+    if outcome.gone or outcome.late or is_mute:
+        raise SystemExit(ExitCode.FAILED)
+
+
+def _warn_of_the_rest(place: Home, league: "League", was_there: bool) -> bool:
+    """What does not keep the league from being up; whether its commands will not work all the same."""
+    from hanse.app.league_making import PERSON  # noqa: PLC0415  see the module's first words
+    from hanse.live.identity.credentials import Credentials  # noqa: PLC0415  as above
+
+    invocation = click.get_current_context()
+    asked = [f"--{name}" for name in ("clusters", "brokers", "nodes")
+             if invocation.get_parameter_source(name) is ParameterSource.COMMANDLINE]  # fmt: skip
+    if asked and was_there:
+        warn(
+            f"there was a league in {place.path} already, and it is kept as it is: {', '.join(asked)} "
+            f"{'is' if len(asked) == 1 else 'are'} for a new one ('hanse down --delete' removes this one, "
+            "--home puts another beside it)"
+        )
+    elif asked and invocation.params["source"] is not None:
+        warn(f"the file of --from says it all; not used: {', '.join(asked)}")
+    for problem in (isolation_notice(league, place.path), python_problem(league)):
+        if problem is not None:
+            warn(problem)
     mute = Credentials(place.person(PERSON)).problem()
     if mute is not None:
         warn(f"{mute}. Commands cannot say who you are: move it away and run 'hanse up' again")
-    if outcome.gone or outcome.late or mute is not None:
-        raise SystemExit(ExitCode.FAILED)
+    return mute is not None
+
+
+def _say_context(league: "League", kept: Kept, wanted: str) -> None:
+    """Which context speaks to this league, if that is not plain."""
+    if kept.is_new and kept.name not in (wanted, league.name):
+        click.echo(f"Its context is '{kept.name}': another league has '{league.name}'.")
+    if kept.before and kept.before != kept.name:
+        click.echo(
+            f"Commands speak to '{kept.name}' from now on; 'hanse config use {kept.before}' goes back to "
+            f"'{kept.before}', and 'hanse --context NAME ...' is for one command.\n"
+        )
 
 
 def _refuse_readonly(place: Home) -> None:
@@ -225,16 +247,19 @@ def _counted(number: int, what: str) -> str:
 
 
 @click.command()
-@_home
+@home_option
 @click.option(
     "--delete", is_flag=True, help="Also delete all its data: jobs, journals, output, certificates."
 )
+@context_option
 def down(home: Path, delete: bool) -> None:
-    """Stop the league of this machine. Its jobs are kept, and go on when it comes up again."""
+    """Stop a league of this machine: that of --context, or of --home. Its jobs are kept, and go on when it
+    comes up again."""
+    home = _home_to_stop(home)
     place = Home(home.resolve())  # members are known by this name, however their home was named
     running = list(running_members(place))
-    if not running and not place.league_file.is_file():
-        raise click.ClickException(f"there is no league in {place.path}")
+    if not running and not _has_league(place):
+        raise CommandError(f"there is no league in {place.path}", ExitCode.FAILED, _elsewhere())
     called = _called(place)
     stopped = stop_members(place, running)
     click.echo(f"The league {called} is down ({_counted(stopped, 'member')} stopped).")
@@ -242,10 +267,46 @@ def down(home: Path, delete: bool) -> None:
         shutil.rmtree(place.path)
         if home.is_symlink():
             home.unlink()
-        for name, context in load_contexts().contexts.items():
-            if context.home and Path(context.home).resolve() == place.path:
-                remove_context(name)
+        before = load_contexts().current
+        left = remove_home(place.path)
         click.echo(f"{place.path} was deleted.")
+        if left.current != before and left.current:
+            click.echo(f"Commands speak to '{left.current}' from now on.")
+        elif before and not left.current and left.contexts:
+            click.echo(
+                f"Choose the league to speak to: 'hanse config use NAME', of {', '.join(left.contexts)}."
+            )
+
+
+def _home_to_stop(given: Path) -> Path:
+    """Which home ``hanse down`` is about; never another than the context that was named."""
+    home, name = chosen_home(given)
+    if name:
+        context = current(name)[1]
+        if not context.home:
+            raise CommandError(
+                f"the league of the context '{name}' does not live on this machine",
+                ExitCode.CONFIG,
+                "its members are stopped where they run, by their service manager",
+            )
+        if not Context("", str(home)).is_same_as(context):
+            raise click.UsageError(f"--home is {home}, and the context '{name}' lives in {context.home}")
+    return home
+
+
+def _has_league(place: Home) -> bool:
+    """Whether a directory is a league's home: somebody has keys there. Where there is only a file called
+    league.yaml is somebody's own directory, which is not ours to delete."""
+    known = (place.authority, place.path / PEOPLE)
+    return any(path.is_dir() for path in known) or any(place.path.glob("*/identity.pem"))
+
+
+def _elsewhere() -> str:
+    """Where there are leagues that could be meant, as a hint."""
+    names = [
+        name for name, context in load_contexts().contexts.items() if context.home and not context.is_stale()
+    ]
+    return f"there is one for 'hanse down --context NAME' with each of: {', '.join(names)}" if names else ""
 
 
 def _called(place: Home) -> str:

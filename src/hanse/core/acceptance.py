@@ -138,7 +138,8 @@ class Acceptance:
             not all(has_bit(mask, node) for node in nodes)
             or (lot.brief.shape.alone_in_cluster and len(lot.tasks) > 1)
         )
-        if busy or apart or len(tasks) > len(nodes) or lot.brief.shape != lease.shape:
+        closed = not all(map(self.ledger.is_open, nodes))  # drained or lost since the room was granted
+        if busy or apart or closed or len(tasks) > len(nodes) or lot.brief.shape != lease.shape:
             self._mark("warden.refused_bind")
             refused += self.refuse(lot, Refusal.BUSY if busy else Refusal.NO_ROOM)
             self._return_room(nodes, fit.ask)

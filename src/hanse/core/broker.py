@@ -5,9 +5,9 @@ One class takes the events. Its parts: the queue (``core.lines``), the views (``
 membership (``core.gossip``); they share a ``Desk``.
 """
 
-# ruff: noqa: PLR1730  with every event: a call of min() costs more than all it compares
+# ruff: noqa: PLR1730, FURB136  with every event: a call of min() costs more than all it compares
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from hanse.core.admission import Admission
@@ -16,12 +16,13 @@ from hanse.core.careers import Careers
 from hanse.core.config import BrokerConfig
 from hanse.core.desk import Desk
 from hanse.core.estates import Estates
-from hanse.core.jobs import CLAIMED, PLACED, RUNNING
+from hanse.core.jobs import CANCELLED, CLAIMED, FAILED, PLACED, RUNNING, SUCCEEDED
 from hanse.core.link import NEVER
 from hanse.core.placing import Placing
 from hanse.core.roster import lease_span
+from hanse.core.speaking import find_speaker
 from hanse.core.view import WARY_TIME, ClusterView, Sight
-from hanse.core.wards import Wards
+from hanse.core.wards import Wards, renew
 from hanse.model.commands import Command, WakeAt
 from hanse.model.events import Advised, Booted, CancelRequested, Event, Received, Submitted, Tick
 from hanse.model.experience import Experience
@@ -59,23 +60,20 @@ class Broker:
         self.config = config
         self.name = config.name
         self._desk = Desk(config, order, placer, rank, sizer)
-        self.marks = self._desk.marks
+        self.marks, self.post = self._desk.marks, self._desk.post
         self._placing = Placing(self._desk)
         self._careers = Careers(self._desk, self._placing)
         self._estates = Estates(self._desk, self._careers)
         self._wards = Wards(self._desk, self._estates.adopt)
         self._admission = Admission(self._desk, self._careers, self._estates)
-        timings = config.timings
-        grace = timings.lease_grace
+        timings, grace = config.timings, config.timings.lease_grace
         self._patience = lease_span(timings.cluster_lease, grace) + lease_span(timings.runner_lease, grace)
         """After this long without a beat from a cluster all its movable attempts have ended."""
         self._advice = self._placing.sizing.advice
         self.epoch = 0
         """How often it has been started; for reading only."""
-        self._beat_at = NEVER
-        self._force = False
-        self._armed = NEVER
-        self._due = 0
+        self._beat_at, self._force = NEVER, False
+        self._armed, self._due = NEVER, 0
         self._handlers = self._handlers_by_type()
 
     # --- events --------------------------------------------------------------------------------------------
@@ -310,6 +308,8 @@ class Broker:
         expected, deadlines = placing.expected, careers.deadlines
         if (expected and now >= expected[0].due) or (deadlines and now >= deadlines[0][0]):
             careers.tick()
+        if now >= careers.ending.due:
+            careers.ending.step(now)
         if placing.offers and now >= placing.offers[0][2]:
             placing.bind_offers()
         if placing.spare and now >= placing.spare[0][2]:
@@ -351,15 +351,15 @@ class Broker:
     def _arm(self, now: int) -> None:
         """Ask for a tick when something is next due, unless an earlier one will come anyway."""
         desk, placing, deadlines = self._desk, self._placing, self._careers.deadlines
-        due = desk.post.due
-        if self._beat_at < due:
-            due = self._beat_at
+        due = self._beat_at if self._beat_at < desk.post.due else desk.post.due
         if self._estates.state.progress_at < due:
             due = self._estates.state.progress_at
         if placing.expected and placing.expected[0].due < due:
             due = placing.expected[0].due
         if desk.settling.state.due < due:
             due = desk.settling.state.due
+        if self._careers.ending.due < due:
+            due = self._careers.ending.due
         if deadlines and deadlines[0][0] < due:
             due = deadlines[0][0]
         if placing.offers and placing.offers[0][2] < due:
@@ -390,6 +390,11 @@ class Broker:
         """Whether a job is ours and has not ended."""
         return job in self._desk.jobs
 
+    def speaker_of(self, job: JobId, asked: Collection[str] = ()) -> str:
+        """Who speaks for a job, whoever ``asked`` was asked before; see ``speaking``."""
+        state = self._estates.state
+        return find_speaker(job, asked, self._desk, self._careers, state, self._wards)
+
     def alive(self, broker: str) -> bool:
         """Whether a peer is not suspected of being dead."""
         return self._desk.members.alive(broker)
@@ -419,19 +424,12 @@ class Broker:
         self._placing.sizing.check()
         assert len(desk.jobs) <= self.config.jobs_max
         self._careers.check()
-        counts: dict[int, int] = {}
         for record in desk.jobs.values():
-            assert (
-                record.left == sum(1 for state in record.state if state <= RUNNING) == sum(record.unfinished)
-            )
-            for group, waiting in enumerate(record.waiting):
-                number = record.lines[group]
-                if waiting and number >= 0:
-                    counts[number] = counts.get(number, 0) + (1 if record.spec.gang else len(waiting))
+            over = sum(map(record.state.count, (SUCCEEDED, FAILED, CANCELLED)))
+            assert record.left == len(record.state) - over == sum(record.unfinished)
         for view in desk.views:
             view.check()
-        for number, line in desk.lines.lines.items():
-            assert line.count == counts.get(number, 0), f"{self.name}: line {number} counts {line.count}"
+        desk.lines.check_counts(desk.jobs)
 
     def dump(self) -> bytes:
         """The whole state."""
@@ -470,6 +468,7 @@ class Broker:
             settling=desk.settling.state,
             sizing=placing.sizing.dump(),
             links=desk.post.links,
+            slice_at=careers.ending.due,
         )
         return encode_state(state)
 
@@ -489,11 +488,12 @@ class Broker:
         placing.demands.restore(saved.registered, saved.best, saved.hold_at)
         careers.ended, careers.clients = saved.ended, saved.clients  # type: ignore[assignment]
         careers.watchers, careers.unknown = saved.watchers, saved.unknown  # type: ignore[assignment]
-        careers.round = saved.round
-        careers.deadlines, careers.tasks = saved.deadlines, saved.tasks  # type: ignore[assignment]
+        careers.round, careers.tasks = saved.round, saved.tasks
+        careers.deadlines = saved.deadlines  # type: ignore[assignment]
+        careers.ending.restore(desk.jobs, saved.slice_at)
         careers.awaited = {job: None for record in desk.jobs.values() for job in record.after}
         self._estates.restore(saved.estates)
-        self._wards.wards, self._wards.bids = saved.wards, saved.bids
+        self._wards.wards, self._wards.bids = renew(saved.wards), saved.bids
         desk.settling.state = saved.settling
         desk.post.restore(saved.links, saved.post_due)
         self._armed, self._due = saved.armed, saved.due

@@ -4,12 +4,13 @@ from typing import Final
 
 import msgspec
 
-from hanse.core.careers import Asked, Ended
+from hanse.core.careers import Asked
 from hanse.core.demands import Registered
+from hanse.core.ending import Ended
 from hanse.core.gossip import Heard
 from hanse.core.jobs import JobRecord
 from hanse.core.lines import Line
-from hanse.core.link import Link
+from hanse.core.link import NEVER, Link
 from hanse.core.owned import EstatesState
 from hanse.core.placing import Expected
 from hanse.core.settling import SettlingState
@@ -56,6 +57,7 @@ class BrokerState(msgspec.Struct):
     settling: SettlingState
     sizing: SizingState
     links: dict[str, Link]
+    slice_at: int = NEVER
 
 
 encode_state: Final = msgspec.msgpack.Encoder().encode

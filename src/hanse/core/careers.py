@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from hanse.core.desk import Desk
+from hanse.core.ending import Ended, Ending, find_tasks
 from hanse.core.jobs import (
     BLOCKED,
     CANCELLED,
@@ -21,26 +22,19 @@ from hanse.core.jobs import (
     SUCCEEDED,
     WAITING,
     JobRecord,
+    blocked_tasks,
     first_task,
 )
 from hanse.core.link import RESEND_MAX
 from hanse.core.placing import Placing
+from hanse.core.portions import pieces
 from hanse.core.view import STANDING_FULL
 from hanse.model.decision import Answered
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of, task_id
-from hanse.model.messages import Cancel, End, Outcome, Watch, Watched
+from hanse.model.messages import Cancel, End, Outcome, Refusal, Watch, Watched
 
 WATCHERS_MAX: Final = 100_000
 """Questions about other jobs' ends that are open at one time."""
-
-
-class Ended(msgspec.Struct, gc=False):
-    """A job that is over."""
-
-    outcome: Outcome
-    client_id: str
-    known: bool = False
-    """Whether it has been made known; before that an heir could still decide otherwise."""
 
 
 class Asked(msgspec.Struct, gc=False):
@@ -56,6 +50,7 @@ class Careers:
     def __init__(self, desk: Desk, placing: Placing) -> None:
         self.desk = desk
         self.placing = placing
+        self.ending = Ending(desk.jobs, self._settle, desk.config.slice_tasks)
         self.ended: dict[JobId, Ended] = {}
         self.clients: dict[str, JobId] = {}
         """The submitters' own names for live and remembered jobs."""
@@ -97,9 +92,11 @@ class Careers:
         for job in list(record.after):
             if not record.cancelled:
                 self._await(record, job)
-        if record.id in desk.jobs and not record.after:
+        if record.cancelled or record.id not in desk.jobs:
+            return
+        if not record.after:
             self._release(record)
-        elif record.id in desk.jobs:
+        else:
             for group in range(len(spec.groups)):
                 desk.decide(
                     record,
@@ -203,10 +200,8 @@ class Careers:
                 count = record.unfinished[group]
                 self.desk.decide(record, group, Answered.BLOCKED, count, f"waits for group {need}")
                 return
-        first = first_task(record, group)
-        tasks = [i for i in range(first, first + spec.groups[group].count) if record.state[i] == BLOCKED]
+        tasks = blocked_tasks(record, group)
         if tasks:
-            tasks.reverse()  # the lowest index is taken first
             self.placing.enqueue(record, group, tasks)
             if record.lines[group] >= 0:
                 self.placing.place_line(record.lines[group])
@@ -227,7 +222,7 @@ class Careers:
         for job in list(record.after):
             if not record.cancelled:
                 self._await(record, job)
-        if record.id in self.desk.jobs and not record.after:
+        if record.id in self.desk.jobs and not record.after and not record.cancelled:
             self._release(record)
         if record.spec.gang and record.waiting[0] and len(record.waiting[0]) < record.unfinished[0]:
             self._break_gang(record)
@@ -238,6 +233,7 @@ class Careers:
             self.placing.dequeue(record, group)
             self.placing.leave(record, group)
         del self.desk.jobs[record.id]
+        self.ending.drop(record.id)
         self.tasks -= len(record.state)
 
     # --- news of attempts ----------------------------------------------------------------------------------
@@ -264,6 +260,8 @@ class Careers:
             self.desk.mark("broker.refusal_of_old_attempt")
             return
         record.withdrawn.pop(index, None)
+        if reason == Refusal.BUSY:
+            self.placing.demands.pause(record.place[index])
         self._again(record, index, Answered.MOVED, f"refused: {reason}")
 
     def finished(self, record: JobRecord, index: int, end: End) -> bool:
@@ -305,8 +303,8 @@ class Careers:
         self._again(record, index, Answered.MOVED, reason)
 
     def _again(self, record: JobRecord, index: int, answered: Answered, reason: str) -> None:
-        """A task must start anew."""
-        if record.cancelled:
+        """A task must start anew, unless its job is to end, or its gang has failed."""
+        if record.cancelled or (record.spec.gang and FAILED in record.state):
             self._settle(record, index, CANCELLED)
             return
         group = record.group_of(index)
@@ -359,8 +357,8 @@ class Careers:
     def _unlock(self, record: JobRecord, group: int) -> None:
         """A group has succeeded: queue those that needed it."""
         spec = record.spec
-        first = first_task(record, group)
-        if any(state != SUCCEEDED for state in record.state[first : first + spec.groups[group].count]):
+        first, count = first_task(record, group), spec.groups[group].count
+        if record.cancelled or record.state.count(SUCCEEDED, first, first + count) < count:
             return
         for other, part in enumerate(spec.groups):
             if spec.groups[group].name in part.needs and not record.after:
@@ -373,19 +371,20 @@ class Careers:
             self._cancel_rest(record)
         name = record.spec.groups[group].name
         for other, part in enumerate(record.spec.groups):
-            if name in part.needs:
+            if name in part.needs and record.id not in self.ending.marked:  # else they end in any case
                 first = first_task(record, other)
                 for index in range(first, first + part.count):
                     if record.state[index] == BLOCKED:
                         self._settle(record, index, CANCELLED)
 
     def _cancel_rest(self, record: JobRecord) -> None:
+        large = record.cancelled and record.left > self.ending.most
         for group in range(len(record.waiting)):
-            for index in self.placing.dequeue(record, group):
+            waiting = self.placing.dequeue(record, group)
+            for index in () if large else waiting:
                 self._settle(record, index, CANCELLED)
-        for index, state in enumerate(record.state):
-            if CLAIMED <= state <= RUNNING:
-                self.withdraw(record, index)
+        for index in find_tasks(record.state, (CLAIMED, PLACED, RUNNING), len(record.state)):
+            self.withdraw(record, index)
 
     def cancel(self, record: JobRecord, reason: str) -> None:
         """End a job: what waits at once, what runs as soon as its warden has stopped it."""
@@ -395,7 +394,11 @@ class Careers:
         record.after.clear()
         for group in range(len(record.spec.groups)):
             self.desk.decide(record, group, Answered.ENDED, record.unfinished[group], f"cancelled: {reason}")
+        large = record.left > self.ending.most
         self._cancel_rest(record)
+        if large:
+            self.ending.begin(self.desk.now, record)
+            return
         for index, state in enumerate(record.state):
             if state in (BLOCKED, WAITING):
                 self._settle(record, index, CANCELLED)
@@ -404,6 +407,7 @@ class Careers:
         desk = self.desk
         if desk.jobs.pop(record.id, None) is None:
             return
+        self.ending.drop(record.id)
         self.tasks -= len(record.state)
         outcome = record.outcome()
         for group in range(len(record.spec.groups)):
@@ -450,6 +454,7 @@ class Careers:
         jobs = self.desk.jobs.values()
         assert self.tasks == sum(len(record.state) for record in jobs)
         assert all(job in self.awaited for record in jobs for job in record.after), "a wait is forgotten"
+        self.ending.check()
 
     # --- time ----------------------------------------------------------------------------------------------
 
@@ -484,10 +489,10 @@ class Careers:
     def flush(self) -> None:
         """Send the cancellations of this step."""
         for cluster, entries in self.cancels.items():
-            tasks, attempts = zip(*entries, strict=True)
-            self.desk.post.send(
-                self.desk.out, self.desk.now, self.desk.views[cluster].name, Cancel(tasks, attempts)
-            )
+            for part in pieces(entries):
+                tasks, attempts = zip(*part, strict=True)
+                message = Cancel(tasks, attempts)
+                self.desk.post.send(self.desk.out, self.desk.now, self.desk.views[cluster].name, message)
         self.cancels.clear()
 
 

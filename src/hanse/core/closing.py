@@ -50,9 +50,12 @@ class Closing:
     def review(self) -> None:
         """With every beat: ask the wardens to close what has come to its end."""
         base = self._base()
-        for estate, one in self._state().owned.items():
+        for estate, one in list(self._state().owned.items()):
             if estate != base and not one.former and one.quiet():
-                self._ask(estate, one)
+                if one.closing and self._is_closed(one):
+                    self._finish(estate)  # the last that was waited for has retired
+                else:
+                    self._ask(estate, one)
 
     def trim(self) -> None:
         """Where there are more lease rounds than are kept, forget those of estates that are not ours."""
@@ -76,7 +79,7 @@ class Closing:
 
     def _ask(self, estate: EstateId, one: Owned) -> None:
         desk = self.desk
-        for cluster in desk.config.clusters:
+        for cluster in desk.config.serving:
             if cluster not in one.closing and not desk.post.link(cluster).crowded:
                 one.closing[cluster] = False
                 desk.post.send(desk.out, desk.now, cluster, Close(estate, one.term))
@@ -91,8 +94,12 @@ class Closing:
             del one.closing[cluster]
             return
         one.closing[cluster] = True
-        if all(one.closing.get(name, False) for name in self.desk.config.clusters):
+        if self._is_closed(one):
             self._finish(message.estate)
+
+    def _is_closed(self, one: Owned) -> bool:
+        """Whether every warden has closed an estate."""
+        return all(one.closing.get(name, False) for name in self.desk.config.serving)
 
     def _finish(self, estate: EstateId) -> None:
         desk = self.desk

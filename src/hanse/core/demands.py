@@ -30,6 +30,8 @@ class Registered(msgspec.Struct, gc=False):
     stale: bool = False
     """A grant was given back though a task waits, so the warden's count is too low: say it again with the
     next beat. At once it would come back at once."""
+    quiet_until: int = 0
+    """It has refused a task that still holds room there: until then only the beat asks it for more."""
 
 
 class Demands:
@@ -74,6 +76,12 @@ class Demands:
             self.best.clear()
         for view in self.desk.views:
             self._send_demand(view, waiting, self.registered[view.index].stale)
+
+    def pause(self, cluster: int) -> None:
+        """A task was refused because it still holds room there. Asked again at once, the warden would grant
+        the same room to the same task and refuse it again, as fast as the network allows."""
+        told = self.registered[cluster]
+        told.stale, told.quiet_until = True, self.desk.now + self.desk.timings.beat
 
     def granted(self, cluster: int, line: int) -> None:
         """A grant lowers the warden's count, so what it was told is one less now."""
@@ -154,6 +162,8 @@ class Demands:
         told = self.registered[view.index]
         if self.desk.post.crowded(view.name):
             told.stale = True  # it is away; the beat says it again when it has caught up
+            return
+        if self.desk.now < told.quiet_until and not force:
             return
         lines = self.demand_for(view, waiting)
         if force or lines != told.lines:

@@ -55,13 +55,10 @@ class Drains:
         self._review()
 
     def running(self) -> list[int]:
-        """How many attempts each node has: ordered, running, or promised room before it was closed."""
+        """How many attempts each node has, ordered or running."""
         found = [0] * self._ledger.nodes
         for run in self._ledger.runs.values():
             found[run.node] += 1
-        for lease in self._ledger.leases.values():
-            for node in lease.nodes:
-                found[node] += 1
         return found
 
     def check(self) -> None:

@@ -12,27 +12,28 @@ from typing import Final
 
 from hanse.core.careers import Careers
 from hanse.core.closing import Closing
+from hanse.core.copies import copies, progress
 from hanse.core.desk import Desk
-from hanse.core.jobs import BLOCKED, OUTCOMES, PLACED, STATES, WAITING, JobRecord, new_record
+from hanse.core.jobs import OUTCOMES, STATES, WAITING, JobRecord, new_record
 from hanse.core.link import NEVER
 from hanse.core.owned import EstatesState, Owned, new_owned
-from hanse.core.portions import portions
+from hanse.core.portions import ENTRIES_MAX
 from hanse.core.seeking import Seeking
-from hanse.core.wards import ATTEMPTS_BITS, TERMS_BITS, Ward, latest_attempts, replica_of, revive
+from hanse.core.wards import ATTEMPTS_BITS, TERMS_BITS, Latest, Ward, latest_attempts, place_again, revive
 from hanse.model.commands import Accepted, JobSettled, TaskSettled
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, job_of, task_id
 from hanse.model.messages import (
     End,
     Estate,
     EstateId,
-    Progress,
     Register,
-    Replicate,
     Taken,
 )
 
-REPLICATE_JOBS_MAX: Final = 64
-"""Jobs in one message to the heir."""
+PUBLISH_MAX: Final = ENTRIES_MAX
+"""Ends that one event makes known; what is left follows at once, with the next."""
+UNPUBLISHED_MAX: Final = 8 * PUBLISH_MAX
+"""Ends that wait to be made known beyond which a cancelled job's tasks wait to be ended."""
 
 
 class Estates:
@@ -41,7 +42,7 @@ class Estates:
     def __init__(self, desk: Desk, careers: Careers) -> None:
         self.desk = desk
         self.careers = careers
-        self.state = EstatesState(0, {}, {}, {}, NEVER, [], {})
+        self.state = EstatesState(0, {}, {}, {}, NEVER, [], {}, {})
         self.names: tuple[EstateId, ...] = ()
         """Those that are owned, as every beat of a warden is answered with them."""
         self.closing = Closing(desk, lambda: self.state, lambda: self.base)
@@ -53,6 +54,7 @@ class Estates:
         desk.post.firmed = self._firmed
         careers.done = self._task_done
         careers.over = self._job_over
+        careers.ending.held, careers.ending.begun = self._lags, self.job_cancelled
         timings = desk.timings
         self._mute_after = timings.suspect_after + 2 * timings.resend_after
         """How long a peer may take nothing of what it is sent before it counts as out of reach."""
@@ -86,7 +88,7 @@ class Estates:
             return
         self.seeking.doubt(self.desk.jobs.values())
         for estate, owned in self.state.owned.items():
-            if not owned.closing:
+            if not owned.closing and not owned.copied:
                 self._register(estate)
 
     def _found(self) -> None:
@@ -122,7 +124,7 @@ class Estates:
         not hear of it: new ones join a new estate at once, and the old ones wait for the adopter's word."""
         if owner and owner != self.desk.config.name:
             owned.lost_to[cluster] = owner
-            if estate == self.base and len(owned.lost_to) == len(self.desk.config.clusters):
+            if estate == self.base and all(name in owned.lost_to for name in self.desk.config.serving):
                 self.desk.mark("broker.founded_anew")
                 owned.left = sum(record.estate == estate for record in self.desk.jobs.values())
                 self._found()
@@ -142,7 +144,7 @@ class Estates:
                 heir = self._next_heir()
                 if heir != owned.heir:
                     self._change_heir(estate, owned, heir)
-            elif self._refused(owned) and not self._unanswered():
+            elif self._refused(owned) and not owned.copied and not self._unanswered():
                 self._register(estate)
 
     def _next_heir(self) -> str:
@@ -158,24 +160,26 @@ class Estates:
     def _refused(self, owned: Owned) -> list[str]:
         """Wardens that have not accepted the present term."""
         term, accepted = owned.term, owned.accepted
-        return [cluster for cluster in self.desk.config.clusters if accepted.get(cluster) != term]
+        return [cluster for cluster in self.desk.config.serving if accepted.get(cluster) != term]
 
     def _unanswered(self) -> bool:
-        return any(self.desk.post.link(cluster).unacked for cluster in self.desk.config.clusters)
+        return any(self.desk.post.link(cluster).unacked for cluster in self.desk.config.serving)
 
     def _change_heir(self, estate: EstateId, owned: Owned, heir: str) -> None:
         self.desk.mark("broker.changed_heir")
         owned.term += 1
         owned.heir = heir
-        self._register(estate)
         jobs = [record for record in self.desk.jobs.values() if record.estate == estate]
-        owned.covered = self._replicate(estate, owned, jobs)
+        owned.covered = owned.copied = self._replicate(estate, owned, jobs)
+        if not owned.copied:  # else the old heir, which has all, stays the heir until the new one has
+            self._register(estate)
         owned.done.clear()
         owned.cancelled.clear()
         owned.forget.clear()
         entries = [(cluster, task, attempt) for _, cluster, task, attempt in owned.settling] + owned.unsent
         owned.settling = [(owned.covered, *entry) for entry in entries]
         owned.publishing = [(owned.covered, *entry[1:]) for entry in owned.publishing]
+        owned.again = [(owned.covered, *entry[1:]) for entry in owned.again]
         owned.unsent.clear()
         owned.admitting = [(owned.covered, job) for _, job in owned.admitting]
         self.busy = True
@@ -185,9 +189,7 @@ class Estates:
         """Copy jobs to the heir; the number of the last message, 0 if there is no heir."""
         last = 0
         if owned.heir:
-            for part in portions(jobs, _weight, REPLICATE_JOBS_MAX):
-                copies = tuple(replica_of(record, self.desk.now) for record in part)
-                message = Replicate(estate, owned.term, copies)
+            for message in copies(estate, owned.term, jobs, self.desk.now):
                 last = self.desk.post.send(self.desk.out, self.desk.now, owned.heir, message)
         return last
 
@@ -210,12 +212,20 @@ class Estates:
         if not self.busy:
             return
         self.busy = False
-        for owned in self.state.owned.values():
-            if not (owned.publishing or owned.admitting or owned.settling):
+        for estate, owned in self.state.owned.items():
+            if owned.copied and owned.copied <= self.desk.post.link(owned.heir).firm:
+                owned.copied = 0
+                self._register(estate)
+            if not (owned.publishing or owned.admitting or owned.settling or owned.again):
                 continue
             safe = self._safe(owned)
-            if owned.publishing and 0 <= owned.publishing[0][0] <= safe:
+            if owned.again and owned.again[0][0] <= safe:
+                self.desk.out += owned.take_again(PUBLISH_MAX)
+                self.state.progress_at = self.desk.now
+            elif owned.publishing and 0 <= owned.publishing[0][0] <= safe:
                 self._publish(owned, safe)
+                if owned.publishing and 0 <= owned.publishing[0][0] <= safe:
+                    self.state.progress_at = self.desk.now
             while owned.admitting and owned.admitting[0][0] <= safe:
                 _, job = owned.admitting.pop(0)
                 record = self.desk.jobs.get(job)
@@ -227,7 +237,7 @@ class Estates:
     def _firmed(self) -> None:
         """Some peer has more than before, perhaps an heir what is waited for, if anything is."""
         for owned in self.state.owned.values():
-            if owned.publishing or owned.admitting or owned.settling:
+            if owned.publishing or owned.admitting or owned.settling or owned.copied or owned.again:
                 self.busy = True
                 return
 
@@ -268,7 +278,7 @@ class Estates:
         count = 0
         out = self.desk.out
         for number, subject, attempt, state in owned.publishing:
-            if not 0 <= number <= safe:
+            if not 0 <= number <= safe or count == PUBLISH_MAX:
                 break
             count += 1
             if attempt >= 0:
@@ -297,7 +307,7 @@ class Estates:
         """What is not as it should be when no work is left."""
         complaints = []
         for estate, owned in self.state.owned.items():
-            waiting = (owned.settling, owned.unsent, owned.publishing, owned.admitting)
+            waiting = (owned.settling, owned.unsent, owned.publishing, owned.admitting, owned.again)
             if any(waiting):
                 complaints.append(
                     f"estate {estate} has unfinished business {[len(part) for part in waiting]}"
@@ -328,29 +338,42 @@ class Estates:
         else:
             self.busy = True
 
+    def _lags(self, record: JobRecord) -> bool:
+        """Whether the heir is so far behind that nothing more should end unasked."""
+        return len(self.state.owned[record.estate].publishing) > UNPUBLISHED_MAX
+
     def job_cancelled(self, record: JobRecord) -> None:
         """The heir must not run a cancelled job."""
         owned = self.state.owned.get(record.estate)
-        if owned is not None:
+        if owned is not None and record.id not in owned.cancelled:
             owned.cancelled.append(record.id)
             self._soon()
 
     def finish(self, cluster: str, ends: Sequence[End]) -> None:
         """Attempts are over. The warden may forget each at once, or when the heir knows, if it mattered."""
         jobs, estates, finished = self.desk.jobs, self.state.owned, self.careers.finished
+        waiting: set[tuple[TaskId, int]] | None = None
         for end in ends:
             task = end.task
             record = jobs.get(JobId(task >> INDEX_BITS))
             owned = estates.get(record.estate) if record is not None else None
             if record is None or not finished(record, task & INDEX_MASK, end) or owned is None:
-                if task >> INDEX_BITS not in self.state.given_jobs:  # else it is for the adopter to settle
-                    self.desk.settling.add(self.desk.now, cluster, [(task, end.attempt)])
+                waiting = self._awaiting_heir() if waiting is None else waiting
+                if (task, end.attempt) in waiting or task >> INDEX_BITS in self.state.given_jobs:
+                    continue  # it is settled when the heir knows, or by the adopter
+                self.desk.settling.add(self.desk.now, cluster, [(task, end.attempt)])
             elif owned.heir:
                 owned.unsent.append((cluster, task, end.attempt))
                 self._soon()
             else:
                 owned.settling.append((0, cluster, task, end.attempt))
                 self.busy = True
+
+    def _awaiting_heir(self) -> set[tuple[TaskId, int]]:
+        """Ends that are settled when the heir knows of them, and so not when a warden tells them again."""
+        estates = self.state.owned.values()
+        untold = {(task, attempt) for owned in estates for _, task, attempt in owned.unsent}
+        return untold | {(task, attempt) for owned in estates for _, _, task, attempt in owned.settling}
 
     def _soon(self) -> None:
         due = self.desk.now + self.desk.timings.delta_linger
@@ -362,8 +385,8 @@ class Estates:
         self.state.progress_at = NEVER
         for estate, owned in self.state.owned.items():
             if owned.heir and (owned.done or owned.cancelled or owned.forget):
-                message = Progress(estate, tuple(owned.done), tuple(owned.cancelled), tuple(owned.forget))
-                owned.covered = self.desk.post.send(self.desk.out, self.desk.now, owned.heir, message)
+                for message in progress(estate, owned.done, owned.cancelled, owned.forget):
+                    owned.covered = self.desk.post.send(self.desk.out, self.desk.now, owned.heir, message)
             owned.done.clear()
             owned.cancelled.clear()
             owned.forget.clear()
@@ -371,11 +394,10 @@ class Estates:
             if owned.unsent:
                 owned.settling += [(number, *entry) for entry in owned.unsent]
                 owned.unsent.clear()
-            if owned.publishing:
-                owned.publishing = [
-                    (number, subject, attempt, state) if told < 0 else (told, subject, attempt, state)
-                    for told, subject, attempt, state in owned.publishing
-                ]
+            at = len(owned.publishing)
+            while at and owned.publishing[at - 1][0] < 0:  # what was not told yet is at the end
+                at -= 1
+                owned.publishing[at] = (number, *owned.publishing[at][1:])
         self.busy = True
         self.release()
 
@@ -396,49 +418,42 @@ class Estates:
             record = revive(replica, ward, estate)
             records.append(record)
             self.careers.enter(record)
-            self.state.given_jobs.pop(record.id, None)
+            self.state.give_back(record.id)
         self._register(estate)
         owned.covered = self._replicate(estate, owned, records)
         desk.post.send(desk.out, desk.now, ward.owner, Taken(estate, tuple(ward.jobs), term))
         latest = latest_attempts(ward)
         for record in records:
-            for index, (state, attempt) in ward.done[record.id].items():
-                owned.publishing.append((owned.covered, task_id(record.id, index), attempt, state))
-                self.busy = True
-            self._resume(record, latest, record.id in ward.cancelled)
+            task = task_id(record.id, 0)
+            owned.again += [
+                (owned.covered, task + first, attempt, state, count)
+                for first, state, attempt, count in ward.known[record.id].runs()
+            ]
+        self.busy = True
+        for record in records:
+            self._resume(record, latest.get(record.id, {}), record.id in ward.cancelled)
         for cluster, end in ward.ends:
-            known = latest.get(end.task)
+            known = latest.get(job_of(end.task), {}).get(end.task)
             if job_of(end.task) not in ward.jobs or known is None or known[2] is not end:
                 # superseded, or of a job long over
                 desk.settling.add(desk.now, cluster, [(end.task, end.attempt)])
 
-    def _resume(
-        self, record: JobRecord, latest: dict[TaskId, tuple[int, str, End | None]], cancelled: bool
-    ) -> None:
+    def _resume(self, record: JobRecord, latest: Latest, cancelled: bool) -> None:
         """Take an adopted job up where it was."""
-        ends: list[tuple[str, End]] = []
-        for index, state in enumerate(record.state):
-            found = latest.get(task_id(record.id, index))
-            if found is None:
-                continue
-            attempt, cluster, end = found
-            if state == BLOCKED:
-                record.attempt[index] = attempt
-                record.state[index] = PLACED
-                record.place[index] = self.desk.view_of[cluster].index
-            if end is not None:
-                ends.append((cluster, end))
+        ends = place_again(record, latest, lambda cluster: self.desk.view_of[cluster].index)
         for group, part in enumerate(record.spec.groups):
             if record.unfinished[group] < part.count:
                 record.told[group] = ""
+        record.cancelled = cancelled or record.cancelled  # then nothing of it is queued
         self.careers.resume(record)
         for cluster, end in ends:
             self.finish(cluster, (end,))
         base = (self.state.owned[record.estate].term >> TERMS_BITS) << ATTEMPTS_BITS
-        for index, state in enumerate(record.state):
-            if state <= WAITING:  # the former owner may have used higher numbers than anybody remembers
+        for task in latest:
+            index = task & INDEX_MASK
+            if record.state[index] <= WAITING:  # the former owner may have used higher numbers than are known
                 record.attempt[index] = max(record.attempt[index], base)
-        if cancelled or record.cancelled:
+        if record.cancelled and record.id in self.desk.jobs:
             record.cancelled = False
             self.careers.cancel(record, "cancelled before it was adopted")
 
@@ -454,9 +469,7 @@ class Estates:
             self._found()
         ours = [record for record in self.desk.jobs.values() if record.estate == message.estate]
         theirs = dict.fromkeys(message.jobs, True)
-        self.state.given_jobs.update(theirs)
-        while len(self.state.given_jobs) > self.desk.config.ended_max:
-            del self.state.given_jobs[next(iter(self.state.given_jobs))]
+        self.state.give(message.jobs, adopter, self.desk.config.ended_max)
         for record in ours:
             self.careers.let_go(record)
             if record.id in theirs:
@@ -464,6 +477,10 @@ class Estates:
                     self.desk.out.append(Accepted(record.client, record.request, record.id))
             else:
                 self._rehome(record)
+        for _, first, attempt, state, count in owned.again:
+            if job_of(TaskId(first)) not in theirs:
+                for task in range(first, first + count):
+                    self._make_known(task, attempt, state)
         for _, subject, attempt, state in owned.publishing:
             job = JobId(subject) if attempt < 0 else job_of(TaskId(subject))
             if job not in theirs:  # it had been told to forget the job, so nobody else will make this known
@@ -479,7 +496,3 @@ class Estates:
         self.careers.enter(fresh)
         self.seeking.doubt((fresh,))
         self.accept(fresh)
-
-
-def _weight(record: JobRecord) -> int:
-    return sum([len(group.payload) for group in record.spec.groups])

@@ -35,6 +35,8 @@ STATE_NAMES: Final = (
 )
 STATES: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELLED: CANCELLED}
 OUTCOMES: Final = {SUCCEEDED: Outcome.SUCCEEDED, FAILED: Outcome.FAILED, CANCELLED: Outcome.CANCELLED}
+NEIGHBOURS_FEW: Final = 64
+"""Up to so many tasks are looked at one by one."""
 
 
 class JobRecord(msgspec.Struct, gc=False):
@@ -137,6 +139,28 @@ def new_record(job: JobId, spec: JobSpec, estate: EstateId, at: int) -> JobRecor
 def first_task(record: JobRecord, group: int) -> int:
     """Index of a group's first task."""
     return sum(g.count for g in record.spec.groups[:group])
+
+
+def mark_waiting(record: JobRecord, tasks: list[int]) -> None:
+    """Tasks wait, each of them once in the list. Many neighbours, the lowest last, are marked at once: a loop
+    over a million of them would take longer than an event may."""
+    state, place, count = record.state, record.place, len(tasks)
+    if count > NEIGHBOURS_FEW and tasks[0] - tasks[-1] == count - 1:
+        first, behind = tasks[-1], tasks[0] + 1
+        state[first:behind] = bytes((WAITING,)) * count
+        place[first:behind] = [-1] * count
+        return
+    for index in tasks:
+        state[index] = WAITING
+        place[index] = -1
+
+
+def blocked_tasks(record: JobRecord, group: int) -> list[int]:
+    """A group's tasks that are blocked, the lowest index last: it is taken first."""
+    first, count = first_task(record, group), record.spec.groups[group].count
+    if record.state.count(BLOCKED, first, first + count) == count:
+        return list(range(first + count - 1, first - 1, -1))
+    return [i for i in range(first + count - 1, first - 1, -1) if record.state[i] == BLOCKED]
 
 
 def shape_of(spec: JobSpec, group: int, gang: int) -> Shape:

@@ -155,6 +155,17 @@ class Lines:
             known = [(key, number, record.id, group) for key, number, record, group in self._heads]
             assert known == places, "other groups are the best ones"
 
+    def check_counts(self, jobs: dict[JobId, JobRecord]) -> None:
+        """Every line counts what waits in it."""
+        counts: dict[int, int] = {}
+        for record in jobs.values():
+            for group, waiting in enumerate(record.waiting):
+                number = record.lines[group]
+                if waiting and number >= 0:
+                    counts[number] = counts.get(number, 0) + (1 if record.spec.gang else len(waiting))
+        for number, line in self.lines.items():
+            assert line.count == counts.get(number, 0), f"line {number} counts {line.count}"
+
 
 def _current(jobs: dict[JobId, JobRecord], number: int, entry: tuple[Key, JobId, int]) -> bool:
     """Whether an entry still says where a waiting group stands."""

@@ -54,6 +54,7 @@ ALL: Final = (
     "broker.view_gap",
     "broker.withdrew_unstarted",
     "runner.ended_lapsed_estate",
+    "runner.held_its_lease",
     "runner.refused_without_lease",
     "runner.rejoined",
     "runner.tasks_outlived_it",

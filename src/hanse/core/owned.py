@@ -1,7 +1,11 @@
 """A broker's own estates as records: what must be told to whom before what may be said or forgotten."""
 
+from collections.abc import Sequence
+
 import msgspec
 
+from hanse.core.jobs import OUTCOMES
+from hanse.model.commands import TaskSettled
 from hanse.model.ids import JobId, TaskId
 from hanse.model.messages import EstateId
 
@@ -32,13 +36,32 @@ class Owned(msgspec.Struct, gc=False):
     """Of an estate that new jobs do not join: jobs that have not ended."""
     former: str = ""
     """From whom it was adopted, as long as that one, or somebody before it, may not have let go."""
+    copied: int = 0
+    """Number, on the link to a new heir, of the message that makes its copy whole; 0: it is known to be."""
     closing: dict[str, bool] = {}
     """Cluster -> whether its warden has closed the estate; clusters that were not asked are missing."""
 
+    again: list[tuple[int, int, int, int, int]] = []
+    """What an adopted estate's former owner may not have made known: message number, first task, attempt,
+    state, and how many neighbours ended like it. Goes before ``publishing``."""
+
     def quiet(self) -> bool:
         """Whether nothing of it waits for anybody."""
-        waits = (self.done, self.cancelled, self.forget, self.unsent, self.publishing, self.settling)
+        waits = (
+            self.done, self.cancelled, self.forget, self.unsent, self.publishing, self.settling, self.again
+        )  # fmt: skip
         return not self.left and not self.admitting and not any(waits)
+
+    def take_again(self, most: int) -> list[TaskSettled]:
+        """What is made known of ``again`` next."""
+        told: list[TaskSettled] = []
+        while self.again and len(told) < most:
+            number, first, attempt, state, count = self.again.pop(0)
+            part = min(count, most - len(told))
+            told += [TaskSettled(TaskId(first + at), attempt, OUTCOMES[state]) for at in range(part)]
+            if part < count:
+                self.again.insert(0, (number, first + part, attempt, state, count - part))
+        return told
 
 
 class Owing(msgspec.Struct, frozen=True):
@@ -67,8 +90,23 @@ class EstatesState(msgspec.Struct):
     doubtful: dict[JobId, dict[str, bool]] = {}
     """Jobs that may have been submitted elsewhere meanwhile -> peers that were asked, and whether they have
     said that they do not know it."""
+    takers: dict[JobId, str] = {}
+    """Who has taken each of ``given_jobs``."""
+
+    def give(self, jobs: Sequence[JobId], adopter: str, most: int) -> None:
+        """An adopter has taken jobs; ``most`` of all such are remembered."""
+        for job in jobs:
+            self.give_back(job)
+            self.given_jobs[job], self.takers[job] = True, adopter
+        while len(self.given_jobs) > most:
+            self.give_back(next(iter(self.given_jobs)))
+
+    def give_back(self, job: JobId) -> None:
+        """A job is no longer one that somebody has taken."""
+        self.given_jobs.pop(job, None)
+        self.takers.pop(job, None)
 
 
 def new_owned(term: int, heir: str) -> Owned:
     """An estate of which nothing is known yet."""
-    return Owned(term, heir, {}, [], [], [], [], [], 0, [], [], {}, closing={})
+    return Owned(term, heir, {}, [], [], [], [], [], 0, [], [], {}, closing={}, again=[])

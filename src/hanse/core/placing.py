@@ -13,7 +13,7 @@ import msgspec
 
 from hanse.core.demands import Demands
 from hanse.core.desk import Desk
-from hanse.core.jobs import CLAIMED, PLACED, WAITING, JobRecord, brief_of, shape_of
+from hanse.core.jobs import CLAIMED, PLACED, JobRecord, brief_of, mark_waiting, shape_of
 from hanse.core.lines import Line
 from hanse.core.sizing import Sizing
 from hanse.core.view import STANDING_FULL, ClusterView
@@ -85,10 +85,7 @@ class Placing:
     def enqueue(self, record: JobRecord, group: int, tasks: list[int]) -> None:
         """Tasks of a group wait (again). The next one is the last of ``waiting``."""
         desk = self.desk
-        state, place = record.state, record.place
-        for index in tasks:
-            state[index] = WAITING
-            place[index] = -1
+        mark_waiting(record, tasks)
         waiting = record.waiting[group]
         if record.spec.gang:
             waiting += tasks
@@ -97,7 +94,10 @@ class Placing:
         if record.lines[group] < 0:
             record.lines[group] = self.sizing.join(record, group)
         fresh = not waiting
-        waiting += tasks
+        if fresh:
+            record.waiting[group] = tasks  # no copy: there may be a million
+        else:
+            waiting += tasks
         line = desk.lines.lines[record.lines[group]]
         desk.lines.add(line, len(tasks))
         if fresh:

@@ -11,6 +11,10 @@ T = TypeVar("T")
 
 PORTION_BYTES: Final = 4 << 20
 """Payloads in one message, unless a single item has more."""
+ENTRIES_MAX: Final = 8_192
+"""Tasks that one message tells of, where it tells a few numbers of each."""
+ENTRY_BYTES: Final = 32
+"""What one of them takes at most."""
 
 
 def portions(items: Sequence[T], weight: Callable[[T], int], most: int) -> Iterator[Sequence[T]]:
@@ -24,3 +28,9 @@ def portions(items: Sequence[T], weight: Callable[[T], int], most: int) -> Itera
         size += extra
     if first < len(items):
         yield items[first:]
+
+
+def pieces(items: Sequence[T], most: int = ENTRIES_MAX) -> Iterator[Sequence[T]]:
+    """Consecutive parts of at most ``most`` items; one empty part of nothing."""
+    for at in range(0, len(items) or 1, most):
+        yield items[at : at + most]

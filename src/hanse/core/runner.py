@@ -11,6 +11,7 @@ import msgspec
 
 from hanse.core.config import RunnerConfig
 from hanse.core.link import NEVER, Link, Post
+from hanse.core.recollection import recall
 from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, WakeAt
 from hanse.model.events import (
     BackendReported,
@@ -28,6 +29,7 @@ from hanse.model.job import Unreachable
 from hanse.model.messages import (
     Body,
     End,
+    Envelope,
     Hello,
     Orders,
     Outcome,
@@ -37,6 +39,7 @@ from hanse.model.messages import (
     RunnerLease,
     StartTask,
 )
+from hanse.model.recollection import Recalled
 from hanse.model.resources import Resources
 
 NOTHING = Resources()
@@ -64,6 +67,9 @@ class RunnerState(msgspec.Struct):
     running: list[tuple[tuple[TaskId, int], Attempt]]
     ended: list[End]
     withheld: dict[int, Resources]
+    ending: list[tuple[TaskId, int]]
+    held_until: int
+    owed: int
     links: dict[str, Link]
     post_due: int
     armed: int
@@ -89,6 +95,12 @@ class Runner:
         self._running: dict[tuple[TaskId, int], Attempt] = {}
         self._ended: dict[tuple[TaskId, int], End] = {}
         self._withheld: dict[int, Resources] = {}
+        self._ending: dict[tuple[TaskId, int], None] = {}
+        """Attempts of lapsed estates that were told to end and have not."""
+        self._held_until = 0
+        """Until then the lease is not renewed while there are such."""
+        self._owed = 0
+        """The lease that would have been renewed meanwhile."""
         self._armed = NEVER
         self._out: list[Command] = []
 
@@ -137,7 +149,8 @@ class Runner:
         self._running.clear()
         self._ended.clear()
         self._withheld.clear()
-        self._lease_until = 0
+        self._ending.clear()
+        self._lease_until = self._held_until = self._owed = 0
         self._beat_at = NEVER
 
     def _learn(self, now: int, event: BackendReported) -> None:
@@ -163,9 +176,10 @@ class Runner:
     def _take(self, now: int, body: Body) -> None:
         if type(body) is RunnerLease:
             if body.session == self._session and self._known:
-                self._renewed(body.echo, body.lapsed)
+                self._end_lapsed(now, body.lapsed)
+                self._renewed(now, body.echo)
         elif type(body) is Orders:
-            self._renewed(body.echo, ())
+            self._renewed(now, body.echo)
             self._obey(now, body)
         elif isinstance(body, Rejoin) and body.session == self._session and self._known:
             self._mark("runner.rejoined")
@@ -195,7 +209,8 @@ class Runner:
         key = (start.task, start.attempt)
         assert key not in self._running, f"{self.name} was told twice to start {key}"
         assert key not in self._ended, f"{self.name} was told to start {key} again"
-        if now >= min(until, self._lease_until):
+        until = min(until, self._lease_until)
+        if now >= until:
             # The watchdog would end it at once; say so instead of starting it.
             self._mark("runner.refused_without_lease")
             self._over(now, End(start.task, start.attempt, Outcome.UNSTARTED))
@@ -203,20 +218,47 @@ class Runner:
         moves = start.unreachable is Unreachable.MOVE
         self._running[key] = Attempt(start.estate, moves)
         self._out.append(
-            Launch(start.task, start.attempt, start.node, start.size, start.estate, moves, start.payload)
+            Launch(
+                start.task, start.attempt, start.node, start.size, start.estate, moves, start.payload, until
+            )
         )
 
-    def _renewed(self, echo: int, lapsed: tuple[str, ...]) -> None:
+    def _renewed(self, now: int, echo: int) -> None:
+        """Renew the lease, unless it must run out for those that do not end.
+
+        1. An estate lapses, and its tasks here are told to end. 2. What ends them hangs: a disk, their
+        supervisor. 3. The lease is renewed for the other tasks, and theirs with it. 4. Their broker gives
+        the cluster up and starts them elsewhere. So the lease that was known when they were told stays, and
+        the watchdog ends all; after that they cannot be alive.
+        """
         self._confirmed = True
         until = echo + self.config.timings.runner_lease
-        if until > self._lease_until:
+        if self._ending and now < self._held_until:
+            self._mark("runner.held_its_lease")
+            self._owed = max(self._owed, until)
+        elif until > self._lease_until:
             self._lease_until = until
             self._out.append(Guard(until))
-        if lapsed:
-            for (task, attempt), live in self._running.items():
-                if live.moves and live.estate in lapsed:
-                    self._mark("runner.ended_lapsed_estate")
-                    self._out.append(Kill(task, attempt, 0))
+
+    def _end_lapsed(self, now: int, lapsed: tuple[str, ...]) -> None:
+        """End what runs for estates whose own lease is over."""
+        if not lapsed:
+            return
+        for (task, attempt), live in self._running.items():
+            if live.moves and live.estate in lapsed:
+                self._mark("runner.ended_lapsed_estate")
+                self._out.append(Kill(task, attempt, 0))
+                if (task, attempt) not in self._ending:
+                    self._ending[task, attempt] = None
+                    # After a restart it is not known which lease the watchdog has: none that is longer.
+                    self._held_until = self._lease_until or now + self.config.timings.runner_lease
+
+    def _has_ended(self, key: tuple[TaskId, int]) -> None:
+        """One that the lease was held for is over; after the last of them it is renewed."""
+        del self._ending[key]
+        if not self._ending and self._owed > self._lease_until:
+            self._lease_until = self._owed
+            self._out.append(Guard(self._owed))
 
     def _began(self, now: int, task: TaskId, attempt: int) -> None:
         self._report(now, ((task, attempt),), ())
@@ -236,6 +278,8 @@ class Runner:
         for end in ended:
             key = (end.task, end.attempt)
             self._running.pop(key, None)
+            if key in self._ending:
+                self._has_ended(key)
             if key not in self._ended:
                 self._ended[key] = end
                 over.append(end)
@@ -251,6 +295,13 @@ class Runner:
             hello = Hello(self._session, now, self.config.nodes, running, ended, withheld)
             self._post.soft(self._out, warden, hello)
         self._post.soft(self._out, warden, RunnerBeat(self._session, now))
+
+    def recall(self, number: int) -> Envelope:
+        """The answer to a warden that asks what is remembered of it, under the session that it has opened."""
+        warden = self.config.warden
+        session = self._session if self._confirmed else 0
+        answer = recall(self._post, warden, number) if session else Recalled(number, 0, 0)
+        return Envelope(self.name, warden, session, 0, 0, answer)
 
     def _mark(self, name: str) -> None:
         self.marks[name] = self.marks.get(name, 0) + 1
@@ -271,6 +322,9 @@ class Runner:
             list(self._running.items()),
             list(self._ended.values()),
             self._withheld,
+            list(self._ending),
+            self._held_until,
+            self._owed,
             self._post.links,
             self._post.due,
             self._armed,
@@ -285,5 +339,7 @@ class Runner:
         self._running = dict(saved.running)
         self._ended = {(end.task, end.attempt): end for end in saved.ended}
         self._withheld = saved.withheld
+        self._ending = dict.fromkeys(saved.ending)
+        self._held_until, self._owed = saved.held_until, saved.owed
         self._post.restore(saved.links, saved.post_due)
         self._armed = saved.armed

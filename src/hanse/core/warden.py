@@ -60,7 +60,7 @@ class Warden:
         self.name = config.name
         self.marks: dict[str, int] = {}
         self._timings = config.timings
-        self._post = Post(config.name, config.timings)
+        self.post = self._post = Post(config.name, config.timings)
         self._ledger = Ledger(config.name, config.nodes, config.reserve)
         self.drains = Drains(self._ledger)
         self._grants = Grants(config, self._ledger, self._mark)

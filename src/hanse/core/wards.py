@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
+from hanse.core.copies import Ends, new_ends
 from hanse.core.desk import Desk
-from hanse.core.jobs import SUCCEEDED, JobRecord, new_record
+from hanse.core.jobs import BLOCKED, PLACED, JobRecord, new_record
 from hanse.model.closing import Over
 from hanse.model.ids import JobId, TaskId, index_of, job_of
 from hanse.model.messages import (
@@ -32,6 +33,9 @@ ATTEMPTS_BITS: Final = 16
 """An adopter numbers attempts from its number of adoptions ``<< 16``, above any that former owners can have
 used."""
 
+Latest = dict[TaskId, tuple[int, str, End | None]]
+"""Tasks -> their latest attempts: number, where, and how it ended if it did."""
+
 
 class Ward(msgspec.Struct):
     """An estate of which this broker is the heir."""
@@ -40,7 +44,7 @@ class Ward(msgspec.Struct):
     term: int
     jobs: dict[JobId, Replica] = {}
     done: dict[JobId, dict[int, tuple[int, int]]] = {}
-    """Job -> task index -> terminal state and the attempt that made it so."""
+    """The same as ``known`` in states that were dumped before there was that."""
     cancelled: list[JobId] = []
     since: dict[JobId, int] = {}
     """When each was accepted, on this broker's clock."""
@@ -51,6 +55,10 @@ class Ward(msgspec.Struct):
     answers: dict[str, bool] = {}
     running: list[tuple[str, TaskId, int]] = []
     ends: list[tuple[str, End]] = []
+    partial: bool = False
+    """Whether jobs are missing that the owner had before this term: then nobody may act on the copy."""
+    known: dict[JobId, Ends] = {}
+    """What has ended of each job."""
 
 
 class Wards:
@@ -72,29 +80,36 @@ class Wards:
                 self._abandon(message.estate, ward)
             ward = None  # every copy comes anew with a new term
         if ward is None:
-            ward = Ward(owner, message.term, {}, {}, [], {}, answers={}, running=[], ends=[])
+            ward = Ward(owner, message.term, {}, {}, [], {}, answers={}, running=[], ends=[], known={})
             self.wards[message.estate] = ward
         if message.term < ward.term:
             return
+        ward.partial = message.more
         for replica in message.jobs:
             ward.since[replica.job] = self.desk.now - replica.age
             ward.jobs[replica.job] = replica
-            ward.done[replica.job] = {index: (state, attempt) for index, state, attempt in replica.done}
+            ends = ward.known[replica.job] = new_ends(replica.spec.tasks)
+            for index, state, attempt in replica.done:
+                ends.note(index, state, attempt)
 
     def progress(self, owner: str, message: Progress) -> None:
-        """Note what has ended of a peer's jobs."""
+        """Note what has ended of a peer's jobs, unless they are those of a later owner by now."""
         self.desk.post.soft(self.desk.out, owner, Ack())
         ward = self.wards.get(message.estate)
-        if ward is None:
+        if ward is None or ward.owner != owner:
             return
         for task, state, attempt in message.done:
-            done = ward.done.get(job_of(task))
-            if done is not None:
-                done[index_of(task)] = (state, attempt)
+            ends = ward.known.get(job_of(task))
+            if ends is not None:
+                ends.note(index_of(task), state, attempt)
+        for task, state, attempt, count in message.runs:
+            ends = ward.known.get(job_of(task))
+            if ends is not None:
+                ends.note_run(index_of(task), state, attempt, count)
         ward.cancelled += [job for job in message.cancelled if job in ward.jobs]
         for job in message.forget:
             ward.jobs.pop(job, None)
-            ward.done.pop(job, None)
+            ward.known.pop(job, None)
             ward.since.pop(job, None)
             if job in ward.cancelled:
                 ward.cancelled.remove(job)
@@ -116,7 +131,11 @@ class Wards:
 
     def knows(self, job: JobId) -> bool:
         """Whether a job is kept here for a peer."""
-        return any(job in ward.jobs for ward in self.wards.values())
+        return bool(self.owner_of(job))
+
+    def owner_of(self, job: JobId) -> str:
+        """For whom a job is kept here; "" if it is not."""
+        return next((ward.owner for ward in self.wards.values() if job in ward.jobs), "")
 
     def named(self, client_id: str) -> JobId | None:
         """The job of this client id that is kept here for a peer."""
@@ -135,34 +154,43 @@ class Wards:
         return None
 
     def keep_ends(self, cluster: str, ends: tuple[End, ...]) -> Sequence[End]:
-        """Ends of jobs that are being adopted are kept until the adoption is complete; returns the others."""
-        adopting = [ward for ward in self.wards.values() if ward.adopting]
-        if not adopting:
+        """Which ends are ours to judge. Those of jobs that are being adopted are kept until the adoption is
+        complete. Those of other jobs that are kept for a peer came too late for a bid that was given up: the
+        peer is told again, or the next bid is, so they are not settled here."""
+        if not self.wards:
             return ends
+        ours = self.desk.jobs
         others = []
         for end in ends:
             job = job_of(end.task)
-            ward = next((ward for ward in adopting if job in ward.jobs), None)
+            if job in ours:
+                others.append(end)
+                continue
+            ward = next((ward for ward in self.wards.values() if job in ward.jobs), None)
             if ward is None:
                 others.append(end)
-            else:
+            elif ward.adopting:
                 ward.ends.append((cluster, end))
+            else:
+                self.desk.mark("broker.end_for_peer")
         return others
 
     def review(self) -> None:
         """With every beat: bid for the estates of silent owners, and give up where the owner lives."""
         desk = self.desk
-        for estate, ward in self.wards.items():
+        for estate, ward in list(self.wards.items()):
             if desk.members.alive(ward.owner):
                 if ward.adopting:
                     desk.mark("broker.adoption_abandoned")
                     self._abandon(estate, ward)
-            elif not ward.adopting and ward.jobs and desk.now >= ward.retry_at:
+            elif ward.adopting:
+                self._adopt_if_agreed(estate, ward)  # the last that was waited for may have retired
+            elif _is_whole(ward) and not ward.adopting and desk.now >= ward.retry_at:
                 desk.mark("broker.adoption_begun")
                 ward.adopting = True
                 self.bids += 1
                 ward.bid = self.bids
-                for cluster in desk.config.clusters:
+                for cluster in desk.config.serving:
                     adopt = Adopt(estate, ward.owner, ward.term, ward.bid)
                     desk.post.send(desk.out, desk.now, cluster, adopt)
 
@@ -180,14 +208,17 @@ class Wards:
         ward.answers[cluster] = True
         ward.running += [(cluster, task, attempt) for task, attempt in message.running]
         ward.ends += [(cluster, end) for end in message.ended]
-        if len(ward.answers) == len(self.desk.config.clusters):
+        self._adopt_if_agreed(message.estate, ward)
+
+    def _adopt_if_agreed(self, estate: EstateId, ward: Ward) -> None:
+        if all(name in ward.answers for name in self.desk.config.serving):
             self.desk.mark("broker.adopted_estate")
-            del self.wards[message.estate]
-            self._adopt(message.estate, ward)
+            del self.wards[estate]
+            self._adopt(estate, ward)
 
     def _abandon(self, estate: EstateId, ward: Ward) -> None:
         desk = self.desk
-        for cluster in desk.config.clusters:
+        for cluster in desk.config.serving:
             desk.post.send(desk.out, desk.now, cluster, Return(estate, ward.term, ward.bid))
         ward.adopting = False
         turn = desk.config.brokers.index(desk.config.name) + 1  # rivals must not retry in step
@@ -197,14 +228,41 @@ class Wards:
         ward.ends.clear()
 
 
-def replica_of(record: JobRecord, now: int) -> Replica:
-    """The copy of a job that its heir keeps."""
-    done = tuple(
-        (index, state, record.attempt[index] if record.ran[index] else 0)
-        for index, state in enumerate(record.state)
-        if state >= SUCCEEDED
-    )
-    return Replica(record.id, record.spec, now - record.accepted_at, done, record.cancelled)
+def place_again(record: JobRecord, latest: Latest, place_of: Callable[[str], int]) -> list[tuple[str, End]]:
+    """Put the tasks of an adopted job where the wardens have them; the ends that they told of, with the
+    cluster of each."""
+    ends: list[tuple[str, End]] = []
+    for task, (attempt, cluster, end) in sorted(latest.items()):
+        index = index_of(task)
+        if record.state[index] == BLOCKED:
+            record.attempt[index] = attempt
+            record.state[index] = PLACED
+            record.place[index] = place_of(cluster)
+        if end is not None:
+            ends.append((cluster, end))
+    return ends
+
+
+def _is_whole(ward: Ward) -> bool:
+    """Whether there is something to bid for, and nothing of it is missing."""
+    return bool(ward.jobs) and not ward.partial and is_complete(ward)
+
+
+def is_complete(ward: Ward) -> bool:
+    """Whether every copy has all the ends that were to follow it. They come before anything newer."""
+    known = ward.known
+    return all(not copy.rest or known[job].count >= copy.rest for job, copy in ward.jobs.items())
+
+
+def renew(wards: dict[EstateId, Ward]) -> dict[EstateId, Ward]:
+    """Wards of a dumped state, which may be one of before ends were kept as columns."""
+    for ward in wards.values():
+        for job, replica in ward.jobs.items():
+            if job not in ward.known:
+                ends = ward.known[job] = new_ends(replica.spec.tasks)
+                for index, (state, attempt) in ward.done.pop(job, {}).items():
+                    ends.note(index, state, attempt)
+    return wards
 
 
 def revive(replica: Replica, ward: Ward, estate: EstateId) -> JobRecord:
@@ -213,23 +271,29 @@ def revive(replica: Replica, ward: Ward, estate: EstateId) -> JobRecord:
     record.admitted = True
     record.cancelled = replica.cancelled
     base = ((ward.term >> TERMS_BITS) + 1) << ATTEMPTS_BITS
-    record.attempt = [base] * len(record.attempt)
-    for index, (state, attempt) in ward.done[replica.job].items():
-        record.state[index] = state
-        record.attempt[index] = attempt
-        record.ran[index] = attempt > 0
-        record.left -= 1
-        record.unfinished[record.group_of(index)] -= 1
+    record.attempt = [base] * len(record.state)
+    ends = ward.known[replica.job]
+    for first, state, attempt, count in ends.runs():
+        behind = first + count
+        record.state[first:behind] = bytes((state,)) * count
+        record.attempt[first:behind] = [attempt] * count
+        record.ran[first:behind] = bytes((attempt > 0,)) * count
+    record.left -= ends.count
+    at = 0
+    for group, part in enumerate(replica.spec.groups):
+        record.unfinished[group] = record.state.count(BLOCKED, at, at + part.count)
+        at += part.count
     return record
 
 
-def latest_attempts(ward: Ward) -> dict[TaskId, tuple[int, str, End | None]]:
-    """For each task the latest attempt any warden knows: where, and how it ended if it did."""
-    latest: dict[TaskId, tuple[int, str, End | None]] = {}
+def latest_attempts(ward: Ward) -> dict[JobId, Latest]:
+    """For each task of each job the latest attempt any warden knows."""
+    latest: dict[JobId, Latest] = {}
     entries = [(attempt, cluster, task, None) for cluster, task, attempt in ward.running]
     entries += [(end.attempt, cluster, end.task, end) for cluster, end in ward.ends]  # type: ignore[misc]
     for attempt, cluster, task, end in entries:
-        known = latest.get(task)
+        tasks = latest.setdefault(job_of(task), {})
+        known = tasks.get(task)
         if known is None or attempt > known[0] or (attempt == known[0] and end is not None):
-            latest[task] = (attempt, cluster, end)
+            tasks[task] = (attempt, cluster, end)
     return latest

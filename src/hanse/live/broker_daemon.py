@@ -17,6 +17,7 @@ from hanse.live.eras import BrokerSettings, Past, objection, read_eras, settings
 from hanse.live.feed import Feed
 from hanse.live.home import Home
 from hanse.live.identity.identity import Identity, Role
+from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.journal.reading import history
 from hanse.live.league import League
 from hanse.live.logs import fields
@@ -24,7 +25,9 @@ from hanse.live.membership.membership import Membership
 from hanse.live.observe.broker_watch import BrokerWatch, living
 from hanse.live.observe.metrics import metrics_route
 from hanse.live.policy_process_host import PolicyProcess
+from hanse.live.reached import end_reached, keep_reached, refuse_behind
 from hanse.live.reads.reads import Reads
+from hanse.live.recollection import ABOUT_THE_PAST, Recollection
 from hanse.live.recovery import JOURNAL, decode_event, recover
 from hanse.live.requests import Requests
 from hanse.live.shell import JournalledShell
@@ -103,8 +106,13 @@ class BrokerDaemon(Daemon):
         epoch = self.machine.epoch + 1
         self._requests = Requests(epoch)
         shell.performed = self.wire.flush
-        self.receivers[self.identity.name] = self._receive
+        watch.journal.longest = lambda: shell.longest
+        self._past = past = Recollection(self.directory, self.machine.post, self.peers(), self.wire.send)
+        self.receivers[self.identity.name] = past.hear
         await self.wire.listen(self.address.host, self.address.port)
+        await past.ask()
+        self.receivers[self.identity.name] = self._receive
+        self.chore(past.keep())
         shell.take(Booted(clock.now(), epoch, secrets.randbits(SEED_BITS)))
         if SIZERS[self.league.policy.sizer].advised:
             self._policy = PolicyProcess(self._advised, self.count)
@@ -117,6 +125,7 @@ class BrokerDaemon(Daemon):
         self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
         self.chore(door.revocations.keep())
+        self.chore(keep_reached(self.directory, recovered.journal))
         self.chore(membership.keep())
         self.chore(AuthorityCopy(self).obtain())
 
@@ -125,9 +134,11 @@ class BrokerDaemon(Daemon):
 
     def _mend_reads(self, first: int, last: int) -> None:
         """Build the read model anew, from the oldest history that is kept, if the replay between these
-        positions would not complete it: its file was lost, or knows of a future that the journal does not."""
+        positions would not complete it: its file was lost. One that knows of a future that the journal does
+        not is a witness: the journal is an older one."""
         feed = self.feed
         assert feed is not None
+        refuse_behind(self.directory, READS, feed.applied, last)
         if first <= feed.applied <= last:
             return
         past = history(self.directory / JOURNAL)
@@ -146,16 +157,24 @@ class BrokerDaemon(Daemon):
         await super().close()
         if self.shell is not None:
             self.shell.close()
+            end_reached(self.directory, self.shell.journal)
         if self.feed is not None:
             self.feed.close()
 
     def _receive(self, envelope: Envelope) -> None:
         shell = self.shell
         assert shell is not None
+        past = self._past
+        if (past.unheard or type(envelope.body) in ABOUT_THE_PAST) and past.keeps(envelope):
+            return
         if shell.full:
             self.count("dropped_disk_behind")
             return
-        shell.take(Received(shell.clock.now(), envelope))
+        try:
+            shell.take(Received(shell.clock.now(), envelope))
+        except RecordTooLarge as error:  # no member sends such a message
+            self.count("dropped_too_large")
+            log.warning("dropped a message: %s", error, extra=fields(source=envelope.source))
 
     def _advised(self, number: int, choices: tuple[Advice, ...]) -> None:
         shell = self.shell
@@ -165,7 +184,9 @@ class BrokerDaemon(Daemon):
     def _perform(self, command: Command) -> None:
         kind = type(command)
         if kind is Send:
-            self.send(command.envelope)  # type: ignore[union-attr]  # the type is the test
+            envelope = command.envelope  # type: ignore[union-attr]  # the type is the test
+            if envelope.target not in self._past.unheard:
+                self.send(envelope)
         elif kind is Accepted or kind is Rejected:
             self._requests.answer(command)  # type: ignore[arg-type]  # the type is the test
         elif kind is AskAdvice:

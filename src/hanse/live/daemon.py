@@ -21,6 +21,7 @@ from hanse.live.league import Address, League, LeagueError
 from hanse.live.logs import fields
 from hanse.live.observe.member_watch import MemberWatch
 from hanse.live.start_report import SILENT, StartReport
+from hanse.live.wall_clock import WallWatch
 from hanse.live.wire.limits import Limits
 from hanse.live.wire.peers import Peer
 from hanse.live.wire.transport import Transport
@@ -131,6 +132,7 @@ class Daemon:
             gc.freeze()  # what is here now stays: nobody need look at it again
             gc.set_threshold(YOUNG_OBJECTS)
             self.chore(self._renew())
+            self.chore(WallWatch(self.credentials.certificate).keep())
             log.info("ready", extra=fields(address=str(self.address), door=str(self.door_address)))
             report.ready()
             await self._stopping.wait()

@@ -19,6 +19,8 @@ from hanse.live.home import AUTHORITY, PEOPLE, Home
 SAFE_UMASK: Final = 0o022
 """Nobody else may write what we make."""
 _JOURNAL: Final = "journal"
+_WORK: Final = "work"
+"""Where tasks work; who runs them may do there what they like."""
 _ACCESS_LIST: Final = "system.posix_acl_access"
 _ALL_USERS: Final = ["0", "0", "4294967295"]
 """What the kernel says of a process that sees every user as who it is."""
@@ -66,6 +68,8 @@ def _ours(home: Home, member: str | None) -> Iterator[Path]:
         if not entry.is_dir() or not (shared or member in (None, entry.name)):
             continue
         for inner in _entries(entry):
+            if inner.name == _WORK:
+                continue
             yield inner
             if shared or inner.name == _JOURNAL:
                 yield from _entries(inner)

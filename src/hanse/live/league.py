@@ -51,12 +51,15 @@ class BackendEntry(msgspec.Struct, frozen=True):
     """A cluster's backend and its settings."""
 
     kind: BackendKind = BackendKind.PROCESS
-    sandbox: str = "none"
+    sandbox: str = "auto"
+    """What is around each task: ``none``, ``namespace``, ``bwrap`` or ``auto``: ``live.backends.sandbox``."""
     user: str = ""
     """Who runs the tasks when the daemon is root; empty: of ``process`` each job as a user id of its own, of
     ``slurm`` nobody."""
     users: UserRange = UserRange()
     """Where the user ids of jobs come from."""
+    memory_default: int = 0
+    """Bytes of memory that a task may use which asked for none; 0: a share of its node's, as of its CPUs."""
     output: int = 64 << 20
     """Bytes kept of each output stream of a task."""
     disk: int = 0
@@ -182,6 +185,7 @@ class League(msgspec.Struct, frozen=True):
             brokers=names,
             clusters=tuple(entry.name for entry in self.clusters),
             timings=self.timings,
+            retired=tuple(entry.name for entry in self.clusters if entry.retired),
         )
 
     def warden_config(self, name: str) -> WardenConfig:

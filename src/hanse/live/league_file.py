@@ -10,7 +10,7 @@
       - name: north
         address: "10.0.0.1:7411"
         door: "10.0.0.1:7412"     # logs, nodes and drains are asked for here
-        backend: {kind: process, user: per-job}    # or just `process` or `"null"`
+        backend: {kind: process, user: per-job, sandbox: auto}   # or just `process` or `"null"`; docs/live.md
                                    # disk: 20GiB: most that a task's files may take; a quarter of the disk
                                    # directory: /scratch/hanse: tasks on a disk of their own
         reserve: 0                 # nodes that only latency work may use, from the last backwards
@@ -77,7 +77,7 @@ _CHOICES: Final[dict[str, Iterable[str]]] = {
     "rank": RANKS,
     "sizer": SIZERS,
 }
-_SANDBOXES: Final = ("none", "bwrap")
+_SANDBOXES: Final = ("auto", "none", "namespace", "bwrap")
 _LIMITS: Final = ("auto", "v2", "v1", "rlimit")
 
 T = TypeVar("T")
@@ -265,7 +265,10 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
     def read(value: object, path: str) -> BackendEntry | Problem:
         if isinstance(value, str):
             value = {"kind": value}
-        known = ("kind", "sandbox", "user", "users", "output", "disk", "directory", "limits")
+        known = (
+            *("kind", "sandbox", "user", "users", "output", "disk", "directory", "limits"),
+            "memory_default",
+        )
         over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM
         fields = Fields.of(value, path, (*known, *(SLURM_FIELDS if over_slurm else ())), problems)
         if fields is None:
@@ -273,9 +276,10 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
         return BackendEntry(
             slurm=slurm_settings(fields) if over_slurm else SlurmSettings(),
             kind=fields.take("kind", choice(BackendKind), BackendKind.PROCESS),
-            sandbox=fields.take("sandbox", _one_of(_SANDBOXES), "none"),
+            sandbox=fields.take("sandbox", _one_of(_SANDBOXES), "auto"),
             user=fields.take("user", text, ""),
             users=fields.take("users", _users(problems), UserRange()),
+            memory_default=fields.take("memory_default", parse_bytes, 0),
             output=fields.take("output", parse_bytes, BackendEntry().output),
             disk=fields.take("disk", parse_bytes, BackendEntry().disk),
             directory=fields.take("directory", _absolute, ""),

@@ -4,19 +4,27 @@ What the machine asks for while it takes its past again is not performed: it was
 is *told* to whoever keeps a read model, which may have missed the end.
 """
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from hanse.live.clock import Clock
+from hanse.live.clock import Clock, wall_now
 from hanse.live.eras import ERAS, Era, Past, Replayed, Settings, objection, read_eras, write_eras
-from hanse.live.journal.errors import JournalError
 from hanse.live.journal.journal import Journal
 from hanse.live.journal.journal import Recovered as Found
 from hanse.live.league import LeagueError
+from hanse.live.reached import (
+    ForgetfulError,
+    refuse_contradicted,
+    refuse_missing,
+    refuse_older,
+    write_reached,
+)
 from hanse.live.shell import Told
+from hanse.live.start_warnings import start_warnings
 from hanse.model.events import Event
 
 JOURNAL: Final = "journal"
@@ -26,11 +34,8 @@ LOSSES: Final = "records-were-lost"
 FoundAt = Callable[[int, int], None]
 Progress = Callable[[int, int], None]
 """Hears how many of how many records are replayed."""
+log: Final = logging.getLogger(__name__)
 decode_event: Final = msgspec.msgpack.Decoder(Event).decode
-
-
-class ForgetfulError(JournalError):
-    """A member must not come back as if it remembered everything."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -61,19 +66,26 @@ def recover(
         raise ForgetfulError(
             f"the journal of {directory.name} was repaired and has lost records: it has forgotten promises "
             f"that its peers remember. Let them adopt its work, and bring it back under a new name at the "
-            f"end of the league file. (Delete {directory / LOSSES} to start it all the same: work may be "
-            f"stuck or lost.)"
+            f"end of the league file. (Delete {directory / LOSSES} to start it all the same: it is "
+            f"refused if a peer remembers more of it.)"
         )
+    refuse_contradicted(directory)
+    refuse_missing(directory, directory / JOURNAL)
+    last_write = _last_write(directory / JOURNAL)  # now: what follows writes the newest block once more
     journal, found = Journal.open(directory / JOURNAL)
     try:
+        refuse_older(directory, journal)
         if found_at is not None:
             found_at(found.snapshot_position, journal.position)
+        since = last_write if journal.position else 0
+        for sentence in start_warnings(directory, journal.position, found.cut, since, wall_now()):
+            log.warning("%s", sentence)
         eras = read_eras(directory, settings)
         past = Past(eras, found.snapshot_position, found.snapshot)
         last_at = _replay(past, found, told, progress)
         _go_on(directory, eras, past, settings, journal.position)
-        since = _last_write(directory / JOURNAL) if journal.position else 0
         clock = Clock.resume(directory / CLOCK, last_at, since)
+        write_reached(directory, journal)
     except BaseException:
         journal.close()
         raise

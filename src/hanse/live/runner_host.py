@@ -1,7 +1,7 @@
 """A runner in its shell, with the backend that does the work.
 
 It lives inside its warden's daemon, or in a daemon of its own on another machine. It keeps no journal: its
-truth is the backend. Only the number of its starts is kept, because sessions must never repeat.
+truth is the backend. Only the number of its latest start is kept, because sessions must never repeat.
 """
 
 import asyncio
@@ -10,16 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from hanse.core.config import RunnerConfig
 from hanse.core.runner import Runner
 from hanse.live.backends.interface import Backend
-from hanse.live.clock import Clock
+from hanse.live.clock import Clock, wall_now
 from hanse.live.identity.files import PRIVATE, replace
 from hanse.live.shell import Shell
 from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, Send
 from hanse.model.events import BackendReported, Booted, Received, RoomWithheld, TasksMoved
-from hanse.model.ids import TaskId
+from hanse.model.ids import SECOND, TaskId
 from hanse.model.messages import End, Envelope
+from hanse.model.recollection import Recall
 from hanse.model.resources import Resources
 
 EPOCH_FILE: Final = "runner.epoch"
@@ -61,6 +64,9 @@ class RunnerHost:
 
     def receive(self, envelope: Envelope) -> None:
         """A message from the warden."""
+        if type(envelope.body) is Recall:
+            self._send(self.runner.recall(envelope.body.number))
+            return
         self._shell.take(Received(self._clock.now(), envelope))
 
     def started(self, task: TaskId, attempt: int) -> None:
@@ -96,7 +102,8 @@ class RunnerHost:
         if kind is Send:
             self._send(command.envelope)  # type: ignore[union-attr]  # the type is the test
         elif isinstance(command, Launch):
-            self.backend.start(command)
+            until = self._clock.boottime(command.until)
+            self.backend.start(msgspec.structs.replace(command, until=until))
         elif isinstance(command, Kill):
             self.backend.stop(command.task, command.attempt, command.grace)
         elif isinstance(command, Guard):
@@ -113,10 +120,15 @@ class RunnerHost:
 
 
 def _next_epoch(path: Path) -> int:
-    """The number of this start, on disk before it is used."""
+    """The number of this start, on disk before it is used: larger than all before.
+
+    It is the time in seconds, so that it rises although the file was lost or is an older copy: with a number
+    that it has had, a warden would not hear of the runner again.
+    """
     try:
-        epoch = int(path.read_text(encoding="ascii")) + 1
-    except FileNotFoundError:
-        epoch = 1
+        last = int(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        last = 0
+    epoch = max(last + 1, wall_now() // SECOND)
     replace(path, str(epoch).encode("ascii"), PRIVATE)
     return epoch

@@ -33,6 +33,10 @@ UNSAFE_MAX: Final = 50_000
 at the whole (their senders repeat them)."""
 SNAPSHOT_EVENTS: Final = 50_000
 """Events between snapshots: what a restart must replay, about half a second."""
+SNAPSHOT_BYTES: Final = 64 << 20
+"""Bytes of records between snapshots, whatever their number: what a restart must replay. A state that is
+larger than this is written when as many bytes of records have come, so that snapshots at most double what is
+written; whoever restarts reads that state anyway."""
 QUICK_SECONDS: Final = 0.002
 """A write that takes longer was a slow one."""
 DOUBT_FEW: Final = 8.0
@@ -146,11 +150,17 @@ class JournalledShell(Shell):
         self._commit_soon = False
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         """Who waits for a position to be on disk, in order."""
-        self._snapshot_due = journal.position + SNAPSHOT_EVENTS
+        self._snapshot_due = journal.snapshot_position + SNAPSHOT_EVENTS
+        """Counted from the newest snapshot and not from the start: a member that is killed again and again
+        must not replay more each time."""
+        self._snapshot_bytes_due = max(SNAPSHOT_BYTES, journal.snapshot_bytes)
         self._check_due = journal.position + CHECK_EVENTS
         self.snapshot_allowed: Callable[[], int] = lambda: journal.durable
         """Up to which position the past is no longer needed: the read model's, at a broker."""
         self._pending_snapshot: tuple[int, bytes] | None = None
+        self.longest = 0.0
+        """The most processor time, in seconds, that one event has kept the loop, or a snapshot or check of
+        the state between two events: for so long nobody else was answered."""
         self._digests = digests.open("ab") if digests is not None else None
         self._submissions: dict[int, int] = {}
         """Requests to take a job that are not on disk yet -> their positions."""
@@ -173,6 +183,9 @@ class JournalledShell(Shell):
         """Journal an event and hand it over; what comes of it is performed when it is safe."""
         if self.closed:
             return
+        record = _encode(event)
+        self.journal.ensure_room(len(record))  # what cannot be on record must not have happened
+        begun = time.thread_time()
         try:
             commands = self.machine.handle(event)
         except BaseException as error:
@@ -181,7 +194,8 @@ class JournalledShell(Shell):
             self._fail(error)
             self.close()
             raise
-        position = self.journal.append(_encode(event))
+        self._note_time(begun)
+        position = self.journal.append(record)
         self._unsafe.append((position, event, commands))
         if type(event) is Submitted:
             self._submissions[event.request] = position
@@ -324,14 +338,27 @@ class JournalledShell(Shell):
         else:
             self._doubt = max(self._doubt - 1.0, 0.0)
 
+    def _note_time(self, begun: float) -> None:
+        took = time.thread_time() - begun
+        if took > self.longest:  # noqa: PLR1730  hot: max() costs more
+            self.longest = took
+
     def _keep_house(self) -> None:
+        begun = time.thread_time()
+        self._keep_up()
+        self._note_time(begun)
+
+    def _keep_up(self) -> None:
         position = self.journal.position
         if position >= self._check_due:
             self._check_due = position + CHECK_EVENTS
             self.machine.check()
-        if position >= self._snapshot_due and self._pending_snapshot is None:
+        due = position >= self._snapshot_due or self.journal.bytes >= self._snapshot_bytes_due
+        if due and self._pending_snapshot is None:
+            state = self.machine.dump()
             self._snapshot_due = position + SNAPSHOT_EVENTS
-            self._pending_snapshot = (position, self.machine.dump())
+            self._snapshot_bytes_due = self.journal.bytes + max(SNAPSHOT_BYTES, len(state))
+            self._pending_snapshot = (position, state)
         if self._pending_snapshot is not None:
             at, state = self._pending_snapshot
             if at <= self.journal.durable and at <= self.snapshot_allowed():

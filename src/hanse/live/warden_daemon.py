@@ -17,11 +17,14 @@ from hanse.live.door.server import Door
 from hanse.live.eras import WardenSettings, objection, settings_of
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.inventory import take_stock
+from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.league import ClusterEntry, League
 from hanse.live.logs import fields
 from hanse.live.membership.membership import Membership
 from hanse.live.observe.metrics import metrics_route
 from hanse.live.observe.warden_watch import WardenWatch
+from hanse.live.reached import end_reached, keep_reached
+from hanse.live.recollection import ABOUT_THE_PAST, Recollection
 from hanse.live.recovery import recover
 from hanse.live.runner_host import RunnerHost
 from hanse.live.shell import JournalledShell
@@ -89,8 +92,13 @@ class WardenDaemon(Daemon):
             self.machine, clock, self._perform, recovered.journal, self.fail, watch.told, self._digests
         )
         shell.performed = self.wire.flush
-        self.receivers[self.identity.name] = self._receive
+        watch.journal.longest = lambda: shell.longest
+        self._past = past = Recollection(self.directory, self.machine.post, self.peers(), self.wire.send)
+        self.receivers[self.identity.name] = past.hear
         await self.wire.listen(self.address.host, self.address.port)
+        await past.ask()
+        self.receivers[self.identity.name] = self._receive
+        self.chore(past.keep())
         shell.take(Booted(clock.now(), self.machine.epoch + 1, secrets.randbits(SEED_BITS)))
         runner = self.entry.own_runner
         backend: Backend | None = None
@@ -107,6 +115,7 @@ class WardenDaemon(Daemon):
         self.door = Door(watch.door.around(application), self.credentials)
         await self.door.listen(self.door_address)
         self.chore(door.revocations.keep())
+        self.chore(keep_reached(self.directory, recovered.journal))
         self.chore(membership.keep())
 
     def _objection(self, league: League) -> str:
@@ -121,17 +130,26 @@ class WardenDaemon(Daemon):
             await self.host.close()
         if self.shell is not None:
             self.shell.close()
+            end_reached(self.directory, self.shell.journal)
 
     def _receive(self, envelope: Envelope) -> None:
         shell = self.shell
         assert shell is not None
+        past = self._past
+        if (past.unheard or type(envelope.body) in ABOUT_THE_PAST) and past.keeps(envelope):
+            return
         if shell.full:
             self.count("dropped_disk_behind")
             return
-        shell.take(Received(shell.clock.now(), envelope))
+        try:
+            shell.take(Received(shell.clock.now(), envelope))
+        except RecordTooLarge as error:  # no member sends such a message
+            self.count("dropped_too_large")
+            log.warning("dropped a message: %s", error, extra=fields(source=envelope.source))
 
     def _perform(self, command: Command) -> None:
         if type(command) is Send:
-            self.send(command.envelope)
+            if command.envelope.target not in self._past.unheard:
+                self.send(command.envelope)
         else:
             assert type(command) is Record, f"a warden does not ask for {command}"

@@ -49,7 +49,15 @@ from hanse.model.constraints import Constraint, normalise
 from hanse.model.fields import Fields, choice, flag, integer, listed, size_problem, text, texts, trace
 from hanse.model.ids import SECOND, JobId, parse_job
 from hanse.model.job import GROUPS_MAX, Affinity, JobClass, JobSpec, Scope, SpeedUp, TaskGroup, Unreachable
-from hanse.model.payload import Command, command_of, payload_of, read_argument, read_argv, read_env
+from hanse.model.payload import (
+    Command,
+    command_of,
+    payload_of,
+    read_argument,
+    read_argv,
+    read_env,
+    read_secret,
+)
 from hanse.model.problem import PROBLEMS_MAX, Problem, Problems, given, label
 from hanse.model.quantities import (
     parse_bytes,
@@ -76,7 +84,7 @@ __all__ = [
     "payload_of",
 ]
 
-_COMMAND_FIELDS: Final = ("command", "env", "workdir")
+_COMMAND_FIELDS: Final = ("command", "env", "workdir", "secret")
 _JOB_FIELDS: Final = (
     *("name", "tenant", "class", "priority", "deadline", "retries", "preemptible", "grace", "gang"),
     *("unreachable", "clusters", "labels", "after", "client_id", "groups", "trace"),
@@ -335,7 +343,7 @@ def _payload(fields: Fields, above: Command) -> bytes:
     command = _command(fields, above)
     if command.argv:
         return payload_of(command)
-    for key in ("env", "workdir"):
+    for key in ("env", "workdir", "secret"):
         if fields.has(key) and not fields.has("command"):
             fields.problems.add(fields.path(key), f"'{key}' is for a command, and there is none")
     return b""
@@ -348,4 +356,5 @@ def _command(fields: Fields, above: Command) -> Command:
         argv=fields.take("command", read_argv, above.argv),
         env=tuple(sorted({**dict(above.env), **here}.items())) if here else above.env,
         workdir=fields.take("workdir", read_argument, above.workdir),
+        secret=fields.take("secret", read_secret, above.secret),
     )

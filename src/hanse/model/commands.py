@@ -79,6 +79,9 @@ class Launch(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="launch
     estate: EstateId
     moves: bool
     payload: bytes
+    until: int = 0
+    """When the order is too old to be carried out, whatever held it up: on the runner's clock, and in a live
+    backend CLOCK_BOOTTIME; 0: never."""
 
 
 class Kill(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="kill"):

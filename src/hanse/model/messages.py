@@ -15,6 +15,7 @@ from hanse.model.drains import Drain
 from hanse.model.experience import Experience
 from hanse.model.ids import ClusterId, Instant, JobId, TaskId
 from hanse.model.job import Affinity, JobSpec, Scope, Unreachable
+from hanse.model.recollection import Recall, Recalled
 from hanse.model.resources import Dimensions, Resources, Vector
 from hanse.model.seeking import Seek, Sought
 
@@ -73,8 +74,7 @@ class Lot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     job: JobId
     group: int
     brief: Brief
-    tasks: tuple[int, ...]
-    """Indices in the job."""
+    tasks: tuple[int, ...]  # indices in the job
     attempts: tuple[int, ...]
     nodes: tuple[int, ...]
     """The node each task is proposed for; -1 leaves it to the warden."""
@@ -90,8 +90,7 @@ class DemandLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     shape: Shape
     key: Key
     count: int
-    hold: bool = False
-    """The warden may keep freed room back for this line until all of it fits."""
+    hold: bool = False  # the warden may keep freed room back for this line until all of it fits
 
 
 class Refusal(StrEnum):
@@ -259,8 +258,7 @@ class Offer(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="news"):
     """What happened to a broker's tasks, and the room that is granted to those that wait."""
 
-    started: tuple[tuple[TaskId, int, int], ...]
-    """Task, attempt, node."""
+    started: tuple[tuple[TaskId, int, int], ...]  # task, attempt, node
     ended: tuple[End, ...]
     offers: tuple[Offer, ...] = ()
     """Grants, in the order they were made."""
@@ -290,9 +288,9 @@ class Replica(msgspec.Struct, frozen=True, array_like=True, gc=False):
     job: JobId
     spec: JobSpec
     age: int  # microseconds since it was accepted: clocks differ, ages do not
-    done: tuple[tuple[int, int, int], ...]
-    """Tasks that are terminal: index, state, and the attempt that made it so."""
+    done: tuple[tuple[int, int, int], ...]  # terminal tasks: index, state, and the attempt that made it so
     cancelled: bool = False
+    rest: int = 0  # more of them, which follow as progress: before that the copy is not complete
 
 
 class Replicate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="replicate"):
@@ -301,6 +299,7 @@ class Replicate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="rep
     estate: EstateId
     term: int
     jobs: tuple[Replica, ...]
+    more: bool = False  # other jobs from before this term follow: the copy is not whole yet
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="progress"):
@@ -310,6 +309,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="prog
     done: tuple[tuple[TaskId, int, int], ...]  # task, its terminal state, the attempt that made it so
     cancelled: tuple[JobId, ...] = ()
     forget: tuple[JobId, ...] = ()
+    runs: tuple[tuple[TaskId, int, int, int], ...] = ()  # the same of neighbours that ended alike: how many
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="taken"):
@@ -482,7 +482,7 @@ Sequenced = (
 )  # fmt: skip
 Soft = (
     Hello | RunnerBeat | RunnerLease | Rejoin | Beat | BeatReply | Sync | Snapshot | Change | Gossip | Ack
-    | Experience
+    | Experience | Recall | Recalled
 )  # fmt: skip
 Body = Sequenced | Soft
 

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from hanse.model.problem import Problem, given, label
+from hanse.model.task_key import SECRET_BYTES
 
 SHELL: Final = ("/bin/sh", "-c")
 """What runs a command that is written as one text."""
@@ -26,11 +27,16 @@ class Command(msgspec.Struct, frozen=True, array_like=True):
     """Environment variables set for it, sorted by name."""
     workdir: str = ""
     """Where it runs; empty: where the runner decides."""
+    secret: bytes = b""
+    """From which the backend derives the key of each attempt (``task_key``); empty: attempts have no keys.
+    No task is given the secret itself."""
 
 
 def payload_of(command: Command) -> bytes:
     """The command as a group carries it."""
-    return msgspec.msgpack.encode(command)
+    if command.secret:
+        return msgspec.msgpack.encode(command)
+    return msgspec.msgpack.encode((command.argv, command.env, command.workdir))
 
 
 def command_of(payload: bytes) -> Command | None:
@@ -83,6 +89,17 @@ def read_env(value: object, field: str) -> dict[str, str] | Problem:
             return setting
         env[name] = setting
     return env
+
+
+def read_secret(value: object, field: str) -> bytes | Problem:
+    """The user's ``secret``: hexadecimal digits. What was given instead is not repeated to anybody."""
+    try:
+        secret = bytes.fromhex(value) if isinstance(value, str) else b""
+    except ValueError:
+        secret = b""
+    if len(secret) != SECRET_BYTES:
+        return Problem(field, f"a secret is a text of {2 * SECRET_BYTES} hexadecimal digits, drawn at random")
+    return secret
 
 
 def read_argument(value: object, field: str) -> str | Problem:

@@ -4,11 +4,14 @@ The backend belongs to the world, not to the runner: tasks live on while their r
 are remembered until the runner may forget them, and the watchdog ends everything when the lease that the
 runner last passed on has run out on the runner's clock. The checkers judge what happens here, not what
 machines believe.
+
+Its *output* may hang, as that of supervisors does on a frozen disk: then nothing is started, stopped or told
+until it moves on. The watchdog has no part in that.
 """
 
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from hanse.model.commands import Forgotten, Guard, Kill, Launch
 from hanse.model.events import BackendReported
@@ -90,15 +93,41 @@ class Backend:
         """When the watchdog will look at the clock next, in true time."""
         self.withheld: dict[int, Resources] = {}
         """Node -> what others use of it."""
+        self._held: list[tuple[Callable[[Any], None], Any]] | None = None
+        """What waits, in order, for an output that hangs; None: it does not hang."""
+        self._asked = False
+        """The runner asked what is here, and waits for that too."""
         self.notice_max = NOTICE_MAX
         self._fate = fate
         self._truth = truth
         self._rng = rng
-        runner.report = self.report
+        runner.report = self._answer
         runner.connect({Launch: self.launch, Kill: self.kill, Guard: self.guard, Forgotten: self.forget})
+
+    @property
+    def hangs(self) -> bool:
+        """Whether its output hangs."""
+        return self._held is not None
+
+    def hang(self) -> None:
+        """Let the output hang from now on."""
+        if self._held is None:
+            self._held = []
+
+    def move_on(self, _: object = None) -> None:
+        """Do and tell, in order, what had to wait."""
+        held, self._held = self._held, None
+        for action, payload in held or ():
+            action(payload)
+        if self._asked:
+            self._asked = False
+            self.runner.learn()
 
     def launch(self, command: Launch) -> None:
         """Start an attempt."""
+        if self._held is not None:
+            self._held.append((self._launch_late, command))
+            return
         attempt = Attempt(command)
         self._truth.launched(self.cluster, self.runner.name, attempt)
         self.live[command.task, command.attempt] = attempt
@@ -109,15 +138,26 @@ class Backend:
             self._end(attempt, Outcome.LOST, -9, "the watchdog ends it: the lease is over")
             return
         attempt.told_at = world.now + self._rng.randint(0, self.notice_max)
-        world.at(
-            attempt.told_at, self.runner.started, (self.runner.incarnation, command.task, command.attempt)
-        )
+        notice = (self.runner.incarnation, command.task, command.attempt)
+        world.at(attempt.told_at, self._tell, (self.runner.started, notice))
         duration, outcome, code = self._fate(command)
         if duration is not None:
             world.at(world.now + duration, self._finish, (attempt, outcome, code))
 
+    def _launch_late(self, command: Launch) -> None:
+        """Start what was held up, unless nobody counts on it any more."""
+        if self.runner.local_now() < command.until or not command.until:
+            self.launch(command)
+            return
+        end = End(command.task, command.attempt, Outcome.UNSTARTED)
+        self.ended[command.task, command.attempt] = end
+        self._tell((self.runner.exited, (self.runner.incarnation, end)))
+
     def kill(self, command: Kill) -> None:
         """Signal an attempt; it takes some part of its grace to obey, but not more."""
+        if self._held is not None:
+            self._held.append((self.kill, command))
+            return
         attempt = self.live.get((command.task, command.attempt))
         if attempt is None:
             return
@@ -149,6 +189,11 @@ class Backend:
         withheld = tuple(self.withheld.items())
         return BackendReported(self.runner.local_now(), running, tuple(self.ended.values()), withheld)
 
+    def _answer(self) -> BackendReported | None:
+        """The same; None: the runner is told when the output moves on."""
+        self._asked = self._held is not None
+        return None if self._asked else self.report()
+
     def withhold(self, room: Withheld) -> None:
         """Others use so much of a node from now on."""
         node, amount = room
@@ -179,6 +224,7 @@ class Backend:
             self._over(attempt, Outcome.LOST, "dies with its host")
         self.ended.clear()
         self.until = None
+        self._held, self._asked = None, False
         self.runner.crash()
 
     def _finish(self, end: tuple[Attempt, Outcome, int]) -> None:
@@ -187,7 +233,9 @@ class Backend:
             self._end(attempt, outcome, code, f"ends by itself: {outcome}")
 
     def _stop(self, attempt: Attempt) -> None:
-        if attempt.live and attempt.stop_at == self.world.now:
+        if self._held is not None:
+            self._held.append((self._stop, attempt))
+        elif attempt.live and attempt.stop_at is not None and attempt.stop_at <= self.world.now:
             self._end(attempt, Outcome.CANCELLED, -15, "is stopped")
 
     def _watch(self, look_at: int) -> None:
@@ -211,7 +259,14 @@ class Backend:
         end = End(TaskId(attempt.task), attempt.attempt, outcome, code, usage)
         self.ended[attempt.task, attempt.attempt] = end
         told_at = max(attempt.told_at, self.world.now) + self._rng.randint(0, self.notice_max)
-        self.world.at(told_at, self.runner.exited, (self.runner.incarnation, end))
+        self.world.at(told_at, self._tell, (self.runner.exited, (self.runner.incarnation, end)))
+
+    def _tell(self, news: tuple[Callable[[Any], None], Any]) -> None:
+        """Tell the runner of a start or an end."""
+        if self._held is not None:
+            self._held.append(news)
+        else:
+            news[0](news[1])
 
     def _over(self, attempt: Attempt, outcome: Outcome, why: str) -> None:
         attempt.live = False

@@ -18,13 +18,14 @@ import msgspec
 from hanse.model.commands import AskAdvice, TaskSettled
 from hanse.model.ids import INDEX_BITS, SECOND
 from hanse.sim.adviser import Adviser
-from hanse.sim.checkers import Oracle, check_estates, check_quiet, check_replay
+from hanse.sim.checkers import Oracle, check_estates, check_quiet, check_replay, check_speakers
 from hanse.sim.clients import Clients
 from hanse.sim.faults import Options, draw_clock, draw_options
 from hanse.sim.injector import Injector
 from hanse.sim.league import Design, Factories, League
 from hanse.sim.network import Network
 from hanse.sim.render import resources_text
+from hanse.sim.restoring import Restoring
 from hanse.sim.story import Story
 from hanse.sim.workload import draw_workload
 from hanse.sim.world import Violation, World
@@ -99,6 +100,8 @@ class Trial:
             broker.connect({TaskSettled: self.oracle.settle})
         self.clients = Clients(self.world, branch(), self.workload, self.league.brokers, self.oracle)
         self.injector = Injector(self.league, self.clients, options, branch())
+        safety = 0 if options.scenario == "calm" else options.safety
+        self.restoring = Restoring(self.league, seed, safety, self.injector.tell)
         for broker in self.league.brokers.values():
             adviser = Adviser(self.world, branch(), broker.advise)
             broker.connect({**broker.performers, AskAdvice: adviser.ask})
@@ -143,6 +146,7 @@ class Trial:
             process.machine.check()
         check_quiet(league.brokers, league.wardens, list(league.backends.values()))
         check_estates(league.brokers, league.wardens)
+        check_speakers(league.brokers, self.oracle.jobs)
         for process in league.journalled:
             check_replay(process)
         self.oracle.check_terminal("in the journals")

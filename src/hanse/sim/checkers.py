@@ -5,7 +5,7 @@ settled task, and raises a ``Violation`` that names the promise and the task, jo
 ``check_quiet`` looks at a league that has healed and has nothing left to do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 from hanse.core.config import NodeConfig, WardenConfig
@@ -37,6 +37,18 @@ class BrokerInside(Protocol):
 
     def estates(self) -> tuple[list[str], list[str]]:
         """The estates that it owns, and those of which it keeps copies."""
+        ...
+
+
+class Speaker(Protocol):
+    """What a broker's door goes by."""
+
+    def owns(self, job: JobId) -> bool:
+        """Whether a job is its own and has not ended."""
+        ...
+
+    def speaker_of(self, job: JobId, asked: Collection[str] = ()) -> str:
+        """Whom to ask about a job: itself, another broker, or "" if it knows of none."""
         ...
 
 
@@ -413,6 +425,25 @@ def check_estates(brokers: dict[str, Process], wardens: dict[str, Process]) -> N
         stale = [estate for estate in keeper.estates()[1] if estate not in known]
         if stale:
             raise Violation(promise, f"{name} keeps copies for {', '.join(stale)}")
+
+
+def check_speakers(brokers: dict[str, Process], jobs: Iterable[int]) -> None:
+    """Doors do not point at each other: from every broker one comes, by what each says of a job, to the one
+    that owns it or remembers its end; only if nobody does, to one that says so."""
+    promise = "doors lead to the owner"
+    doors: dict[str, Speaker] = {name: one.machine for name, one in brokers.items()}  # type: ignore[misc]
+    for job in map(JobId, jobs):
+        knows = [name for name, door in doors.items() if door.speaker_of(job) == name]
+        for first, door in doors.items():
+            path, here = [first], door.speaker_of(job)
+            while here and here != path[-1]:
+                path.append(here)
+                if len(path) > len(doors):
+                    raise Violation(promise, f"job {job_text(job)}: from {' to '.join(path)}, and on")
+                here = doors[here].speaker_of(job, path)
+            if knows and path[-1] not in knows:
+                way = " to ".join(path)
+                raise Violation(promise, f"job {job_text(job)} is known to {knows}; the way was {way}")
 
 
 def _in_group(spec: JobSpec, group: int, index: int) -> bool:

@@ -62,6 +62,8 @@ class Rates(msgspec.Struct, frozen=True):
     drains: int = 0
     guests: int = 0
     """Times that others take some of a node for a while."""
+    hangs: int = 0
+    """Times that the output of a runner's tasks hangs for a while."""
     downtime_max: int = 3 * SECOND
     one_way: int = 50
     """Share of partitions that cut one direction only, in percent."""
@@ -109,7 +111,7 @@ def draw_options(seed: int, rng: Random) -> Options:
         wire=rng.random() < 0.1,
     )
     grouped = rng.random() < 0.4
-    return Options(
+    options = Options(
         seed=seed,
         scenario=scenario,
         brokers=brokers,
@@ -128,6 +130,8 @@ def draw_options(seed: int, rng: Random) -> Options:
         safety=safety,
         decisions=rng.random() < 0.5,
     )
+    hangs = 0 if calm or rng.random() < 0.4 else rng.randint(1, 4)
+    return msgspec.structs.replace(options, rates=msgspec.structs.replace(options.rates, hangs=hangs))
 
 
 def _draw_timings(rng: Random, scenario: str) -> Timings:

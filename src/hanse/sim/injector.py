@@ -41,6 +41,7 @@ class Injector:
             (rates.clogs, self._clog),
             (rates.drains, self._drain),
             (rates.guests, self._visit),
+            (rates.hangs, self._hang),
         ):
             for _ in range(count):
                 self._world.at(rng.randrange(options.safety), strike)
@@ -58,11 +59,12 @@ class Injector:
             process.resume()
             process.restart()
         for warden in self._league.wardens.values():
-            warden.drain(((), False))
+            warden.drain(((), False, 0))
         for backend in self._league.backends.values():
+            backend.move_on()
             for node in list(backend.withheld):
                 backend.withhold((node, Resources()))
-        self._tell("the league", "is healed")
+        self.tell("the league", "is healed")
 
     def _set_moods(self) -> None:
         """Most links share the seed's mood; one in ten is slow, unless the seed is calm."""
@@ -108,16 +110,31 @@ class Injector:
 
     def _burn(self, _: object) -> None:
         backend = self._rng.choice(list(self._league.backends.values()))
-        self._tell(backend.runner.name, "loses its host with everything on it")
+        self.tell(backend.runner.name, "loses its host with everything on it")
         backend.burn()
         self._world.at(self._world.now + self._length(MILLISECOND, 20 * SECOND), backend.runner.restart)
 
     def _pause(self, _: object) -> None:
         process = self._rng.choice(self._league.processes)
         length = self._length(50 * MILLISECOND, PAUSE_MAX)
-        self._tell(process.name, f"is paused for {length / SECOND:.3f} s")
+        self.tell(process.name, f"is paused for {length / SECOND:.3f} s")
         process.pause()
         self._world.at(self._world.now + length, process.resume)
+
+    def _hang(self, _: object) -> None:
+        """The output of a runner's tasks hangs; in half of the cases the runner itself with it, as on one
+        disk."""
+        backend = self._rng.choice(list(self._league.backends.values()))
+        length, both = self._partition_length(), self._rng.random() < 0.5
+        if backend.hangs:
+            return
+        what = "and its tasks' output hang" if both else "sees its tasks' output hang"
+        self.tell(backend.runner.name, f"{what} for {length / SECOND:.3f} s")
+        backend.hang()
+        self._world.at(self._world.now + length, backend.move_on)
+        if both:
+            backend.runner.pause()
+            self._world.at(self._world.now + length, backend.runner.resume)
 
     def _partition(self, _: object) -> None:
         rng = self._rng
@@ -133,7 +150,7 @@ class Injector:
         ]
         length = self._partition_length()
         kind = ("nothing reaches" if inwards else "nothing leaves") if one_way else "cut off:"
-        self._tell(" ".join(group), f"{kind} this group for {length / SECOND:.3f} s")
+        self.tell(" ".join(group), f"{kind} this group for {length / SECOND:.3f} s")
         self._league.network.cut(crossing)
         self._world.at(self._world.now + length, self._mend, crossing)
 
@@ -148,7 +165,7 @@ class Injector:
         )
 
     def _mend(self, crossing: list[Link]) -> None:
-        self._tell("the network", "a partition ends")
+        self.tell("the network", "a partition ends")
         self._league.network.mend(crossing)
 
     def _clog(self, _: object) -> None:
@@ -161,7 +178,7 @@ class Injector:
         links = rng.sample(self._league.network.links, max(1, len(self._league.network.links) // 4))
         for link in links:
             link.clogged_until = self._world.now + length
-        self._tell("the network", f"{len(links)} links are clogged for {length / SECOND:.3f} s")
+        self.tell("the network", f"{len(links)} links are clogged for {length / SECOND:.3f} s")
 
     def _leave_behind(self) -> None:
         """One process hears late what was said to it, and a beat later is no longer heard.
@@ -176,7 +193,7 @@ class Injector:
         for link in self._league.network.links:
             if link.target == process.name:
                 link.clogged_until = now + late
-        self._tell(process.name, f"hears nothing for {late / SECOND:.3f} s, and all of it then")
+        self.tell(process.name, f"hears nothing for {late / SECOND:.3f} s, and all of it then")
         self._world.at(now + beat + beat // 8, self._silence, process)
 
     def _silence(self, process: Process) -> None:
@@ -186,7 +203,7 @@ class Injector:
         if length <= 0:
             return
         cut = [link for link in self._league.network.links if link.source == process.name]
-        self._tell(process.name, f"is not heard for {length / SECOND:.3f} s")
+        self.tell(process.name, f"is not heard for {length / SECOND:.3f} s")
         self._league.network.cut(cut)
         self._world.at(self._world.now + length, self._mend, cut)
 
@@ -196,8 +213,12 @@ class Injector:
         count = len(warden.nodes)
         nodes = tuple(sorted(rng.sample(range(count), rng.randint(1, count)))) if rng.random() < 0.8 else ()
         process = self._league.wardens[warden.name]
-        process.drain((nodes, True))
-        self._world.at(self._world.now + self._length(SECOND, 20 * SECOND), process.drain, (nodes, False))
+        length = self._length(SECOND, 20 * SECOND)
+        if rng.random() < 0.5:
+            process.drain((nodes, True, length))
+            return
+        process.drain((nodes, True, 0))
+        self._world.at(self._world.now + length, process.drain, (nodes, False, 0))
 
     def _visit(self, _: object) -> None:
         """Somebody else's work comes to a node for a while: a part of it, or all."""
@@ -209,11 +230,12 @@ class Injector:
         if rng.random() < 0.7:
             amount = Resources(rng.randint(0, amount.cpu), rng.randint(0, amount.memory))
         backend = self._league.backends[config.runner]
-        self._tell(backend.runner.name, f"others use {amount.cpu} milli-CPU of node {node}")
+        self.tell(backend.runner.name, f"others use {amount.cpu} milli-CPU of node {node}")
         backend.withhold((node, amount))
         end = self._world.now + self._length(SECOND, 20 * SECOND)
         self._world.at(end, backend.withhold, (node, Resources()))
 
-    def _tell(self, who: str, what: str) -> None:
+    def tell(self, who: str, what: str) -> None:
+        """Have a fault in the story."""
         if self._world.story is not None:
             self._world.story.fault(self._world.now, who, what)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,10 @@ from hanse.sim.network import Network
 from hanse.sim.process import Clock, Durability, Process
 from hanse.sim.runner_process import RunnerProcess
 from hanse.sim.world import World
+
+SLICE_TASKS: Final = 2
+"""Simulated jobs are small: so that many a cancelled one is still ended in slices, between which anything may
+happen."""
 
 
 class Policies(msgspec.Struct, frozen=True):
@@ -123,6 +127,7 @@ class League:
                 timings=design.timings,
                 lost_max=design.lost_max,
                 decisions=design.decisions,
+                slice_tasks=SLICE_TASKS,
             )
 
             def factory(config: BrokerConfig = config) -> Machine:

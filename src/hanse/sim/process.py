@@ -13,7 +13,7 @@ with the last snapshot and the journal replayed, and that must give the very sta
 from collections.abc import Callable, Mapping
 from heapq import heappush
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -93,6 +93,14 @@ class Durability(msgspec.Struct, frozen=True):
     """Events between two ``machine.check()``."""
 
 
+class Past(NamedTuple):
+    """What a process's disk has: a copy of it outlives all that happens later."""
+
+    snapshot: bytes | None
+    journal: tuple[Event, ...]
+    epoch: int
+
+
 class Process:
     """A journalled machine: a broker or a warden."""
 
@@ -100,7 +108,7 @@ class Process:
                  "_factory", "_number", "_offset", "_patience", "_rate", "_receives", "_send", "_slow",
                  "_span", "_ticks", "_trace", "_unchecked", "epoch", "hampered", "inbox", "journal", "links",
                  "machine", "marks", "name", "network", "performers", "rng", "snapshot", "unsafe", "wakes",
-                 "world")  # fmt: skip
+                 "witness", "world")  # fmt: skip
 
     def __init__(
         self, name: str, number: int, factory: Callable[[], Machine], network: Network, rng: Random,
@@ -140,6 +148,8 @@ class Process:
         self._slow = durability.commit_max
         self.performers: Performers = {}
         """Who performs its commands, besides sends and wake-ups."""
+        self.witness: Callable[[Process], None] | None = None
+        """Told when it has come back from its own past, before it acts."""
         self._doom: tuple[int, int] | None = None
         self._patience = 0
         self._committing = False
@@ -185,13 +195,14 @@ class Process:
         self._note(_CANCEL, number, job)
         self.take(CancelRequested(self.local_now(), client, number, job))
 
-    def drain(self, request: tuple[tuple[int, ...], bool]) -> None:
-        """An operator closes or opens nodes."""
+    def drain(self, request: tuple[tuple[int, ...], bool, int]) -> None:
+        """An operator closes nodes (for so long; 0: until somebody opens them), or opens them."""
         if self.hampered and self._waits(self.drain, request):
             return
-        nodes, closed = request
+        nodes, closed, span = request
         self._note(_DRAIN, len(nodes), closed)
-        self.take(DrainRequested(self.local_now(), nodes, closed))
+        now = self.local_now()
+        self.take(DrainRequested(now, nodes, closed, until=now + span if span else 0))
 
     def advise(self, answer: tuple[int, tuple[Advice, ...]]) -> None:
         """The policy process has answered."""
@@ -310,6 +321,8 @@ class Process:
         if self.up:
             return
         self._recover()
+        if self.witness is not None:
+            self.witness(self)
         self.hampered = 0
         if downtime is not None:
             self.doom(downtime)
@@ -323,6 +336,28 @@ class Process:
         """Call a planned death off."""
         self.hampered &= ~DOOMED
         self._doom = None
+
+    def disk(self) -> Past:
+        """A copy of its disk now: what is not yet safe is not there."""
+        journal = self.journal[: len(self.journal) - len(self.unsafe)]
+        torn = self.journal[len(journal) :]
+        epoch = self.epoch - sum(type(event) is Booted for event in torn)
+        return Past(self.snapshot, tuple(journal), epoch)
+
+    def lived(self, past: Past) -> Machine:
+        """A fresh machine that has lived a past; this process is not changed."""
+        machine = self._factory()
+        if past.snapshot is not None:
+            machine.restore(past.snapshot)
+        for event in past.journal:
+            machine.handle(event)
+        return machine
+
+    def rewind(self, past: Past) -> None:
+        """Have another past on its disk, for its next start."""
+        assert not self.up, "who is up has written more"
+        self.snapshot, self.journal, self.epoch = past.snapshot, list(past.journal), past.epoch
+        self._expected = None
 
     def replayed(self) -> Machine:
         """A fresh machine with this process's snapshot and journal."""

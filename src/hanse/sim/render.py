@@ -139,7 +139,7 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any, Any], ...]:
 
 def _fields_text(record: msgspec.Struct) -> str:
     parts = []
-    hidden = ("estate", "moves") if isinstance(record, Launch) else ()
+    hidden = ("estate", "moves", "until") if isinstance(record, Launch) else ()
     for name, kind, default in _fields_of(type(record)):
         value = getattr(record, name)
         if name in hidden or (default is not msgspec.NODEFAULT and value == default) or value in ((), None):

@@ -21,8 +21,8 @@ class RunnerProcess(Process):
     ) -> None:  # fmt: skip
         super().__init__(name, number, factory, network, rng, clock, durability)
         self.incarnation = 0
-        self.report: Callable[[], BackendReported] | None = None
-        """What the backend holds."""
+        self.report: Callable[[], BackendReported | None] | None = None
+        """What the backend holds; None: it says so later, by ``learn``."""
 
     def take(self, event: Event) -> None:
         """Hand an event over and perform what comes of it."""
@@ -75,8 +75,15 @@ class RunnerProcess(Process):
             return
         self.incarnation += 1
         super().restart(downtime)
-        if self.report is not None and not self.hampered & DOWN:
-            report = self.report()
+        if not self.hampered & DOWN:
+            self.learn()
+
+    def learn(self, _: object = None) -> None:
+        """Take what the backend holds."""
+        if self.report is None or (self.hampered and self._waits(self.learn, None)):
+            return
+        report = self.report()
+        if report is not None:
             self._note(BACKEND, len(report.running), len(report.ended))
             self.take(report)
 

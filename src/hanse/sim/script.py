@@ -359,10 +359,10 @@ class Player:
             link.cuts = 0
 
     def _drain(self, plain: list[str], _: dict[str, str]) -> None:
-        self._process(plain[0]).drain((tuple(map(int, plain[1:])), True))
+        self._process(plain[0]).drain((tuple(map(int, plain[1:])), True, 0))
 
     def _undrain(self, plain: list[str], _: dict[str, str]) -> None:
-        self._process(plain[0]).drain((tuple(map(int, plain[1:])), False))
+        self._process(plain[0]).drain((tuple(map(int, plain[1:])), False, 0))
 
     # --- looking -------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import ctypes
 import os
 import socket
 import subprocess
@@ -28,7 +29,7 @@ from hanse.app.sdk.frames import (
     Welcome,
     frame,
 )
-from hanse.app.sdk.hand import ADDRESS, EXIT_LOST, EXIT_STRANGER, PIN, SECRET
+from hanse.app.sdk.hand import ADDRESS, EXIT_LOST, EXIT_STRANGER, PIN
 from hanse.app.sdk.parcels import pack_call, unpack
 
 SECONDS_MAX = 60.0
@@ -40,26 +41,35 @@ class Executor:
 
     def __init__(self) -> None:
         self.certificate = secure.Certificate()
-        self.secret = os.urandom(32)
+        self.key = os.urandom(32)
         self.listener = socket.create_server(("localhost", 0))
         self.listener.settimeout(SECONDS_MAX)
         self.address = self.listener.getsockname()
 
-    def start(self, **changed: str) -> "subprocess.Popen[str]":
+    def start(
+        self, changed: dict[str, str] | None = None, key: bytes | None = None
+    ) -> "subprocess.Popen[str]":
         host, port = self.address
         given = {
             ADDRESS: f"{host}:{port}",
             PIN: self.certificate.fingerprint.hex(),
-            SECRET: self.secret.hex(),
             "HANSE_JOB": "1-0",
-            **changed,
+            "HANSE_TASK": "3",
+            "HANSE_ATTEMPT": "2",
+            **(changed or {}),
         }
-        return subprocess.Popen(
+        readable, writable = os.pipe()
+        os.write(writable, (self.key if key is None else key).hex().encode())
+        os.close(writable)
+        hand = subprocess.Popen(
             [sys.executable, "-m", "hanse.app.sdk.hand"],
             env={**os.environ, **given},
+            stdin=readable,
             stderr=subprocess.PIPE,
             text=True,
         )
+        os.close(readable)
+        return hand
 
     def accept(self) -> None:
         self.socket, _ = self.listener.accept()
@@ -86,13 +96,14 @@ class Executor:
                 return message
             self._move()
 
-    def meet(self, secret: bytes) -> Hello:
-        """Greet a hand, as somebody who knows this secret."""
+    def meet(self, key: bytes) -> Hello:
+        """Greet a hand, as somebody who knows this key."""
         self.say(Challenge(NONCE))
         hello = self.hear()
         assert isinstance(hello, Hello)
         pin = self.certificate.fingerprint
-        self.say(Welcome(secure.proof(secret, secure.EXECUTOR, hello.nonce, NONCE, pin), "", "", ()))
+        proof = secure.proof(key, secure.EXECUTOR, hello.nonce, NONCE, pin, hello.who)
+        self.say(Welcome(proof, "", "", ()))
         return hello
 
     def close(self) -> None:
@@ -116,23 +127,24 @@ def ending(hand: "subprocess.Popen[str]") -> tuple[int, str]:
 def test_a_hand_takes_calls_of_its_own_executor(executor: Executor) -> None:
     hand = executor.start()
     executor.accept()
-    hello = executor.meet(executor.secret)
+    hello = executor.meet(executor.key)
     pin = executor.certificate.fingerprint
-    assert secure.proved(hello.proof, secure.proof(executor.secret, secure.HAND, NONCE, hello.nonce, pin))
-    assert hello.job == "1-0"
+    assert hello.who == ("1-0", 3, 2)
+    wanted = secure.proof(executor.key, secure.HAND, NONCE, hello.nonce, pin, hello.who)
+    assert secure.proved(hello.proof, wanted)
     assert executor.hear() == Ready(spooled=False)
-    executor.say(Function(1, "os:getenv", Parcel(b"")))
-    executor.say(Calls((CallRecord(7, 1, pack_call((SECRET,), {}).inline()),)))
+    executor.say(Function(1, "os:read", Parcel(b"")))
+    executor.say(Calls((CallRecord(7, 1, pack_call((0, 100), {}).inline()),)))
     results = executor.hear()
     assert isinstance(results, Results)
     assert (results.outcomes[0].number, results.outcomes[0].status) == (7, VALUE)
-    assert unpack((results.outcomes[0].parcel.body,)) is None  # what is called does not see the secret
+    assert unpack((results.outcomes[0].parcel.body,)) == b""  # what is called finds no key there
     executor.say(Bye())
     assert ending(hand) == (0, "")
 
 
 def test_a_hand_says_nothing_to_somebody_with_another_certificate(executor: Executor) -> None:
-    hand = executor.start(**{PIN: "00" * 32})
+    hand = executor.start({PIN: "00" * 32})
     with contextlib.suppress(OSError):  # it may be gone before it is told anything
         executor.accept()
         executor.say(Challenge(NONCE))
@@ -143,30 +155,68 @@ def test_a_hand_says_nothing_to_somebody_with_another_certificate(executor: Exec
     assert "is not the executor of this hand" in said
 
 
-def test_a_hand_leaves_somebody_who_does_not_know_the_secret(executor: Executor) -> None:
+def test_a_hand_leaves_somebody_who_does_not_know_its_key(executor: Executor) -> None:
     hand = executor.start()
     executor.accept()
     executor.meet(b"x" * 32)
     code, said = ending(hand)
     assert code == EXIT_STRANGER
-    assert "does not know the secret" in said
+    assert "does not know this hand's key" in said
+
+
+def test_a_hand_that_is_refused_says_so(executor: Executor) -> None:
+    hand = executor.start()
+    executor.accept()
+    executor.say(Challenge(NONCE))
+    assert isinstance(executor.hear(), Hello)
+    executor.socket.close()
+    code, said = ending(hand)
+    assert code == EXIT_STRANGER
+    assert "refused this hand" in said
 
 
 def test_a_hand_without_an_executor_ends(executor: Executor) -> None:
     executor.listener.close()
-    code, said = ending(executor.start(**{ADDRESS: ":".join(("localhost", "9"))}))
+    code, said = ending(executor.start({ADDRESS: ":".join(("localhost", "9"))}))
     assert code == EXIT_STRANGER
     assert "cannot reach the executor" in said
-    code, said = ending(executor.start(**{SECRET: ""}))
+    code, said = ending(executor.start({ADDRESS: ""}))
     assert code == EXIT_STRANGER
     assert "started by an executor" in said
+
+
+def test_a_hand_without_a_key_reaches_nobody(executor: Executor) -> None:
+    code, said = ending(executor.start(key=b""))
+    assert code == EXIT_STRANGER
+    assert "no key on standard input" in said
+    executor.listener.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        executor.listener.accept()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hides a process from others of its user")
+def test_a_hand_cannot_be_looked_into_by_others_of_its_user(executor: Executor) -> None:
+    hand = executor.start()
+    executor.accept()
+    executor.meet(executor.key)
+    assert isinstance(executor.hear(), Ready)
+    executor.say(Function(2, "tests.app.sdk.test_hand:dumpable", Parcel(b"")))
+    executor.say(Calls((CallRecord(7, 2, pack_call((), {}).inline()),)))
+    results = executor.hear()
+    assert unpack((results.outcomes[0].parcel.body,)) == 0
+    executor.say(Bye())
+    assert ending(hand) == (0, "")
+
+
+def dumpable() -> int:
+    return int(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
 
 
 @pytest.mark.parametrize("how", ["gone", "garbage"])
 def test_a_hand_ends_with_its_executor(executor: Executor, how: str) -> None:
     hand = executor.start()
     executor.accept()
-    executor.meet(executor.secret)
+    executor.meet(executor.key)
     assert isinstance(executor.hear(), Ready)
     if how == "gone":
         executor.socket.close()

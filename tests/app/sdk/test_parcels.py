@@ -318,14 +318,17 @@ def test_tampering_is_noticed() -> None:
         server.take()
 
 
-def test_proofs_are_of_a_role_a_secret_and_both_nonces() -> None:
-    right = secure.proof(b"s", secure.HAND, b"a", b"b", b"f")
-    assert secure.proved(right, secure.proof(b"s", secure.HAND, b"a", b"b", b"f"))
+def test_proofs_are_of_a_role_a_key_both_nonces_and_an_attempt() -> None:
+    who = ("1-7", 2, 1)
+    right = secure.proof(b"s", secure.HAND, b"a", b"b", b"f", who)
+    assert secure.proved(right, secure.proof(b"s", secure.HAND, b"a", b"b", b"f", who))
     for other in (
-        secure.proof(b"t", secure.HAND, b"a", b"b", b"f"),
-        secure.proof(b"s", secure.EXECUTOR, b"a", b"b", b"f"),
-        secure.proof(b"s", secure.HAND, b"b", b"a", b"f"),
-        secure.proof(b"s", secure.HAND, b"a", b"b", b"g"),
+        secure.proof(b"t", secure.HAND, b"a", b"b", b"f", who),
+        secure.proof(b"s", secure.EXECUTOR, b"a", b"b", b"f", who),
+        secure.proof(b"s", secure.HAND, b"b", b"a", b"f", who),
+        secure.proof(b"s", secure.HAND, b"a", b"b", b"g", who),
+        secure.proof(b"s", secure.HAND, b"a", b"b", b"f", ("1-7", 2, 2)),
+        secure.proof(b"s", secure.HAND, b"a", b"b", b"f", ("1-7", 1, 1)),
     ):
         assert not secure.proved(right, other)
 

@@ -14,9 +14,11 @@ import pytest
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.interface import WAIT_CHARACTERS_MAX, Backend, Found, Living, Stream
-from hanse.model.ids import JobId, job_of
+from hanse.model.ids import JobId, job_of, job_text
 from hanse.model.messages import Outcome
+from hanse.model.payload import Command, payload_of
 from hanse.model.resources import Resources
+from hanse.model.task_key import task_key
 from tests.live.backends.desk import (
     ESTATE,
     HOUR,
@@ -32,6 +34,14 @@ from tests.live.backends.desk import (
 )
 
 NODES = (NodeConfig(Resources(cpu=4_000, memory=1 << 30), (("zone", "a"),)),) * 2
+
+
+def _holds(path: Path, keys: set[str]) -> bool:
+    """Whether a file but the output of the tasks themselves has one of these keys in it."""
+    try:
+        return not path.name.endswith("stdout") and any(key.encode() in path.read_bytes() for key in keys)
+    except OSError:  # it is gone, or is none to be read
+        return False
 
 
 class BackendConformance(ABC):
@@ -73,6 +83,31 @@ class BackendConformance(ABC):
     async def is_set(self, desk: Desk, index: int = 0) -> None:
         """Wait until a stubborn task is one; a backend with programs waits until it has said ``set``."""
         await desk.start_of(index)
+
+    # --- keys -----------------------------------------------------------------------------------------------
+
+    def test_an_attempt_reads_its_own_key_once_and_finds_it_nowhere_else(self, place: Path) -> None:
+        if not self.keeps_output:
+            pytest.skip("it runs no programs")
+        secret = bytes(range(32))
+        script = "cat; echo; cat; env; tr '\\0' ' ' < /proc/self/cmdline; tr '\\0' ' ' < /proc/$PPID/cmdline"
+        payload = payload_of(Command(("/bin/sh", "-c", script), secret=secret))
+
+        async def story(desk: Desk) -> None:
+            keys = set()
+            for index in range(2):
+                await desk.run(launch(payload, index))
+                key, _, rest = (await read(desk.backend, index)).decode().partition("\n")
+                assert key == task_key(secret, job_text(job_of(task(index))), index, 1).hex()
+                assert f"HANSE_TASK={index}" in rest
+                assert key not in rest
+                assert secret.hex() not in rest
+                keys.add(key)
+            assert len(keys) == 2
+            left = [path for path in place.rglob("*") if path.is_file() and _holds(path, keys)]
+            assert left == []
+
+        with_desk(lambda: self.make(place), story)
 
     # --- starts and ends ----------------------------------------------------------------------------------
 

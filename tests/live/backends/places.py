@@ -7,6 +7,7 @@ import select
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,3 +124,19 @@ def place_for_tasks() -> Iterator[Path]:
             for below in (*groups_in(group), group):
                 below.rmdir()
         shutil.rmtree(place, ignore_errors=True)
+
+
+def process_with(variable: bytes, program: bytes) -> int:
+    """The process with this in its environment, which we see as root: a task in a namespace does not know its
+    own number outside."""
+    deadline = time.monotonic() + 60.0
+    while time.monotonic() < deadline:
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (path / "cmdline").read_bytes().split(b"\0")
+                if words[0] == program and variable in (path / "environ").read_bytes():
+                    return int(path.name)
+            except OSError:
+                continue
+        time.sleep(0.01)  # the shell has not become it yet
+    raise AssertionError(f"no process has {variable!r}")

@@ -90,7 +90,7 @@ def order(*argv: str, index: int = 0, groups: tuple[bytes, ...] = ()) -> bytes:
     meta = msgspec.msgpack.encode(Meta("amber#1", True))
     fixed = StartFixed(1 << 20, 0, 0, -1, -1, (), FRESH_DIRECTORY, meta, groups)
     words = tuple(word.encode() for word in argv)
-    return start_request(task(index), 1, fixed, b"", words, [b"PATH=/usr/bin:/bin"])
+    return start_request(task(index), 1, 0, fixed, b"", words, [b"PATH=/usr/bin:/bin"])
 
 
 TREE = "trap '' TERM; (setsid sh -c 'sleep 3600; sleep 3600' &); sleep 3600; sleep 3600"

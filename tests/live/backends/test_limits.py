@@ -18,6 +18,7 @@ from hanse.live.backends.limits import (
     read_own,
     settings,
 )
+from hanse.live.backends.memory_default import MemoryDefault
 from hanse.model.payload import Command, payload_of
 from hanse.model.resources import Resources
 from tests.live.backends.desk import launch
@@ -145,7 +146,7 @@ def test_two_runners_have_different_groups() -> None:
 
 
 def test_texts_that_no_program_can_be_given_are_refused(tmp_path: Path) -> None:
-    encoder = CommandEncoder(tmp_path, "north", TaskUser(), Limits("v1"), (), 1, 1)
+    encoder = CommandEncoder(tmp_path, "north", TaskUser(), Limits("v1"), (), 1, 1, MemoryDefault(()))
     for command in (Command(("a\0b",)), Command(("a",), (("X=Y", "1"),)), Command(("a",), (), "x\0")):
         assert encoder.encode(launch(payload_of(command))) == Refused(
             "a text of the command cannot be given to a program"

@@ -7,6 +7,7 @@ import pytest
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.process import ProcessBackend
+from hanse.live.backends.sandbox import namespace_problem
 from hanse.live.backends.task_users import UserRange
 from tests.live.backends.conformance import NODES, BackendConformance
 from tests.live.backends.desk import Desk, read_until
@@ -55,6 +56,14 @@ class TestProcessConformanceWithIdsOfJobs(TestProcessConformance):
 
     def make(self, place: Path, nodes: tuple[NodeConfig, ...] = NODES) -> ProcessBackend:
         return ProcessBackend(place, "north", nodes, user=UserRange())
+
+
+@pytest.mark.skipif(namespace_problem() is not None, reason=str(namespace_problem()))
+class TestProcessConformanceInNamespaces(TestProcessConformance):
+    """Each task behind walls of its own."""
+
+    def make(self, place: Path, nodes: tuple[NodeConfig, ...] = NODES) -> ProcessBackend:
+        return ProcessBackend(place, "north", nodes, sandbox="namespace")
 
 
 def test_a_driver_is_the_one_that_was_asked_for_by_name_or_none(place: Path) -> None:

@@ -4,90 +4,34 @@ The same attacks are made by a task of the same job, where they succeed: so it i
 """
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from hanse.live.backends.interface import Stream
+from hanse.live.backends.make import kept_places
 from hanse.live.backends.process import ProcessBackend
+from hanse.live.backends.sandbox import namespace_problem
 from hanse.live.backends.task_users import UserRange
 from hanse.model.commands import Launch
 from hanse.model.ids import TaskId, job_id, task_id
 from hanse.model.messages import Outcome
+from tests.live.backends.attack import ALL, ATTACK, OPEN_IN_A_JOB, PYTHON
 from tests.live.backends.desk import ESTATE, SIZE, Desk, launch, read, read_until, task, with_desk
-from tests.live.backends.places import NODES, run, shell
+from tests.live.backends.places import NODES, process_with, run, shell
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root's daemons become somebody else")
-PYTHON = "/usr/bin/python3"
-VICTIM = shell("echo precious > mine; echo pid $$ set; exec sleep 3600", SECRET="tok123")
-ATTACK = """
-import ctypes, os, signal, sys
-pid, work, output = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-libc = ctypes.CDLL(None, use_errno=True)
-
-def trace():
-    if libc.ptrace(16, pid, None, None):
-        raise OSError(ctypes.get_errno(), "ptrace")
-    os.waitpid(pid, 0x40000000)
-    libc.ptrace(17, pid, None, None)
-
-def memory():
-    with open(f"/proc/{pid}/maps") as maps:
-        place = int(maps.readline().split("-")[0], 16)
-    with open(f"/proc/{pid}/mem", "rb") as file:
-        file.seek(place)
-        assert file.read(4)
-
-def memory_by_call():
-    with open("/proc/self/maps") as maps:
-        start = int(maps.readline().split("-")[0], 16)
-    with open(f"/proc/{pid}/stat") as stat:  # the place of its stack, which is not told to everybody
-        stack = int(stat.read().rpartition(")")[2].split()[25])
-    here = (ctypes.c_size_t * 2)(ctypes.addressof(ctypes.create_string_buffer(8)), 8)
-    there = (ctypes.c_size_t * 2)(stack or start, 8)
-    if libc.process_vm_readv(pid, here, 1, there, 1, 0) < 0:
-        raise OSError(ctypes.get_errno(), "process_vm_readv")
-
-def written():
-    with open(f"{work}/theirs", "w"):
-        pass
-
-attacks = {
-    "environ": lambda: open(f"/proc/{pid}/environ", "rb").read().index(b"tok123"),
-    "cwd": lambda: os.listdir(f"/proc/{pid}/cwd"),
-    "descriptors": lambda: os.listdir(f"/proc/{pid}/fd"),
-    "memory": memory,
-    "memory by call": memory_by_call,
-    "root": lambda: os.listdir(f"/proc/{pid}/root/"),
-    "program": lambda: os.readlink(f"/proc/{pid}/exe"),
-    "directory": lambda: os.listdir(work),
-    "file": lambda: open(f"{work}/mine").read(),
-    "write": written,
-    "output": lambda: open(output).read(),
-    "ptrace": trace,
-    "signal": lambda: os.kill(pid, signal.SIGCONT),
-    "limit": lambda: libc.prlimit(pid, 7, None, ctypes.create_string_buffer(16)) and 1 / 0,
-}
-for name, attack in attacks.items():
-    try:
-        attack()
-    except Exception as error:
-        print(name, "refused", type(error).__name__, sep=":", flush=True)
-    else:
-        print(name, "done", sep=":", flush=True)
-"""
-OPEN_IN_A_JOB = {"environ", "cwd", "directory", "file", "write", "signal", "root", "program"}
-"""What tasks of one job can do to each other; tracing may be closed to them by the machine's settings."""
-ALL = OPEN_IN_A_JOB | {"descriptors", "memory", "memory by call", "output", "ptrace", "limit"}
+VICTIM = "echo precious > mine; echo set; exec sleep 3600"
 
 
 async def attacked(desk: Desk, place: Path, attacker: TaskId) -> set[str]:
     """What an attacker could do to the first task."""
-    desk.start(launch(VICTIM))
-    said = await read_until(desk.backend, b"set")
+    desk.start(launch(shell(VICTIM, SECRET="tok123", PLACE=str(place))))
+    await read_until(desk.backend, b"set")
     name = f"{task(0)}.1"
     places = (str(place / "work" / name), str(place / "output" / f"{name}.stdout"))
-    attack = run(PYTHON, "-c", ATTACK, said.split()[1].decode(), *places)
+    attack = run(PYTHON, "-c", ATTACK, str(process_with(b"PLACE=" + bytes(place), b"sleep")), *places)
     end = await desk.run(Launch(attacker, 1, 0, SIZE, ESTATE, True, attack))
     pieces = [piece async for piece in desk.backend.output(attacker, 1, Stream.STDOUT)]
     lines = [line.split(":") for line in b"".join(pieces).decode().splitlines()]
@@ -116,6 +60,68 @@ def test_the_attacks_are_real_within_a_job(place: Path) -> None:
     with_desk(lambda: ProcessBackend(place, "north", NODES, user=UserRange()), story)
 
 
+@pytest.mark.skipif(namespace_problem() is not None, reason=str(namespace_problem()))
+@pytest.mark.parametrize("attacker", [task(1), task_id(job_id(1, 8), 0)], ids=["same job", "other job"])
+def test_in_namespaces_a_task_of_the_same_user_gains_nothing(place: Path, attacker: TaskId) -> None:
+    """As for a daemon that is not root: here all tasks are nobody, and so is bubblewrap."""
+
+    async def story(desk: Desk) -> None:
+        assert await attacked(desk, place, attacker) == set()
+
+    with_desk(lambda: ProcessBackend(place, "north", NODES, user="nobody", sandbox="namespace"), story)
+
+
+@pytest.mark.skipif(namespace_problem() is not None, reason=str(namespace_problem()))
+def test_in_the_sandbox_a_task_of_the_same_job_gains_nothing(place: Path) -> None:
+    async def story(desk: Desk) -> None:
+        done = await attacked(desk, place, task(1))
+        assert done == set()
+
+    with_desk(lambda: ProcessBackend(place, "north", NODES, user=UserRange(), sandbox="bwrap"), story)
+
+
+@pytest.mark.skipif(namespace_problem() is not None, reason=str(namespace_problem()))
+def test_a_namespace_hides_what_the_league_keeps(place: Path) -> None:
+    kept = place / "kept"
+    kept.mkdir()
+    (kept / "identity.pem").write_text("key")
+    script = f"cat {kept}/identity.pem; ls {kept}; umount {kept}; unshare -Urm umount {kept}; cat {kept}/*"
+
+    async def story(desk: Desk) -> None:
+        open_to_it = f"cd / && echo x > $HOME/y && cat $HOME/y && ls {place} && test -w /tmp"
+        assert (await desk.run(launch(shell(open_to_it)))).outcome is Outcome.SUCCEEDED
+        assert await read(desk.backend) == b"x\nkept\nwork\n"  # both empty but for its own
+        assert (await desk.run(launch(shell(script), 1))).outcome is Outcome.FAILED
+        assert await read(desk.backend, 1) == b""
+        assert (await desk.run(launch(shell("exit 7"), 2))).code == 7
+
+    with_desk(
+        lambda: ProcessBackend(place, "north", NODES, user="nobody", sandbox="namespace", hidden=(kept,)),
+        story,
+    )
+
+
+@pytest.mark.skipif(namespace_problem() is not None, reason=str(namespace_problem()))
+def test_a_namespace_hides_the_tasks_of_other_runners(place: Path) -> None:
+    """Where the league file puts the tasks of all runners into one directory."""
+    other = place / "south" / "tasks" / "work" / "1.1"
+    other.mkdir(parents=True)
+    (other / "mine").write_text("precious")
+    hidden = kept_places(place / "home" / "north", str(place))
+    assert hidden == (place / "home" / "north", place)
+
+    async def story(desk: Desk) -> None:
+        script = f"cat {other}/mine; ls {place}; touch $HOME/x && ls $HOME"
+        assert (await desk.run(launch(shell(script)))).outcome is Outcome.SUCCEEDED
+        assert await read(desk.backend) == b"north\nx\n"
+
+    tasks = place / "north" / "tasks"
+    with_desk(
+        lambda: ProcessBackend(tasks, "north", NODES, user="nobody", sandbox="namespace", hidden=hidden),
+        story,
+    )
+
+
 def test_a_job_keeps_its_id_when_the_daemon_comes_back(place: Path) -> None:
     def backend() -> ProcessBackend:
         return ProcessBackend(place, "north", NODES, user=UserRange())
@@ -138,6 +144,23 @@ def test_a_job_keeps_its_id_when_the_daemon_comes_back(place: Path) -> None:
 
     with_desk(backend, before)
     with_desk(backend, after)
+
+
+def test_a_job_keeps_its_id_when_the_launcher_is_killed(place: Path) -> None:
+    async def story(desk: Desk) -> None:
+        assert isinstance(desk.backend, ProcessBackend)
+        desk.start(launch(shell("id -u; echo set; exec sleep 3600")))
+        uid = (await read_until(desk.backend, b"set")).split()[0]
+        os.kill(desk.backend.launcher_pid, signal.SIGKILL)
+        await desk.run(launch(shell("id -u"), 1))
+        assert (await read(desk.backend, 1)).split() == [uid]
+        other = task_id(job_id(1, 8), 0)
+        await desk.run(Launch(other, 1, 0, SIZE, ESTATE, True, shell("id -u")))
+        assert [piece async for piece in desk.backend.output(other, 1, Stream.STDOUT)] != [uid + b"\n"]
+        desk.stop(grace=0)
+        await desk.end_of()
+
+    with_desk(lambda: ProcessBackend(place, "north", NODES, user=UserRange()), story)
 
 
 def test_too_few_ids_are_told(place: Path) -> None:

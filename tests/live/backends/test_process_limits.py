@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from hanse.core.config import NodeConfig
 from hanse.live.backends.interface import Stream
 from hanse.live.backends.limits import Limits, choose
+from hanse.live.backends.memory_default import MemoryDefault
 from hanse.live.backends.process import ProcessBackend
 from hanse.live.backends.sandbox import SandboxMissingError
+from hanse.model.ids import job_of, job_text
 from hanse.model.messages import Outcome
+from hanse.model.payload import Command, payload_of
 from hanse.model.resources import Resources
+from hanse.model.task_key import task_key
 from tests.live.backends.desk import HOUR, SECOND, Desk, launch, read, read_until, task, with_desk
 from tests.live.backends.places import NODES, STUBBORN, alive, run, shell
 
@@ -54,6 +59,39 @@ def test_one_process_that_takes_too_much_is_killed(place: Path) -> None:
         assert (end.outcome, end.code, end.note) == (Outcome.FAILED, -9, "out of memory")
 
     with_desk(lambda: ProcessBackend(place, "north", NODES), story)
+
+
+@GROUPS_ONLY
+def test_memory_that_was_not_asked_for_is_limited(place: Path) -> None:
+    """By its CPUs' share of the node's, or by the league's setting."""
+    nodes = (NodeConfig(Resources(cpu=4_000, memory=1 << 30)),)
+    hungry = run("dd", "if=/dev/zero", "of=/dev/null", "bs=400M", "count=1")
+
+    async def story(desk: Desk) -> None:
+        end = await desk.run(launch(hungry, size=Resources(cpu=1_000)))
+        assert (end.outcome, end.code) == (Outcome.FAILED, -9)
+        assert end.note == "out of memory (256 MiB, as it asked for none: --mem)"
+        assert (await desk.run(launch(hungry, 1, size=Resources(cpu=2_000)))).outcome is Outcome.SUCCEEDED
+        assert (await desk.run(launch(hungry, 2, size=Resources()))).outcome is Outcome.SUCCEEDED
+        asked = await desk.run(launch(hungry, 3, size=Resources(1_000, MEMORY)))
+        assert asked.note == "out of memory"
+
+    async def room(desk: Desk) -> None:
+        assert (await desk.run(launch(hungry, 4, size=Resources(cpu=1_000)))).outcome is Outcome.SUCCEEDED
+
+    with_desk(lambda: ProcessBackend(place, "north", nodes), story)
+    with_desk(lambda: ProcessBackend(place, "north", nodes, memory_default=1 << 30), room)
+
+
+def test_the_limit_of_memory_that_was_not_asked_for() -> None:
+    small, large = NodeConfig(Resources(4_000, 128 << 20)), NodeConfig(Resources(4_000, 64 << 30))
+    rule = MemoryDefault((small, large))
+    assert rule.limit(1, Resources(cpu=1_000)) == 16 << 30
+    assert rule.limit(1, Resources(cpu=10)) == 256 << 20
+    assert rule.limit(1, Resources()) == rule.limit(1, Resources(cpu=8_000)) == 64 << 30
+    assert rule.limit(0, Resources(cpu=1_000)) == 128 << 20
+    assert rule.limit(1, Resources(1_000, 5)) == 0
+    assert MemoryDefault((small,), 1 << 20).limit(0, Resources(cpu=1_000)) == 1 << 20
 
 
 def test_without_groups_one_process_cannot_take_too_much(place: Path) -> None:
@@ -175,6 +213,18 @@ def test_in_the_sandbox_there_is_little_to_see(place: Path) -> None:
         home = place / "work" / f"{task(0)}.1"
         assert f"{home}\ndone\n" in out
         assert (home / "file").read_text() == "done\n"
+
+    with_desk(lambda: sandboxed(place), story)
+
+
+@BWRAP_ONLY
+def test_a_key_gets_into_the_sandbox(place: Path) -> None:
+    secret = b"s" * 32
+
+    async def story(desk: Desk) -> None:
+        await desk.run(launch(payload_of(Command(("cat",), secret=secret))))
+        key = task_key(secret, job_text(job_of(task(0))), 0, 1)
+        assert (await read(desk.backend)).decode() == key.hex()
 
     with_desk(lambda: sandboxed(place), story)
 

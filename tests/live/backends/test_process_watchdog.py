@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from hanse.model.messages import Outcome
 from tests.live.backends.desk import HOUR, SECOND, Desk, launch, now, read_until, with_desk
 from tests.live.backends.doomed_daemon import doomed
 from tests.live.backends.places import NODES, alive, run, shell, wait_all_gone, wait_gone
+from tests.live.backends.test_lease_ends import Writer, parent_of, silent_after, writer
 from tests.live.backends.test_process_recovery import SLEEP, kill_launcher, plain, supervisor_of
 from tests.live.backends.test_process_tasks import DAEMONISE
 
@@ -25,6 +27,7 @@ DISK_BYTES = 64 << 20
 TOOLS = ("mkfs.ext4", "mount", "umount", "fsfreeze")
 TICKS = os.sysconf("SC_CLK_TCK")
 SPIN_SECONDS = 2
+HUNG_SECONDS_MAX = 60
 CHATTY = "echo pid $$; while :; do echo and so on; done"
 
 
@@ -37,10 +40,12 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
 
 
-def watchdog_of(supervisor: int) -> int:
-    """Who watches over a supervisor: its parent."""
-    fields = Path(f"/proc/{supervisor}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return int(fields[1])
+def wait_hung(pid: int) -> None:
+    """Wait until a process hangs in the kernel; there is no event for that."""
+    until = now() + HUNG_SECONDS_MAX * SECOND
+    while state_of(pid) != "D":
+        assert now() < until, f"process {pid} does not hang"
+        time.sleep(0.01)
 
 
 def pid_in(text: bytes) -> int:
@@ -77,26 +82,38 @@ def disk_at(place: Path, image: Path) -> Iterator[Callable[[str], None]]:
 
 
 @pytest.mark.parametrize("driver", ["auto", "rlimit"])
-def test_a_frozen_disk_does_not_keep_a_task_alive(place: Path, tmp_path: Path, driver: str) -> None:
-    """1. The disk freezes. 2. The task's supervisor hangs in a write of its output. 3. The lease is over: the
-    task is dead while the disk is still frozen. 4. It thaws: the end is told, as lost."""
+@pytest.mark.parametrize("killed", ["nobody", "supervisor", "watchdog"])
+def test_a_frozen_disk_does_not_keep_a_task_alive(
+    place: Path, tmp_path: Path, killed: str, driver: str
+) -> None:
+    """1. The disk freezes. 2. The task's supervisor hangs in a write of its output, where no signal reaches
+    it. 3. The lease is over, or its watchdog is killed: the task is dead while the disk is still frozen.
+    4. It thaws: the end is told, as lost."""
 
-    async def story(desk: Desk, freeze: Callable[[str], None]) -> None:
+    async def story(desk: Desk, freeze: Callable[[str], None], task: Writer) -> None:
         desk.guard(now() + LEASE)
-        desk.start(launch(shell(CHATTY)))
-        pid = pid_in(await read_until(desk.backend, b"and so on"))
+        end = now() + LEASE
+        desk.start(launch(task.script(CHATTY)))
+        pid = await asyncio.to_thread(task.born)
+        first = pid_in(await read_until(desk.backend, b"and so on"))
         supervisor = supervisor_of(place)
+        watchdog = parent_of(supervisor)
         freeze("-f")
-        wait_gone(pid)
+        wait_hung(supervisor)
+        if killed != "nobody":
+            os.kill(supervisor if killed == "supervisor" else watchdog, signal.SIGKILL)
+        silent_after(task, pid, end)
+        wait_gone(first)
         assert state_of(supervisor) == "D"
         freeze("-u")
-        end = await desk.end_of()
-        assert (end.outcome, end.note) == (Outcome.LOST, "the lease it ran under is over")
+        over = await desk.end_of()
+        assert over.outcome is Outcome.LOST
+        assert killed != "nobody" or over.note == "the lease it ran under is over"
 
-    with disk_at(place, tmp_path / "disk") as freeze:
+    with disk_at(place, tmp_path / "disk") as freeze, writer() as task:
         with_desk(
             lambda: ProcessBackend(place, "north", NODES, driver=driver),  # type: ignore[arg-type]
-            lambda desk: story(desk, freeze),
+            lambda desk: story(desk, freeze, task),
         )
 
 
@@ -164,13 +181,14 @@ def test_a_halted_supervisor_of_dead_daemons_does_not_keep_a_task_alive(place: P
     with_desk(lambda: plain(place), story)
 
 
-def test_a_supervisor_dies_with_its_watchdog(place: Path) -> None:
+def test_a_task_ends_with_its_watchdog(place: Path) -> None:
     async def story(desk: Desk) -> None:
         desk.start(launch(shell(DAEMONISE + "echo; exec sleep 3600")))
         far_away = pid_in(await read_until(desk.backend, b"pid "))
-        os.kill(watchdog_of(supervisor_of(place)), signal.SIGKILL)
+        os.kill(parent_of(supervisor_of(place)), signal.SIGKILL)
         end = await desk.end_of()
-        assert (end.outcome, end.note) == (Outcome.LOST, "its supervisor died")
+        assert end.outcome is Outcome.LOST
+        assert end.note in ("its watchdog died", "its supervisor died")  # whoever of both was first to say it
         assert not alive(far_away)
 
     with_desk(lambda: plain(place), story)
@@ -214,10 +232,10 @@ def test_a_launcher_sleeps_after_supervisors_that_it_did_not_fork_were_killed(pl
         assert seconds_of(desk.backend.launcher_pid) - before < SPIN_SECONDS / 10
         for index in (3, 4):
             own = supervisor_of(place, index)
-            for pid in (own, watchdog_of(own)):
+            for pid in (own, parent_of(own)):
                 assert not any("pidfd" in file or "eventpoll" in file for file in files_of(pid))
             assert sum("socket" in file for file in files_of(own)) <= 1  # its desk
-            assert not any("socket" in file for file in files_of(watchdog_of(own)))
+            assert not any("socket" in file for file in files_of(parent_of(own)))
             desk.stop(index, grace=0)
             await desk.end_of(index)
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,15 @@ def test_two_runners_of_a_machine_never_have_the_same_ids(tmp_path: Path) -> Non
         reserve(RANGE, tmp_path / "late", claims)
     places[3].rmdir()
     assert reserve(RANGE, tmp_path / "late", claims) == blocks[3]
+
+
+def test_runners_that_start_at_once_never_have_the_same_ids(tmp_path: Path) -> None:
+    places = [tmp_path / str(number) for number in range(BLOCKS)]
+    for place in places:
+        place.mkdir()
+    with ThreadPoolExecutor(BLOCKS) as pool:
+        blocks = list(pool.map(lambda place: reserve(RANGE, place, tmp_path / "claims"), places))
+    assert len({uid for block in blocks for uid in block}) == RANGE.count
 
 
 def test_what_was_found_alive_keeps_its_id(tmp_path: Path) -> None:

@@ -153,7 +153,10 @@ def test_ending_one_token_ends_no_certificate(place: Place) -> None:
     assert place.ledger.names() == {}
 
 
-def test_the_founder_is_asked_before_the_founders_own_certificate_ends(tmp_path: Path) -> None:
+def test_the_founder_is_asked_before_the_founders_own_certificate_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANSE_CONFIG", str(tmp_path / "config.json"))
     file = tmp_path / "league.yaml"
     file.write_text("brokers: [{name: b1}]\nclusters: [{name: c1, backend: 'null', nodes: [{cpus: 1}]}]\n")
     home = ["--home", str(tmp_path / "home")]
@@ -263,7 +266,8 @@ def test_the_command_makes_lists_and_revokes(tmp_path: Path) -> None:
     assert "revoked" in hand.invoke(hanse, ["access", "list", *home]).output
     assert "ci  all that was given until" in hand.invoke(hanse, ["access", "list", *home]).output
     assert hand.invoke(hanse, ["access", "revoke", *home, "ci", "--serial", "0"]).exit_code == 1
-    assert run(["access", "revoke", *home, "no name"]) == ExitCode.FAILED
+    assert run(["access", "revoke", *home, "cii"]) == ExitCode.USAGE
+    assert run(["access", "revoke", *home, "no name", "--unknown"]) == ExitCode.FAILED
     assert hand.invoke(hanse, ["access", "create", *home, "no name", "--role", "viewer"]).exit_code == 1
     assert hand.invoke(hanse, ["access", "create", *home, "b9", "--role", "broker"]).exit_code == 2
     assert hand.invoke(hanse, ["access", "list", "--home", str(tmp_path / "none")]).exit_code == 1

@@ -119,7 +119,10 @@ def test_no_request_gets_an_answer_that_is_not_documented(
         "\n".join(
             f'[[operations]]\ninclude-operation-id = "{name}"\n'
             "[operations.checks.positive_data_acceptance]\nenabled = false\n"
-            for name in ("submit_jobs", "plan_job", "join_league", "renew_certificate", "drain_nodes")
+            for name in (
+                *("submit_jobs", "plan_job", "join_league", "renew_certificate", "drain_nodes"),
+                "apply_league_file",
+            )
         ),
         encoding="utf-8",
     )

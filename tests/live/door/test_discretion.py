@@ -42,6 +42,17 @@ def test_an_admin_sees_all() -> None:
     assert env_as_seen_by(Role.ADMIN) == dict(ENV)
 
 
+@pytest.mark.parametrize("role", [Role.ADMIN, Role.SUBMITTER, Role.VIEWER])
+def test_nobody_is_shown_the_secret_of_a_job(role: Role) -> None:
+    secret = bytes(range(32))
+    spec = JobSpec((TaskGroup(payload=payload_of(Command(("true",), secret=secret))),))
+    seen = shown_to(role, JobDetail(row=ROW, spec=spec, groups=()))
+    assert secret not in seen.spec.groups[0].payload
+    said = form_again(seen.spec, [0])
+    assert isinstance(said, str)
+    assert "keys" in said
+
+
 def test_what_is_not_shown_cannot_be_submitted_again_by_accident() -> None:
     seen = shown_to(Role.SUBMITTER, detail())
     said = form_again(seen.spec, [0])

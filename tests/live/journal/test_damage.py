@@ -43,6 +43,44 @@ def test_every_bit_of_a_small_block_is_guarded(tmp_path: Path) -> None:
             assert isinstance(judged(tmp_path), CorruptJournal), f"bit {bit}"
 
 
+def test_a_forged_block_with_right_checksums_is_noticed_by_its_hash() -> None:
+    whole = {"allocated": 4096, "journal": bytes(16), "previous": bytes(32)}
+    genuine, chain = layout.encode(layout.Kind.RECORDS, 1, [b"mine"], **whole)  # type: ignore[arg-type]
+    forged, _ = layout.encode(layout.Kind.RECORDS, 1, [b"thine"[:4]], **whole)  # type: ignore[arg-type]
+    fields = list(layout._HEADER.unpack_from(forged))
+    fields[-3] = chain  # the hash of what stood there before
+    head = layout._HEADER.pack(*fields)[:-4]
+    forged = head + zlib.crc32(head).to_bytes(4, "little") + forged[layout.HEADER_BYTES :]
+    for block, payload in ((genuine, True), (forged, False)):
+        found = layout.header(block[:SECTOR])
+        assert found is not None
+        assert (layout.body(block, found) is not None) is payload
+
+
+def test_what_a_torn_block_leaves_does_not_stand_behind_the_next_one(tmp_path: Path) -> None:
+    journal, _ = Journal.open(tmp_path)
+    journal.append(b"one")
+    journal.commit()
+    begin = journal._segments._offset
+    journal.append(b"." * 3_000)
+    journal.commit()
+    journal._segments._closed = True
+    journal.close()
+    path = tmp_path / f"{1:020d}.seg"
+    with path.open("r+b") as file:  # a power cut: the first sector of the last block was never written
+        file.seek(begin)
+        file.write(bytes(SECTOR))
+    journal, recovered = Journal.open(tmp_path)
+    assert recovered.records == [b"one"]
+    assert recovered.cut > 3_000
+    journal.append(b"two")
+    journal.commit()
+    journal.close()
+    journal, recovered = Journal.open(tmp_path)
+    assert recovered.records == [b"one", b"two"]
+    journal.close()
+
+
 def test_flips_behind_the_last_block_cost_no_record(tmp_path: Path) -> None:
     made = small(tmp_path, closed=False)
     path = max(tmp_path.glob("*.seg"))

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,29 @@ def test_an_empty_commit_writes_nothing(tmp_path: Path) -> None:
     before = (tmp_path / f"{1:020d}.seg").read_bytes()
     assert journal.commit() == 1
     assert (tmp_path / f"{1:020d}.seg").read_bytes() == before
+    journal.close()
+
+
+class BusyDisk(Disk):
+    """While it writes, something happens."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def sync(self, fd: int) -> None:
+        self.meanwhile()
+        super().sync(fd)
+
+
+def test_what_is_appended_during_a_commit_is_not_durable_with_it(tmp_path: Path) -> None:
+    disk = BusyDisk()
+    journal, _ = Journal.open(tmp_path, disk=disk)
+    journal.append(b"one")
+    disk.meanwhile = lambda: journal.append(b"two")
+    assert journal.commit() == journal.durable == 1
+    disk.meanwhile = lambda: None
+    assert journal.position == 2
+    assert journal.commit() == 2
     journal.close()
 
 

@@ -5,6 +5,7 @@ Programs that go by the host, such as Prometheus and curl, can then know whom th
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 from cryptography import x509
 
@@ -32,7 +33,10 @@ def named_in(credentials: Credentials) -> list[str]:
     return sorted([*hosts, *(str(address) for address in names.get_values_for_type(x509.IPAddress))])
 
 
-def test_a_members_certificate_names_its_hosts_now_and_after_a_renewal(tmp_path: Path) -> None:
+def test_a_members_certificate_names_its_hosts_now_and_after_a_renewal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANSE_CONFIG", str(tmp_path / "config.json"))
     file = tmp_path / "league.yaml"
     file.write_text(LEAGUE, encoding="utf-8")
     home = Home(tmp_path / "home")
@@ -57,7 +61,10 @@ def test_a_members_certificate_names_its_hosts_now_and_after_a_renewal(tmp_path:
     assert named_in(admin) == own_names
 
 
-def test_a_persons_certificate_is_renewed_by_command_and_names_no_host(tmp_path: Path) -> None:
+def test_a_persons_certificate_is_renewed_by_command_and_names_no_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANSE_CONFIG", str(tmp_path / "config.json"))
     file = tmp_path / "league.yaml"
     file.write_text(LEAGUE, encoding="utf-8")
     home = Home(tmp_path / "home")

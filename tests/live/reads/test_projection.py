@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from hanse.core.broker import Broker
 from hanse.core.config import Timings
+from hanse.live.reads import heirs, live_job
+from hanse.live.reads.live_job import LARGE_TASKS
 from hanse.live.reads.reads import Reads
 from hanse.live.reads.rows import TaskRow
 from hanse.live.reads.schema import content
 from hanse.model.commands import Send
 from hanse.model.decision import Answered
-from hanse.model.ids import SECOND, JobId, job_text
+from hanse.model.ids import SECOND, JobId, index_of, job_text
 from hanse.model.job import Affinity
-from hanse.model.messages import Claim, News, Outcome, Taken
+from hanse.model.messages import Claim, News, Outcome, Taken, Usage
 from tests.core.wired import job, node, tasks
 from tests.live.reads.histories import EPOCH, Past, Step, Told, disagreements, outcomes, trial
 
@@ -209,6 +211,21 @@ def test_an_adopted_job_is_the_adopters(pair: Told) -> None:
     pair.agree()
 
 
+def test_an_adopted_job_shows_when_it_started_once_it_has_ended(pair: Told) -> None:
+    pair.submit(job(tasks(2), name="far"))
+    pair.deaf["b1"] = True
+    pair.run(MINUTE)
+    ran = {0: 50 * SECOND, 1: 40 * SECOND}
+    for found, attempt in list(pair.live):
+        pair.exit(found, attempt, usage=Usage(ran=ran[index_of(found)]))
+    pair.run(SECOND)
+    row = pair.ask("b2").jobs(name="far")[0]
+    assert (row.owner, row.state) == ("b2", "succeeded")
+    assert row.started is not None
+    assert row.ended is not None
+    assert row.ended - row.started == ran[0], "as long as the task that ran longest"
+
+
 def test_ends_that_nobody_had_taken_come_with_the_adoption(pair: Told) -> None:
     number = pair.submit(job(tasks(2)))
     pair.deaf["b1"] = True
@@ -262,8 +279,13 @@ def halves(past: Past, rng: Random) -> Iterator[list[Step]]:
     yield batch
 
 
+@pytest.mark.parametrize("large", [LARGE_TASKS, 2])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_projection_is_what_the_broker_holds_through_all_faults(seed: int, tmp_path: Path) -> None:
+def test_the_projection_is_what_the_broker_holds_through_all_faults(
+    seed: int, large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_job, "LARGE_TASKS", large)
+    monkeypatch.setattr(heirs, "LARGE_TASKS", large)
     rng = Random(seed)
     settled = 0
     for past in trial(seed):

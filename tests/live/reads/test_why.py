@@ -13,7 +13,7 @@ from hanse.live.reads.why import EndCount, TaskSummary, code_text, why
 from hanse.model.constraints import Is
 from hanse.model.decision import Answered
 from hanse.model.ids import SECOND
-from hanse.model.job import Affinity, JobClass, JobSpec, TaskGroup
+from hanse.model.job import Affinity, JobClass, JobSpec, TaskGroup, Unreachable
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from tests.core.wired import job, node, tasks
@@ -405,7 +405,10 @@ def test_a_cluster_that_has_tasks_and_does_not_answer_is_named() -> None:
     silent = msgspec.structs.replace(NORTH, reachable=False, seen=42.0)
     row = detail_of(JobSpec((TaskGroup(count=2),)), {"placed": 2})
     summary = TaskSummary(placed=(("main", "north", 2),))
-    assert why(row, summary, [], (silent,))[1] == (
-        "north has not answered for 42 s. If it stays silent, the 2 tasks there will be started elsewhere"
-        " when what may still run there has surely ended."
+    begin = "north has not answered for 42 s. If it stays silent, the 2 tasks there will "
+    assert why(row, summary, [], (silent, SOUTH))[1] == (
+        f"{begin}be started elsewhere when what may still run there has surely ended."
     )
+    assert why(row, summary, [], (silent,))[1] == f"{begin}wait for it, because the job may run nowhere else."
+    waits = detail_of(JobSpec((TaskGroup(count=2),), unreachable=Unreachable.WAIT), {"placed": 2})
+    assert why(waits, summary, [], (silent, SOUTH))[1] == f"{begin}wait for it, as the job asks."

@@ -6,6 +6,7 @@ from hanse.live.wire.parts import JOB_MIN
 from hanse.model import messages as m
 from hanse.model.closing import Close, Closed, Handed, Over
 from hanse.model.ids import JobId
+from hanse.model.recollection import Recall, Recalled
 from hanse.model.seeking import Seek, Sought
 
 BIG = 1 << 63
@@ -14,6 +15,9 @@ CLOSE, CLOSED = Close("b2#1", 1), Closed("b1#1", 1, True)
 GONE = m.Estate("b1#1", 1 << 61, "", False, 1, refusal=m.Refusal.CLOSED)
 HANDED, OVER = Handed("b2#1", 1 << 20), Over("b2#1")
 SEEK, SOUGHT = Seek(JobId(JOB_MIN), "mine"), Sought(JobId(JOB_MIN), 0)
+BROKERS_SAY = (CLOSE, Recall(7))
+WARDENS_SAY = (GONE, CLOSED, Recalled(7, 3, 0))
+PEERS_SAY = (HANDED, OVER, SEEK, SOUGHT)
 
 NONSENSE_ESTATES: dict[str, Any] = {
     "close: estate": Close("b2", 1),
@@ -33,5 +37,8 @@ NONSENSE_ESTATES: dict[str, Any] = {
     "seek: client id": Seek(JobId(JOB_MIN), "x" * 1_000),
     "sought: job": Sought(JobId(BIG), 0),
     "sought: known": Sought(JobId(JOB_MIN), 1),
+    "recall: number": Recall(BIG),
+    "recalled: taken": Recalled(7, -1, 0),
+    "recalled: acked": Recalled(7, 3, BIG),
     "taken: term": m.Taken("b1#1", (), BIG),
 }

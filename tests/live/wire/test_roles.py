@@ -10,15 +10,29 @@ from hanse.model import messages as m
 from hanse.model.closing import Close, Closed, Handed, Over
 from hanse.model.experience import Experience
 from hanse.model.messages import Ack, Sequenced, Soft
+from hanse.model.recollection import Recall, Recalled
 from hanse.model.seeking import Seek, Sought
 from tests.live.wire.members import HOST
 
+PAST = (Recall, Recalled)
 SAID: dict[str, tuple[str, tuple[type, ...]]] = {
     "broker to warden": (
         "bw",
-        (m.Claim, m.Demand, m.Cancel, m.Settle, m.Register, m.Adopt, m.Return, m.BeatReply, m.Sync, Close),
+        (
+            m.Claim,
+            m.Demand,
+            m.Cancel,
+            m.Settle,
+            m.Register,
+            m.Adopt,
+            m.Return,
+            m.BeatReply,
+            m.Sync,
+            Close,
+            *PAST,
+        ),
     ),
-    "warden to broker": ("wb", (m.Answer, m.News, m.Estate, m.Beat, m.Snapshot, m.Change, Closed)),
+    "warden to broker": ("wb", (m.Answer, m.News, m.Estate, m.Beat, m.Snapshot, m.Change, Closed, *PAST)),
     "broker to broker": (
         "bb",
         (
@@ -33,10 +47,11 @@ SAID: dict[str, tuple[str, tuple[type, ...]]] = {
             Over,
             Seek,
             Sought,
+            *PAST,
         ),
     ),
-    "warden to runner": ("wr", (m.Orders, m.RunnerLease, m.Rejoin)),
-    "runner to warden": ("rw", (m.Report, m.Hello, m.RunnerBeat)),
+    "warden to runner": ("wr", (m.Orders, m.RunnerLease, m.Rejoin, Recall)),
+    "runner to warden": ("rw", (m.Report, m.Hello, m.RunnerBeat, Recalled)),
 }
 """The protocol's sections, written down a second time: the table must say the same."""
 LETTERS = {"b": Role.BROKER, "w": Role.WARDEN, "r": Role.RUNNER}

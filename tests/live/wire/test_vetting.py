@@ -18,7 +18,7 @@ from hanse.model.job import Affinity, JobSpec, TaskGroup, Unreachable
 from hanse.model.messages import Envelope, Outcome, Refusal, Sequenced, Soft
 from hanse.model.resources import MEMORY_BYTES_MAX, Resources
 from hanse.sim.chaos import run_seed
-from tests.live.wire.estate_samples import CLOSE, CLOSED, GONE, HANDED, NONSENSE_ESTATES, OVER, SEEK, SOUGHT
+from tests.live.wire.estate_samples import BROKERS_SAY, NONSENSE_ESTATES, PEERS_SAY, WARDENS_SAY
 from tests.live.wire.experience_samples import EXPERIENCE, NONSENSE_EXPERIENCE
 from tests.live.wire.honest import REFUSED, VETTED, vetted_factories
 
@@ -55,7 +55,7 @@ TO_WARDEN = (
     m.Register("b1#1", 1, "b2"),
     m.Adopt("b2#1", "b2", 1, 1),
     m.Return("b2#1", 1, 1),
-    CLOSE,
+    *BROKERS_SAY,
     m.BeatReply(NOW, ("b1#1",)),
     m.Sync(C1),
 )
@@ -69,7 +69,7 @@ FROM_WARDEN = (
     m.News((), (), (m.Offer(1, 0, (2,), 500, 500, (3, -7)),)),
     m.News(((TASK, 1, 3),), (END,)),
     m.Estate("b1#1", 1, "b1", True, 0, ((TASK, 1),), (END,)),
-    *(GONE, CLOSED),
+    *WARDENS_SAY,
     m.Beat(C1, 1, NOW, 6, (("b1#1", 1),)),
     SNAPSHOT,
     m.Change(DELTA),
@@ -78,7 +78,7 @@ FROM_BROKER = (
     m.Replicate("b2#1", 1, (REPLICA,)),
     m.Progress("b2#1", ((TASK, 7, 0),), (JOB,), (JOB,)),
     m.Taken("b1#1", (JOB,), 1 << 20),
-    *(HANDED, OVER, SEEK, SOUGHT),
+    *PEERS_SAY,
     m.Watch(1, (JOB,)),
     m.Watched(1, JOB, -1),
     m.Gossip((m.Member("b2", 1, 1),)),

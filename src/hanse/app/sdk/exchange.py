@@ -8,6 +8,7 @@ import contextlib
 import queue
 import selectors
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ from hanse.app.sdk.frames import (
 from hanse.app.sdk.keeper import Ending, Hired, Keeper, Refusal
 from hanse.app.sdk.link import Gate, Link, LinkErrors
 from hanse.app.sdk.muster import Muster
+from hanse.app.sdk.refusals import Refusals
 from hanse.app.sdk.settling import Settler
 
 STRANGERS_MAX: Final = 256
@@ -79,6 +81,8 @@ class Exchange(threading.Thread):
         self._mourning: dict[Member, list[Call]] = {}
         """Lost hands with the calls that fail when it is known how they ended."""
         self._settler = Settler(gate.spool, self.crew)
+        self.refusals = Refusals()
+        gate.admit = lambda hello: muster.admit(*hello.who)
         keeper.trouble = lambda error: self.post(partial(_raise, error))
         listener.setblocking(False)
         self._woken.setblocking(False)
@@ -234,7 +238,9 @@ class Exchange(threading.Thread):
                 link.write()
             if mask & selectors.EVENT_READ and link.receive():
                 raise FrameError("a hand that speaks before it has calls")
-        except LinkErrors:
+        except LinkErrors as error:
+            if isinstance(error, (FrameError, ssl.SSLError)):
+                self.refusals.tell(link, str(error))
             self._drop(link)
             return
         if link.ready:
@@ -275,7 +281,9 @@ class Exchange(threading.Thread):
             if mask & selectors.EVENT_READ:
                 for message in link.receive():
                     self._hear(member, message)
-        except LinkErrors:
+        except LinkErrors as error:
+            if isinstance(error, (FrameError, ssl.SSLError)):
+                self.refusals.tell(link, f"hand {member.task}: {error}")
             self._lose(member)
             return
         self._watch(link)
@@ -342,6 +350,7 @@ class Exchange(threading.Thread):
         for member in muster.idle(crew, now):
             self._let_go(member)
         for link in [link for link in self._strangers if now - link.since > STRANGER_SECONDS_MAX]:
+            self.refusals.tell(link, "somebody who did not say who it is in time")
             self._drop(link)
         if muster.refused and len(crew) and not crew.members and not muster.starting():
             self._give_up(muster.refused)

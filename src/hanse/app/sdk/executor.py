@@ -23,7 +23,7 @@ from hanse.app.sdk.explain import Explainer
 from hanse.app.sdk.functions import Registry, Traveller, apply
 from hanse.app.sdk.future import Future
 from hanse.app.sdk.graph import Held, futures_in
-from hanse.app.sdk.hand import ADDRESS, PIN, SECRET
+from hanse.app.sdk.hand import ADDRESS, PIN
 from hanse.app.sdk.keeper import Keeper
 from hanse.app.sdk.league import chosen
 from hanse.app.sdk.link import Gate
@@ -96,6 +96,7 @@ class Executor(concurrent.futures.Executor):
         gate = Gate(self._spool, tuple(path for path in sys.path if path)[:PATHS_MAX])
         listener = _listener(listen if listen is not None else _own_address(doors.context))
         form["env"] = {**_environment(listener, gate, python), **_texts(form.get("env"))}
+        form["secret"] = gate.secret.hex()
         self._keeper = Keeper(doors, form)
         muster = Muster(least, most, options.get("idle_seconds", IDLE_SECONDS))
         self._exchange = Exchange(listener, gate, muster, self._keeper)
@@ -248,6 +249,12 @@ class Executor(concurrent.futures.Executor):
         """The hands as tasks of the league, such as ``1-7.0``."""
         return [member.task for member in list(self._exchange.crew.members)]
 
+    @property
+    def refused(self) -> int:
+        """How many connections were cut because whoever was there proved no key, or answered what it was not
+        asked. The first ones are told in the log one by one, as warnings of ``hanse.app.sdk.refusals``."""
+        return self._exchange.refusals.count
+
     def wait_for_hands(self, count: int, timeout: float | None = None) -> bool:
         """Wait until there are so many hands, or there will never be; whether there are."""
         event = threading.Event()
@@ -346,7 +353,6 @@ def _environment(listener: socket.socket, gate: Gate, python: str | None) -> dic
     environment = {
         ADDRESS: f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         PIN: gate.fingerprint.hex(),
-        SECRET: gate.secret.hex(),
         "PYTHONUNBUFFERED": "1",  # what a call prints is there to be read, whatever happens next
     }
     root = str(Path(hanse.__file__).resolve().parent.parent)
@@ -370,5 +376,14 @@ def _form(
     tenant = os.environ.get("HANSE_TENANT")
     if tenant:
         job.setdefault("tenant", tenant)
-    command = [python or sys.executable, "-m", "hanse.app.sdk.hand"]
-    return {"name": name, "grace": "1s", **job, **resources, "command": command}
+    form = {"name": name, "grace": "1s", **job, **resources}
+    return {**form, "command": [python or sys.executable, *_flags(form), "-m", "hanse.app.sdk.hand"]}
+
+
+def _flags(form: dict[str, object]) -> list[str]:
+    """Options that keep a hand from importing out of the fresh directory where it runs and which is its home:
+    nothing of the user's is there, and another task of the same user might put something there. A directory
+    that the job names is the user's own affair."""
+    if form.get("workdir"):
+        return []
+    return ["-P"] if "HOME" in _texts(form.get("env")) else ["-P", "-s"]

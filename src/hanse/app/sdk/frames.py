@@ -13,7 +13,7 @@ import msgspec
 FRAME_BYTES_MAX: Final = 1 << 20
 """The longest frame; whoever sends a longer one is cut off."""
 HELLO_BYTES_MAX: Final = 8 << 10
-"""The longest frame before both sides have proved that they know the secret."""
+"""The longest frame before both sides have proved that they know the key."""
 BATCH_BYTES: Final = 256 << 10
 """A frame of calls or results is closed when it holds about this much."""
 BATCH_ITEMS_MAX: Final = 512
@@ -56,7 +56,7 @@ class Challenge(msgspec.Struct, array_like=True, frozen=True, tag=1):
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, tag=2):
-    """A hand says who it is, and proves that it knows the secret."""
+    """A hand says who it is, and proves that it knows the key of that attempt."""
 
     nonce: bytes
     proof: bytes
@@ -68,6 +68,11 @@ class Hello(msgspec.Struct, array_like=True, frozen=True, tag=2):
     pid: int
     python: str
     """Version of the interpreter."""
+
+    @property
+    def who(self) -> tuple[str, int, int]:
+        """Which attempt it says it is: job, index, attempt."""
+        return self.job, self.index, self.attempt
 
 
 class Welcome(msgspec.Struct, array_like=True, frozen=True, tag=3):

@@ -50,14 +50,15 @@ from hanse.app.sdk.frames import (
     frame,
 )
 from hanse.app.sdk.functions import FUNCTIONS_MAX, named
+from hanse.app.sdk.own_key import NO_KEY, own_attempt, read_key
 from hanse.app.sdk.parcels import Assembly, Buffer, Input, Packed, is_large, pack, unpack
 from hanse.app.sdk.spool import read_file, sees, write_file
+from hanse.model.task_key import SECRET_BYTES
 
 ADDRESS: Final = "HANSE_HAND_ADDRESS"
 """``host:port`` where the executor listens."""
 PIN: Final = "HANSE_HAND_PIN"
 """Fingerprint of its certificate, in hexadecimal digits."""
-SECRET: Final = "HANSE_HAND_SECRET"  # noqa: S105  a variable's name
 CONNECT_SECONDS_MAX: Final = 20.0
 """For connecting, the handshake and the proofs, each."""
 HELD_SECONDS_MAX: Final = 0.001
@@ -160,11 +161,13 @@ def _leave(code: int, why: str) -> NoReturn:
 
 def meet() -> tuple[Channel, Splitter, Welcome]:
     """Connect to the executor of this hand's environment; both prove who they are."""
+    key = read_key()
     address, pin = os.environ.get(ADDRESS, ""), bytes.fromhex(os.environ.get(PIN, ""))
-    secret = bytes.fromhex(os.environ.pop(SECRET, ""))  # what is called here has no use for it
     host, _, port = address.rpartition(":")
-    if not host or len(secret) != secure.SECRET_BYTES:
-        _leave(EXIT_STRANGER, f"a hand is started by an executor, which sets {ADDRESS}, {PIN} and {SECRET}")
+    if not host:
+        _leave(EXIT_STRANGER, f"a hand is started by an executor, which sets {ADDRESS} and {PIN}")
+    if len(key) != SECRET_BYTES:
+        _leave(EXIT_STRANGER, NO_KEY)
     connection = socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS_MAX)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     keep_alive(connection)
@@ -181,13 +184,16 @@ def meet() -> tuple[Channel, Splitter, Welcome]:
     channel, splitter = Channel(connection, sealed), Splitter(HELLO_BYTES_MAX)
     challenge = _next(channel, splitter)
     assert isinstance(challenge, Challenge), challenge
-    nonce = os.urandom(NONCE_BYTES)
-    channel.send(frame(_hello(nonce, secure.proof(secret, secure.HAND, challenge.nonce, nonce, pin))))
+    nonce, who = os.urandom(NONCE_BYTES), own_attempt()
+    channel.send(frame(_hello(nonce, secure.proof(key, secure.HAND, challenge.nonce, nonce, pin, who), who)))
     splitter.bytes_max = FRAME_BYTES_MAX
-    welcome = _next(channel, splitter)
-    wanted = secure.proof(secret, secure.EXECUTOR, nonce, challenge.nonce, pin)
+    try:
+        welcome = _next(channel, splitter)
+    except EOFError:
+        _leave(EXIT_STRANGER, f"the executor at {address} refused this hand; its own log says why")
+    wanted = secure.proof(key, secure.EXECUTOR, nonce, challenge.nonce, pin, who)
     if not isinstance(welcome, Welcome) or not secure.proved(welcome.proof, wanted):
-        _leave(EXIT_STRANGER, f"whoever answers at {address} does not know the secret")
+        _leave(EXIT_STRANGER, f"whoever answers at {address} does not know this hand's key")
     connection.settimeout(None)
     return channel, splitter, welcome
 
@@ -200,14 +206,15 @@ def keep_alive(connection: socket.socket) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def _hello(nonce: bytes, proof: bytes) -> Hello:
+def _hello(nonce: bytes, proof: bytes, who: tuple[str, int, int]) -> Hello:
     given = os.environ.get
+    job, index, attempt = who
     return Hello(
         nonce=nonce,
         proof=proof,
-        job=given("HANSE_JOB", ""),
-        index=int(given("HANSE_TASK", "0")),
-        attempt=int(given("HANSE_ATTEMPT", "0")),
+        job=job,
+        index=index,
+        attempt=attempt,
         cluster=given("HANSE_CLUSTER", ""),
         node=given("HANSE_NODE", ""),
         pid=os.getpid(),

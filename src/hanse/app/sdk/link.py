@@ -4,7 +4,7 @@ import os
 import socket
 import ssl
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from hanse.app.sdk import secure
@@ -32,6 +32,7 @@ from hanse.app.sdk.functions import FUNCTIONS_MAX, Traveller
 from hanse.app.sdk.hand import keep_alive
 from hanse.app.sdk.parcels import Assembly, Packed, is_large
 from hanse.app.sdk.spool import OwnSpool
+from hanse.model.task_key import SECRET_BYTES, task_key
 
 RECEIVE_BYTES: Final = 256 << 10
 RECEIVES_MAX: Final = 32
@@ -41,11 +42,14 @@ SEALED_BYTES: Final = 1 << 20
 
 
 class Gate:
-    """What every hand of an executor is shown: its certificate and its proof of the secret."""
+    """What every hand of an executor is shown, and how each is known."""
 
     def __init__(self, spool: OwnSpool | None, paths: tuple[str, ...]) -> None:
         certificate = secure.Certificate()
-        self.secret = os.urandom(secure.SECRET_BYTES)
+        self.secret = os.urandom(SECRET_BYTES)
+        """From which the league derives the key of each hand. No hand is given it."""
+        self.admit: Callable[[Hello], str] = lambda _: ""
+        """Asked about a hand that has proved its key: why it is refused all the same; empty: it is not."""
         self.fingerprint = certificate.fingerprint
         self.context = certificate.context()
         self.spool = spool
@@ -60,6 +64,8 @@ class Link:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         keep_alive(connection)
         self.socket = connection
+        self.peer = _peer_of(connection)
+        """The address it came from."""
         self.since = since
         """When it was opened."""
         self.hello: Hello | None = None
@@ -121,12 +127,17 @@ class Link:
         """Before the hand is known nothing but its proof is of interest."""
         gate = self._gate
         if isinstance(message, Hello) and self.hello is None:
-            wanted = secure.proof(gate.secret, secure.HAND, self._nonce, message.nonce, gate.fingerprint)
-            if not secure.proved(message.proof, wanted):
-                raise FrameError("somebody who does not know the secret")
+            job, index, attempt = who = message.who
+            key, pin = task_key(gate.secret, job, index, attempt), gate.fingerprint
+            wanted = secure.proof(key, secure.HAND, self._nonce, message.nonce, pin, who)
+            if len(message.nonce) != NONCE_BYTES or not secure.proved(message.proof, wanted):
+                raise FrameError(f"somebody who says to be hand {job[:32]}.{index} and does not know its key")
+            refused = gate.admit(message)
+            if refused:
+                raise FrameError(refused)
             self.hello = message
             self._splitter.bytes_max = FRAME_BYTES_MAX
-            answer = secure.proof(gate.secret, secure.EXECUTOR, message.nonce, self._nonce, gate.fingerprint)
+            answer = secure.proof(key, secure.EXECUTOR, message.nonce, self._nonce, pin, who)
             spool = gate.spool
             place, token = (spool.directory, spool.token) if spool is not None else ("", "")
             self._outbox.append(frame(Welcome(answer, place, token, gate.paths)))
@@ -226,6 +237,14 @@ class Link:
     def close(self) -> None:
         """Let go of it."""
         self.socket.close()
+
+
+def _peer_of(connection: socket.socket) -> str:
+    try:
+        host, port = connection.getpeername()[:2]
+    except OSError:  # gone already
+        return "somebody who is gone"
+    return f"{host} port {port}"
 
 
 LinkErrors: Final = (OSError, EOFError, FrameError, ssl.SSLError)

@@ -8,7 +8,7 @@ life is found out by looking at the tasks of their job, ever more rarely, as lon
 from typing import Final
 
 from hanse.app.sdk.calls import Crew, Member
-from hanse.app.sdk.keeper import Ending, Hired, Refusal
+from hanse.app.sdk.keeper import HANDS_PER_JOB_MAX, Ending, Hired, Refusal
 
 GROW_SECONDS: Final = 0.5
 """Work that waits longer than this is worth another hand."""
@@ -52,6 +52,10 @@ class Muster:
         self.failures = 0
         self.refused = ""
         """Why there are no hands, if that will not change."""
+        self._admitted: dict[str, dict[int, int]] = {}
+        """By job and index: the latest attempt that was let in."""
+        self._unanswered = False
+        """Whether a request for hands was given up without an answer: its job may be there all the same."""
         self._early: set[tuple[str, int]] = set()
         """Hands that came before the answer that names their job."""
         self._ask_at = 0.0
@@ -87,7 +91,9 @@ class Muster:
         self._early.clear()  # one request at a time: they were all of this job
         self.jobs[answer.job] = answer.hands
         if len(self.jobs) > JOBS_MAX:
-            del self.jobs[next(iter(self.jobs))]
+            oldest = next(iter(self.jobs))
+            del self.jobs[oldest]
+            self._admitted.pop(oldest, None)
         if indices:
             self.missing[answer.job] = Missing(indices, now)
 
@@ -97,7 +103,23 @@ class Muster:
         self._ask_at = now + NO_ROOM_SECONDS
         if refusal.lasting:
             self.refused = refusal.reason
+        else:
+            self._unanswered = True
         return refusal.reason
+
+    def admit(self, job: str, index: int, attempt: int) -> str:
+        """Let a hand in that has proved its key, each attempt once; or a sentence saying why not."""
+        hands = self.jobs.get(job)
+        if hands is None and (self.asking or self._unanswered):
+            hands = HANDS_PER_JOB_MAX  # it came before the answer that names its job
+        name = f"hand {job[:32]}.{index}, attempt {attempt}"
+        if hands is None or not 0 <= index < hands:
+            return f"{name}, which this executor did not ask for"
+        seen = self._admitted.setdefault(job, {})
+        if attempt <= seen.get(index, -1):
+            return f"a further connection of {name}, when attempt {seen[index]} was here already"
+        seen[index] = attempt
+        return ""
 
     def came(self, job: str, index: int) -> None:
         """A hand has come to life."""

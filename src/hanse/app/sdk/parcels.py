@@ -165,7 +165,7 @@ def _kept(buffer: Buffer) -> Buffer:
 
 def unpack(parts: Sequence[Buffer]) -> Any:
     """The value. Raises whatever its classes raise."""
-    return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301  the sender has proved the secret
+    return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301  the sender has proved its key
 
 
 class Assembly:

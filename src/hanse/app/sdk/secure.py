@@ -1,8 +1,9 @@
-"""The channel between an executor and a hand: TLS 1.3 with a key of the moment, and a secret that both prove.
+"""The channel between an executor and a hand: TLS 1.3 with a key of the moment, and a key that both prove.
 
-The executor makes a key and a certificate that live as long as it does. A hand finds the certificate's
-fingerprint and a secret of 256 bits in its environment. It talks to nobody but the holder of that
-certificate, and both sides prove the secret before anything else is read, let alone unpickled.
+The executor makes a key and a certificate that live as long as it does; a hand finds the certificate's
+fingerprint in its environment. Each attempt of each hand has a key of its own (``model.task_key``), which it
+reads from its standard input and which the executor computes. The hand talks to nobody but the holder of the
+certificate, and both sides prove the key before anything else is read, let alone unpickled.
 """
 
 import hashlib
@@ -14,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-SECRET_BYTES: Final = 32
 CERTIFICATE_DAYS: Final = 3650
 """Nobody reads it: the hand trusts a fingerprint and not a date."""
 RECORD_BYTES_MAX: Final = 16 << 10
@@ -76,9 +76,16 @@ def hand_context() -> ssl.SSLContext:
     return context
 
 
-def proof(secret: bytes, role: bytes, challenge: bytes, nonce: bytes, fingerprint: bytes) -> bytes:
-    """What shows that ``role`` knows the secret, to whoever sent it a nonce of their own."""
-    return hmac.digest(secret, role + challenge + nonce + fingerprint, "sha256")
+def proof(
+    key: bytes, role: bytes, challenge: bytes, nonce: bytes, fingerprint: bytes, who: tuple[str, int, int]
+) -> bytes:
+    """What shows that ``role`` knows the key, to whoever sent it a nonce of their own.
+
+    ``who``: job, index and attempt of the hand. All parts but this last one are of fixed length.
+    """
+    job, index, attempt = who
+    text = f" {job}.{index}.{attempt}".encode()
+    return hmac.digest(key, role + challenge + nonce + fingerprint + text, "sha256")
 
 
 def proved(given: bytes, wanted: bytes) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 
 from hanse.live.backends.frames import (
     FRESH_DIRECTORY,
+    HAS_KEY,
     NO_NEW_PRIVILEGES,
     REQUEST_BYTES_MAX,
     SANDBOXED,
@@ -19,10 +20,13 @@ from hanse.live.backends.frames import (
     start_request,
 )
 from hanse.live.backends.limits import Limits
+from hanse.live.backends.memory_default import MemoryDefault
 from hanse.live.backends.sandbox import wrap
 from hanse.model.commands import Launch
 from hanse.model.ids import index_of, job_of, job_text
 from hanse.model.payload import Command, command_of
+from hanse.model.resources import Resources
+from hanse.model.task_key import task_key
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LANG: Final = "C.UTF-8"
@@ -63,6 +67,7 @@ class _Shared(msgspec.Struct, frozen=True):
     workdir: bytes
     env: tuple[bytes, ...]
     has_home: bool
+    secret: bytes
 
 
 def task_user(user: str | int | None) -> TaskUser:
@@ -99,6 +104,7 @@ class CommandEncoder:
         sandbox: tuple[bytes, ...],
         output_bytes_max: int,
         pids_max: int,
+        memory_default: MemoryDefault,
     ) -> None:
         self._work = os.fsencode(directory / "work") + b"/"
         self._cluster = cluster
@@ -107,6 +113,7 @@ class CommandEncoder:
         self._sandbox = sandbox
         self._output_bytes_max = output_bytes_max
         self._pids_max = pids_max
+        self._memory_default = memory_default
         self._shared: dict[tuple[object, ...], _Shared | Refused] = {}
 
     def encode(self, launch: Launch, uid: int = -1) -> bytes | Refused:
@@ -121,11 +128,12 @@ class CommandEncoder:
         if isinstance(shared, Refused):
             return shared
         task, attempt = launch.task, launch.attempt
+        job, index = job_text(job_of(task)), index_of(task)
         home = shared.workdir or b"%s%d.%d" % (self._work, task, attempt)
         env = [
             *shared.env,
-            b"HANSE_JOB=" + job_text(job_of(task)).encode(),
-            b"HANSE_TASK=%d" % index_of(task),
+            b"HANSE_JOB=" + job.encode(),
+            b"HANSE_TASK=%d" % index,
             b"HANSE_ATTEMPT=%d" % attempt,
         ]
         if not shared.has_home:
@@ -135,7 +143,8 @@ class CommandEncoder:
             argv = wrap(self._sandbox, b"" if shared.workdir else home, home, argv)
         # In a sandbox the working directory need not be there outside of it.
         where = b"/" if self._sandbox and shared.workdir else home
-        request = start_request(task, attempt, shared.fixed, where, argv, env)
+        own = task_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
+        request = start_request(task, attempt, launch.until, shared.fixed, where, argv, env, own)
         return request if len(request) <= REQUEST_BYTES_MAX else Refused("the command is too long")
 
     def _share(self, launch: Launch, uid: int) -> _Shared | Refused:
@@ -154,6 +163,7 @@ class CommandEncoder:
             command.workdir.encode(),
             tuple(f"{name}={value}".encode() for name, value in env.items()),
             "HOME" in env,
+            command.secret,
         )
 
     def _fixed(self, command: Command, launch: Launch, meta: bytes, user: TaskUser) -> StartFixed:
@@ -161,6 +171,8 @@ class CommandEncoder:
         flags = 0 if command.workdir else FRESH_DIRECTORY
         if self._sandbox:
             flags |= SANDBOXED
+        if command.secret:
+            flags |= HAS_KEY
         if user.uid >= 0:
             flags |= NO_NEW_PRIVILEGES
         return StartFixed(
@@ -172,8 +184,16 @@ class CommandEncoder:
             gids=user.gids,
             flags=flags,
             meta=meta,
-            groups=self._limits.groups(launch.size, self._pids_max),
+            groups=self._limits.groups(self._limited(launch), self._pids_max),
         )
+
+    def default_memory(self, launch: Launch) -> int:
+        """Bytes that its control groups limit it to though it asked for none; 0: they do not."""
+        return self._memory_default.limit(launch.node, launch.size) if self._limits.bases else 0
+
+    def _limited(self, launch: Launch) -> Resources:
+        default = self.default_memory(launch)
+        return msgspec.structs.replace(launch.size, memory=default) if default else launch.size
 
     def _environment(self, command: Command, launch: Launch) -> dict[str, str]:
         """What tasks of one group share; ours are set last, so nobody can pretend to be another task."""

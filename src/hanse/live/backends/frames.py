@@ -33,6 +33,8 @@ ENDED: Final = 5
 FRESH_DIRECTORY: Final = 1
 SANDBOXED: Final = 2
 NO_NEW_PRIVILEGES: Final = 4
+HAS_KEY: Final = 8
+"""The last text is the attempt's key, which it reads on its standard input."""
 
 REQUEST_BYTES_MAX: Final = 4 << 20
 """The longest request; a command that needs more could not be run by any kernel either."""
@@ -103,18 +105,28 @@ class StartFixed(msgspec.Struct, frozen=True):
 
 
 def start_request(
-    task: int, attempt: int, fixed: StartFixed, workdir: bytes, argv: tuple[bytes, ...], env: list[bytes]
+    task: int,
+    attempt: int,
+    until: int,
+    fixed: StartFixed,
+    workdir: bytes,
+    argv: tuple[bytes, ...],
+    env: list[bytes],
+    key: bytes = b"",
 ) -> bytes:
-    """The request to start an attempt. No text may contain NUL."""
+    """The request to start an attempt. From ``until`` on (CLOCK_BOOTTIME, microseconds; 0: never) it is not
+    carried out. No text may contain NUL. ``key``: if the flags say that it has one."""
+    assert bool(key) == bool(fixed.flags & HAS_KEY), "a key and the flag that says so belong together"
     gids = b"".join(gid.to_bytes(4, sys.byteorder) for gid in fixed.gids)
-    body = b"".join([gids, fixed.meta, workdir, b"\0", *fixed.groups, b"\0".join([*argv, *env]), b"\0"])
+    texts = [*argv, *env, key] if key else [*argv, *env]
+    body = b"".join([gids, fixed.meta, workdir, b"\0", *fixed.groups, b"\0".join(texts), b"\0"])
     padding = -len(body) % 8
     head = _START.pack(
         _START.size + len(body) + padding,
         START,
         task,
         attempt,
-        0,
+        until,
         fixed.output_max,
         fixed.data_max,
         fixed.processes_max,

@@ -88,8 +88,8 @@ class Limits(msgspec.Struct, frozen=True):
 def settings(role: str, size: Resources, pids_max: int) -> list[str]:
     """``file=value`` for each limit; a ``?`` in front of files that not every kernel has.
 
-    Nothing asked is nothing promised: without CPU a task gets what others leave over, and its memory is
-    limited by the node alone.
+    Nothing asked is nothing promised: without CPU a task gets what others leave over. Memory that was not
+    asked for is limited before this is asked (``memory_default``).
     """
     quota = max(QUOTA_MIN, size.cpu * PERIOD // 1_000)
     memory = size.memory // 4_096 * 4_096

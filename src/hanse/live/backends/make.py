@@ -1,14 +1,20 @@
 """Which backend a cluster's entry in the league file asks for."""
 
+import logging
 from pathlib import Path
 from typing import Literal, cast
 
 from hanse.live.backends.interface import Backend
 from hanse.live.backends.null import NullBackend
 from hanse.live.backends.process import ProcessBackend
+from hanse.live.backends.sandbox import chosen_walls
 from hanse.live.backends.slurm.make import make_slurm_backend
 from hanse.live.backends.task_users import chosen_user
+from hanse.live.home import AUTHORITY, PEOPLE
+from hanse.live.identity.credentials import IDENTITY_FILE
 from hanse.live.league import BackendKind, ClusterEntry
+
+log = logging.getLogger(__name__)
 
 TASKS = "tasks"
 """Where a runner keeps its tasks, in its member's directory or where the league file says."""
@@ -23,16 +29,31 @@ def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
     if wanted.kind is BackendKind.SLURM:
         return make_slurm_backend(place, entry.name, entry.nodes, wanted.slurm, wanted.user)
     open_to_tasks(place.parent)
+    walls, problem = chosen_walls(wanted.sandbox)
+    if problem is not None:
+        log.warning("tasks are not isolated from each other: they are all one user's, and %s", problem)
     return ProcessBackend(
         place,
         entry.name,
         entry.nodes,
         user=chosen_user(wanted.user, wanted.users),
-        sandbox=cast("Literal['none', 'bwrap']", wanted.sandbox),
+        sandbox=walls,
+        hidden=kept_places(directory, wanted.directory),
+        memory_default=wanted.memory_default,
         output_bytes_max=wanted.output,
         driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", wanted.limits),
         disk_quota=wanted.disk,
     )
+
+
+def kept_places(directory: Path, elsewhere: str = "") -> tuple[Path, ...]:
+    """What a league keeps on this machine, seen from one member: its directory and those with keys beside it;
+    and the one in which all runners of the cluster have their tasks, if that is ``elsewhere``."""
+    home = directory.parent
+    known = [home / AUTHORITY, home / PEOPLE, *(path.parent for path in home.glob(f"*/{IDENTITY_FILE}"))]
+    if elsewhere:
+        known.append(Path(elsewhere))
+    return (directory, *(path for path in known if path.is_dir() and path != directory))
 
 
 def open_to_tasks(directory: Path) -> None:

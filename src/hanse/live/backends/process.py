@@ -10,20 +10,18 @@ attempt without a readable end is lost, which is what the league then does with 
 """
 
 import asyncio
-import fcntl
 import logging
 import mmap
 import os
 import time
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from struct import Struct
 from typing import Final, Literal
 
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.commands import CommandEncoder, Meta, Refused, task_user
+from hanse.live.backends.commands import CommandEncoder, Meta, Refused, TaskUser, task_user
 from hanse.live.backends.disk_watch import LOOK_SECONDS, DiskWatch
 from hanse.live.backends.frames import (
     DROP,
@@ -42,9 +40,11 @@ from hanse.live.backends.frames import (
 from hanse.live.backends.interface import Found, Living, Reports, Stream, Wait
 from hanse.live.backends.launcher_link import LauncherGoneError, LauncherLink
 from hanse.live.backends.limits import choose
+from hanse.live.backends.memory_default import MemoryDefault, explained
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
-from hanse.live.backends.sandbox import bubblewrap, check_reach
+from hanse.live.backends.runner_directory import DEADLINE, GUARD_AT, lock_directory, open_guard
+from hanse.live.backends.sandbox import Walls, bubblewrap, check_reach, namespace
 from hanse.live.backends.task_users import JobUsers, UserRange
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.commands import Launch
@@ -62,16 +62,9 @@ KEPT_COUNT_MAX: Final = 10_000
 RETRY_SECONDS: Final = (0.0, 0.05, 0.2, 1.0, 3.0)
 """Waits before each try to find or start a launcher; when all have failed, what was never started is given
 up as lost, and the last wait is repeated for as long as something runs."""
-LOCK_TRIES_MAX: Final = 20
-LOCK_SECONDS: Final = 0.05
-"""How often to ask for a directory that another daemon seems to have, and the wait between."""
 NOTE_LENGTH_MAX: Final = 200
 """Characters of a note on an end; what is longer is cut."""
 NO_USER: Final = "all user ids for jobs are in use here: give the backend more ('users' in the league file)"
-_GUARD_BYTES: Final = 4_096
-_GUARD_AT: Final = 40
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_DEADLINE: Final = Struct("=q")
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +72,11 @@ log = logging.getLogger(__name__)
 class _Attempt:
     """What the daemon knows of an attempt until it is forgotten."""
 
-    __slots__ = ("end", "output_bytes", "request", "started", "stop_at", "verdict")
+    __slots__ = ("default_memory", "end", "output_bytes", "request", "started", "stop_at", "verdict")
 
-    def __init__(self, request: bytes | None) -> None:
+    def __init__(self, request: bytes | None, default_memory: int = 0) -> None:
+        self.default_memory = default_memory
+        """Its limit in bytes if it did not ask for memory; 0 also for one that an earlier daemon started."""
         self.request = request
         """The request to start it, until it is known to be on record."""
         self.started = False
@@ -97,23 +92,27 @@ class ProcessBackend:
 
     ``directory`` is the runner's own and survives it. ``user`` is who tasks run as if the daemon is root;
     None: root too; a ``UserRange``: each job as a user id of its own out of it. ``sandbox`` puts bubblewrap
-    around them. ``driver`` is how they are limited (``limits``); ``warnings`` says what is not.
+    around them; ``hidden`` are directories that are hidden from them then, besides this one, if it is
+    ``namespace``. ``driver`` is how they are limited (``limits``); ``warnings`` says what is not.
+    ``memory_default`` is the limit in bytes of tasks that asked for no memory; 0: a share of their node's.
     """
 
     kept_bytes_max = KEPT_BYTES_MAX
     kept_count_max = KEPT_COUNT_MAX
 
-    def __init__(  # noqa: PLR0913  each is a setting of the league file
+    def __init__(  # noqa: PLR0913  the settings of the league file, by name
         self,
         directory: Path,
         cluster: str,
         nodes: tuple[NodeConfig, ...],
         *,
         user: str | int | UserRange | None = "nobody",
-        sandbox: Literal["none", "bwrap"] = "none",
+        sandbox: Walls = "none",
+        hidden: tuple[Path, ...] = (),
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         pids_max: int = PIDS_MAX,
         driver: Literal["auto", "v2", "v1", "rlimit"] = "auto",
+        memory_default: int = 0,
         disk_quota: int = 0,
     ) -> None:
         supervisor_program()
@@ -130,11 +129,10 @@ class ProcessBackend:
         self._range = user if isinstance(user, UserRange) and os.geteuid() == 0 else None
         self._users: JobUsers | None = None
         who = task_user("nobody" if isinstance(user, UserRange) else user)
-        wrapper = bubblewrap() if sandbox == "bwrap" else ()
-        if wrapper and who.uid > 0:
-            check_reach(directory, who.uid, who.gids)
+        wrapper = _walls(sandbox, directory, hidden, who)
+        memory = MemoryDefault(nodes, memory_default)
         self._encoder = CommandEncoder(
-            directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max
+            directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max, memory
         )
         bases = tuple(base.path for base in self._limits.bases)
         self._link = LauncherLink(directory, bases, self._heard, self._lost)
@@ -161,8 +159,8 @@ class ProcessBackend:
     async def reconcile(self, reports: Reports) -> Found:
         """Take over the directory; raises ``OSError`` if another daemon has it, or if it cannot be used."""
         assert self._reports is None, "reconcile is called once"
-        self._lock = await _lock(self._directory)
-        self._guard = _open_guard(self._directory / "guard")
+        self._lock = await lock_directory(self._directory)
+        self._guard = open_guard(self._directory / "guard")
         if self._range is not None:
             self._users = JobUsers(self._range, self._directory)
         found = await self._link.open()
@@ -202,7 +200,7 @@ class ProcessBackend:
             self._attempts[key] = _Attempt(None)
             self._end_soon(End(launch.task, launch.attempt, Outcome.FAILED, 126, note=request.note))
             return
-        self._attempts[key] = _Attempt(request)
+        self._attempts[key] = _Attempt(request, self._encoder.default_memory(launch))
         if not self._link.send(request):
             note = "too many requests wait for the launcher"
             self._end_soon(End(launch.task, launch.attempt, Outcome.LOST, note=note))
@@ -224,9 +222,9 @@ class ProcessBackend:
     def guard(self, until: int) -> None:
         """Move the time in the memory that all supervisors share."""
         assert self._guard is not None, "guard before reconcile"
-        before = _DEADLINE.unpack_from(self._guard, _GUARD_AT)[0]
+        before = DEADLINE.unpack_from(self._guard, GUARD_AT)[0]
         if until > before:
-            _DEADLINE.pack_into(self._guard, _GUARD_AT, until)
+            DEADLINE.pack_into(self._guard, GUARD_AT, until)
         if before == 0:
             self._link.send(simple(WATCH))  # supervisors that found no time there set no timer
 
@@ -317,7 +315,7 @@ class ProcessBackend:
         if news.ran:
             self._began(key, attempt)
         attempt.output_bytes = news.output_bytes
-        end = news.end
+        end = explained(news.end, attempt.default_memory)
         if attempt.verdict and end.outcome is Outcome.CANCELLED:
             end = msgspec.structs.replace(end, outcome=Outcome.FAILED, note=attempt.verdict)
         self._exited(attempt, end)
@@ -442,46 +440,18 @@ class ProcessBackend:
             self._link.send(simple(DROP, *key))
 
 
+def _walls(sandbox: Walls, directory: Path, hidden: tuple[Path, ...], who: TaskUser) -> tuple[bytes, ...]:
+    """What stands before each command; empty: nothing."""
+    if sandbox == "none":
+        return ()
+    words = bubblewrap() if sandbox == "bwrap" else namespace((directory, *hidden))
+    if who.uid > 0:
+        check_reach(directory, who.uid, who.gids)
+    return words
+
+
 def _now() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
-
-
-async def _lock(directory: Path) -> int:
-    """One daemon a directory: held until it is closed or dead.
-
-    A daemon that was killed while it started a launcher is outlived by that child, which holds the lock for a
-    moment more: hence a few tries.
-    """
-    file = os.open(directory / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    kept = False
-    try:
-        for _ in range(LOCK_TRIES_MAX):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                await asyncio.sleep(LOCK_SECONDS)
-            else:
-                kept = True
-                return file
-    finally:
-        if not kept:
-            os.close(file)
-    raise OSError(f"another daemon already serves the tasks in {directory}")
-
-
-def _open_guard(path: Path) -> mmap.mmap:
-    """The watchdog's shared memory. What an earlier boot of the machine left there means nothing now."""
-    boot = _BOOT_ID.read_bytes().strip()[:_GUARD_AT]
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.ftruncate(file, _GUARD_BYTES)
-        memory = mmap.mmap(file, _GUARD_BYTES)
-    finally:
-        os.close(file)
-    if memory[: len(boot)] != boot:
-        _DEADLINE.pack_into(memory, _GUARD_AT, 0)
-        memory[: len(boot)] = boot
-    return memory
 
 
 __all__ = ["ProcessBackend", "default_nodes"]

@@ -6,6 +6,7 @@ there (307, with the owner's name in ``X-Hanse-Broker``); with ``?local=1`` it a
 
 import asyncio
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 from starlette.responses import Response
@@ -59,7 +60,7 @@ from hanse.live.shell import JournalledShell
 from hanse.model.check import job_from_data
 from hanse.model.commands import Accepted
 from hanse.model.events import CancelRequested
-from hanse.model.ids import JobId, broker_number, parse_job
+from hanse.model.ids import JobId, parse_job
 
 DECISIONS_MAX: Final = 100
 ENDED: Final = ("succeeded", "failed", "cancelled")
@@ -291,21 +292,26 @@ class BrokerDoor:
         return detail
 
     def _owner_or_redirect(self, call: Call, job: JobId, detail: JobDetail | None) -> None:
-        own = self._host.identity.name
-        local = call.text("local") == "1"
-        league = self._host.league
-        if detail is not None:
-            owner = detail.row.owner
-            if owner == own or local or not self._machine.alive(owner):
-                return
-        else:
-            number = broker_number(job)
-            owner = league.brokers[number - 1].name if number <= len(league.brokers) else ""
-            if local or owner in (own, "") or not self._machine.alive(owner):
-                raise self._no_job(call)
-        url = call.request.url
-        location = f"https://{league.broker(owner).door}{url.path}" + (f"?{url.query}" if url.query else "")
-        raise ElsewhereError(BROKER_HEADER, owner, location, "speaks for this job")
+        """Point to who speaks for the job, if that is another broker and was not asked before."""
+        own, league = self._host.identity.name, self._host.league
+        speaker = own
+        if call.text("local") != "1":
+            asked = [name for name in call.text("asked").split(",") if name]
+            speaker = self._machine.speaker_of(job, asked)
+            if not speaker and detail is not None and detail.row.owner not in asked:
+                speaker = detail.row.owner  # the file remembers longer than the machine
+            if speaker not in (own, "") and self._machine.alive(speaker):
+                url, path = call.request.url, ",".join([*asked, own])
+                query = "&".join([*_without(url.query, "asked"), f"asked={quote(path)}"])
+                location = f"https://{league.broker(speaker).door}{url.path}?{query}"
+                raise ElsewhereError(BROKER_HEADER, speaker, location, "speaks for this job")
+        if detail is None:
+            raise self._no_job(call)
+
+
+def _without(query: str, name: str) -> list[str]:
+    """The parts of a query but one parameter."""
+    return [part for part in query.split("&") if part and part.partition("=")[0] != name]
 
 
 def _limit(call: Call) -> int:

@@ -43,6 +43,8 @@ HELD_SECONDS: Final = 0.5
 """How long a refusal for asking too much is held."""
 HELD_MAX: Final = 256
 """Refusals that are held at the same time; further ones go out at once."""
+PEOPLE_SEEN_MAX: Final = 4_096
+"""Names of people that are remembered; later ones are not."""
 ADDRESSES_KNOWN_MAX: Final = 1_024
 """Addresses whose network is not worked out again."""
 SCHEME: Final = "bearer"
@@ -134,6 +136,8 @@ class Gate:
         """Requests under way of known people and members that may last."""
         self._turns = Turns()
         self._held = 0
+        self.seen: dict[str, None] = {}
+        """The people who have asked something here."""
         self.observe: Observe | None = None
 
     def routes(self, table: tuple[Operation, ...], handlers: dict[Operation, Handler]) -> list[Route]:
@@ -225,10 +229,12 @@ class Gate:
         else:
             peer = self._who(request, stranger)
             key = f"{peer.role}/{peer.name}"
+            if peer.name not in self.seen and not peer.role.member and len(self.seen) < PEOPLE_SEEN_MAX:
+                self.seen[peer.name] = None
             if peer.role not in operation.roles:
                 self._pay(self.identities, key, 1)
                 able = f"it takes one of: {', '.join(operation.roles)}"
-                raise RefusedError(403, "forbidden", f"a {peer.role} may not do this", able)
+                raise RefusedError(403, "forbidden", f"{peer.role.noun} may not do this", able)
             self._pay(self.identities, key, operation.cost)
         most = LASTING_MAX if operation.lasting else UNDER_WAY_MAX
         if self._under_way.get((key, operation.lasting), 0) >= most:

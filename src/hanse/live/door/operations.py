@@ -102,6 +102,12 @@ _LOCAL: Final = Parameter(
     choices=("0", "1"),
     default="0",
 )
+_ASKED: Final = Parameter(
+    name="asked",
+    says="Brokers that have pointed here, with commas: none of them is pointed back to. In every Location.",
+    pattern=r"^[^&#?]{0,4096}$",
+    example="broker-1",
+)
 _STATE: Final = Parameter(name="state", says="Only those in this state.", choices=STATE_NAMES)
 
 
@@ -181,13 +187,13 @@ PLAN: Final = Operation(
 GET_JOB: Final = Operation(
     name="get_job", verb="GET", path="/v1/jobs/{job}", roles=VIEW, answer=JobDetail,
     says="A job with all that is known of it, except its tasks.",
-    parameters=(_JOB, _LOCAL), refusals=(_NOT_FOUND, _ELSEWHERE),
+    parameters=(_JOB, _LOCAL, _ASKED), refusals=(_NOT_FOUND, _ELSEWHERE),
 )  # fmt: skip
 TASKS: Final = Operation(
     name="list_tasks", verb="GET", path="/v1/jobs/{job}/tasks", roles=VIEW, answer=records.TasksAnswer,
     says="A job's tasks, by index.",
     parameters=(
-        _JOB, _LOCAL, _STATE, _limit(100),
+        _JOB, _LOCAL, _ASKED, _STATE, _limit(100),
         Parameter(
             name="after", says="Begin behind this index: the `next` of the page before.", whole=(0, 1 << 20)
         ),
@@ -197,13 +203,13 @@ TASKS: Final = Operation(
 WHY: Final = Operation(
     name="explain_job", verb="GET", path="/v1/jobs/{job}/why", roles=VIEW, answer=records.WhyAnswer, cost=2,
     says="Why a job waits, runs where it does, or ended so; with its latest hundred decisions.",
-    parameters=(_JOB, _LOCAL), refusals=(_NOT_FOUND, _ELSEWHERE),
+    parameters=(_JOB, _LOCAL, _ASKED), refusals=(_NOT_FOUND, _ELSEWHERE),
 )  # fmt: skip
 DECISIONS: Final = Operation(
     name="list_decisions", verb="GET", path="/v1/jobs/{job}/decisions", roles=VIEW,
     answer=records.DecisionsAnswer, says="The decisions about a job, the oldest first.",
     parameters=(
-        _JOB, _LOCAL, _limit(100),
+        _JOB, _LOCAL, _ASKED, _limit(100),
         Parameter(
             name="after", says="Begin behind this decision: the `next` of the page before.",
             whole=(0, (1 << 63) - 1),
@@ -215,7 +221,7 @@ WAIT: Final = Operation(
     name="wait_for_job", verb="GET", path="/v1/jobs/{job}/wait", roles=VIEW, answer=JobRow, lasting=True,
     says="The job when it has ended, or when the time is over.",
     parameters=(
-        _JOB, _LOCAL,
+        _JOB, _LOCAL, _ASKED,
         Parameter(
             name="timeout", says="Seconds to wait at most.", whole=(0, WAIT_SECONDS_MAX), default="30"
         ),
@@ -226,7 +232,7 @@ CANCEL: Final = Operation(
     name="cancel_job", verb="POST", path="/v1/jobs/{job}/cancel", roles=SUBMIT, answer=records.CancelAnswer,
     cost=2,
     says="End a job; nothing happens to one that has ended.",
-    parameters=(_JOB, _LOCAL), refusals=(_NOT_FOUND, _ELSEWHERE),
+    parameters=(_JOB, _LOCAL, _ASKED), refusals=(_NOT_FOUND, _ELSEWHERE),
 )  # fmt: skip
 EVENTS: Final = Operation(
     name="watch_events", verb="GET", path="/v1/events", roles=VIEW, media=EVENT_STREAM, cost=5, lasting=True,
@@ -285,6 +291,11 @@ REVOKE: Final = Operation(
 REVOCATIONS: Final = Operation(
     name="list_revocations", verb="GET", path="/v1/access/revocations", roles=(*ADMINISTER, *MEMBERS),
     answer=records.RevocationList, says="What is revoked, as far as this broker knows.",
+)  # fmt: skip
+LIST_PEOPLE: Final = Operation(
+    name="list_people", verb="GET", path="/v1/access/people", roles=ADMINISTER,
+    answer=records.PeopleAnswer, cost=5,
+    says="Names of people that this broker knows of; there may be others.",
 )  # fmt: skip
 EXCHANGE: Final = Operation(
     name="exchange_revocations", verb="POST", path="/v1/access/revocations", roles=(Role.BROKER,),
@@ -365,7 +376,7 @@ METRICS: Final = Operation(
 """Mounted by each daemon, beside its application's own routes (``guarded``)."""
 BROKER: Final = (
     *COMMON, LEAGUE, NODES, SUBMIT_JOBS, LIST_JOBS, PLAN, GET_JOB, TASKS, WHY, DECISIONS, WAIT, CANCEL,
-    EVENTS, AUTHORITY, AUTHORITY_KEY, JOIN, RENEW, REVOKE, REVOCATIONS, EXCHANGE, LEAGUE_FILE,
+    EVENTS, AUTHORITY, AUTHORITY_KEY, JOIN, RENEW, REVOKE, REVOCATIONS, LIST_PEOPLE, EXCHANGE, LEAGUE_FILE,
     APPLY_LEAGUE_FILE, TELL_LEAGUE_FILE, BALLOT,
 )  # fmt: skip
 """Of a broker's door."""

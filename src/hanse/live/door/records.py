@@ -93,7 +93,7 @@ class NodeAnswer(msgspec.Struct, frozen=True):
     up: bool | None = None
     draining: bool | None = None
     running: int | None = None
-    """Tasks that run there, are ordered or have room promised, by its own cluster's word."""
+    """Tasks that are ordered or run there, by its own cluster's word."""
     runner: str = ""
     withheld: str = ""
     """Why nothing of it is for the league now, in a clause of those who run it; empty: it is, or a broker
@@ -368,6 +368,8 @@ class CommandForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """A text is run by /bin/sh; a list is a program and its arguments."""
     env: dict[str, str | int] | None = None
     workdir: str | int | None = None
+    secret: Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")] | None = None
+    """Each attempt reads a key that is derived from it on its standard input; nobody is shown it again."""
 
 
 class AskForm(CommandForm, frozen=True, kw_only=True):
@@ -462,6 +464,13 @@ class RevokeAnswer(msgspec.Struct, frozen=True):
 
     told: tuple[str, ...] = ()
     owed: tuple[str, ...] = ()
+
+
+class PeopleAnswer(msgspec.Struct, frozen=True):
+    """Names of people that a broker has reason to believe in: whom something was made for on its machine, who
+    has asked it something since it was started, and who was revoked. There may be others."""
+
+    names: tuple[str, ...] = ()
 
 
 class RevocationList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -24,11 +24,13 @@ from hanse.live.door import operations as op
 from hanse.live.door.application import Host
 from hanse.live.door.asking import asked
 from hanse.live.door.gate import Call, Gate, Handler
-from hanse.live.door.records import RevocationList, RevokeAnswer, RevokeRequest
+from hanse.live.door.records import PeopleAnswer, RevocationList, RevokeAnswer, RevokeRequest
 from hanse.live.door.replies import RefusedError, body_of, json_answer, later
+from hanse.live.home import Home
 from hanse.live.identity import files
 from hanse.live.identity.access import AccessBook
 from hanse.live.identity.identity import Identity, Role
+from hanse.live.identity.people import people_of
 from hanse.live.identity.revoked import (
     ACCESS_DAYS_MAX,
     CLOCKS_APART,
@@ -89,7 +91,7 @@ class Revocations:
         """For the member's door."""
         own: dict[op.Operation, Handler] = {op.EXCHANGE: self._exchange}
         if self._broker:
-            own |= {op.REVOKE: self._revoke, op.REVOCATIONS: self._list}
+            own |= {op.REVOKE: self._revoke, op.REVOCATIONS: self._list, op.LIST_PEOPLE: self._people}
         return own
 
     async def keep(self) -> None:
@@ -212,6 +214,11 @@ class Revocations:
     async def _list(self, _: Call) -> Response:
         known = self.known()
         return json_answer(RevocationList(known.serials, known.names))
+
+    async def _people(self, _: Call) -> Response:
+        names = await asyncio.to_thread(people_of, Home(self._host.home))
+        seen = self._gate.seen if self._gate is not None else ()
+        return json_answer(PeopleAnswer(tuple(sorted({*names, *seen, *self.known().names}))))
 
     async def _exchange(self, call: Call) -> Response:
         news = await body_of(call.request, RevocationList)

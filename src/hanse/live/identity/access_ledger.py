@@ -71,7 +71,7 @@ class AccessLedger:
         if problem is not None:
             raise AccessError(problem)
         if role not in PEOPLE:
-            raise AccessError(f"a {role} shows a certificate; make a join token with 'hanse token create'")
+            raise AccessError(f"{role.noun} shows a certificate; make a join token with 'hanse token create'")
         if not 1 <= days <= ACCESS_DAYS_MAX:
             raise AccessError(f"a token lives for 1 to {ACCESS_DAYS_MAX} days")
         now = self._clock()

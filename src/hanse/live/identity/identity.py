@@ -42,6 +42,11 @@ class Role(StrEnum):
         """Whether holders are daemons of the league, which talk over the wire."""
         return self in MEMBERS
 
+    @property
+    def noun(self) -> str:
+        """With its article."""
+        return f"{'an' if self[0] in 'aeiou' else 'a'} {self}"
+
 
 MEMBERS: Final = (Role.BROKER, Role.WARDEN, Role.RUNNER)
 

@@ -3,12 +3,19 @@
 Exceptions and not values: whoever opens or writes a journal cannot go on without it.
 """
 
+import shlex
 from pathlib import Path
 
 
 class JournalError(Exception):
     """Any trouble with a journal. After one from ``append`` or ``commit`` the journal refuses everything;
     only ``JournalBehind``, ``JournalFull`` and ``RecordTooLarge`` leave it usable."""
+
+
+def repair_command(directory: Path) -> str:
+    """What mends the journal in a member's directory."""
+    member = directory.absolute().parent
+    return f"hanse journal repair {member.name} --home {shlex.quote(str(member.parent))}"
 
 
 class CorruptJournal(JournalError):  # noqa: N818  # it says what is the matter
@@ -23,8 +30,9 @@ class CorruptJournal(JournalError):  # noqa: N818  # it says what is the matter
         """Record numbers that can be read before the problem; an empty range when the second is smaller."""
         self.what = what
         self.advice = advice or (
-            "Keep the files, find out what happened to the disk, then run 'hanse journal repair "
-            f"{file.parent.parent.name}': it moves the damaged files aside and says which records are lost."
+            "Keep the files, find out what happened to the disk, then run "
+            f"'{repair_command(file if file.is_dir() else file.parent)}': it moves the damaged files aside "
+            "and says which records are lost."
         )
         readable = (
             f"records {self.first_good} to {self.last_good} before it are good"

@@ -63,6 +63,8 @@ class Journal:
         self._disk = disk
         self._retain_bytes = retain_bytes
         self._journal = survey.identity.journal
+        self.identity = self._journal.hex()
+        """Drawn at random when the journal was made."""
         self._segments = Segments(directory, disk, segment_bytes, survey)
         self._snapshots = survey.snapshots
         self._pending: list[bytes] = []
@@ -77,6 +79,11 @@ class Journal:
         """Number of the last appended record, counted from 1 over the journal's whole life; 0: none."""
         self.durable = self.position
         """Number of the last record on disk."""
+        self.snapshot_position = survey.position
+        """What the newest snapshot had seen when the journal was opened; 0 without one."""
+        self.snapshot_bytes = len(survey.state or b"")
+        self.bytes = sum(map(len, survey.records))
+        """Bytes of all records since that snapshot: those that were found after it, and those appended."""
         self.committed: Callable[[int, int, float], None] = lambda *_: None
         """Told after each commit, on its thread: how many records, their bytes, and how long it took."""
 
@@ -121,18 +128,24 @@ class Journal:
         """Whether half of what may wait for a commit does."""
         return self._pending_bytes * 2 > PENDING_BYTES_MAX
 
-    def append(self, record: bytes) -> int:
-        """Number a record and keep it for the next commit. Not durable yet."""
-        size = len(record) + PREFIX_BYTES
-        if size > RECORD_BYTES_MAX + PREFIX_BYTES:
-            raise RecordTooLarge(len(record), RECORD_BYTES_MAX)
+    def ensure_room(self, size: int) -> None:
+        """Raise what ``append`` would raise for a record of so many bytes, before anybody acts on it."""
+        if size > RECORD_BYTES_MAX:
+            raise RecordTooLarge(size, RECORD_BYTES_MAX)
         with self._handover:
             if self._failure is not None:
                 raise self._failure.with_traceback(None)
-            if self._pending_bytes + size > PENDING_BYTES_MAX:
+            if self._pending_bytes + size + PREFIX_BYTES > PENDING_BYTES_MAX:
                 raise JournalBehind(self._pending_bytes, PENDING_BYTES_MAX)
+
+    def append(self, record: bytes) -> int:
+        """Number a record and keep it for the next commit. Not durable yet."""
+        self.ensure_room(len(record))
+        size = len(record) + PREFIX_BYTES
+        with self._handover:
             self._pending.append(record)
             self._pending_bytes += size
+            self.bytes += len(record)
             self.position += 1
             return self.position
 

@@ -7,7 +7,7 @@ import msgspec
 
 from hanse.live.journal import layout
 from hanse.live.journal.disk import in_use
-from hanse.live.journal.errors import CorruptJournal
+from hanse.live.journal.errors import CorruptJournal, repair_command
 from hanse.live.journal.layout import Floor, Identity
 from hanse.live.journal.salvage import read_identity, salvage
 from hanse.live.journal.walk import (
@@ -132,7 +132,7 @@ class Survey:
         base = f"snapshot {best.base}" if best.base else "the first record"
         return (
             f"Without it the journal is complete from {base} to record {best.last}: "
-            "the journal's repair moves the damaged file aside and goes on from there."
+            f"'{repair_command(self.directory)}' moves the damaged file aside and goes on from there."
         )
 
     # --- segments ----------------------------------------------------------------------------------------

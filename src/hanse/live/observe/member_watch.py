@@ -3,7 +3,7 @@
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -64,6 +64,8 @@ class JournalWatch:
         self.seconds = Histogram()
         self.records = 0
         self.bytes = 0
+        self.longest: Callable[[], float] = lambda: 0.0
+        """The longest that one event has kept the member's loop, as its shell knows."""
         self._journal = journal
         journal.committed = self.committed
 
@@ -85,6 +87,11 @@ class JournalWatch:
                 "hanse_journal_commit_duration_seconds",
                 "Time to write and sync one group of events.",
                 [((), self.seconds)],
+            ),
+            gauge(
+                "hanse_event_longest_seconds",
+                "The most processor time that one event, or one snapshot, has kept the loop since the start.",
+                plain(self.longest()),
             ),
             counter("hanse_journal_records_total", "Events that were made durable.", plain(self.records)),
             counter(

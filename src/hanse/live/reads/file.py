@@ -9,7 +9,7 @@ import msgspec
 from hanse.live.reads.live_job import LiveJob, Placement, new_live
 from hanse.live.reads.memory import Memory
 from hanse.live.reads.projector import DECISIONS_PER_JOB_MAX, SUCCEEDED_MAX, Projector
-from hanse.live.reads.rows import BLOCKED, PLACED, QUEUED, SUCCEEDED
+from hanse.live.reads.rows import PLACED, SUCCEEDED, rowless
 from hanse.live.reads.schema import CONTENT
 from hanse.live.reads.sheet import Sheet
 from hanse.live.reads.times import Times
@@ -263,9 +263,8 @@ def _load_job(cells: tuple[Any, ...]) -> LiveJob:
     if parts is not None:
         job.parts = _parts.decode(parts)
     for group, counts in enumerate(job.parts or [job.totals]):
-        if not counts[BLOCKED]:  # a task without a row is blocked, if any of its group is
-            first, behind = job.span(group)
-            job.state[first:behind] = bytes((QUEUED,)) * (behind - first)
+        first, behind = job.span(group)
+        job.state[first:behind] = bytes((rowless(counts),)) * (behind - first)
     return job
 
 

@@ -13,7 +13,7 @@ from hanse.core import jobs as core_jobs
 from hanse.core.broker_state import decode_state
 from hanse.core.jobs import JobRecord
 from hanse.core.link import Link
-from hanse.core.wards import Ward
+from hanse.core.wards import Ward, renew
 from hanse.live.reads.live_job import new_live
 from hanse.live.reads.memory import Bid, Memory, Pending, WardNote
 from hanse.live.reads.projector import SERIAL_BITS, Projector
@@ -59,7 +59,7 @@ def from_state(broker: str, state: bytes, position: int, clusters: tuple[str, ..
     for record in saved.jobs.values():
         if record.admitted:
             _add(projector, record, clusters)
-    for estate, ward in saved.wards.items():
+    for estate, ward in renew(saved.wards).items():
         _keep(projector, estate, ward)
     projector.begin(position)
     return projector
@@ -102,7 +102,11 @@ def _keep(projector: Projector, estate: EstateId, ward: Ward) -> None:
     if ward.adopting:
         projector.memory.bids[estate] = Bid(ward.bid, ward.running, ward.ends)
     for replica in ward.jobs.values():
-        done = tuple((index, *entry) for index, entry in ward.done[replica.job].items())
+        done = tuple(
+            (index + at, state, attempt)
+            for index, state, attempt, count in ward.known[replica.job].runs()
+            for at in range(count)
+        )
         cancelled = replica.cancelled or replica.job in ward.cancelled
         copy = msgspec.structs.replace(replica, done=done, cancelled=cancelled)
         projector.heirs.keep(ward.owner, estate, copy, ward.since[replica.job])

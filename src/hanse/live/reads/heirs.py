@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from hanse.core import jobs as core_jobs
 from hanse.core.wards import Ward, latest_attempts
-from hanse.live.reads.live_job import LiveJob, new_live
+from hanse.live.reads.live_job import LARGE_TASKS, LiveJob, new_live
 from hanse.live.reads.memory import Bid, WardNote
 from hanse.live.reads.rows import CANCELLED, FAILED, SUCCEEDED
 from hanse.model.ids import INDEX_BITS, TASKS_PER_JOB_MAX, JobId, broker_number
@@ -76,6 +76,8 @@ class Heirs:
         projector.live[job.id] = job
         for index, state, attempt in replica.done:
             self._done(job, index, state, attempt)
+        if replica.cancelled:
+            self._end_waiting(job)
         projector.touch(job)
 
     def _replace(self, known: LiveJob, job: LiveJob) -> None:
@@ -89,20 +91,38 @@ class Heirs:
             job.attempt[index] = attempt or job.attempt[index]
             self._all.settle(job, index, _ENDS[state])
 
+    def _end_waiting(self, job: LiveJob) -> None:
+        """A large job is cancelled: what is not known to have run will not. What runs there is told when it
+        ends."""
+        if len(job.state) > LARGE_TASKS:
+            for index in job.end_waiting():
+                self._all.settle(job, index, CANCELLED)
+
+    def _done_run(self, job: LiveJob, first: int, state: int, attempt: int, count: int) -> None:
+        behind = min(first + count, len(job.state))
+        if job.state.count(_ENDS[state], first, behind) < behind - first:  # else all of it is known
+            for index in range(first, behind):
+                self._done(job, index, state, attempt)
+
     def progress(self, _: str, message: Progress) -> None:
         """A peer says what has ended."""
         projector = self._all
         if message.estate not in self._memory.wards:
             return
-        for task, state, attempt in message.done:
-            job = self._kept(JobId(task >> INDEX_BITS), message.estate)
-            if job is not None:
-                self._done(job, task & _INDEX, state, attempt)
         for number in message.cancelled:
             job = self._kept(number, message.estate)
             if job is not None:
                 job.cancel_reason = _CANCELLED_THERE
+                self._end_waiting(job)
                 projector.touch(job)
+        for task, state, attempt in message.done:
+            job = self._kept(JobId(task >> INDEX_BITS), message.estate)
+            if job is not None:
+                self._done(job, task & _INDEX, state, attempt)
+        for task, state, attempt, count in message.runs:
+            job = self._kept(JobId(task >> INDEX_BITS), message.estate)
+            if job is not None:
+                self._done_run(job, task & _INDEX, state, attempt, count)
         for number in message.forget:
             job = self._kept(number, message.estate)
             if job is not None:
@@ -179,14 +199,15 @@ class Heirs:
             job.release()
             projector.touch(job)
         known = {job.id: job for job in jobs}
-        for task, (attempt, cluster, end) in latest_attempts(heard).items():
-            found = known.get(JobId(task >> INDEX_BITS))
-            if found is None or found.state[task & _INDEX] >= SUCCEEDED:
-                continue
-            found.unblock(found.group_of(task & _INDEX))
-            projector.show_running(found, task & _INDEX, attempt, cluster)
-            if end is not None:
-                projector.finish(found, end)
+        for number, latest in latest_attempts(heard).items():
+            found = known.get(number)
+            for task, (attempt, cluster, end) in latest.items():
+                if found is None or _is_over(found, task & _INDEX):
+                    continue
+                found.unblock(found.group_of(task & _INDEX))
+                projector.show_running(found, task & _INDEX, attempt, cluster)
+                if end is not None:
+                    projector.finish(found, end)
 
     # --- being taken over ----------------------------------------------------------------------------------
 
@@ -214,6 +235,13 @@ class Heirs:
         self._replace(job, fresh)
         projector.live[job.id] = fresh
         projector.touch(fresh)
+
+
+def _is_over(job: LiveJob, index: int) -> bool:
+    """Whether a task has ended. That a large copy's task was cancelled is taken for granted, if it never ran
+    as far as was known here (see ``Heirs._end_waiting``)."""
+    guessed = job.state[index] == CANCELLED and not job.attempt[index] and len(job.state) > LARGE_TASKS
+    return job.state[index] >= SUCCEEDED and not guessed
 
 
 def _newer(estate: EstateId, base: EstateId) -> bool:

@@ -4,6 +4,7 @@ The columns say only what the next event must be judged by; all the rest is in t
 """
 
 from bisect import bisect_right
+from typing import Final
 
 import msgspec
 
@@ -21,6 +22,11 @@ from hanse.model.ids import JobId
 from hanse.model.job import JobSpec
 from hanse.model.messages import EstateId
 from hanse.model.resources import Resources
+
+LARGE_TASKS: Final = 4_096
+"""A job with more tasks than this that is cancelled gets no row for those that never ran: a million rows
+would keep everybody waiting, and say nothing. If nothing of a group waits, its tasks without a row were
+cancelled."""
 
 
 class Placement(msgspec.Struct):
@@ -104,6 +110,24 @@ class LiveJob(msgspec.Struct):
             part = self.parts[bisect_right(self.firsts, index) - 1]
             part[old] -= 1
             part[state] += 1
+
+    def end_waiting(self) -> list[int]:
+        """Everything that waits is to be cancelled: which tasks must be settled, with a row for each. Those
+        of a large job of which the file has no row are cancelled here, and get none."""
+        if len(self.state) > LARGE_TASKS:
+            known = any(self.attempt)
+            kept = [index for index in self._waiting() if self.attempt[index]] if known else []
+            before = [self.state[index] for index in kept]
+            for group in range(len(self.firsts)):
+                self._swap(group, BLOCKED, CANCELLED)
+                self._swap(group, QUEUED, CANCELLED)
+            for index, state in zip(kept, before, strict=True):
+                self.move(index, state)
+            return kept
+        return self._waiting()
+
+    def _waiting(self) -> list[int]:
+        return [index for index, state in enumerate(self.state) if state <= QUEUED]
 
     def block(self, group: int) -> None:
         """A group of a new job waits for other jobs."""

@@ -250,9 +250,8 @@ class Projector:
         if job.cancelled:
             return
         job.cancelled, job.cancel_reason = True, reason
-        for index, state in enumerate(job.state):
-            if state <= QUEUED:
-                self.settle(job, index, CANCELLED)
+        for index in job.end_waiting():
+            self.settle(job, index, CANCELLED)
         self.touch(job)
 
     # --- placing -------------------------------------------------------------------------------------------
@@ -397,6 +396,7 @@ class Projector:
             told = (end.outcome, end.code, usage.cpu, usage.memory, usage.ran, end.note or None)
             if usage.ran and job.state[index] == RUNNING:
                 started = self.now - usage.ran
+                job.started = min(started, job.started or started)  # its start may have been told late or not
         ended = self.now if end is not None or state >= SUCCEEDED else None
         job.move(index, state)
         if state == SUCCEEDED and job.totals[BLOCKED]:

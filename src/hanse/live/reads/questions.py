@@ -11,9 +11,7 @@ import msgspec
 from hanse.live.reads.live_job import Placement
 from hanse.live.reads.memory import Memory
 from hanse.live.reads.rows import (
-    BLOCKED,
     PLACED,
-    QUEUED,
     STATE_NAMES,
     STATES,
     SUCCEEDED,
@@ -25,6 +23,7 @@ from hanse.live.reads.rows import (
     Running,
     TaskRow,
     Totals,
+    rowless,
 )
 from hanse.live.reads.times import Times, WallTimes
 from hanse.model.decision import Answered, Considered
@@ -209,7 +208,7 @@ def tasks(
     if _state_of(base, number) == "" or (state is not None and state not in STATES):
         return []
     found: list[TaskRow] = []
-    for row in _all_tasks(base, number, -1 if after is None else after):
+    for row in _all_tasks(base, number, -1 if after is None else after, state):
         if len(found) >= _bounded(limit):
             break
         if state is None or row.state == state:
@@ -217,8 +216,9 @@ def tasks(
     return found
 
 
-def _all_tasks(base: sqlite3.Connection, number: JobId, after: int) -> Iterator[TaskRow]:
-    """Tasks with a row, tasks that a lot speaks of, and the rest, which only wait."""
+def _all_tasks(base: sqlite3.Connection, number: JobId, after: int, state: str | None) -> Iterator[TaskRow]:
+    """Tasks with a row, tasks that a lot speaks of, and the rest, which only wait (or never ran). If those of
+    one state are looked for, many of the others are left out: there may be a million."""
     frame = Frame(base)
     spec, parts = shape(base, number)
     lots: dict[int, tuple[int, int, int]] = {}
@@ -227,12 +227,17 @@ def _all_tasks(base: sqlite3.Connection, number: JobId, after: int) -> Iterator[
         for index, attempt, node in zip(lot.tasks, lot.attempts, lot.nodes, strict=True):
             lots[index] = (attempt, lot.cluster, node)
     rows = base.execute("SELECT * FROM tasks WHERE job = ? AND number > ? ORDER BY number", (number, after))
+    told = [] if state is None else _told_of(base, number, after, STATES[state], lots)
     row = next(rows, None)
     first = 0
     for group, counts in zip(spec.groups, parts, strict=True):
-        waiting = BLOCKED if counts[BLOCKED] else QUEUED
-        for index in range(max(first, after + 1), first + group.count):
+        waiting = rowless(counts)
+        span = range(max(first, after + 1), first + group.count)
+        few = state is not None and STATE_NAMES[waiting] != state
+        for index in [index for index in told if index in span] if few else span:
             cells = None
+            while row is not None and row[1] < index:
+                row = next(rows, None)
             if row is not None and row[1] == index:
                 cells, row = row, next(rows, None)
             lot_of = lots.get(index)
@@ -243,6 +248,16 @@ def _all_tasks(base: sqlite3.Connection, number: JobId, after: int) -> Iterator[
             else:
                 yield _waiting_task(group.name, index, waiting)
         first += group.count
+
+
+def _told_of(
+    base: sqlite3.Connection, number: JobId, after: int, state: int, lots: dict[int, tuple[int, int, int]]
+) -> list[int]:
+    """Tasks that a row says to be in a state, and those that a lot speaks of."""
+    rows = base.execute(
+        "SELECT number FROM tasks WHERE job = ? AND number > ? AND state = ?", (number, after, state)
+    )
+    return sorted({index for (index,) in rows} | {index for index in lots if index > after})
 
 
 def _task_row(frame: Frame, group: str, cells: Cells) -> TaskRow:

@@ -26,6 +26,12 @@ STATES: Final = {name: code for code, name in enumerate(STATE_NAMES)}
 KINDS: Final = len(STATE_NAMES)
 
 
+def rowless(counts: list[int]) -> int:
+    """The state of a group's tasks of which the file has no row, by the group's tasks in each state: blocked
+    if any is, or queued; if nothing waits, a large job was cancelled before they ran."""
+    return BLOCKED if counts[BLOCKED] else QUEUED if counts[QUEUED] else CANCELLED
+
+
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """One job in a list."""
 

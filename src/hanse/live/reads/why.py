@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from hanse.core.jobs import shape_of
 from hanse.live.reads.facts import NEVER, ClusterFacts, Standing, Verdict, judge, listed, size_text
 from hanse.live.reads.rows import DecisionRow, GroupDetail, JobDetail
 from hanse.model.decision import Answered
@@ -246,6 +247,7 @@ def _dependencies(told: _Told, group: GroupDetail) -> str:
 def _silent(told: _Told) -> list[str]:
     """Clusters that have tasks of the job and do not answer."""
     there: dict[str, int] = {}
+    shape = shape_of(told.detail.spec, 0, 0)
     for _, name, number in (*told.summary.placed, *told.summary.running):
         there[name] = there.get(name, 0) + number
     sentences = []
@@ -255,11 +257,11 @@ def _silent(told: _Told) -> list[str]:
             continue
         since = f" for {cluster.seen:.0f} s" if cluster.seen is not None else ""
         which = "the task" if count == 1 else f"the {count} tasks"
-        fate = (
-            f"{which} there will be started elsewhere when what may still run there has surely ended"
-            if told.detail.spec.unreachable is Unreachable.MOVE
-            else f"{which} there will wait for it, as the job asks"
-        )
+        fate = f"{which} there will be started elsewhere when what may still run there has surely ended"
+        if told.detail.spec.unreachable is not Unreachable.MOVE:
+            fate = f"{which} there will wait for it, as the job asks"
+        elif not any(shape.may_use(other.name) for other in told.clusters if other is not cluster):
+            fate = f"{which} there will wait for it, because the job may run nowhere else"
         sentences.append(f"{cluster.name} has not answered{since}. If it stays silent, {fate}.")
     return sentences
 

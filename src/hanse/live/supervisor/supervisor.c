@@ -36,13 +36,16 @@
  *
  * When a supervisor is killed, the kernel kills its task (PR_SET_PDEATHSIG) and hands what is left to the
  * watchdog (PR_SET_CHILD_SUBREAPER), which kills it and goes; then the launcher writes the end: lost. When a
- * watchdog is killed, the kernel kills its supervisor. When a launcher is killed, the daemon starts another,
- * which finds the supervisors by their records and watches them by process file descriptors.
+ * watchdog is killed, the kernel tells its supervisor to end, which ends its task; and the launcher kills
+ * both, in case the supervisor hangs. When a launcher is killed, the daemon starts another, which finds the
+ * supervisors by their records and watches them by process file descriptors.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <link.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -84,6 +87,9 @@
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
+#ifndef PR_SET_IO_FLUSHER
+#define PR_SET_IO_FLUSHER 57
+#endif
 
 enum {
     RECORD_MAGIC = 0x48616e73,
@@ -113,6 +119,9 @@ enum {
     LEFT_SHARE = 16,               /* and at most this part of its limit */
     GUARD_BYTES = 4096,
     GUARD_AT = 40,                 /* behind the name of the boot */
+    HELD_MAX = 64,                 /* processes that a watchdog holds by descriptors at once */
+    ENTRIES_BYTES = 1 << 15,       /* of a directory that is read in one call */
+    DEPTH_BYTES = 1 << 18,         /* of stack that a watchdog has in memory: four times what it needs */
     AGAIN_MS = 2,                  /* until a watchdog looks whether what it killed is gone; then twice as long */
     LOOK_MS = 100,                 /* at most so long; and between looks at a lease that is over or unknown */
     EXIT_LOCKED = 75,
@@ -132,7 +141,8 @@ enum { FOUND_RUNNING = 1, FOUND_ENDED = 2, READY = 3, STARTED = 4, ENDED = 5 };
 enum { NOT_ENDED = 0, EXITED = 1, STOPPED = 2, LEASE_OVER = 3, NO_LEASE = 4, UNFIT = 5, LOST = 6 };
 enum { OUT_OF_MEMORY = 1, STDOUT_CUT = 2, STDERR_CUT = 4 };
 /* Flags of a start. */
-enum { FRESH_DIRECTORY = 1, SANDBOXED = 2, NO_NEW_PRIVILEGES = 4 };
+enum { FRESH_DIRECTORY = 1, SANDBOXED = 2, NO_NEW_PRIVILEGES = 4, HAS_KEY = 8 };
+enum { NO_GROUP = 65534 }; /* a group that owns no files */
 enum { DIRECTORY_MADE = 1 << 16 }; /* set by the launcher, of the fresh one */
 
 struct end {
@@ -174,7 +184,8 @@ struct request {
     uint32_t kind;
     int64_t task;
     int64_t attempt;
-    int64_t grace; /* STOP: microseconds. HELLO: the checksum of the source that the daemon has, or 0 */
+    int64_t grace; /* STOP: microseconds. HELLO: the checksum of the source that the daemon has, or 0. START: when
+                    * the order is too old, on CLOCK_BOOTTIME in microseconds; 0: never */
 };
 
 struct start {
@@ -186,8 +197,9 @@ struct start {
     int32_t gid;
     uint32_t flags;
     uint32_t gids, meta, groups, argc, envc;
-    /* then gids as uint32, meta, and texts: working directory, groups, argv, env. A group is its role and
-     * directory, then `file=value` for each setting, then an empty text. */
+    /* then gids as uint32, meta, and texts: working directory, groups, argv, env, and the key that it reads on
+     * its standard input, if it has one. A group is its role and directory, then `file=value` for each setting,
+     * then an empty text. */
 };
 
 /* A control group of one attempt. Roles: c, a, m, p = cpu, cpuacct, memory, pids of version 1; u = version 2. */
@@ -225,6 +237,7 @@ struct attempt {
     char work[64]; /* a directory of its own, if it asked for none */
     char **argv;
     char **env;
+    const char *secret; /* what it finds on its standard input; NULL: nothing */
     char key[48];
     int record;
     struct stream stream[2];
@@ -277,7 +290,7 @@ static bool greeted; /* the daemon was told what there is; before that, news wou
 static char base[GROUPS_MAX][PATH_BYTES]; /* directories to remove with the launcher */
 static int base_count;
 static int spare_record[SPARES_MAX], spare_records, spare_place[SPARES_MAX], spare_places, spare_serial;
-static uid_t spare_uid; /* whose the spare directories are */
+static uid_t spare_uid, last_uid; /* whose the spare directories are, and who was last given one */
 static gid_t spare_gid;
 static int64_t silent[SPARES_MAX][2];
 static int silent_count, silent_file = -1;
@@ -288,6 +301,7 @@ static struct quarters quarters;
 static int64_t own_slot;
 static int desk = -1, timer = -1, null_file = -1;
 static struct between *between; /* it and its watchdog */
+static pid_t watchdog;
 
 /* What went wrong in the child before its program ran: it shares our memory until then. */
 static volatile int trouble_step, trouble_errno;
@@ -301,9 +315,11 @@ static int64_t now_us(void) {
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-static bool lease_over(void) {
-    int64_t until = *guard;
-    return until != 0 && now_us() >= until;
+/* Whether the lease is over, or that which an order to start counted on: a renewed one is not for an order that
+ * waited for a disk meanwhile. */
+static bool lease_over(const struct start *start) {
+    int64_t until = *guard, good = start->head.grace, now = now_us();
+    return (until != 0 && now >= until) || (good != 0 && now >= good);
 }
 
 static void doze_ms(int milliseconds) {
@@ -333,6 +349,12 @@ static bool is_end(const struct end *end) {
 
 static void key_of(char *key, size_t size, int64_t task, int64_t attempt) {
     snprintf(key, size, "%lld.%lld", (long long)task, (long long)attempt);
+}
+
+static void close_if_open(int file) {
+    if (file >= 0) {
+        close(file);
+    }
 }
 
 static int pidfd_open_(pid_t pid) {
@@ -380,7 +402,8 @@ static int64_t number_after(const char *text, const char *word) {
 /* --- processes of an attempt ------------------------------------------------------------------------------ */
 
 enum { LISTED_MAX = 4096 };
-static pid_t listed[LISTED_MAX];
+static pid_t listed[LISTED_MAX], found[LISTED_MAX];
+static char entries[ENTRIES_BYTES];
 
 static int list_group(const char *path) {
     char text[COPY_BYTES];
@@ -411,28 +434,31 @@ static pid_t parent_of(const char *pid) {
     return behind && sscanf(behind + 1, " %*c %d", &parent) == 1 ? parent : -1;
 }
 
-/* Everything below `root`, or its own children only. Children have larger numbers than their parents until
- * numbers wrap around, so one walk finds nearly all; callers repeat until nothing is left. */
-static int list_descendants(pid_t root, bool all) {
-    DIR *proc = opendir("/proc");
-    if (!proc) {
-        return 0;
+static bool is_ours(pid_t pid);
+
+/* Everything below `root`; with `strangers` only what is not below those that the launcher forked for a purpose.
+ * Children have larger numbers than their parents until numbers wrap around, so one walk finds nearly all;
+ * callers repeat until nothing is left. It asks for no memory: a watchdog may not wait for any. */
+static int list_descendants(pid_t root, bool strangers) {
+    int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), count = 0;
+    for (long got; proc >= 0 && (got = syscall(SYS_getdents64, proc, entries, sizeof entries)) > 0;) {
+        for (long at = 0; at < got && count < LISTED_MAX;) {
+            const struct dirent64 *entry = (const struct dirent64 *)(entries + at);
+            at += entry->d_reclen;
+            if (entry->d_name[0] < '0' || entry->d_name[0] > '9') {
+                continue;
+            }
+            pid_t pid = (pid_t)atoi(entry->d_name), parent = parent_of(entry->d_name);
+            bool below = parent == root && !(strangers && is_ours(pid));
+            for (int i = 0; !below && i < count; i++) {
+                below = parent == listed[i];
+            }
+            if (below) {
+                listed[count++] = pid;
+            }
+        }
     }
-    int count = 0;
-    for (struct dirent *entry; count < LISTED_MAX && (entry = readdir(proc));) {
-        if (entry->d_name[0] < '0' || entry->d_name[0] > '9') {
-            continue;
-        }
-        pid_t parent = parent_of(entry->d_name);
-        bool below = parent == root;
-        for (int i = 0; all && !below && i < count; i++) {
-            below = parent == listed[i];
-        }
-        if (below) {
-            listed[count++] = (pid_t)atoi(entry->d_name);
-        }
-    }
-    closedir(proc);
+    close_if_open(proc);
     return count;
 }
 
@@ -484,7 +510,7 @@ static void kill_all(struct attempt *a) {
         }
         int count = group ? list_group(group->path) : 0;
         if (count == 0) {
-            count = list_descendants(getpid(), true);
+            count = list_descendants(getpid(), false);
         }
         for (int i = 0; i < count; i++) {
             kill(listed[i], SIGKILL);
@@ -528,12 +554,6 @@ static void remove_groups(const struct group *group, int groups) {
         for (int tries = 0; rmdir(group[i].path) && errno == EBUSY && tries < RMDIR_TRIES_MAX; tries++) {
             doze_ms(1);
         }
-    }
-}
-
-static void close_if_open(int file) {
-    if (file >= 0) {
-        close(file);
     }
 }
 
@@ -832,9 +852,24 @@ static void trouble(int step) {
     _exit(127);
 }
 
+/* Close a task that has a key to others of its user from its first instruction: nobody but root may trace it,
+ * or look at its memory, its environment or its files. It could say so itself (PR_SET_DUMPABLE), but only
+ * once its program runs, and until then others could take the key out of its standard input. The kernel also
+ * does it where a program starts with another group for files than before; so have another until then. A
+ * sandbox needs no such thing: others do not see into it, and it could not set itself up. */
+static int hide(const struct start *start) {
+    if (!(start->flags & HAS_KEY) || start->flags & SANDBOXED) {
+        return 0;
+    }
+    gid_t other = start->gid == NO_GROUP ? NO_GROUP - 1 : NO_GROUP;
+    syscall(SYS_setfsgid, other);
+    errno = EPERM; /* it tells what it was before, and no error */
+    return (gid_t)syscall(SYS_setfsgid, other) == other ? 0 : -1;
+}
+
 /* In the child, which shares our memory and on whom we wait: from here to its program. Raw system calls for
  * the user: the C library's would look for other threads. */
-static void become(const struct attempt *a, pid_t supervisor, int out, int err) {
+static void become(const struct attempt *a, pid_t supervisor, int in, int out, int err) {
     const struct start *start = a->start;
     sigset_t none;
     setsid();
@@ -846,7 +881,7 @@ static void become(const struct attempt *a, pid_t supervisor, int out, int err) 
     signal(SIGPIPE, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (dup2(null_file, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0 || limit(RLIMIT_CORE, 0)
+    if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0 || limit(RLIMIT_CORE, 0)
         || (start->data_max && limit(RLIMIT_DATA, start->data_max))
         || (start->processes_max && limit(RLIMIT_NPROC, start->processes_max))) {
         trouble(TROUBLE_SETUP);
@@ -858,6 +893,7 @@ static void become(const struct attempt *a, pid_t supervisor, int out, int err) 
     if (start->uid >= 0
         && (syscall(SYS_setgroups, (size_t)start->gids, a->gids)
             || syscall(SYS_setresgid, start->gid, start->gid, start->gid)
+            || hide(start) /* while we may, and behind what would undo it */
             || syscall(SYS_setresuid, start->uid, start->uid, start->uid))) {
         trouble(TROUBLE_USER);
     }
@@ -871,7 +907,7 @@ static void become(const struct attempt *a, pid_t supervisor, int out, int err) 
     if (!(start->flags & FRESH_DIRECTORY) && chdir(a->workdir)) {
         trouble(TROUBLE_WORKDIR);
     }
-    if (lease_over()) { /* whatever came before may have waited for a disk: the watchdog looks only once */
+    if (lease_over(start)) { /* whatever came before may have waited for a disk: the watchdog looks only once */
         trouble(TROUBLE_LEASE);
     }
     execvp(a->argv[0], a->argv);
@@ -932,9 +968,25 @@ static bool killed_by_watchdog(const struct attempt *a) {
     return between->killed_at >= a->end.began;
 }
 
+/* A pipe from which the task reads its key, once: nobody who looks at it later finds anything. */
+static int pipe_with(const char *secret) {
+    int ends[2];
+    size_t size = strlen(secret);
+    if (size > PIPE_BUF || pipe2(ends, O_CLOEXEC)) {
+        return -1;
+    }
+    if (write(ends[1], secret, size) != (ssize_t)size) { /* it is empty: there is room */
+        close(ends[0]);
+        ends[0] = -1;
+    }
+    close(ends[1]);
+    return ends[0];
+}
+
 static void run_program(struct attempt *a) {
     int out[2], err[2];
-    if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
+    int in = a->secret ? pipe_with(a->secret) : null_file;
+    if (in < 0 || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
         fail(a, LOST, 0, "cannot make pipes", "");
     }
     pid_t self = getpid();
@@ -944,10 +996,13 @@ static void run_program(struct attempt *a) {
     announce();
     a->child = vfork();
     if (a->child == 0) {
-        become(a, self, out[1], err[1]);
+        become(a, self, in, out[1], err[1]);
     }
     if (a->child < 0) {
         fail(a, LOST, 0, "cannot make a process", "");
+    }
+    if (in != null_file) {
+        close(in);
     }
     close(out[1]);
     close(err[1]);
@@ -979,7 +1034,7 @@ static void arm(const struct attempt *a) {
 
 /* Ask the task to end. In a sandbox its first process is the sandbox's own, which would take all others with
  * it: there everybody else is asked. */
-static void ask_to_end(const struct attempt *a) {
+static void ask_to_end(struct attempt *a) {
     if (a->child_over) {
         return;
     }
@@ -989,11 +1044,19 @@ static void ask_to_end(const struct attempt *a) {
         return;
     }
     const struct group *group = census(quarters.group, quarters.groups);
-    int count = group ? list_group(group->path) : list_descendants(getpid(), true);
+    int count = group ? list_group(group->path) : list_descendants(getpid(), false);
+    bool began = false; /* below the sandbox's own two processes there is another */
     for (int i = 0; i < count; i++) {
         if (listed[i] != a->child) {
+            char name[16];
+            snprintf(name, sizeof name, "%d", (int)listed[i]);
+            began = began || parent_of(name) != a->child;
             kill(listed[i], SIGTERM);
+            kill(listed[i], SIGCONT);
         }
+    }
+    if (!began) {
+        a->stop_at = 0; /* its program would never hear that it was asked, and has nothing to save yet */
     }
 }
 
@@ -1034,7 +1097,7 @@ static void hear(struct attempt *a) {
             }
         } else if (heard[i].ssi_signo == SIGTERM) {
             a->end.kind = LOST;
-            note(&a->end, "its supervisor was told to end");
+            note(&a->end, getppid() == watchdog ? "its supervisor was told to end" : "its watchdog died");
         }
     }
 }
@@ -1149,15 +1212,16 @@ static void supervise(struct attempt *a, const char *at, const char *end) {
     if (pwrite(a->record, &self, sizeof self, offsetof(struct record, supervisor)) < 0) {
         fail(a, LOST, 0, "cannot write the record", "");
     }
-    if (lease_over()) {
+    if (lease_over(a->start)) {
         without_lease(a);
     }
     a->workdir = next_text(&at, end);
     take_groups(a, &at, end);
     a->argv = texts(&at, end, a->start->argc);
     a->env = texts(&at, end, a->start->envc);
+    a->secret = a->start->flags & HAS_KEY ? next_text(&at, end) : NULL;
     errno = EINVAL;
-    if (!a->argv || !a->env || a->start->argc == 0) {
+    if (!a->argv || !a->env || (a->start->flags & HAS_KEY && !a->secret) || a->start->argc == 0) {
         fail(a, LOST, 0, "not a request of this version", "");
     }
     make_places(a);
@@ -1246,14 +1310,42 @@ static bool is_dead(pid_t pid) {
     return !behind || behind[1] == 0 || behind[2] == 'Z' || behind[2] == 'X';
 }
 
-/* Kill those of a run that are listed; how many lived. */
-static int kill_listed(int64_t run, int count) {
-    int killed = 0;
-    for (int i = 0; i < count && between->run == run; i++) {
-        if (!is_dead(listed[i])) {
-            between->killed_at = now_us(); /* whoever is listed began before */
-            __sync_synchronize();
-            killed += kill(listed[i], SIGKILL) == 0;
+/* List the processes of a task: those of its group, or without one all below `root`. */
+static int list_task(const struct group *group, pid_t root) {
+    return group ? list_group(group->path) : list_descendants(root, false);
+}
+
+static bool is_listed(pid_t pid, int count) {
+    for (int i = 0; i < count; i++) {
+        if (listed[i] == pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum { GONE = -1, NOT_HELD = -2 }; /* instead of a descriptor; the latter: none could be had */
+
+/* Kill the processes of a run; how many lived. A number may be another's by the time it is killed: so each is
+ * held by a descriptor first, and killed if its number is listed once more, which then means what is held. */
+static int kill_listed(int64_t run, const struct group *group, pid_t root) {
+    int held[HELD_MAX], killed = 0, count = list_task(group, root);
+    memcpy(found, listed, (size_t)count * sizeof found[0]);
+    for (int from = 0; from < count; from += HELD_MAX) {
+        int some = count - from < HELD_MAX ? count - from : HELD_MAX;
+        for (int i = 0; i < some; i++) {
+            held[i] = is_dead(found[from + i]) ? GONE : pidfd_open_(found[from + i]);
+            held[i] = held[i] == -1 && errno != ESRCH ? NOT_HELD : held[i];
+        }
+        int now_listed = list_task(group, root);
+        for (int i = 0; i < some; i++) {
+            if (held[i] != GONE && between->run == run && is_listed(found[from + i], now_listed)) {
+                between->killed_at = now_us(); /* whoever is listed began before */
+                __sync_synchronize();
+                killed += (held[i] == NOT_HELD ? kill(found[from + i], SIGKILL)
+                           : (int)syscall(SYS_pidfd_send_signal, held[i], SIGKILL, NULL, 0)) == 0;
+            }
+            close_if_open(held[i]);
         }
     }
     return killed;
@@ -1271,9 +1363,9 @@ static int kill_task(int64_t run, pid_t root, bool again) {
         if (again) {
             stop_forks(&group);
         }
-        killed = kill_listed(run, list_group(group.path));
+        killed = kill_listed(run, &group, root);
     }
-    return killed > 0 ? killed : kill_listed(run, list_descendants(root, true));
+    return killed > 0 ? killed : kill_listed(run, NULL, root);
 }
 
 /* The supervisor is dead: all that it had is ours now. */
@@ -1309,27 +1401,55 @@ static void relay(pid_t supervisor) {
     }
 }
 
-/* Have in memory, and keep there, what a watchdog needs: it may not wait for a page that is on a disk. What
- * the user's limit does not allow is left out. */
+static void touch(uintptr_t at, size_t size, bool written) {
+    for (uintptr_t page = at & ~(uintptr_t)(GUARD_BYTES - 1); page < at + size; page += GUARD_BYTES) {
+        volatile char *byte = (volatile char *)(page < at ? at : page);
+        char seen = *byte;
+        if (written) {
+            *byte = seen;
+        }
+    }
+}
+
+/* The code and the constants of the program and of what it is linked with. */
+static int touch_program(struct dl_phdr_info *part, size_t size, void *nothing) {
+    (void)size;
+    (void)nothing;
+    for (int i = 0; i < part->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &part->dlpi_phdr[i];
+        if (segment->p_type == PT_LOAD && segment->p_flags & PF_R) {
+            touch((uintptr_t)(part->dlpi_addr + segment->p_vaddr), segment->p_filesz, false);
+        }
+    }
+    return 0;
+}
+
+static void touch_stack(void) {
+    char depth[DEPTH_BYTES];
+    touch((uintptr_t)depth, sizeof depth, true);
+}
+
+/* Have in memory, and keep there, what a watchdog needs: it may not wait for a page that is on a disk, nor for
+ * one that the kernel would make free by writing to a disk. What the user's limit does not allow is left out. */
 static void stay_in_memory(void) {
-    extern const char __executable_start[], etext[];
-    static volatile char seen;
     free(inbox);
     free(outbox);
+    prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0); /* root only: memory without waiting for file systems */
 #ifdef MCL_ONFAULT
-    mlockall(MCL_CURRENT | MCL_ONFAULT);
+    mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT);
 #endif
-    for (const char *at = __executable_start; at < etext; at += GUARD_BYTES) {
-        seen = *(const volatile char *)at;
-    }
-    (void)seen;
+    dl_iterate_phdr(touch_program, NULL);
+    touch_stack();
+    touch((uintptr_t)listed, sizeof listed, true);
+    touch((uintptr_t)found, sizeof found, true);
+    touch((uintptr_t)entries, sizeof entries, true);
     uintptr_t page = (uintptr_t)guard & ~(uintptr_t)(GUARD_BYTES - 1);
     mlock((const void *)page, GUARD_BYTES);
 }
 
 /* A watchdog's life: until its supervisor is gone. */
 static void keep_watch(pid_t supervisor) {
-    int64_t run, tried = 0, clean = 0, pause = 0;
+    int64_t run, tried = 0, clean = 0, clean_until = 0, pause = 0;
     int clock = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     prctl(PR_SET_NAME, "_watchdog");
     stay_in_memory();
@@ -1338,7 +1458,8 @@ static void keep_watch(pid_t supervisor) {
         bool past = until == 0 || now >= until;
         int64_t next = past ? now + LOOK_MS * 1000 : until;
         run = between->run;
-        if (run != 0 && run != clean && ((past && until != 0) || run == tried)) {
+        bool looked = run == clean && until == clean_until; /* a lease that was renewed ends again */
+        if (run != 0 && ((past && until != 0 && !looked) || run == tried)) {
             bool again = run == tried;
             pause = !again ? AGAIN_MS * 1000 : pause < LOOK_MS * 500 ? pause * 2 : LOOK_MS * 1000;
             tried = run;
@@ -1346,6 +1467,8 @@ static void keep_watch(pid_t supervisor) {
             __sync_synchronize();
             if (kill_task(run, supervisor, again) == 0) {
                 clean = run;
+                clean_until = until;
+                tried = 0;
             }
             next = now + pause;
         }
@@ -1356,12 +1479,12 @@ static void keep_watch(pid_t supervisor) {
             relay(supervisor);
         }
     }
-    _exit(1); /* which ends the supervisor */
+    _exit(1); /* which ends the supervisor, and its task */
 }
 
 /* Come back as a supervisor that has a watchdog, which is the process that we were. */
 static void get_watchdog(struct attempt *a) {
-    pid_t watchdog = getpid();
+    watchdog = getpid();
     between = mmap(NULL, sizeof *between, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     setpgid(0, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -1376,7 +1499,7 @@ static void get_watchdog(struct attempt *a) {
         }
         keep_watch(pid);
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* not SIGKILL: whoever left its session would outlive us */
     if (getppid() != watchdog) {
         _exit(1); /* it died before the line above */
     }
@@ -1535,19 +1658,21 @@ static void dismiss_idle(void) {
     }
 }
 
-/* What the dead supervisors left to us: every child that we did not fork for a purpose. */
+static bool is_ours(pid_t pid) {
+    return find_pid(pid) != NULL;
+}
+
+/* What the dead supervisors left to us: every child that we did not fork for a purpose, and all below it. One
+ * of them may be a supervisor that was killed and cannot go yet, because it hangs in a write to a disk. */
 static void sweep_orphans(void) {
     int64_t until = now_us() + BURIAL_MS_MAX * (int64_t)1000;
-    for (bool more = true; more && now_us() < until;) {
-        int count = list_descendants(getpid(), false);
-        more = false;
+    for (int count; (count = list_descendants(getpid(), true)) > 0 && now_us() < until;) {
         for (int i = 0; i < count; i++) {
-            if (!find_pid(listed[i])) {
-                kill(listed[i], SIGKILL);
-                await_end(listed[i], until);
-                waitpid(listed[i], NULL, WNOHANG);
-                more = true; /* its children are ours now */
-            }
+            kill(listed[i], SIGKILL);
+        }
+        for (int i = 0; i < count; i++) {
+            await_end(listed[i], until);
+            waitpid(listed[i], NULL, WNOHANG);
         }
     }
 }
@@ -2013,6 +2138,7 @@ static bool take_place(const struct attempt *a) {
     bool same = a->start->uid < 0;
     uid_t uid = same ? geteuid() : (uid_t)a->start->uid;
     gid_t gid = same ? getegid() : (gid_t)a->start->gid;
+    last_uid = uid;
     if (spare_places == 0) {
         return false;
     }
@@ -2164,8 +2290,8 @@ static bool is_pristine(int file) {
         spare_uid = facts.st_uid;
         spare_gid = facts.st_gid;
     }
-    if (facts.st_uid != spare_uid || facts.st_gid != spare_gid) {
-        return false;
+    if (facts.st_uid != spare_uid || facts.st_gid != spare_gid || facts.st_uid != last_uid) {
+        return false; /* the next one will hardly be his */
     }
     const struct entry {
         uint64_t number, offset;

@@ -6,19 +6,20 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from hanse.core.estates import REPLICATE_JOBS_MAX
+from hanse.core.copies import REPLICATE_JOBS_MAX
 from hanse.core.experience import KINDS_TOLD_MAX, SIZES_MAX, TOTAL_MAX
 from hanse.core.jobs import CANCELLED, SUCCEEDED
+from hanse.core.portions import ENTRIES_MAX
 from hanse.core.wants import LINES_MAX
 from hanse.live.wire import parts
+from hanse.live.wire.drain_bodies import drains_problem
 from hanse.live.wire.estate_bodies import ESTATE_VETTERS
 from hanse.live.wire.limits import STALE, Layout, Limits, layout_of
 from hanse.live.wire.parts import JOB_MAX, JOB_MIN, NUMBER_MAX, TASK_MAX, TASK_MIN, is_estate, is_name, within
 from hanse.model import messages as m
 from hanse.model.constraints import ATTRIBUTES_PER_NODE_MAX, Value, attributes_problem
-from hanse.model.drains import DRAINED_NODES_TOLD_MAX, DRAINS_TOLD_MAX, Drain, reason_problem
 from hanse.model.experience import Experience
-from hanse.model.ids import Instant
+from hanse.model.ids import INDEX_MASK, TASKS_PER_JOB_MAX, Instant, TaskId
 from hanse.model.job import GRACE_MAX, NAME_CHARACTERS_MAX
 from hanse.model.resources import BASE_DIMENSIONS, CPU_MILLI_MAX, GPUS_MAX, Vector
 from hanse.model.rules import check_job
@@ -181,20 +182,7 @@ def _beat(body: m.Beat, limits: Limits, source: str) -> str | None:
         return "another cluster"
     if not within((body.epoch, body.version, body.sent_at), 0, NUMBER_MAX):
         return "an epoch, a version or an instant out of range"
-    return _rounds(body.rounds) or _drains(body.drains)
-
-
-def _drains(drains: tuple[Drain, ...]) -> str | None:
-    if not drains:
-        return None
-    if len(drains) > DRAINS_TOLD_MAX or sum(len(drain.nodes) for drain in drains) > DRAINED_NODES_TOLD_MAX:
-        return "too many drains"
-    for drain in drains:
-        if not within((*drain.nodes, drain.at, drain.until), 0, NUMBER_MAX):
-            return "a drain out of range"
-        if (drain.by and not is_name(drain.by)) or reason_problem(drain.reason) is not None:
-            return "a drain whose words cannot be"
-    return None
+    return _rounds(body.rounds) or drains_problem(body.drains)
 
 
 def _change(body: m.Change, limits: Limits, source: str) -> str | None:
@@ -281,6 +269,8 @@ def _replicate(body: m.Replicate, limits: Limits, source: str) -> str | None:
         if check_job(replica.spec):
             return "a job that would not have been taken"
         count = replica.spec.tasks
+        if not 0 <= replica.rest <= count:
+            return "more ends than a job has tasks"
         for index, state, attempt in replica.done:
             if not (0 <= index < count and SUCCEEDED <= state <= CANCELLED and 0 <= attempt <= NUMBER_MAX):
                 return "a task that cannot have ended so"
@@ -295,8 +285,19 @@ def _progress(body: m.Progress, limits: Limits, source: str) -> str | None:
             TASK_MIN <= task <= TASK_MAX and SUCCEEDED <= state <= CANCELLED and 0 <= attempt <= NUMBER_MAX
         ):
             return "a task that cannot have ended so"
-    if limits.tasks is not None and body.done:
-        problem = parts.task_indices([task for task, _, _ in body.done], limits.tasks)
+    if len(body.runs) > ENTRIES_MAX:
+        return "more ends than one message tells of"
+    for task, state, attempt, count in body.runs:
+        if not (
+            TASK_MIN <= task <= TASK_MAX and SUCCEEDED <= state <= CANCELLED and 0 <= attempt <= NUMBER_MAX
+        ):
+            return "a task that cannot have ended so"
+        if not 0 < count <= TASKS_PER_JOB_MAX - (task & INDEX_MASK):
+            return "more tasks than a job has"
+    if limits.tasks is not None and (body.done or body.runs):
+        tasks = [task for task, _, _ in body.done]
+        tasks += [TaskId(task + count - 1) for task, _, _, count in body.runs]
+        problem = parts.task_indices(tasks, limits.tasks)
         if problem is not None:
             return problem
     return _jobs(body.cancelled, JOBS_MAX) or _jobs(body.forget, JOBS_MAX)

@@ -1,4 +1,4 @@
-"""Vetting of what is said about the end of estates, and about submissions that may be elsewhere.
+"""Vetting of what is said about the end of estates, about submissions that may be elsewhere, and of a past.
 
 ``vetting`` says what this is for and by which rule bounds are chosen.
 """
@@ -9,6 +9,7 @@ from typing import Any, Final
 from hanse.live.wire.limits import Limits
 from hanse.live.wire.parts import JOB_MAX, JOB_MIN, NUMBER_MAX, is_estate, is_name
 from hanse.model.closing import Close, Closed, Handed, Over
+from hanse.model.recollection import Recall, Recalled
 from hanse.model.seeking import Seek, Sought
 
 
@@ -34,6 +35,22 @@ def _sought(body: Sought, limits: Limits, source: str) -> str | None:
     return _stranger(source, limits.brokers) or (None if fits else "a job out of range")
 
 
+def _recall(body: Recall, limits: Limits, source: str) -> str | None:
+    return _no_member(source, limits) or (None if 0 <= body.number <= NUMBER_MAX else "a number out of range")
+
+
+def _recalled(body: Recalled, limits: Limits, source: str) -> str | None:
+    fits = min(body.number, body.taken, body.acked) >= 0
+    fits = fits and max(body.number, body.taken, body.acked) <= NUMBER_MAX
+    known = not _no_member(source, limits) or not _stranger(source, limits.runners)
+    return None if known and fits else "somebody who is not known, or a number out of range"
+
+
+def _no_member(name: str, limits: Limits) -> str | None:
+    """Runners are asked, and do not ask: they forget."""
+    return _stranger(name, limits.brokers) and _stranger(name, limits.clusters)
+
+
 def _stranger(name: str, group: frozenset[str] | None) -> str | None:
     return None if group is None or name in group else "somebody who is not known"
 
@@ -49,4 +66,6 @@ ESTATE_VETTERS: Final[dict[type, Callable[[Any, Limits, str], str | None]]] = {
     Over: _over,
     Seek: _seek,
     Sought: _sought,
+    Recall: _recall,
+    Recalled: _recalled,
 }

@@ -114,9 +114,14 @@ class Stream(asyncio.Protocol):
         self.writable = False
         if self._transport is not None and not self.closed.done():
             loop = asyncio.get_running_loop()
-            timer = loop.call_later(self._office.bounds.close_seconds, self._transport.abort)
+            timer = loop.call_later(self._office.bounds.close_seconds, self._abort_late)
             self.closed.add_done_callback(lambda _: timer.cancel())
             self._transport.close()
+
+    def _abort_late(self) -> None:
+        """End now, unless it has ended in this very turn of the loop."""
+        if not self.closed.done():
+            self.abort()
 
     def abort(self) -> None:
         """End at once."""

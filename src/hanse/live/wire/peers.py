@@ -14,6 +14,7 @@ from hanse.live.identity.identity import Identity, Role
 from hanse.model import messages as m
 from hanse.model.closing import Close, Closed, Handed, Over
 from hanse.model.experience import Experience
+from hanse.model.recollection import Recall, Recalled
 from hanse.model.seeking import Seek, Sought
 
 _BROKER, _WARDEN, _RUNNER = Role.BROKER, Role.WARDEN, Role.RUNNER
@@ -22,18 +23,23 @@ MAY_SAY: Final[dict[tuple[Role, Role], frozenset[type]]] = {
     (_BROKER, _WARDEN): frozenset(
         (
             *(m.Claim, m.Demand, m.Cancel, m.Settle, m.Register, m.Adopt, m.Return, Close),
-            *(m.BeatReply, m.Sync, m.Ack),
+            *(m.BeatReply, m.Sync, m.Ack, Recall, Recalled),
         )
     ),
-    (_WARDEN, _BROKER): frozenset((m.Answer, m.News, m.Estate, m.Beat, m.Snapshot, m.Change, m.Ack, Closed)),
+    (_WARDEN, _BROKER): frozenset(
+        (
+            *(m.Answer, m.News, m.Estate, Closed),
+            *(m.Beat, m.Snapshot, m.Change, m.Ack, Recall, Recalled),
+        )
+    ),
     (_BROKER, _BROKER): frozenset(
         (
             *(m.Replicate, m.Progress, m.Taken, m.Watch, m.Watched, Handed, Over, Seek, Sought),
-            *(m.Gossip, Experience, m.Ack),
+            *(m.Gossip, Experience, m.Ack, Recall, Recalled),
         )
     ),
-    (_WARDEN, _RUNNER): frozenset((m.Orders, m.RunnerLease, m.Rejoin, m.Ack)),
-    (_RUNNER, _WARDEN): frozenset((m.Report, m.Hello, m.RunnerBeat, m.Ack)),
+    (_WARDEN, _RUNNER): frozenset((m.Orders, m.RunnerLease, m.Rejoin, m.Ack, Recall)),
+    (_RUNNER, _WARDEN): frozenset((m.Report, m.Hello, m.RunnerBeat, m.Ack, Recalled)),
 }
 """Sender's and receiver's role -> what may be said. Pairs that are not here say nothing to each other."""
 _NOTHING: Final[frozenset[type]] = frozenset()

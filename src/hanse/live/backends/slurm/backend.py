@@ -37,9 +37,10 @@ from hanse.live.backends.slurm.tags import Key, prefix_of
 from hanse.live.backends.slurm.waits import wait_of
 from hanse.live.clock import wall_now
 from hanse.model.commands import Launch
-from hanse.model.ids import SECOND, JobId, TaskId, job_of, task_text
+from hanse.model.ids import SECOND, JobId, TaskId, index_of, job_of, job_text, task_text
 from hanse.model.messages import End, Outcome
 from hanse.model.resources import Resources
+from hanse.model.task_key import task_key
 
 KEPT_BYTES_MAX: Final = 1 << 30
 """Output of forgotten attempts that is kept, oldest dropped first."""
@@ -282,8 +283,14 @@ class SlurmBackend:
         """Write the orders of what was started in one turn, then submit it."""
         keys, self._fresh = self._fresh, []
 
+        secrets = {attempt.key: attempt.command.secret for attempt in self._keeper.living(keys)}
+
         def write() -> None:
             for key in keys:
+                if secrets.get(key):
+                    task, attempt = key
+                    own = task_key(secrets[key], job_text(job_of(task)), index_of(task), attempt)
+                    self._shared.write_key(key, own.hex())
                 self._shared.order(key, "run")
 
         def written(result: OSError | None) -> None:

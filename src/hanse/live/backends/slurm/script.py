@@ -13,6 +13,7 @@ Around the task it does what must hold without any daemon:
 * It obeys ``stop`` in the attempt's orders: SIGTERM now, SIGKILL after the grace. Files that change are
   written in place and opened anew for each look, which is what NFS promises to keep consistent.
 * It publishes how the task ended (``ended``), whole or not at all.
+* It gives the task its key, if it has one, on its standard input; the file is gone before the task starts.
 
 Exit codes 129 to 192 are taken for signals, as shells do: a shell cannot tell them apart.
 """
@@ -128,8 +129,14 @@ export HANSE_JOB HANSE_TASK HANSE_ATTEMPT
 signals=
 env --default-signal=INT,QUIT true 2> /dev/null && signals=--default-signal=INT,QUIT
 outside=
-start > "$shared/output/$key.stdout" 2> "$shared/output/$key.stderr" < /dev/null &
+exec 3< /dev/null
+if [ "$has_key" = yes ] && [ -r "$shared/keys/$key" ]; then
+    exec 3< "$shared/keys/$key"
+    rm -f "$shared/keys/$key"
+fi
+start > "$shared/output/$key.stdout" 2> "$shared/output/$key.stderr" <&3 3<&- &
 task=$!
+exec 3<&-
 watch > /dev/null 2>&1 &
 dog=$!
 # Only now: until it sets its own, a child would swallow a signal that its parent has a trap for.
@@ -210,6 +217,7 @@ class ScriptMaker:
             f"keys='{' '.join(f'{task}.{attempt}' for task, attempt in keys)}'",
             f"workdir={shlex.quote(command.workdir)}",
             f"home={'own' if 'HOME' in env else 'ours'}",
+            f"has_key={'yes' if command.secret else 'no'}",
             f"tick={TICK_SECONDS}",
             f"publish_tries={PUBLISH_TRIES_MAX}",
             start,

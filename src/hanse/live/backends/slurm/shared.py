@@ -7,6 +7,7 @@ in a thread.
     records/KEY.ended   how it ended
     records/KEY.refused an execution that found the attempt taken
     output/KEY.*        what it wrote
+    keys/KEY            what it reads on its standard input, if its job has a secret; the script removes it
 
 ``KEY`` is ``TASK.ATTEMPT``, both as numbers. What is said of NFS in ``script`` decides how these are written.
 """
@@ -61,6 +62,7 @@ class SharedDirectory:
         self.records = directory / "records"
         self.output = directory / "output"
         self._orders = directory / "orders"
+        self._keys = directory / "keys"
         self._lease = directory / "lease"
         self._user = user
 
@@ -68,8 +70,9 @@ class SharedDirectory:
         """Make what is missing; gives the instance, which is drawn once."""
         for directory in (self.path, self._orders, self.records, self.output):
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._keys.mkdir(mode=0o700, exist_ok=True)  # nobody but the tasks' account looks into it
         if self._user.uid >= 0:
-            for directory in (self.records, self.output):
+            for directory in (self.records, self.output, self._keys):
                 os.chown(directory, self._user.uid, self._user.gid)
         instance = self.path / "instance"
         if not instance.exists():
@@ -99,6 +102,18 @@ class SharedDirectory:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(file, f"{text:<24}\n".encode(), 0)
+        finally:
+            os.close(file)
+
+    def write_key(self, key: Key, text: str) -> None:
+        """Write what an attempt reads on its standard input, for the account of the tasks alone."""
+        path = self._keys / key_text(key)
+        path.unlink(missing_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, text.encode("ascii"))
+            if self._user.uid >= 0:
+                os.fchown(file, self._user.uid, self._user.gid)
         finally:
             os.close(file)
 
@@ -138,6 +153,7 @@ class SharedDirectory:
         run."""
         name = key_text(key)
         (self._orders / name).unlink(missing_ok=True)
+        (self._keys / name).unlink(missing_ok=True)
         for kind in ("began", "ended", "refused"):
             (self.records / f"{name}.{kind}").unlink(missing_ok=True)
         size = 0

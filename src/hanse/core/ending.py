@@ -1,0 +1,112 @@
+"""Cancelled jobs with so many tasks that they are ended in slices: no event may keep a loop for long.
+
+A job with few tasks is ended by the event that cancels it. A large one is marked, taken out of the queue and
+withdrawn from its wardens by that event; its tasks that wait are ended in slices, one after each pause. Which
+are left to be ended shows in the job itself (cancelled, with tasks that wait), so nothing more is dumped, and
+an heir that adopts the job goes on where its copy stands.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from hanse.core.jobs import BLOCKED, CANCELLED, WAITING, JobRecord
+from hanse.core.link import NEVER
+from hanse.model.ids import MILLISECOND, JobId
+from hanse.model.messages import Outcome
+
+SLICE_PAUSE: Final = 20 * MILLISECOND
+"""Between two slices: the time belongs to everybody else."""
+
+
+class Ended(msgspec.Struct, gc=False):
+    """A job that is over."""
+
+    outcome: Outcome
+    client_id: str
+    known: bool = False
+    """Whether it has been made known; before that an heir could still decide otherwise."""
+
+
+class Ending:
+    """The large jobs of one broker that are being cancelled."""
+
+    def __init__(
+        self, jobs: dict[JobId, JobRecord], settle: Callable[[JobRecord, int, int], None], most: int
+    ) -> None:
+        self._jobs = jobs
+        self._settle = settle
+        self.most = most
+        """Tasks in a slice; a job with as many or fewer left is ended at once."""
+        self.begun: Callable[[JobRecord], None] = lambda _: None
+        """Called with a job that will take several slices."""
+        self.held: Callable[[JobRecord], bool] = lambda _: False
+        """Whether so much of a job's estate waits to be made known that no more may end for now."""
+        self.marked: dict[JobId, None] = {}
+        """Those of which tasks wait to be ended. The lowest number goes first, whatever their order here."""
+        self.due = NEVER
+        """When the next slice is."""
+
+    def begin(self, now: int, record: JobRecord) -> None:
+        """End a job's waiting tasks: the first slice at once, the others by and by. Whoever inherits the job
+        in between must know that it is to end."""
+        self.marked[record.id] = None
+        self.begun(record)
+        self.step(now)
+
+    def step(self, now: int) -> None:
+        """End one slice."""
+        job = min(self.marked)
+        record = self._jobs[job]
+        if not self.held(record):
+            tasks = find_tasks(record.state, (BLOCKED, WAITING), self.most)
+            for index in tasks:
+                self._settle(record, index, CANCELLED)
+            if len(tasks) < self.most:
+                self.drop(job)
+        self.due = now + SLICE_PAUSE if self.marked else NEVER
+
+    def drop(self, job: JobId) -> None:
+        """A job has ended, or is somebody else's."""
+        self.marked.pop(job, None)
+        if not self.marked:
+            self.due = NEVER
+
+    def restore(self, jobs: dict[JobId, JobRecord], due: int) -> None:
+        """Find what was being ended."""
+        self._jobs = jobs
+        self.marked = _unended(jobs)
+        self.due = due
+
+    def check(self) -> None:
+        """Whether exactly those are marked of which something is left to do."""
+        assert self.marked.keys() == _unended(self._jobs).keys(), "a cancelled job waits for nobody"
+        assert (self.due < NEVER) == bool(self.marked)
+
+
+def _unended(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:
+    """Cancelled jobs with tasks that wait."""
+    return {
+        job: None
+        for job, record in jobs.items()
+        if record.cancelled and (BLOCKED in record.state or WAITING in record.state)
+    }
+
+
+def find_tasks(states: bytearray, kinds: tuple[int, ...], most: int) -> list[int]:
+    """The first ``most`` tasks in one of these states, by index. The search is the bytearray's own: a look at
+    each of a million tasks would take longer than an event may."""
+    found: list[int] = []
+    heads = {kind: states.find(kind) for kind in kinds}
+    while len(found) < most:
+        live = [(at, kind) for kind, at in heads.items() if at >= 0]
+        if not live:
+            break
+        at, kind = min(live)
+        stop = min([other for other, _ in live if other > at], default=len(states))
+        while 0 <= at < stop and len(found) < most:
+            found.append(at)
+            at = states.find(kind, at + 1)
+        heads[kind] = at
+    return found

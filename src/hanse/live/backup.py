@@ -1,0 +1,334 @@
+"""Backups: what a member, or the authority, needs to be somewhere else what it was here.
+
+A backup is a compressed tar file that only its owner can read, because there are keys in it. A member's has
+its identity, its journal and what belongs to the journal; not its tasks, its log and its read model, which is
+built anew. It may be made while the member runs: a journal is read from its end to its beginning, so that
+whatever is seen of a block, all blocks before it are seen whole, as after a crash.
+"""
+
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.live.home import AUTHORITY, PEOPLE, Home
+from hanse.live.identity.files import PRIVATE, sync_directory
+from hanse.live.journal.disk import in_use
+from hanse.live.journal.errors import CorruptJournal, JournalError
+from hanse.live.journal.journal import Journal
+from hanse.live.journal.walk import IDENTITY_NAME, listing
+from hanse.live.league_file import load
+from hanse.live.reached import OLDER, REACHED, ForgetfulError, Reached, read_reached
+from hanse.live.recovery import JOURNAL, LOSSES
+
+MANIFEST: Final = "backup.json"
+FORMAT: Final = 1
+TASKS: Final = "tasks"
+"""What runs is not restored, and goes on when everything else is."""
+BESIDE: Final = (
+    *("identity.pem", "ca.pem", "eras.json", "clock.json", "nodes.json", "revoked.json", "runner.epoch"),
+)
+"""Files of a member beside its journal."""
+TRIES_MAX: Final = 5
+"""How often a journal is copied anew whose files went or were sealed meanwhile."""
+PAGE_BYTES: Final = 4_096
+
+
+class BackupError(Exception):
+    """A backup cannot be made or put back, and what to do."""
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a backup is of."""
+
+    format: int
+    league: str
+    name: str
+    """A member's name, or ``authority``."""
+    made: str
+    """When, by the wall clock (UTC)."""
+    reached: Reached | None = None
+    """How far the member's journal goes; None: the authority has none."""
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What was put back."""
+
+    manifest: Manifest
+    aside: Path | None
+    """Where what was there before is now."""
+    lost: int
+    """How many records the member is known to have had beyond the backup."""
+
+
+def back_up(home: Home, name: str, target: Path) -> Manifest:
+    """Write a backup of a member of this machine, or of the authority, to a file that is not there yet."""
+    if target.exists():
+        raise BackupError(f"{target} is there already; nothing was written. Choose another name.")
+    if not target.parent.is_dir():
+        raise BackupError(f"{target.parent} is no directory; make it first.")
+    league = load(home.league_file).name
+    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".backup-") as scratch:
+        gathered = Path(scratch) / "files"
+        gathered.mkdir()
+        shutil.copy2(home.league_file, gathered)
+        reached = None
+        if name == AUTHORITY:
+            _gather_authority(home, gathered)
+        else:
+            reached = _gather_member(home.member(name), gathered / name)
+        manifest = Manifest(FORMAT, league, name, made, reached)
+        part = Path(scratch) / "part"
+        _pack(gathered, manifest, part)
+        part.rename(target)
+    sync_directory(target.parent)
+    return manifest
+
+
+def restore(home: Home, source: Path) -> Restored:
+    """Put a backup back into a home. What is there is set aside, except tasks that may still run; a member
+    that is known to have had more than the backup is left as one that lost records, and will not start."""
+    with _open(source) as archive:
+        manifest = _manifest(archive, source)
+        place = home.authority if manifest.name == AUTHORITY else home.member(manifest.name)
+        _refuse_other_league(home, manifest)
+        reached = _refuse_running_or_newer(place, manifest)
+        home.path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home.path, prefix=".restore-") as scratch:
+            files = _unpack(archive, source, Path(scratch))
+            aside = _set_aside(place)
+            _move(files, Path(scratch), home.path)
+    lost = 0
+    if manifest.reached is not None and reached is not None and reached.journal == manifest.reached.journal:
+        lost = max(0, reached.position - manifest.reached.position)
+    if lost:
+        (place / LOSSES).write_text(
+            f"put back from a backup of {manifest.made}, which ends {lost} records before what was reached\n",
+            encoding="utf-8",
+        )
+    _own(home, place)
+    return Restored(manifest, aside, lost)
+
+
+# --- making -------------------------------------------------------------------------------------------------
+
+
+def _gather_authority(home: Home, gathered: Path) -> None:
+    if not home.authority.is_dir():
+        raise BackupError(f"{home.authority} is not there: the authority is where the league was founded.")
+    for directory in (AUTHORITY, PEOPLE):
+        if (home.path / directory).is_dir():
+            shutil.copytree(home.path / directory, gathered / directory, ignore=_passing)
+    if (home.path / "revoked.json").exists():
+        shutil.copy2(home.path / "revoked.json", gathered)
+
+
+def _passing(_: str, names: list[str]) -> list[str]:
+    """Files that are being written."""
+    return [name for name in names if name.endswith(".part")]
+
+
+def _gather_member(directory: Path, gathered: Path) -> Reached:
+    if not (directory / JOURNAL / IDENTITY_NAME).exists():
+        raise BackupError(
+            f"{directory} has no journal. Backups are made of brokers, wardens and the authority, each on "
+            f"its own machine; a runner has nothing that it could not be told again."
+        )
+    for marker in (LOSSES, OLDER):
+        if (directory / marker).exists():
+            raise BackupError(f"{directory.name} has lost records, as {directory / marker} says.")
+    gathered.mkdir()
+    reached = copy_journal(directory / JOURNAL, gathered / JOURNAL)
+    for name in BESIDE:
+        if (directory / name).exists():
+            shutil.copy2(directory / name, gathered)
+    (gathered / REACHED).write_bytes(msgspec.json.encode(reached))
+    return reached
+
+
+def copy_journal(source: Path, target: Path) -> Reached:
+    """Copy a journal that may be written to; how far the copy goes. It is sound and has no torn tail."""
+    for attempt in range(TRIES_MAX):
+        try:
+            return _copied(source, target)
+        except (FileNotFoundError, CorruptJournal):
+            if attempt == TRIES_MAX - 1:
+                raise
+            shutil.rmtree(target)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _copied(source: Path, target: Path) -> Reached:
+    target.mkdir()
+    files = listing(source)  # before anything is copied: snapshots in it are behind what segments have
+    shutil.copy2(source / IDENTITY_NAME, target)
+    for _, path in files.snapshots:
+        shutil.copy2(path, target)
+    for _, path in files.segments:
+        _copy_backwards(path, target / path.name)
+    journal, _ = Journal.open(target, create=False)
+    journal.close()
+    return Reached(journal.identity, journal.position)
+
+
+def _copy_backwards(source: Path, target: Path) -> None:
+    """Copy a file that grows, last page first. Empty pages are left out."""
+    with source.open("rb") as reader, target.open("wb") as writer:
+        before, descriptor = os.fstat(reader.fileno()), reader.fileno()
+        for offset in range((before.st_size - 1) // PAGE_BYTES * PAGE_BYTES, -1, -PAGE_BYTES):
+            page = os.pread(descriptor, PAGE_BYTES, offset)
+            if page.count(0) != len(page):
+                os.pwrite(writer.fileno(), page, offset)
+        writer.truncate(os.fstat(descriptor).st_size)  # what the blocks say may have been added meanwhile
+    os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))  # a clock goes on from when it was written
+
+
+def _pack(gathered: Path, manifest: Manifest, part: Path) -> None:
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    with os.fdopen(descriptor, "wb") as file:
+        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6) as archive:
+            content = msgspec.json.encode(manifest)
+            head = tarfile.TarInfo(MANIFEST)
+            head.size, head.mode = len(content), PRIVATE
+            archive.addfile(head, io.BytesIO(content))
+            for path in sorted(gathered.rglob("*")):
+                if path.is_file():
+                    archive.add(path, path.relative_to(gathered).as_posix(), recursive=False)
+        file.flush()
+        os.fsync(descriptor)
+
+
+# --- putting back -------------------------------------------------------------------------------------------
+
+
+def _open(source: Path) -> tarfile.TarFile:
+    try:
+        return tarfile.open(source, mode="r:gz")
+    except (OSError, tarfile.TarError, EOFError) as error:
+        raise BackupError(f"{source} cannot be read as a backup: {error}") from None
+
+
+def _manifest(archive: tarfile.TarFile, source: Path) -> Manifest:
+    try:
+        first = archive.next()
+        file = archive.extractfile(first) if first is not None and first.name == MANIFEST else None
+        if file is None:
+            raise BackupError(f"{source} is no backup of a member: it does not begin with {MANIFEST}.")
+        manifest = msgspec.json.decode(file.read(), type=Manifest)
+    except (OSError, tarfile.TarError, EOFError, msgspec.MsgspecError) as error:
+        raise BackupError(f"{source} is damaged: {error}. Nothing was changed.") from None
+    if Path(manifest.name).name != manifest.name:
+        raise BackupError(f"{source} is of {manifest.name!r}, which is no member's name.")
+    if manifest.format != FORMAT:
+        raise BackupError(f"{source} has format {manifest.format}, and this program reads format {FORMAT}.")
+    return manifest
+
+
+def _refuse_other_league(home: Home, manifest: Manifest) -> None:
+    if home.league_file.exists() and (name := load(home.league_file).name) != manifest.league:
+        raise BackupError(f"this is a backup of league {manifest.league}, and {home.path} is of {name}.")
+
+
+def _refuse_running_or_newer(place: Path, manifest: Manifest) -> Reached | None:
+    """How far the member is known to have come, by what is there now."""
+    if manifest.name == AUTHORITY:
+        if place.exists():
+            raise BackupError(f"{place} is there already; move it away first if it is not the one to keep.")
+        return None
+    if (place / JOURNAL).is_dir() and in_use(place / JOURNAL):
+        raise BackupError(f"{manifest.name} is running; stop it first.")
+    assert manifest.reached is not None, "a member's backup says how far it goes"
+    found = _present(place)
+    mine = manifest.reached
+    if found is not None and found.journal == mine.journal and found.position >= mine.position:
+        raise BackupError(
+            f"the journal of {manifest.name} is sound and has {found.position} records, the backup has "
+            f"{mine.position} of them: nothing was changed. Start {manifest.name} as it is."
+        )
+    try:
+        return read_reached(place)
+    except ForgetfulError:
+        return None
+
+
+def _present(place: Path) -> Reached | None:
+    """How far the journal goes that is there now; None if there is none, or a damaged one."""
+    try:
+        journal, _ = Journal.open(place / JOURNAL, create=False)
+    except (JournalError, OSError):
+        return None
+    journal.close()
+    return Reached(journal.identity, journal.position)
+
+
+def _set_aside(place: Path) -> Path | None:
+    """Move what is there beside it, except tasks."""
+    found = [path for path in place.iterdir() if path.name != TASKS] if place.is_dir() else []
+    if not found:
+        return None
+    aside = next(path for path in _names(place) if not path.exists())
+    aside.mkdir(mode=0o700)
+    for path in found:
+        path.rename(aside / path.name)
+    return aside
+
+
+def _names(place: Path) -> Iterator[Path]:
+    number = 0
+    while True:
+        number += 1
+        yield place.with_name(f"{place.name}.before-restore-{number}")
+
+
+def _unpack(archive: tarfile.TarFile, source: Path, scratch: Path) -> list[Path]:
+    """Write the files of a backup to a directory; their names there. The whole of it is read before anything
+    else is changed."""
+    names = []
+    try:
+        for entry in archive:
+            name = Path(entry.name)
+            if entry.name == MANIFEST or not entry.isfile():
+                continue
+            if name.is_absolute() or ".." in name.parts:
+                raise BackupError(f"{source} would write {entry.name}: this is no backup.")
+            content = archive.extractfile(entry)
+            assert content is not None, "an ordinary file has content"
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(scratch / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+            with os.fdopen(descriptor, "wb") as file:
+                shutil.copyfileobj(content, file)
+                file.flush()
+                os.fsync(descriptor)
+            os.utime(scratch / name, (entry.mtime, entry.mtime))
+            names.append(name)
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise BackupError(f"{source} is damaged: {error}. Nothing was changed.") from None
+    return names
+
+
+def _move(names: list[Path], scratch: Path, home: Path) -> None:
+    """Move files into a home. One that is there stays: it is the league's, or another member's."""
+    for name in names:
+        path = home / name
+        if not path.exists():
+            path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+            (scratch / name).rename(path)
+            sync_directory(path.parent)
+
+
+def _own(home: Home, place: Path) -> None:
+    """Give root's files to whom the home belongs."""
+    if os.geteuid() == 0:
+        owner = home.path.stat()
+        for path in (home.league_file, place, *place.rglob("*")):
+            if TASKS not in path.relative_to(home.path).parts:
+                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

@@ -1,0 +1,18 @@
+"""Keys of attempts: how a task proves to whoever submitted it that it is this task and no other.
+
+A job may carry a secret. The backend that starts an attempt derives a key from it and gives the attempt that
+key alone. Whoever drew the secret can compute the key of every attempt; a task can compute no other than its
+own.
+"""
+
+import hmac
+from typing import Final
+
+SECRET_BYTES: Final = 32
+"""Length of a secret and of a key."""
+_PURPOSE: Final = "hanse task key"
+
+
+def task_key(secret: bytes, job: str, index: int, attempt: int) -> bytes:
+    """The key of an attempt. ``job``: as people write it, such as ``1-7``."""
+    return hmac.digest(secret, f"{_PURPOSE} {job}.{index}.{attempt}".encode(), "sha256")

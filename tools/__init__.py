@@ -1,0 +1,1 @@
+"""Tools of those who work on Hanse; nothing here is installed."""
