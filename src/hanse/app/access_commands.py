@@ -35,7 +35,7 @@ NAMES_SHOWN_MAX: Final = 3
 
 _home = click.option(
     "--home", type=click.Path(path_type=Path, file_okay=False), required=True, envvar="HANSE_HOME",
-    help="The league's home on the machine where it was founded.",
+    help="The league's home on the machine of a broker.",
 )  # fmt: skip
 
 
@@ -99,8 +99,8 @@ def listed(home: Path) -> None:
 @context_option
 @click.option(
     "--home", type=click.Path(path_type=Path, file_okay=False), envvar="HANSE_HOME",
-    help="The league's home where it was founded, to end single tokens or when no broker answers. Default: "
-    "ask a broker of the current context, as an admin.",
+    help="The home of a broker, to end single tokens that were made there, or when no broker answers. "
+    "Default: ask a broker of the current context, as an admin.",
 )  # fmt: skip
 @click.argument("name")
 @click.option("--serial", default="", help="Only the token whose serial begins so; see 'hanse access list'.")
@@ -114,7 +114,7 @@ def revoke(home: Path | None, name: str, serial: str, yes: bool, unknown: bool) 
     now is told as soon as it can be. A NAME that neither the brokers nor the home know is refused: it may be
     misspelt.
     """
-    if home is not None and Home(home.absolute()).authority.is_dir():
+    if home is not None and Home(home.absolute()).has_authority:
         place = Home(home.absolute())
         if serial:
             _revoke_tokens(place, name, serial)
@@ -168,7 +168,7 @@ def _asked(client: "Client", name: str, yes: bool) -> "RevokeAnswer":
 
 def _confirm(problem: str) -> None:
     """Go on only if somebody says so; a program says it with ``--yes``."""
-    text = "Where the league was founded, 'hanse renew --anew' makes a new certificate. Go on?"
+    text = "In the home of a broker, 'hanse renew --anew' makes a new certificate. Go on?"
     try:
         agreed = click.confirm(f"{problem[:1].upper()}{problem[1:]}.\n{text}", err=True)
     except click.Abort:  # nobody is there to ask

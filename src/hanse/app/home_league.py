@@ -29,6 +29,8 @@ def league_of(home: Home, source: Path | None, clusters: int, brokers: int, node
             authority = Authority.open(home.authority)
         except AuthorityError as error:
             return _without_authority(home, league, error)
+        if not home.is_founding:
+            _refuse_strangers(home, league, f"{home.path} is the home of a broker that has joined its league")
     else:
         fresh = load(source) if source is not None else embedded(clusters, brokers, _slices(clusters, nodes))
         league = with_ports(fresh)
@@ -39,6 +41,13 @@ def league_of(home: Home, source: Path | None, clusters: int, brokers: int, node
 
 def _without_authority(home: Home, league: League, error: AuthorityError) -> League:
     """A league goes on with the certificates that it has."""
+    _refuse_strangers(home, league, str(error))
+    warn(f"{error}. The league goes on until its certificates end: put {home.authority} back before")
+    return league
+
+
+def _refuse_strangers(home: Home, league: League, why: str) -> None:
+    """Members without a certificate here live on other machines: a second one must not be started."""
     bare = [
         name
         for name in league.members()
@@ -46,12 +55,10 @@ def _without_authority(home: Home, league: League, error: AuthorityError) -> Lea
     ]
     if bare:
         raise LeagueError(
-            f"{error}. Without it there are no certificates for {', '.join(bare)}. 'hanse up' is for leagues "
-            f"that were founded in their homes; a member that has joined one is started with 'hanse broker', "
+            f"{why}, and there are no certificates for {', '.join(bare)}. 'hanse up' is for leagues that "
+            f"were founded in their homes; a member that has joined one is started with 'hanse broker', "
             f"'hanse warden' or 'hanse runner'"
         )
-    warn(f"{error}. The league goes on until its certificates end: put {home.authority} back before")
-    return league
 
 
 def _taken_up(home: Home, kept: League, fresh: League, source: Path) -> League:

@@ -185,7 +185,7 @@ def join(home: Path, door: str, secret: str) -> None:
 @click.argument("name")
 @click.option(
     "--anew", is_flag=True,
-    help="Also if it was revoked. Only where the league was founded; elsewhere join again with a new token.",
+    help="Also if it was revoked. Only in the home of a broker; elsewhere join again with a new token.",
 )  # fmt: skip
 def renew(home: Path, name: str, anew: bool) -> None:
     """Renew the certificate of NAME, a person who joined from this machine, before it ends.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hanse.core.broker import Broker
+from hanse.live.authority_copy import AuthorityCopy
 from hanse.live.clock import Clock
 from hanse.live.daemon import Daemon, peer_of
 from hanse.live.door.broker_door import BrokerDoor
@@ -116,8 +117,8 @@ class BrokerDaemon(Daemon):
         if SIZERS[self.league.policy.sizer].advised:
             self._policy = PolicyProcess(self._advised, self.count)
             self.chore(self._policy.run())
-        enrolment = Enrolment(Home(self.home), self.credentials, self.count)
         membership = Membership(self, self._objection)
+        enrolment = Enrolment(Home(self.home), self.credentials, lambda: membership.known, self.count)
         door = BrokerDoor(self, self.machine, shell, feed, self._requests, enrolment, membership)
         application = door.application()
         application.router.routes.append(metrics_route(watch, self.count))
@@ -126,6 +127,7 @@ class BrokerDaemon(Daemon):
         self.chore(door.revocations.keep())
         self.chore(keep_reached(self.directory, recovered.journal))
         self.chore(membership.keep())
+        self.chore(AuthorityCopy(self).obtain())
 
     def _objection(self, league: League) -> str:
         return objection(self.machine, settings_of(league, self.identity.name))

@@ -7,6 +7,10 @@ import msgspec
 
 LEAGUE_FILE: Final = "league.yaml"
 AUTHORITY: Final = "authority"
+AUTHORITY_KEY: Final = "ca.key"
+AUTHORITY_CERTIFICATE: Final = "ca.pem"
+AUTHORITY_SOURCE: Final = "copied-from"
+"""Names the broker that an authority was fetched from; where a league was founded there is no such file."""
 PEOPLE: Final = "people"
 """Credentials of people, one directory each."""
 
@@ -23,8 +27,19 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def authority(self) -> Path:
-        """The authority's key and certificate, and the join tokens; only where the league was founded."""
+        """The authority's key and certificate, and the join tokens that were made here: where the league was
+        founded, and beside every broker (``live.authority_copy``)."""
         return self.path / AUTHORITY
+
+    @property
+    def has_authority(self) -> bool:
+        """Whether certificates can be issued here."""
+        return all((self.authority / name).is_file() for name in (AUTHORITY_KEY, AUTHORITY_CERTIFICATE))
+
+    @property
+    def is_founding(self) -> bool:
+        """Whether the league was founded here, and not joined."""
+        return self.has_authority and not (self.authority / AUTHORITY_SOURCE).exists()
 
     def member(self, name: str) -> Path:
         """A member's own directory: certificate, journal, tasks."""

@@ -1,6 +1,6 @@
 """The notary: a short-lived process that makes keys and certificates; no daemon need load the library.
 
-``python -m hanse.live.notary enrol|renew|own HOME ...``. It reads one JSON document from standard input and
+``python -m hanse.live.notary enrol|renew|own|fetch HOME``. It reads one JSON document from standard input and
 writes one to standard output: the result, or ``{"code", "refused"}``.
 
 * ``enrol``: a newcomer's request and token (``csr``, ``token``) become its first certificate.
@@ -8,6 +8,7 @@ writes one to standard output: the result, or ``{"code", "refused"}``.
   present one was issued: ``issued``).
 * ``own``: the next certificate of a member or person of this machine (``directory``), from the authority in
   its home or, where there is none, from a broker's door. ``anew``: also if it was revoked.
+* ``fetch``: the authority's key, from another broker's door, for the broker of this machine (``directory``).
 
 What a person holds leads to a certificate only if it was not revoked. The list is read here once more, beside
 the authority, and the certificate counts as later than what is on it: if somebody is revoked while this is at
@@ -20,6 +21,8 @@ name, but Prometheus and curl go by the host.
 
 import http.client
 import sys
+from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,7 +51,7 @@ def main() -> int:
     answer."""
     verb, home = sys.argv[1], Home(Path(sys.argv[2]))
     given: dict[str, Any] = msgspec.json.decode(sys.stdin.buffer.read())
-    answer = {"enrol": _enrol, "renew": _renew, "own": own}[verb](home, given)
+    answer = {"enrol": _enrol, "renew": _renew, "own": own, "fetch": fetch}[verb](home, given)
     if isinstance(answer, Refusal):
         answer = {"code": str(answer.reason), "refused": answer.detail}
     sys.stdout.buffer.write(msgspec.json.encode(answer))
@@ -111,8 +114,8 @@ def own(home: Home, given: dict[str, Any]) -> dict[str, str]:
         certificate = _next(home, authority, identity, request(key), None if anew else present.issued)
     except AuthorityError as error:
         if anew:
-            raise SystemExit(f"only where the league was founded can that be done: {error}") from None
-        certificate = _ask_brokers(home, credentials, identity, request(key))
+            raise SystemExit(f"only in the home of a broker can that be done: {error}") from None
+        certificate = _renewed_by_broker(home, credentials, identity, request(key))
     if isinstance(certificate, Refusal):
         raise SystemExit(certificate.detail)
     accepted = accept(credentials, key, certificate, credentials.authority(), identity)
@@ -129,27 +132,63 @@ def _hosts(home: Home, identity: Identity) -> list[str]:
     return [host for host in hosts if not hosts_problem([host])][:HOSTS_MAX]
 
 
-def _ask_brokers(home: Home, credentials: Credentials, identity: Identity, csr: str) -> str | Refusal:
-    """Renew at the first broker that has the authority."""
-    league = load(home.league_file)
-    trouble = "no broker could be asked"
-    for broker in league.serving_brokers:
-        context = credentials.client_context(Identity(identity.league, Role.BROKER, broker.name))
+def _renewed_by_broker(home: Home, credentials: Credentials, identity: Identity, csr: str) -> str:
+    """Renew at the first broker that can."""
+    troubles: list[str] = []
+    wish = msgspec.json.encode({"csr": csr})
+    for _, answer in _answers(home, credentials, identity, "POST", "/v1/renew", wish, troubles):
+        return str(answer["certificate"])
+    raise SystemExit(troubles[-1] if troubles else "no broker could be asked")
+
+
+def fetch(home: Home, given: dict[str, Any]) -> dict[str, str]:
+    """Copy the authority of another broker; ``SystemExit`` says why there is none.
+
+    The answer is believed only if it is the key of the very authority that this broker trusts already.
+    """
+    credentials = Credentials(Path(given["directory"]))
+    identity = credentials.certificate().identity
+    assert identity is not None, "a member's certificate says who it is"
+    troubles: list[str] = []
+    for name, answer in _answers(home, credentials, identity, "GET", "/v1/authority/key", None, troubles):
+        try:
+            authority = Authority.copy(home.authority, str(answer["key"]), credentials.authority(), name)
+        except AuthorityError as error:
+            troubles.append(f"{name}: {error}")
+            continue
+        return {"fingerprint": authority.fingerprint, "source": name}
+    raise SystemExit("; ".join(troubles) or "there is no other broker")
+
+
+def _answers(
+    home: Home, credentials: Credentials, identity: Identity, verb: str, path: str, body: bytes | None,
+    troubles: list[str],
+) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
+    """What other brokers' doors answer, one after the other, with their names; ``troubles`` gets a line for
+    each that has no answer."""
+    for broker in load(home.league_file).serving_brokers:
+        expected = Identity(identity.league, Role.BROKER, broker.name)
+        if expected == identity:
+            continue
         door = http.client.HTTPSConnection(
-            broker.door.host, broker.door.port, context=context, timeout=DOOR_SECONDS_MAX
+            broker.door.host,
+            broker.door.port,
+            context=credentials.client_context(expected),
+            timeout=DOOR_SECONDS_MAX,
         )
         try:
-            door.request("POST", "/v1/renew", msgspec.json.encode({"csr": csr}))
+            door.request(verb, path, body)
             answer = door.getresponse()
-            body = msgspec.json.decode(answer.read(ANSWER_BYTES_MAX))
-            if answer.status == 200:
-                return str(body["certificate"])
-            trouble = f"{broker.name}: {body['error']['message']}"
-        except (OSError, http.client.HTTPException) as error:
-            trouble = f"{broker.name}: {error}"
+            found: dict[str, Any] = msgspec.json.decode(answer.read(ANSWER_BYTES_MAX))
+            if answer.status != HTTPStatus.OK:
+                troubles.append(f"{broker.name}: {found['error']['message']}")
+                continue
+        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+            troubles.append(f"{broker.name}: {error}")
+            continue
         finally:
             door.close()
-    raise SystemExit(trouble)
+        yield broker.name, found
 
 
 if __name__ == "__main__":

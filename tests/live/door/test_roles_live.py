@@ -32,6 +32,7 @@ MAY: dict[str, set[Role]] = {
     "list_people": {Role.ADMIN},
     "list_revocations": {Role.ADMIN, *MEMBERS},
     "exchange_revocations": {Role.BROKER},
+    "get_authority_key": {Role.BROKER},
     "get_league_file": {Role.OPERATOR, Role.ADMIN, *MEMBERS},
     "apply_league_file": {Role.ADMIN},
     "tell_league_file": {Role.BROKER},

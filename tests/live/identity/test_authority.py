@@ -307,3 +307,35 @@ def test_keys_on_disk_are_private(tmp_path: Path) -> None:
     assert credentials.path.stat().st_mode & 0o777 == 0o600
     assert isinstance(credentials, Credentials)
     assert [path.name for path in sorted(credentials.directory.iterdir())] == ["ca.pem", "identity.pem"]
+
+
+def test_a_copy_is_private_and_issues_what_the_first_one_does(tmp_path: Path) -> None:
+    first = Authority.create(tmp_path / "first", "local")
+    key = (tmp_path / "first" / "ca.key").read_text(encoding="ascii")
+    copy = Authority.copy(tmp_path / "copy", key, first.certificate, "b1")
+    assert copy.fingerprint == Authority.open(tmp_path / "copy").fingerprint == first.fingerprint
+    assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "copy").iterdir()} == {0o600}
+    again = Authority.copy(tmp_path / "copy", key, first.certificate, "b2")
+    assert again.fingerprint == first.fingerprint
+
+
+@pytest.mark.parametrize("what", ["another key", "no key"])
+def test_a_key_that_is_not_the_trusted_authoritys_is_not_written(tmp_path: Path, what: str) -> None:
+    trusted = Authority.create(tmp_path / "ours", "local").certificate
+    Authority.create(tmp_path / "theirs", "local")
+    key = (
+        (tmp_path / "theirs" / "ca.key").read_text(encoding="ascii") if what == "another key" else "nonsense"
+    )
+    with pytest.raises(AuthorityError):
+        Authority.copy(tmp_path / "copy", key, trusted, "b1")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_copy_does_not_replace_an_authority(tmp_path: Path) -> None:
+    kept = Authority.create(tmp_path / "kept", "local")
+    other = Authority.create(tmp_path / "other", "local")
+    key = (tmp_path / "other" / "ca.key").read_text(encoding="ascii")
+    with pytest.raises(AuthorityError, match="has another authority"):
+        Authority.copy(tmp_path / "kept", key, other.certificate, "b1")
+    assert Authority.open(tmp_path / "kept").fingerprint == kept.fingerprint

@@ -1,5 +1,9 @@
 """The notary, asked as daemons and commands ask it: nobody gets a certificate by one that was revoked."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +113,7 @@ def test_a_list_that_cannot_be_read_stops_people_and_no_member(place: Founded) -
 def test_anew_needs_the_authority(place: Founded, tmp_path: Path) -> None:
     elsewhere = Home(tmp_path / "elsewhere")
     elsewhere.path.mkdir()
-    with pytest.raises(SystemExit, match="only where the league was founded"):
+    with pytest.raises(SystemExit, match="only in the home of a broker"):
         notary.own(elsewhere, {"directory": str(place.person.directory), "anew": True})
 
 
@@ -119,3 +123,61 @@ def test_what_a_start_makes_for_a_founder_without_a_certificate_counts_as_later(
         credentials.path.unlink()
     certify(place.home, place.league, Authority.open(place.home.authority))
     assert place.person.certificate().issued > until > place.member.certificate().issued
+
+
+@contextmanager
+def broker_that_gives(credentials: Credentials, port: int, key: str) -> Iterator[None]:
+    """A broker's door that answers everything with this key."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = msgspec.json.encode({"key": key})
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", port), Answer)
+    server.socket = credentials.server_context(require=False).wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_broker_believes_no_key_but_that_of_the_authority_it_trusts(tmp_path: Path) -> None:
+    league = league_from_data(
+        {
+            "brokers": [{"name": "b1"}, {"name": "b2"}],
+            "clusters": [{"name": "north", "backend": "null", "nodes": [{"cpus": 1}]}],
+        }
+    )
+    assert isinstance(league, League), league
+    league = with_ports(league)
+    first, second = Home(tmp_path / "first"), Home(tmp_path / "second")
+    certify(first, league, found(first, league))
+    second.member("b2").mkdir(parents=True)
+    for path in first.member("b2").iterdir():
+        (second.member("b2") / path.name).write_bytes(path.read_bytes())
+    second.league_file.write_bytes(first.league_file.read_bytes())
+    giver, port = Credentials(first.member("b1")), league.broker("b1").door.port
+    asker = {"directory": str(second.member("b2"))}
+    Authority.create(tmp_path / "theirs", "local")
+    for key in ((tmp_path / "theirs" / "ca.key").read_text(encoding="ascii"), "nonsense"):
+        with broker_that_gives(giver, port, key), pytest.raises(SystemExit, match="b1: ") as refused:
+            notary.fetch(second, asker)
+        assert key not in str(refused.value)
+        assert not second.authority.exists()
+    with pytest.raises(SystemExit, match="b1: "):  # nobody answers
+        notary.fetch(second, asker)
+    genuine = (first.authority / "ca.key").read_text(encoding="ascii")
+    with broker_that_gives(giver, port, genuine):
+        assert notary.fetch(second, asker)["source"] == "b1"
+    assert second.has_authority

@@ -355,7 +355,7 @@ def certificate_revoked(peer: Identity) -> RefusedError:
     return _unknown(
         "certificate_revoked",
         f"the certificate of {peer.role} {peer.name} was revoked",
-        "join again with a new token ('hanse token create', 'hanse join'); where the league was founded, "
+        "join again with a new token ('hanse token create', 'hanse join'); in the home of a broker, "
         "'hanse renew --anew' makes a new one",
     )
 

@@ -274,6 +274,12 @@ RENEW: Final = Operation(
     "certificate that was revoked.",
     refusals=(_NO_AUTHORITY,),
 )  # fmt: skip
+AUTHORITY_KEY: Final = Operation(
+    name="get_authority_key", verb="GET", path="/v1/authority/key", roles=(Role.BROKER,),
+    answer=records.AuthorityKey, cost=20,
+    says="For brokers: the authority's private key, so that every broker can issue certificates.",
+    refusals=((409, "The asker is no broker of the league file, or was retired."), _NO_AUTHORITY),
+)  # fmt: skip
 REVOKE: Final = Operation(
     name="revoke_access", verb="POST", path="/v1/access/revoke", roles=ADMINISTER, body=records.RevokeRequest,
     answer=records.RevokeAnswer, cost=5,
@@ -370,7 +376,7 @@ METRICS: Final = Operation(
 """Mounted by each daemon, beside its application's own routes (``guarded``)."""
 BROKER: Final = (
     *COMMON, LEAGUE, NODES, SUBMIT_JOBS, LIST_JOBS, PLAN, GET_JOB, TASKS, WHY, DECISIONS, WAIT, CANCEL,
-    EVENTS, AUTHORITY, JOIN, RENEW, REVOKE, REVOCATIONS, LIST_PEOPLE, EXCHANGE, LEAGUE_FILE,
+    EVENTS, AUTHORITY, AUTHORITY_KEY, JOIN, RENEW, REVOKE, REVOCATIONS, LIST_PEOPLE, EXCHANGE, LEAGUE_FILE,
     APPLY_LEAGUE_FILE, TELL_LEAGUE_FILE, BALLOT,
 )  # fmt: skip
 """Of a broker's door."""

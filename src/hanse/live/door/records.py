@@ -284,6 +284,13 @@ class AuthorityAnswer(msgspec.Struct, frozen=True):
     """A certificate as PEM."""
 
 
+class AuthorityKey(msgspec.Struct, frozen=True):
+    """``GET /v1/authority/key``: what makes a broker able to issue certificates."""
+
+    key: str
+    """The private key as PEM. Its certificate is the one that the asker trusts already."""
+
+
 class JoinAnswer(msgspec.Struct, frozen=True):
     """``POST /v1/join``."""
 

@@ -259,7 +259,7 @@ def _own_name(call: Call) -> RefusedError:
         409,
         "own_name",
         f"this ends the very {shown} that you ask with, because you are {call.peer.name} yourself",
-        "insist with 'own'; where the league was founded, 'hanse renew --anew' makes a new certificate",
+        "insist with 'own'; in the home of a broker, 'hanse renew --anew' makes a new certificate",
     )
 
 

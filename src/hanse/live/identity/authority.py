@@ -7,6 +7,7 @@ trusts its key. Imports ``cryptography``.
 import ipaddress
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hanse.live.clock import wall_now
+from hanse.live.home import AUTHORITY_CERTIFICATE, AUTHORITY_KEY, AUTHORITY_SOURCE
 from hanse.live.identity import files
 from hanse.live.identity.certificate import fingerprint_of
 from hanse.live.identity.identity import BACKDATED, Identity, Role, name_problem
@@ -33,8 +35,8 @@ LIFETIME_MAX: Final = ACCESS_DAYS_MAX * DAY
 """A revoked name leaves the list of the revoked ones when nothing of it can be alive any more."""
 AUTHORITY_LIFETIME: Final = 3_650 * DAY
 HOSTS_MAX: Final = 16
-KEY_FILE: Final = "ca.key"
-CERTIFICATE_FILE: Final = "ca.pem"
+KEY_FILE: Final = AUTHORITY_KEY
+CERTIFICATE_FILE: Final = AUTHORITY_CERTIFICATE
 _HOST_PART: Final = r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
 _HOST: Final = re.compile(rf"{_HOST_PART}(\.{_HOST_PART})*", re.ASCII)
 _HOST_CHARACTERS_MAX: Final = 253
@@ -96,6 +98,29 @@ class Authority:
             return cls(key, certificate, clock)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise AuthorityError(f"the authority's files are damaged: {error}") from None
+
+    @classmethod
+    def copy(
+        cls, directory: Path, key: str, trusted: str, source: str, clock: Callable[[], int] = wall_now
+    ) -> "Authority":
+        """Keep the key of an authority that is trusted already, fetched from the broker ``source``.
+
+        ``trusted``: the authority's certificate as this machine knows it. Raises ``AuthorityError``, and
+        writes nothing, if the key is not its key. It is written last: whoever sees it sees all the rest.
+        """
+        try:
+            authority = cls(key, trusted, clock)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise AuthorityError(f"what {source} gave is not a key: {error}") from None
+        directory.mkdir(mode=0o700, exist_ok=True)
+        directory.chmod(0o700)
+        if (directory / KEY_FILE).exists() and (directory / KEY_FILE).read_text(encoding="ascii") != key:
+            raise AuthorityError(f"{directory} has another authority already; nothing was changed")
+        files.replace(directory / CERTIFICATE_FILE, trusted.encode("ascii"), files.PRIVATE)
+        files.replace(directory / AUTHORITY_SOURCE, source.encode("ascii"), files.PRIVATE)
+        with suppress(FileExistsError):  # another broker of this home was first
+            files.write_new(directory / KEY_FILE, key.encode("ascii"), files.PRIVATE)
+        return authority
 
     def sign(self, data: bytes) -> bytes:
         """The authority's signature (DER) under bytes that cannot be taken for a certificate: an access

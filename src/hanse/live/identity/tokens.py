@@ -35,6 +35,9 @@ TOKEN_LIFETIME: Final = 24 * 3_600 * SECOND
 TOKEN_LIFETIME_MAX: Final = 30 * TOKEN_LIFETIME
 SWEPT_AFTER: Final = 7 * 24 * 3_600 * SECOND
 """How long a token is remembered after it expired, so that its bearer is told so."""
+NOT_HERE: Final = (
+    "there is no such token here: a token is good at the broker beside which it was made, and at no other"
+)
 _BOOK_BYTES_MAX: Final = 4 << 20
 _PREFIX: Final = "hanse1"
 _ID_BYTES, _SECRET_BYTES, _DIGEST_BYTES = 6, 16, 32
@@ -132,7 +135,7 @@ class TokenBook:
             # The comparison takes as long for an id that is not there.
             genuine = hmac.compare_digest(_digest(invitation.secret), entry.digest if entry else bytes(32))
             if entry is None or not genuine:
-                return Refusal(Reason.UNKNOWN, "there is no such token")
+                return Refusal(Reason.UNKNOWN, NOT_HERE)
             if entry.used:
                 return Refusal(Reason.USED, f"the token for {entry.role} {entry.name} was used before")
             if now >= entry.expires:

@@ -1,6 +1,7 @@
 """Every bound of the wire in one record, and what all its connections share."""
 
 import asyncio
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from random import Random
@@ -15,6 +16,7 @@ from hanse.live.wire.peers import Book
 
 REFUSALS_KEPT: Final = 100
 """Refusals told in words; all are counted."""
+log: Final = logging.getLogger(__name__)
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -81,12 +83,26 @@ class Office:
         """Called when a peer has opened a connection to us."""
         self.refusals: deque[str] = deque(maxlen=REFUSALS_KEPT)
         """The latest refusals in words, for whoever asks why a count rises."""
+        self._foreign: set[Identity] = set()
+        """Peers with whom we had no version in common when last seen; at most as many as the book has."""
         self._errands: dict[asyncio.Task[None], None] = {}
 
     def refuse(self, reason: str, who: object = "", detail: str = "") -> None:
         """Count a refusal, and note it in words."""
         self.counters[f"refused_{reason}"] += 1
         self.refusals.append(f"{reason}: {who or 'somebody'}{': ' if detail else ''}{detail}")
+
+    def understands(self, peer: Identity, problem: str) -> bool:
+        """Whether a peer of the book can be understood: no ``problem`` with its version. It is tried again
+        and again, so the log says it once, until they have understood each other."""
+        if not problem:
+            self._foreign.discard(peer)
+            return True
+        self.refuse("version", peer, problem)
+        if peer not in self._foreign:
+            self._foreign.add(peer)
+            log.error("%s is refused: %s", peer, problem)
+        return False
 
     def errand(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside; what goes wrong with it is told to the loop's exception handler."""

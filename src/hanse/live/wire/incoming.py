@@ -1,9 +1,9 @@
 """Connections that others open: they deliver, and are never written to.
 
-Nothing is believed before it is checked: the certificate (by TLS, then by role and book), the length of a
-frame before it is stored, its envelopes as typed records, the names in them against the certificate, what
-they say against the table of roles, and whether it makes sense. The first thing that is wrong is counted and
-ends the connection, and nothing of that frame is delivered.
+Nothing is believed before it is checked: the certificate (by TLS, then by role and book), the version that
+was agreed on, the length of a frame before it is stored, its envelopes as typed records, the names in them
+against the certificate, what they say against the table of roles, and whether it makes sense. The first thing
+that is wrong is counted and ends the connection, and nothing of that frame is delivered.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from hanse.live.wire.bounds import Office
 from hanse.live.wire.frames import HEADER_BYTES, decode
 from hanse.live.wire.limits import Limits
 from hanse.live.wire.sockets import watch_over
+from hanse.live.wire.versions import server_context, version_problem
 from hanse.live.wire.vetting import vet_frame
 from hanse.model.ids import SECOND
 from hanse.model.messages import Envelope
@@ -61,6 +62,9 @@ class Inlet(asyncio.Protocol):
             self.refuse(reason, str(identity or "a certificate without an identity"))
             return
         self.identity = identity
+        if not self._office.understands(identity, version_problem(peer)):
+            self.abort()
+            return
         left = ssl.cert_time_to_seconds(str(peer.getpeercert()["notAfter"])) - self._office.clock() / SECOND
         loop = asyncio.get_running_loop()
         self._expiry = loop.call_later(max(0.0, left), self.refuse, "expired")
@@ -212,7 +216,7 @@ class Gate:
     async def listen(self, host: str, port: int) -> int:
         """Take connections on every address of a host; the port (chosen if it was 0)."""
         loop = asyncio.get_running_loop()
-        self.context = self.office.credentials.server_context()
+        self.context = server_context(self.office.credentials)
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in dict.fromkeys(found):
             bound = _bind(family, (address[0], port, *address[2:]))

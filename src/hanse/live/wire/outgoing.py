@@ -17,6 +17,7 @@ from hanse.live.identity.identity import Identity
 from hanse.live.wire.bounds import Office
 from hanse.live.wire.frames import take_frame
 from hanse.live.wire.sockets import REPEATED_LEAST, reach, unheard, watch_over
+from hanse.live.wire.versions import client_context, version_problem
 from hanse.model.messages import Envelope
 
 SERVER_NAME: Final = "hanse"
@@ -34,17 +35,21 @@ class Stream(asyncio.Protocol):
         self._looked = 0.0
         """When it was last looked whether anything comes back."""
         self.writable = False
+        self.foreign = False
+        """Whether the peer speaks none of our versions of the wire."""
         self.since = 0.0
         self.closed = asyncio.get_running_loop().create_future()
         """Done when the connection is gone."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The peer has proved who it is."""
+        """The peer has proved who it is; see whether we understand each other."""
         self._transport = cast(asyncio.Transport, transport)
+        problem = version_problem(transport.get_extra_info("ssl_object"))
+        self.foreign = not self._office.understands(self._outlet.peer, problem)
         self._transport.set_write_buffer_limits(high=self._office.bounds.write_bytes)
         watch_over(transport.get_extra_info("socket"), self._office.bounds.write_seconds)
         self.since = self._looked = asyncio.get_running_loop().time()
-        self.writable = True
+        self.writable = not self.foreign
         self._outlet.opened(self)
 
     def write(self, frame: bytearray) -> None:
@@ -236,14 +241,16 @@ class Outlet:
         begun = loop.time()
         try:
             async with asyncio.timeout(bounds.dial_seconds):
-                await loop.create_connection(
+                _, stream = await loop.create_connection(
                     lambda: Stream(self),
                     sock=await reach(self.address, bounds.connect_seconds),
-                    ssl=self.office.credentials.client_context(self.peer),
+                    ssl=client_context(self.office.credentials, self.peer),
                     server_hostname=SERVER_NAME,
                     ssl_handshake_timeout=bounds.dial_seconds,
                     ssl_shutdown_timeout=bounds.close_seconds,
                 )
+            if stream.foreign:
+                self._unreachable(begun)
         except ssl.SSLError as error:
             self.office.refuse("peer", self.peer, str(error))
             self._unreachable(begun)
@@ -275,7 +282,7 @@ class Outlet:
     def opened(self, stream: Stream) -> None:
         """A connection is there."""
         self._streams[stream] = None
-        if self._closed:
+        if self._closed or stream.foreign:
             stream.abort()
             return
         self.office.counters["connected"] += 1

@@ -19,6 +19,7 @@ from hanse.live.wire.incoming import Gate
 from hanse.live.wire.limits import Limits
 from hanse.live.wire.outgoing import Outlet
 from hanse.live.wire.peers import Book, Peer
+from hanse.live.wire.versions import server_context
 from hanse.model.messages import Envelope
 
 
@@ -108,7 +109,7 @@ class Transport:
 
         Raises ``OSError`` if the files cannot be used; everything then stays as it was.
         """
-        self._gate.context = self._office.credentials.server_context()
+        self._gate.context = server_context(self._office.credentials)
         for outlet in self._outlets.values():
             outlet.renew()
 
