@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 NOBODY: Final = "nobody"
 PER_JOB: Final = "per-job"
 """See ``live.backends.task_users``, which is not imported before the league is started."""
-_STRANGER: Final = pwd.struct_passwd(("", "", -1, -1, "", "/", ""))
-"""Whom an id without an account is to every file: anybody else."""
+_STRANGER: Final = (-1, -1)
+"""User and group that an id without an account is to every file: anybody else's."""
 
 
 def user_problem(name: str) -> str | None:
@@ -43,10 +43,10 @@ def python_problem(league: "League") -> str | None:
     usual = {"process": PER_JOB, "slurm": NOBODY}
     for name in dict.fromkeys(backend.user or usual[backend.kind] for backend in backends):
         try:
-            user = _STRANGER if name == PER_JOB else pwd.getpwnam(name)
+            user = _STRANGER if name == PER_JOB else _ids(name)
         except KeyError:
             continue  # its warden says so
-        closed = next((path for path in _needed() if not _may_use(user, path)), None)
+        closed = next((path for path in _needed() if not _may_use(*user, path)), None)
         if closed is not None:
             who = "a user id of each job's own" if name == PER_JOB else name
             return (
@@ -65,17 +65,22 @@ def _needed() -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _may_use(user: pwd.struct_passwd, path: Path) -> bool:
+def _ids(name: str) -> tuple[int, int]:
+    user = pwd.getpwnam(name)
+    return user.pw_uid, user.pw_gid
+
+
+def _may_use(uid: int, gid: int, path: Path) -> bool:
     """Whether a user may enter a directory, or read a file, by its mode."""
-    if user.pw_uid == 0:
+    if uid == 0:
         return True
     try:
         facts = path.stat()
     except OSError:
         return False
     wanted = stat.S_IXOTH if stat.S_ISDIR(facts.st_mode) else stat.S_IROTH
-    if facts.st_uid == user.pw_uid:
+    if facts.st_uid == uid:
         wanted <<= 6
-    elif facts.st_gid == user.pw_gid:
+    elif facts.st_gid == gid:
         wanted <<= 3
     return bool(facts.st_mode & wanted)

@@ -62,7 +62,7 @@ def describe(old: League, new: League) -> list[str]:
                 ]
                 found.append(f"The {kind} {entry.name} changes: {', '.join(parts)}.")
     parts = [part for part in ("timings", "policy") if getattr(old, part) != getattr(new, part)]
-    return [*found, *(f"The {part} change." for part in parts)]
+    return [*found, *(f"The {part} {'changes' if part == 'policy' else 'change'}." for part in parts)]
 
 
 def newly_retired(old: League, new: League) -> list[str]:
