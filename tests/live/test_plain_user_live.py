@@ -41,7 +41,9 @@ with hanse.Executor(hands=1) as pool:
 def reason() -> str:
     if os.geteuid() != 0:
         return "only root can start a league as somebody else"
-    closed = [path for path in task_user._needed() if not task_user._may_use(NOBODY, path)]
+    closed = [
+        path for path in task_user._needed() if not task_user._may_use(NOBODY.pw_uid, NOBODY.pw_gid, path)
+    ]
     return f"nobody may not use {closed[0]}" if closed else ""
 
 
