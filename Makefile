@@ -24,6 +24,8 @@ PIP := $(PYTHON) -m pip --disable-pip-version-check
 
 # A Python with the peers to measure beside: make bench-live PEERS=/path/to/venv/bin/python
 PEERS ?=
+# Tests at a time: many of the live ones wait for leases and restarts, so twice as many as there are cores.
+WORKERS ?= $(shell expr 2 \* $$(nproc))
 # Peer simulators, in an environment of their own: they want other versions than we do.
 SIMULATORS := .venv-simulators
 
@@ -87,7 +89,7 @@ layers: install
 # Tests that failed beside others run once more, alone and one at a time. A test that passes only then raced the
 # machine: it is a bug of the test, and this output is where it is seen. A test that fails twice fails the target.
 unit: $(LEARN)
-	$(BIN)/pytest -n auto || { [ $$? -eq 1 ] && echo "these tests failed beside others; each runs once more, alone:" \
+	$(BIN)/pytest -n $(WORKERS) --durations 20 || { [ $$? -eq 1 ] && echo "these tests failed beside others; each runs once more, alone:" \
 		&& $(BIN)/pytest --last-failed --last-failed-no-failures none --verbose; }
 
 chaos: install
