@@ -215,3 +215,30 @@ def test_jobs_that_change_hands_are_looked_at_again(tmp_path: Path, monkeypatch:
         stage.close()
 
     asyncio.run(story())
+
+
+def test_a_full_disk_is_waited_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "ROOM_SECONDS", 0.001)
+
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        base = stage.feed.reads._base
+        (pages,) = base.execute("PRAGMA page_count").fetchone()
+        base.execute(f"PRAGMA max_page_count = {pages}")
+        for number in range(1, 200):
+            stage.accept(JobId(number))
+        reader = asyncio.create_task(stage.feed.caught_up())
+        await stage.turns(100)
+        assert not reader.done()
+        assert stage.feed.applied == 0
+
+        def make_room() -> None:
+            base.execute("PRAGMA max_page_count = 100000")
+
+        await asyncio.get_running_loop().run_in_executor(stage.feed._writer, make_room)
+        await asyncio.wait_for(reader, 30)
+        assert stage.feed.applied == stage.position
+        assert len(stage.feed.reads.jobs(limit=1_000)) == 199
+        stage.close()
+
+    asyncio.run(story())
