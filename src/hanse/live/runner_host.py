@@ -20,7 +20,7 @@ from hanse.live.identity.files import PRIVATE, replace
 from hanse.live.shell import Shell
 from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, Send
 from hanse.model.events import BackendReported, Booted, Received, RoomWithheld, TasksMoved
-from hanse.model.ids import SECOND, TaskId
+from hanse.model.ids import MILLISECOND, TaskId
 from hanse.model.messages import End, Envelope
 from hanse.model.recollection import Recall
 from hanse.model.resources import Resources
@@ -122,13 +122,13 @@ class RunnerHost:
 def _next_epoch(path: Path) -> int:
     """The number of this start, on disk before it is used: larger than all before.
 
-    It is the time in seconds, so that it rises although the file was lost or is an older copy: with a number
-    that it has had, a warden would not hear of the runner again.
+    It is the time in milliseconds, so that it rises although the file was lost or is an older copy: with a
+    number that it has had, a warden would not hear of the runner again.
     """
     try:
         last = int(path.read_bytes())
     except (FileNotFoundError, ValueError):
         last = 0
-    epoch = max(last + 1, wall_now() // SECOND)
+    epoch = max(last + 1, wall_now() // MILLISECOND)
     replace(path, str(epoch).encode("ascii"), PRIVATE)
     return epoch
