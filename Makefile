@@ -13,6 +13,8 @@ SEEDS ?= 500
 LONG_SEEDS ?= 10000
 FUZZ_SECONDS ?= 600
 MUTANT_SEEDS ?= 60
+MINUTES ?= 20
+SEED ?= 1
 ONLY ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +31,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 # Peer simulators, in an environment of their own: they want other versions than we do.
 SIMULATORS := .venv-simulators
 
-.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live bench-calls bench-doors bench-large bench-restart bench-sizes bench-instructions mutants schema fuzz validate lock format install clean
+.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live bench-calls bench-doors bench-large bench-restart bench-sizes bench-instructions mutants soak schema fuzz validate lock format install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -47,6 +49,7 @@ help:
 	@echo "make schema      thousands of odd requests against a real league's HTTP interface"
 	@echo "make fuzz        $(FUZZ_SECONDS) s of guided fuzzing of what arrives from the network"
 	@echo "make mutants     planted bugs, each of which some test must notice; ONLY=core/wards for some of them"
+	@echo "make soak        a real league under clients and faults for $(MINUTES) minutes; SEED=2 for others; writes results/soak.json"
 	@echo "make chaos-long  $(LONG_SEEDS) seeds of chaos"
 	@echo "make lint | types | layers | unit | chaos   the parts of 'make test'"
 	@echo "make format      lay the code out"
@@ -147,6 +150,9 @@ fuzz: install
 # Verdicts are kept in build/mutants as they come, so an interrupted run goes on where it stopped.
 mutants: $(LEARN)
 	$(BIN)/python -m tools.mutants --only "$(ONLY)" --seeds $(MUTANT_SEEDS)
+
+soak: install
+	$(BIN)/python -m tools.soak --minutes $(MINUTES) --seed $(SEED) --json results/soak.json
 
 format: install
 	$(BIN)/ruff check --fix .

@@ -45,8 +45,9 @@ def at_home(name: str) -> list[str]:
 class Door:
     """A connection to a member's door that opens itself again when the member comes back."""
 
-    def __init__(self, live: "LiveLeague", role: Role, name: str) -> None:
+    def __init__(self, live: "LiveLeague", role: Role, name: str, seconds: float = WAIT_SECONDS_MAX) -> None:
         league = live.league
+        self._seconds = seconds
         entry: BrokerEntry | ClusterEntry | RunnerEntry
         if role is Role.RUNNER:
             _, entry = league.cluster_of_runner(name)
@@ -59,9 +60,7 @@ class Door:
     def raw(self, verb: str, path: str, body: object = None) -> tuple[int, bytes]:
         """One request; ``OSError`` if the member is not there."""
         if self._connection is None:
-            self._connection = OnePiece(
-                self._host, self._port, context=self._context, timeout=WAIT_SECONDS_MAX
-            )
+            self._connection = OnePiece(self._host, self._port, context=self._context, timeout=self._seconds)
         try:
             self._connection.request(verb, path, None if body is None else msgspec.json.encode(body))
             answer = self._connection.getresponse()
