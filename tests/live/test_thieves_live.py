@@ -223,7 +223,7 @@ def answer_another_call(path: str) -> str:
     from hanse.app.sdk.frames import VALUE, Outcome, Parcel, Results, frame
 
     class Evil:
-        def __reduce__(self) -> tuple[Any, ...]:
+        def __reduce__(self) -> tuple[object, ...]:
             return Path.write_text, (Path(path), "code of a hand ran here")
 
     channel = next(one for one in gc.get_objects() if type(one).__name__ == "Channel")

@@ -63,7 +63,7 @@ class Acceptance:
             if node < 0:
                 self._mark("warden.refused_no_room")
                 reason = Refusal.NO_ROOM if self.ledger.fit(lot.brief.shape).ever else Refusal.NEVER_FITS
-                refused.append(Refused(task, attempt, Refusal.BUSY if task in self.ledger.runs else reason))
+                refused.append(Refused(task, attempt, Refusal.HELD if task in self.ledger.runs else reason))
             elif node != proposed:
                 substituted.append((task, node))
                 self._mark("warden.substituted")
@@ -141,7 +141,7 @@ class Acceptance:
         closed = not all(map(self.ledger.is_open, nodes))  # drained or lost since the room was granted
         if busy or apart or closed or len(tasks) > len(nodes) or lot.brief.shape != lease.shape:
             self._mark("warden.refused_bind")
-            refused += self.refuse(lot, Refusal.BUSY if busy else Refusal.NO_ROOM)
+            refused += self.refuse(lot, Refusal.HELD if busy else Refusal.NO_ROOM)
             self._return_room(nodes, fit.ask)
             return
         ask = lot.brief.shape.ask

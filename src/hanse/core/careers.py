@@ -260,7 +260,7 @@ class Careers:
             self.desk.mark("broker.refusal_of_old_attempt")
             return
         record.withdrawn.pop(index, None)
-        if reason == Refusal.BUSY:
+        if reason == Refusal.HELD:
             self.placing.demands.pause(record.place[index])
         self._again(record, index, Answered.MOVED, f"refused: {reason}")
 

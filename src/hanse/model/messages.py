@@ -100,6 +100,8 @@ class Refusal(StrEnum):
     STALE_ROUND = "stale_round"
     FENCED = "fenced"
     BUSY = "busy"
+    HELD = "held"
+    """An earlier attempt of the task still holds room there."""
     CLOSED = "closed"
     NEVER_FITS = "never_fits"
 

@@ -323,7 +323,7 @@ def test_the_projection_is_what_the_broker_holds_through_all_faults(
 def test_the_simulated_leagues_show_what_they_must() -> None:
     """The seeds are worth their time: copies, adoptions, taken estates, starts and cancellations occur."""
     seen = set()
-    for past in trial(60):
+    for past in [past for seed in (5, 8, 18) for past in trial(seed)]:
         for _, event, commands in past.steps():
             seen |= {type(getattr(getattr(event, "envelope", None), "body", None)).__name__}
             seen |= {

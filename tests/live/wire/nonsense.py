@@ -296,6 +296,8 @@ def _changed(choose: Chooser, target: Target) -> Any:
     plain = _copy(target.seed(choose))
     for _ in range(choose.below(1 + choose.below(CHANGES_MAX + 1) + 1)):
         places = _places(plain)
+        if not places:
+            break  # nothing is left of it
         holder, key = places[choose.below(len(places))]
         _change(choose, target, holder, key)
     return plain
