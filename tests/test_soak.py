@@ -2,7 +2,15 @@
 
 import msgspec
 import pytest
-from tools.soak.checker import Violation, completed_twice, second_jobs, story, violations
+from tools.soak.checker import (
+    Violation,
+    adopted,
+    codes_unknown,
+    completed_twice,
+    second_jobs,
+    story,
+    violations,
+)
 from tools.soak.history import Answer, History, JobEnd, Life, TaskEnd, parse_lives
 
 
@@ -65,7 +73,15 @@ PLANTED = {
     "over-committed": (with_lives(life("4-0.0", 1, 18, 19)), ["over-committed"]),
     "no such node": (with_lives(life("4-0.0", 1, 18, 19, node="m/0")), ["unknown node"]),
     "done and never said so": (with_end(done("2-0")), ["false word"]),
-    "failed and never said so": (with_end(FAILED), ["false word"]),
+    "failed and said that it was well": (with_end(FAILED), ["false word"]),
+    "failed and never said so": (
+        with_end(JobEnd("2-0", "failed", (TaskEnd(0, "failed", 1, None),))),
+        ["false word"],
+    ),
+    "failed with another code": (
+        msgspec.structs.replace(with_end(FAILED), lives=(*FINE.lives[:2], life("2-0.0", 2, 26, 30, 6))),
+        ["false word"],
+    ),
 }
 
 
@@ -83,6 +99,15 @@ def test_each_broken_promise_is_told(history: History, kinds: list[str]) -> None
 def test_a_failed_task_that_said_so_is_believed() -> None:
     lives = (*FINE.lives[:2], life("2-0.0", 2, 26, 30, 5))
     assert violations(msgspec.structs.replace(with_end(FAILED), lives=lives)) == []
+
+
+def test_a_failed_task_of_an_adopted_job_is_believed_without_its_code() -> None:
+    lives = (*FINE.lives[:2], life("2-0.0", 2, 26, 30, 5))
+    end = JobEnd("2-0", "failed", (TaskEnd(0, "failed", 2, None),), "b3")
+    history = msgspec.structs.replace(with_end(end), lives=lives)
+    assert violations(history) == []
+    assert codes_unknown(history) == ["2-0.0 by b3"]
+    assert (adopted(FINE), adopted(history)) == (0, 1)
 
 
 def test_a_cancelled_job_that_somebody_cancelled_is_believed() -> None:

@@ -43,6 +43,22 @@ def completed_twice(lives: tuple[Life, ...]) -> int:
     return sum(count > 1 for count in ends.values())
 
 
+def codes_unknown(history: History) -> list[str]:
+    """Failed tasks whose code the league does not tell, and who speaks for them; see ``_is_told``."""
+    return [
+        f"{job}.{task.index} by {end.owner}"
+        for job, end in history.ends.items()
+        for task in end.tasks
+        if task.state == "failed" and task.code is None
+    ]
+
+
+def adopted(history: History) -> int:
+    """Jobs that another broker speaks for at the end than the one that took them."""
+    takers = {answer.job: answer.broker for answer in reversed(history.answers)}
+    return sum(end.owner not in ("", takers.get(job)) for job, end in history.ends.items())
+
+
 def second_jobs(history: History) -> int:
     """Client ids that became two jobs, as repetitions at another broker may: brokers do not compare them."""
     jobs: dict[str, dict[str, None]] = defaultdict(dict)
@@ -177,9 +193,15 @@ def _words(history: History) -> Iterator[Violation]:
 def _wrong_word(task: TaskEnd, wrote: list[int | None]) -> str | None:
     if task.state == "succeeded" and 0 not in wrote:
         return f"counts as done by attempt {task.attempt}, which never said so"
-    if task.state == "failed" and (task.code is None or task.code not in wrote or task.code == 0):
+    if task.state == "failed" and not any(_is_told(task.code, code) for code in wrote):
         said = "nothing" if not wrote else f"its end with {wrote}"
         return (
             f"counts as failed with {task.code} by attempt {task.attempt} ({task.note}), which wrote {said}"
         )
     return None
+
+
+def _is_told(told: int | None, wrote: int | None) -> bool:
+    """Whether the code that the league tells of a failed attempt is the one that it wrote. A broker that
+    adopted the job knows that a task had failed before, and in which attempt, but not its code: None."""
+    return wrote not in (None, 0) and told in (None, wrote)
