@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from tools.soak.__main__ import tell
 from tools.soak.checker import (
     Violation,
     adopted,
@@ -12,6 +13,7 @@ from tools.soak.checker import (
     violations,
 )
 from tools.soak.history import Answer, History, JobEnd, Life, TaskEnd, parse_lives
+from tools.soak.run import Outcome
 
 
 def life(task: str, attempt: int, begin: int, last: int, code: int | None = 0, node: str = "n/0") -> Life:
@@ -136,6 +138,19 @@ def test_the_story_has_all_in_order() -> None:
         "1-0.0 attempt 1 on n/0",
     ]
     assert told[-1].startswith("at the end: ")
+
+
+def test_a_long_story_is_told_around_its_moment() -> None:
+    crowd = [life(f"9-0.{index}", 1, 10**9 * index, 10**9 * index + 5) for index in range(100, 400)]
+    both = [life(f"8-0.{index}", 1, 200 * 10**9 + 1, 200 * 10**9 + 4) for index in range(2)]
+    history = with_lives(*crowd, *both)
+    (broken,) = violations(history)
+    told = tell(Outcome(history, [broken], [(199 * 10**9, "kill: b1"), (5, "kill: b2")], {"seed": 4}))
+    assert "8-0.1 attempt 1" in told
+    assert "199.000 fault kill: b1" in told
+    assert "9-0.399" not in told
+    assert "kill: b2" not in told
+    assert told.endswith("1 promises broken; the same choices again: --seed 4")
 
 
 def test_lives_are_read_from_the_log() -> None:

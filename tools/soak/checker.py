@@ -21,6 +21,8 @@ class Violation(msgspec.Struct, frozen=True):
     subject: str
     """The job, task, node or client id."""
     sentence: str
+    at: int = 0
+    """When, in nanoseconds since the machine's start; 0: at no one moment."""
 
 
 def violations(history: History) -> list[Violation]:
@@ -173,7 +175,7 @@ def _too_much(node: str, room: dict[str, int], changes: list[tuple[int, int, Lif
             held[name] += sign * amount
             if sign > 0 and held[name] > room.get(name, 0):
                 text = f"{node} holds {held[name]} of {name} at {at / 1e9:.3f} with {life.task}"
-                yield Violation("over-committed", node, f"{text}, and has {room.get(name, 0)}")
+                yield Violation("over-committed", node, f"{text}, and has {room.get(name, 0)}", at)
                 return  # the first moment tells the story
 
 
