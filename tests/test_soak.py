@@ -2,8 +2,18 @@
 
 import msgspec
 import pytest
-from tools.soak.checker import Violation, completed_twice, second_jobs, story, violations
+from tools.soak.__main__ import tell
+from tools.soak.checker import (
+    Violation,
+    adopted,
+    codes_unknown,
+    completed_twice,
+    second_jobs,
+    story,
+    violations,
+)
 from tools.soak.history import Answer, History, JobEnd, Life, TaskEnd, parse_lives
+from tools.soak.run import Outcome
 
 
 def life(task: str, attempt: int, begin: int, last: int, code: int | None = 0, node: str = "n/0") -> Life:
@@ -65,7 +75,15 @@ PLANTED = {
     "over-committed": (with_lives(life("4-0.0", 1, 18, 19)), ["over-committed"]),
     "no such node": (with_lives(life("4-0.0", 1, 18, 19, node="m/0")), ["unknown node"]),
     "done and never said so": (with_end(done("2-0")), ["false word"]),
-    "failed and never said so": (with_end(FAILED), ["false word"]),
+    "failed and said that it was well": (with_end(FAILED), ["false word"]),
+    "failed and never said so": (
+        with_end(JobEnd("2-0", "failed", (TaskEnd(0, "failed", 1, None),))),
+        ["false word"],
+    ),
+    "failed with another code": (
+        msgspec.structs.replace(with_end(FAILED), lives=(*FINE.lives[:2], life("2-0.0", 2, 26, 30, 6))),
+        ["false word"],
+    ),
 }
 
 
@@ -83,6 +101,15 @@ def test_each_broken_promise_is_told(history: History, kinds: list[str]) -> None
 def test_a_failed_task_that_said_so_is_believed() -> None:
     lives = (*FINE.lives[:2], life("2-0.0", 2, 26, 30, 5))
     assert violations(msgspec.structs.replace(with_end(FAILED), lives=lives)) == []
+
+
+def test_a_failed_task_of_an_adopted_job_is_believed_without_its_code() -> None:
+    lives = (*FINE.lives[:2], life("2-0.0", 2, 26, 30, 5))
+    end = JobEnd("2-0", "failed", (TaskEnd(0, "failed", 2, None),), "b3")
+    history = msgspec.structs.replace(with_end(end), lives=lives)
+    assert violations(history) == []
+    assert codes_unknown(history) == ["2-0.0 by b3"]
+    assert (adopted(FINE), adopted(history)) == (0, 1)
 
 
 def test_a_cancelled_job_that_somebody_cancelled_is_believed() -> None:
@@ -111,6 +138,19 @@ def test_the_story_has_all_in_order() -> None:
         "1-0.0 attempt 1 on n/0",
     ]
     assert told[-1].startswith("at the end: ")
+
+
+def test_a_long_story_is_told_around_its_moment() -> None:
+    crowd = [life(f"9-0.{index}", 1, 10**9 * index, 10**9 * index + 5) for index in range(100, 400)]
+    both = [life(f"8-0.{index}", 1, 200 * 10**9 + 1, 200 * 10**9 + 4) for index in range(2)]
+    history = with_lives(*crowd, *both)
+    (broken,) = violations(history)
+    told = tell(Outcome(history, [broken], [(199 * 10**9, "kill: b1"), (5, "kill: b2")], {"seed": 4}))
+    assert "8-0.1 attempt 1" in told
+    assert "199.000 fault kill: b1" in told
+    assert "9-0.399" not in told
+    assert "kill: b2" not in told
+    assert told.endswith("1 promises broken; the same choices again: --seed 4")
 
 
 def test_lives_are_read_from_the_log() -> None:

@@ -22,11 +22,14 @@ def tell(outcome: Outcome) -> str:
     for one in outcome.violations[:STORIES_MAX]:
         lines += ["", f"VIOLATION ({one.kind}): {one.sentence}"]
         told = story(outcome.history, one.subject)
-        lines += told[-STORY_LINES_MAX:]
+        past = sum(float(line.split()[0]) * 1e9 <= one.at for line in told if line[0].isdigit())
+        first = max(0, past - STORY_LINES_MAX // 2 if one.at else len(told) - STORY_LINES_MAX)
+        told = told[first : first + STORY_LINES_MAX]
+        lines += told
         times = [float(line.split()[0]) for line in told if line[0].isdigit()]
         if times:
-            first, last = min(times) * 1e9 - BESIDE_NANOSECONDS, max(times) * 1e9 + BESIDE_NANOSECONDS
-            near = [(at, text) for at, text in outcome.faults if first <= at <= last]
+            since, until = min(times) * 1e9 - BESIDE_NANOSECONDS, max(times) * 1e9 + BESIDE_NANOSECONDS
+            near = [(at, text) for at, text in outcome.faults if since <= at <= until]
             lines += [f"{at / 1e9:.3f} fault {text}" for at, text in near[-STORY_LINES_MAX:]]
     if outcome.violations:
         seed = outcome.figures["seed"]

@@ -21,6 +21,8 @@ class Violation(msgspec.Struct, frozen=True):
     subject: str
     """The job, task, node or client id."""
     sentence: str
+    at: int = 0
+    """When, in nanoseconds since the machine's start; 0: at no one moment."""
 
 
 def violations(history: History) -> list[Violation]:
@@ -41,6 +43,22 @@ def completed_twice(lives: tuple[Life, ...]) -> int:
     for life in lives:
         ends[life.task] += life.code == 0
     return sum(count > 1 for count in ends.values())
+
+
+def codes_unknown(history: History) -> list[str]:
+    """Failed tasks whose code the league does not tell, and who speaks for them; see ``_is_told``."""
+    return [
+        f"{job}.{task.index} by {end.owner}"
+        for job, end in history.ends.items()
+        for task in end.tasks
+        if task.state == "failed" and task.code is None
+    ]
+
+
+def adopted(history: History) -> int:
+    """Jobs that another broker speaks for at the end than the one that took them."""
+    takers = {answer.job: answer.broker for answer in reversed(history.answers)}
+    return sum(end.owner not in ("", takers.get(job)) for job, end in history.ends.items())
 
 
 def second_jobs(history: History) -> int:
@@ -157,7 +175,7 @@ def _too_much(node: str, room: dict[str, int], changes: list[tuple[int, int, Lif
             held[name] += sign * amount
             if sign > 0 and held[name] > room.get(name, 0):
                 text = f"{node} holds {held[name]} of {name} at {at / 1e9:.3f} with {life.task}"
-                yield Violation("over-committed", node, f"{text}, and has {room.get(name, 0)}")
+                yield Violation("over-committed", node, f"{text}, and has {room.get(name, 0)}", at)
                 return  # the first moment tells the story
 
 
@@ -177,9 +195,15 @@ def _words(history: History) -> Iterator[Violation]:
 def _wrong_word(task: TaskEnd, wrote: list[int | None]) -> str | None:
     if task.state == "succeeded" and 0 not in wrote:
         return f"counts as done by attempt {task.attempt}, which never said so"
-    if task.state == "failed" and (task.code is None or task.code not in wrote or task.code == 0):
+    if task.state == "failed" and not any(_is_told(task.code, code) for code in wrote):
         said = "nothing" if not wrote else f"its end with {wrote}"
         return (
             f"counts as failed with {task.code} by attempt {task.attempt} ({task.note}), which wrote {said}"
         )
     return None
+
+
+def _is_told(told: int | None, wrote: int | None) -> bool:
+    """Whether the code that the league tells of a failed attempt is the one that it wrote. A broker that
+    adopted the job knows that a task had failed before, and in which attempt, but not its code: None."""
+    return wrote not in (None, 0) and told in (None, wrote)

@@ -53,6 +53,8 @@ class JobEnd(msgspec.Struct, frozen=True):
     state: str
     """Empty: no broker knows of it."""
     tasks: tuple[TaskEnd, ...] = ()
+    owner: str = ""
+    """The broker that acts for it."""
 
 
 class History(msgspec.Struct, frozen=True):

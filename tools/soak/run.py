@@ -8,7 +8,7 @@ import msgspec
 from tests.live.harness import Door
 
 from hanse.live.identity.identity import Role
-from tools.soak.checker import Violation, completed_twice, second_jobs, violations
+from tools.soak.checker import Violation, adopted, codes_unknown, completed_twice, second_jobs, violations
 from tools.soak.clients import ANSWER_SECONDS, Client, Record, Work
 from tools.soak.faults import Faults
 from tools.soak.history import TERMINAL, History, JobEnd, TaskEnd, parse_lives
@@ -127,14 +127,14 @@ def _end_of(doors: list[Door], job: str) -> JobEnd:
             silent |= status not in (200, 404)  # it points at another, who may not be back
             if status != 200:
                 continue
-            state = msgspec.json.decode(body)["row"]["state"]
+            row = msgspec.json.decode(body)["row"]
             status, body = door.raw("GET", f"/v1/jobs/{job}/tasks?limit=1000")
         except OSError:
             silent = True
             continue
         if status == 200:
             tasks = tuple(msgspec.convert(row, TaskEnd) for row in msgspec.json.decode(body)["tasks"])
-            return JobEnd(job, state, tasks)
+            return JobEnd(job, row["state"], tasks, row["owner"])
     return JobEnd(job, "without a broker that acts for it" if silent else "")
 
 
@@ -154,6 +154,8 @@ def _figures(
         "attempts": len(history.lives),
         "attempts_cut_short": sum(life.code is None for life in history.lives),
         "completed_twice": completed_twice(history.lives),
+        "adopted": adopted(history),
+        "codes_unknown": codes_unknown(history),
         "client_ids_with_two_jobs": second_jobs(history),
         "faults": dict(sorted(faults.items())),
         "submissions_repeated": sum(record.refusals.values()),
