@@ -32,8 +32,7 @@ class Shape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=T
     ask_max: Resources | None = None
     where: Constraint | None = None
     affinity: tuple[Affinity, ...] = ()
-    labels: tuple[str, ...] = ()
-    """The job's own labels: others may want to be near them or away from them."""
+    labels: tuple[str, ...] = ()  # the job's own: others may want to be near them or away from them
     latency: bool = False
     gang: int = 0  # number of tasks that must start together; 0: each for itself
     priority: int = 0
@@ -100,8 +99,7 @@ class Refusal(StrEnum):
     STALE_ROUND = "stale_round"
     FENCED = "fenced"
     BUSY = "busy"
-    HELD = "held"
-    """An earlier attempt of the task still holds room there."""
+    HELD = "held"  # an earlier attempt of the task still holds room there
     CLOSED = "closed"
     NEVER_FITS = "never_fits"
 
