@@ -92,7 +92,7 @@ layers: install
 # Tests that failed beside others run once more, alone and one at a time. A test that passes only then raced the
 # machine: it is a bug of the test, and this output is where it is seen. A test that fails twice fails the target.
 unit: $(LEARN)
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal --durations 20 || { [ $$? -eq 1 ] && echo "these tests failed beside others; each runs once more, alone:" \
+	$(BIN)/pytest -rs -n $(WORKERS) --dist worksteal --durations 20 || { [ $$? -eq 1 ] && echo "these tests failed beside others; each runs once more, alone:" \
 		&& $(BIN)/pytest --last-failed --last-failed-no-failures none --verbose; }
 
 chaos: install

@@ -5,9 +5,10 @@ code are not listed: ``warden.stopped_stray`` (a runner reports an attempt that 
 up in only 3 of 1,000 seeds, too seldom to demand of every run, and ``broker.owes_word`` (an estate is adopted
 twice before its first owner hears of it) in 12; ``broker.dependency_unknown`` (a job waits for one that no
 broker ever accepted) and ``broker.dropped_duplicate`` (a job was submitted to two brokers) need clients that
-the simulator does not have; and ``warden.news_held_back``, ``broker.heir_behind``, ``warden.estate_busy`` and
-``warden.grants_full`` need thousands of things at once, which tests of their own make; so do those of the
-guard (``broker.advice_guarded``, ``_put_aside``, ``_left_to_rule``), which needs many ends of one kind.
+the simulator does not have; and ``warden.news_held_back``, ``broker.heir_behind``, ``broker.refused_busy``,
+``warden.estate_busy`` and ``warden.grants_full`` need thousands of things at once, which tests of their own
+make; so do those of the guard (``broker.advice_guarded``, ``_put_aside``, ``_left_to_rule``), which needs
+many ends of one kind.
 """
 
 from typing import Final
@@ -37,8 +38,8 @@ ALL: Final = (
     "broker.moved_task",
     "broker.outbid",
     "broker.refusal_of_old_attempt",
-    "broker.refused_busy",
     "broker.refused_fenced",
+    "broker.refused_held",
     "broker.refused_no_room",
     "broker.refused_stale_round",
     "broker.rehomed_job",
