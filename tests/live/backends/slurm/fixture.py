@@ -25,7 +25,7 @@ REST_VERSIONS = ("v0.0.36", "v0.0.37", "v0.0.38")
 NODE_COUNT = 3
 NODE_CPUS = 16
 NODE_MEMORY_MIB = 4_000
-READY_SECONDS_MAX = 30.0
+READY_SECONDS_MAX = 120.0
 GONE_SECONDS_MAX = 20.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _HERE = "127.0.0.1"
@@ -173,8 +173,13 @@ class Slurm:
             _kill(pid)
 
     def wait_ready(self) -> None:
-        """Wait until every node is idle."""
-        self.wait(lambda: self.states() == dict.fromkeys(self.nodes, "idle"), "all nodes are idle")
+        """Wait until every node is idle; resume those that the controller drains in between."""
+
+        def idle() -> bool:
+            self.resume_drained()
+            return self.states() == dict.fromkeys(self.nodes, "idle")
+
+        self.wait(idle, "all nodes are idle")
 
     def restore(self) -> None:
         """Start again what a test has ended, and resume all nodes."""
@@ -288,7 +293,8 @@ class Slurm:
         """Wait for the outside world, of which there is nothing to await."""
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not condition():
-            assert time.monotonic() < deadline, f"not in {READY_SECONDS_MAX} s: {what}; {self.logs()}"
+            seen = f"{what}; {self.states()}; {self.logs()}" if time.monotonic() >= deadline else ""
+            assert not seen, f"not in {READY_SECONDS_MAX} s: {seen}"
             time.sleep(0.02)
 
     def logs(self) -> str:
