@@ -30,7 +30,7 @@ def known(league: Wired) -> dict[str, list[str]]:
     found = {}
     for name, machine in league.machines.items():
         if isinstance(machine, Warden):
-            found[name] = machine.estates()
+            found[name] = list(machine.estates())
         elif isinstance(machine, Broker):
             found[name] = machine.estates()[0]
     return found

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hanse.core.config import Timings
+from hanse.core.config import BrokerConfig, Timings
 from hanse.core.gossip import Membership
 from hanse.model.ids import SECOND
 from hanse.model.messages import Gossip, Member
@@ -19,7 +19,8 @@ def heir(member: Membership) -> str:
 
 def league(count: int) -> dict[str, Membership]:
     names = NAMES[:count]
-    members = {name: Membership(name, names, TIMINGS) for name in names}
+    configs = [BrokerConfig(name, at + 1, names, (), TIMINGS) for at, name in enumerate(names)]
+    members = {config.name: Membership(config) for config in configs}
     for member in members.values():
         member.boot(0, 1)
     return members

@@ -99,6 +99,30 @@ def test_an_heir_takes_a_half_cancelled_job_of_a_million_tasks() -> None:
 
 # --- slices -------------------------------------------------------------------------------------------------
 
+
+@pytest.mark.parametrize("placed", [0, 2, 8], ids=["none placed", "some placed", "all placed"])
+def test_a_broker_starts_again_at_every_step_of_a_cancelled_job(placed: int) -> None:
+    """Tasks that wait are a whole number of slices, or none at all: what is marked is what is left."""
+    one = league()
+    if placed < 8:
+        one.submit(job(tasks(8 - placed)))  # takes the room that the other job does not get
+    number = one.submit(job(tasks(placed + (0 if placed == 8 else 6))))
+    assert len(one.running(number)) == placed
+    one.stubborn = True
+    one.requests += 1
+    one.give("b1", CancelRequested(one.now, "me", one.requests, number))
+    for _ in range(10):
+        one.machines["b1"].check()
+        one.restart("b1")
+        one.machines["b1"].check()
+        one.run(SLICE_PAUSE // 2)
+    one.stubborn = False
+    for task, attempt in sorted(one.live):
+        one.exit(task, attempt, Outcome.SUCCEEDED)
+    one.run(20 * SECOND)
+    one.check_idle()
+    assert number in one.over
+
 SPECS = st.lists(
     st.tuples(st.integers(1, 12), st.booleans(), st.integers(500, 2_000)), min_size=1, max_size=4
 )

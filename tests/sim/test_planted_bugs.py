@@ -22,6 +22,10 @@ the adopter is forgotten                   a door does not know who speaks for a
 doors point back                           two doors point at each other                           0 to 8
 an older past is not noticed               an acknowledged task never ends                         0 to 9
 what was taken is not compared             room stays held, or a task never ends                   0 to 29
+newcomers are used at once                 a takeover does not know of them: a task runs twice     one: 118
+mail for the retired is kept               it is repeated for ever                                 0 to 47
+claims at the retired are waited for       they are never answered                                 two: 277
+a broker retires with its jobs             they never end, or a client hears nothing               0 to 419
 =========================================  ======================================================  ========
 """
 
@@ -35,7 +39,9 @@ from hanse.core import broker as broker_module
 from hanse.core import ledger as ledger_module
 from hanse.core.careers import Careers
 from hanse.core.closing import Closing
+from hanse.core.config import Timings
 from hanse.core.desk import Desk
+from hanse.core.gossip import Membership
 from hanse.core.jobs import CLAIMED, PLACED, RUNNING, WAITING, JobRecord
 from hanse.core.ledger import Ledger, Run
 from hanse.core.link import Post
@@ -291,6 +297,35 @@ def received_not_compared(patch: pytest.MonkeyPatch, factories: Factories) -> Fa
     return factories
 
 
+def newcomers_at_once(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A cluster that has joined is used by brokers that know it, whoever else does."""
+    patch.setattr(Membership, "least_version", lambda _: 1 << 30)
+    return factories
+
+
+def mail_for_the_retired(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """What was said to somebody who has retired is repeated for ever."""
+    right = Post.__init__
+
+    def init(self: Post, name: str, timings: Timings, _: tuple[str, ...] = ()) -> None:
+        right(self, name, timings)
+
+    patch.setattr(Post, "__init__", init)
+    return factories
+
+
+def claims_at_the_retired(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A claim on its way to a cluster that retires is waited for."""
+    patch.setattr(ClusterView, "abandon", lambda _: None)
+    return factories
+
+
+def retires_with_jobs(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A broker retires though nobody else has its jobs, or knows what it has done."""
+    patch.setattr(Closing, "unguarded", lambda _: 0)
+    return factories
+
+
 class Planted(NamedTuple):
     """A bug, the promises that it may break, and seeds that are known to show it."""
 
@@ -310,6 +345,7 @@ ONE_NUMBER = "one job, one number"
 OWN_RULES = "machines keep their own rules"
 LEFT_OPEN = "no estate is left open"
 OWN_PAST = "a member's own past is taken"
+ANSWERED = "every submission answered"
 
 PLANTED = {
     "ack before journal": Planted(
@@ -332,6 +368,12 @@ PLANTED = {
         past_not_compared, (TERMINAL, LEAKS, ONE_NUMBER, ONE_ATTEMPT, OVER), (4, 6, 9)
     ),
     "what was taken is not compared": Planted(received_not_compared, (TERMINAL, LEAKS), (20, 22, 29)),
+    "newcomers are used at once": Planted(newcomers_at_once, (ONE_ATTEMPT, OVER, ONE_END), (118,)),
+    "mail for the retired is kept": Planted(mail_for_the_retired, (LEAKS,), (16, 23, 47)),
+    "claims at the retired are waited for": Planted(claims_at_the_retired, (LEAKS, TERMINAL), (158, 277)),
+    "a broker retires with its jobs": Planted(
+        retires_with_jobs, (TERMINAL, LEAKS, ANSWERED), (220, 259, 419)
+    ),
 }
 
 

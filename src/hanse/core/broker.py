@@ -13,10 +13,11 @@ from typing import Any
 from hanse.core.admission import Admission
 from hanse.core.broker_state import BrokerState, decode_state, encode_state
 from hanse.core.careers import Careers
+from hanse.core.clusters import Clusters
 from hanse.core.config import BrokerConfig
 from hanse.core.desk import Desk
 from hanse.core.estates import Estates
-from hanse.core.jobs import CANCELLED, CLAIMED, FAILED, PLACED, RUNNING, SUCCEEDED
+from hanse.core.jobs import CANCELLED, CLAIMED, FAILED, PLACED, SUCCEEDED
 from hanse.core.link import NEVER
 from hanse.core.placing import Placing
 from hanse.core.roster import lease_span
@@ -27,7 +28,6 @@ from hanse.model.commands import Command, WakeAt
 from hanse.model.events import Advised, Booted, CancelRequested, Event, Received, Submitted, Tick
 from hanse.model.experience import Experience
 from hanse.model.ids import JobId, TaskId, index_of, job_of, job_text
-from hanse.model.job import Unreachable
 from hanse.model.messages import (
     Answer,
     Beat,
@@ -70,6 +70,7 @@ class Broker:
         self._patience = lease_span(timings.cluster_lease, grace) + lease_span(timings.runner_lease, grace)
         """After this long without a beat from a cluster all its movable attempts have ended."""
         self._advice = self._placing.sizing.advice
+        self._clusters = Clusters(self._desk, self._careers)
         self.epoch = 0
         """How often it has been started; for reading only."""
         self._beat_at, self._force = NEVER, False
@@ -140,7 +141,8 @@ class Broker:
         for view in desk.views:
             view.sight.renewed_at = event.at  # a restarting grantor adds a whole lease
             view.sight.given_up = False
-            desk.post.soft(desk.out, view.name, Sync(view.cluster))
+            if view.is_open:
+                desk.post.soft(desk.out, view.name, Sync(view.cluster))
         self._estates.boot()
         self._placing.sizing.advice.boot()
         self._beat_at = event.at
@@ -167,6 +169,8 @@ class Broker:
 
     def _gossip(self, _: str, gossip: Gossip) -> None:
         self._desk.members.learn(self._desk.now, gossip)
+        if self._clusters.waiting:
+            self._clusters.open()
 
     def _watch(self, source: str, body: Watch) -> None:
         self._careers.watch(source, body, self._elsewhere)
@@ -176,9 +180,10 @@ class Broker:
 
     def _snapshot(self, source: str, snapshot: Snapshot) -> None:
         view = self._desk.view_of[source]
-        view.sight.seen_at = self._desk.now
-        view.snapshot(snapshot)
-        self._placing.place_all()
+        if view.is_open:
+            view.sight.seen_at = self._desk.now
+            view.snapshot(snapshot)
+            self._placing.place_all()
 
     def _estate(self, source: str, body: Estate) -> None:
         (self._wards if body.bid else self._estates).answered(source, body)
@@ -272,31 +277,15 @@ class Broker:
             if number > sight.rounds.get(estate, 0):
                 sight.rounds[estate] = number
                 reopened = self._estates.closing.grown = True
-        desk.post.soft(desk.out, source, BeatReply(beat.sent_at, self._estates.names))
+        renewed = view.renewable(self._estates.names, beat.rounds)
+        desk.post.soft(desk.out, source, BeatReply(beat.sent_at, renewed))
         gap = sight.snapshot is None or beat.epoch != sight.snapshot.epoch
-        if gap or (beat.version > sight.version and desk.now - sight.seen_at > desk.timings.beat):
+        late = gap or (beat.version > sight.version and desk.now - sight.seen_at > desk.timings.beat)
+        if (view.is_rewound(beat.epoch, beat.version) or late) and view.is_open:
             desk.post.soft(desk.out, source, Sync(view.cluster))
         if reopened:
             sight.exhausted.clear()
             self._placing.place_all()
-
-    def _give_up(self, view: ClusterView) -> None:
-        """Nobody has heard from a cluster for so long that its movable attempts have surely ended."""
-        desk = self._desk
-        desk.mark("broker.gave_cluster_up")
-        sight = view.sight
-        sight.given_up = True
-        self._estates.closing.grown = True
-        for estate, number in sight.rounds.items():
-            sight.least_round[estate] = number + 1
-        for record in list(desk.jobs.values()):
-            if record.spec.unreachable is not Unreachable.MOVE:
-                continue
-            for index, state in enumerate(record.state):
-                if CLAIMED <= state <= RUNNING and record.place[index] == view.index:
-                    desk.mark("broker.moved_task")
-                    record.withdrawn.pop(index, None)
-                    self._careers.lost(record, index, f"{view.name} cannot be reached")
 
     # --- time ----------------------------------------------------------------------------------------------
 
@@ -335,7 +324,8 @@ class Broker:
         for view in desk.views:
             sight = view.sight
             if sight.renewed_at < before and not sight.given_up:
-                self._give_up(view)
+                self._estates.closing.grown = True
+                self._clusters.give_up(view)
         if self._careers.unknown:
             self._careers.ask_again()
         sizing = self._placing.sizing
@@ -395,6 +385,14 @@ class Broker:
         state = self._estates.state
         return find_speaker(job, asked, self._desk, self._careers, state, self._wards)
 
+    def is_alone(self) -> bool:
+        """Whether it has no heir for some of its jobs, because no peer can be reached."""
+        return any(not one.heir for one in self._estates.state.owned.values())
+
+    def unguarded(self) -> int:
+        """How many jobs and messages would be lost with this broker."""
+        return self._estates.closing.unguarded()
+
     def alive(self, broker: str) -> bool:
         """Whether a peer is not suspected of being dead."""
         return self._desk.members.alive(broker)
@@ -418,6 +416,7 @@ class Broker:
         """Invariants across the parts."""
         desk = self._desk
         desk.post.check()
+        self._clusters.check()
         desk.members.check()
         self._estates.check()
         self._placing.demands.check()
@@ -479,6 +478,7 @@ class Broker:
         self.epoch, self._admission.serial, self._beat_at = saved.epoch, saved.serial, saved.beat_at
         desk.seed, desk.steps = saved.seed, saved.steps
         desk.members.restore(saved.epoch, saved.beat, saved.heard)
+        self._clusters.review()
         desk.jobs = saved.jobs  # type: ignore[assignment]
         desk.lines.restore(saved.lines, saved.free_lines, desk.jobs)
         for view, sight in zip(desk.views, saved.sights, strict=False):  # clusters may have joined

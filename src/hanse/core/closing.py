@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from hanse.core.desk import Desk
 from hanse.core.owned import EstatesState, Owing, Owned
-from hanse.core.wards import TERMS_BITS, Wards
+from hanse.core.terms import adoption_of
+from hanse.core.wards import Wards
 from hanse.model.closing import Close, Closed, Handed, Over
 from hanse.model.messages import EstateId, Taken
 
@@ -51,11 +52,32 @@ class Closing:
         """With every beat: ask the wardens to close what has come to its end."""
         base = self._base()
         for estate, one in list(self._state().owned.items()):
-            if estate != base and not one.former and one.quiet():
+            former = one.former not in self.desk.config.retired and one.former
+            if estate != base and not former and one.quiet():
                 if one.closing and self._is_closed(one):
                     self._finish(estate)  # the last that was waited for has retired
                 else:
                     self._ask(estate, one)
+
+    def boot(self) -> None:
+        """After a start, perhaps with newer settings: nobody waits for the word of who has retired."""
+        state, retired = self._state(), self.desk.config.retired
+        for one in state.owned.values():
+            if one.former in retired:
+                one.former = ""
+        for owing in list(state.owing):
+            if owing.former in retired or owing.adopter in retired:
+                state.owing.remove(owing)
+                self._hand(owing.estate, owing.adopter, owing.adopter_term)
+
+    def unguarded(self) -> int:
+        """How much would be lost with us: jobs that nobody else has whole copies of, and what others have not
+        been told, such as that we have adopted their jobs, or settled an end."""
+        desk, owned = self.desk, self._state().owned
+        exposed = [name for name, one in owned.items() if not one.heir or one.copied]
+        jobs = sum(record.estate in exposed for record in desk.jobs.values()) if exposed else 0
+        untold = sum(one.untold() for one in owned.values()) + len(desk.settling.state.entries)
+        return jobs + untold + sum(len(link.unacked) for link in desk.post.links.values())
 
     def trim(self) -> None:
         """Where there are more lease rounds than are kept, forget those of estates that are not ours."""
@@ -87,7 +109,7 @@ class Closing:
     def answered(self, cluster: str, message: Closed) -> None:
         """A warden has closed an estate, or cannot yet: then it is asked again with the next beat."""
         one = self._state().owned.get(message.estate)
-        if one is None or cluster not in one.closing or _adoption(one.term) != _adoption(message.term):
+        if one is None or cluster not in one.closing or adoption_of(one.term) != adoption_of(message.term):
             return
         if not message.done:
             self.desk.mark("broker.close_put_off")
@@ -130,7 +152,7 @@ class Closing:
         if len(state.given) > GIVEN_MAX:
             del state.given[next(iter(state.given))]
         self._depart(message.estate)
-        if one is not None and one.former:
+        if one is not None and one.former and one.former not in self.desk.config.retired:
             self.desk.mark("broker.owes_word")
             state.owing.append(Owing(message.estate, one.term, one.former, adopter, message.term))
         else:
@@ -140,13 +162,13 @@ class Closing:
         """From whom we have adopted an estate has let go, and all before it."""
         state = self._state()
         one = state.owned.get(message.estate)
-        number = _adoption(message.term)
-        if one is not None and one.former == former and _adoption(one.term) == number:
+        number = adoption_of(message.term)
+        if one is not None and one.former == former and adoption_of(one.term) == number:
             one.former = ""
         late = [
             owing
             for owing in state.owing
-            if (owing.estate, owing.former, _adoption(owing.term)) == (message.estate, former, number)
+            if (owing.estate, owing.former, adoption_of(owing.term)) == (message.estate, former, number)
         ]
         for owing in late:
             state.owing.remove(owing)
@@ -154,9 +176,3 @@ class Closing:
 
     def _hand(self, estate: EstateId, adopter: str, term: int) -> None:
         self.desk.post.send(self.desk.out, self.desk.now, adopter, Handed(estate, term))
-
-
-def _adoption(term: int) -> int:
-    """Which adoption of an estate a term belongs to: owners count terms up, adopters begin at the next
-    multiple."""
-    return term >> TERMS_BITS

@@ -70,8 +70,14 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """All clusters; a warden's address is its cluster's name."""
     timings: Timings = Timings()
     retired: tuple[str, ...] = ()
-    """Clusters that have left for good, with nothing running: nobody waits for their word. They keep their
-    places among ``clusters``."""
+    """Brokers and clusters that have left for good, the latter with nothing running: nobody waits for their
+    word. They keep their places among ``brokers`` and ``clusters``."""
+    version: int = 0
+    """The version of the league file that says all this."""
+    brokers_since: tuple[int, ...] = ()
+    """The version in which each broker joined; empty: all were there at first."""
+    clusters_since: tuple[int, ...] = ()
+    """The same of each cluster. Who does not know a cluster must not take over what may run there."""
     jobs_max: int = 100_000
     """Jobs not yet ended; further ones are rejected."""
     tasks_max: int = 4_000_000
@@ -106,6 +112,15 @@ class WardenConfig(msgspec.Struct, frozen=True):
     """How many nodes, from the last one backwards, only latency work may use."""
     runs_max: int = 1_000_000
     """Attempts not yet settled; further claims are refused as busy."""
+    retired: tuple[str, ...] = ()
+    """Brokers that have left for good; they keep their places among ``brokers``."""
+
+    @property
+    def serving(self) -> tuple[str, ...]:
+        """The brokers that have not retired."""
+        if not self.retired:
+            return self.brokers
+        return tuple(name for name in self.brokers if name not in self.retired)
 
 
 class RunnerConfig(msgspec.Struct, frozen=True):

@@ -160,6 +160,8 @@ class Demands:
 
     def _send_demand(self, view: ClusterView, waiting: Waiting, force: bool) -> None:
         told = self.registered[view.index]
+        if not view.is_open:
+            return
         if self.desk.post.crowded(view.name):
             told.stale = True  # it is away; the beat says it again when it has caught up
             return

@@ -23,9 +23,9 @@ class Desk:
         self.config = config
         self.timings = config.timings
         self.order, self.placer, self.rank, self.sizer = order, placer, rank, sizer
-        self.post = Post(config.name, config.timings)
+        self.post = Post(config.name, config.timings, config.retired)
         self.settling = Settling(self.post, config.timings.settle_linger)
-        self.members = Membership(config.name, config.brokers, config.timings)
+        self.members = Membership(config)
         self.jobs: dict[JobId, JobRecord] = {}
         self.lines = Lines()
         self.views = [ClusterView(name, index, config.name) for index, name in enumerate(config.clusters)]

@@ -51,9 +51,10 @@ class Ending:
     def begin(self, now: int, record: JobRecord) -> None:
         """End a job's waiting tasks: the first slice at once, the others by and by. Whoever inherits the job
         in between must know that it is to end."""
-        self.marked[record.id] = None
         self.begun(record)
-        self.step(now)
+        if is_unended(record):  # else all its tasks are with wardens
+            self.marked[record.id] = None
+            self.step(now)
 
     def step(self, now: int) -> None:
         """End one slice."""
@@ -63,7 +64,7 @@ class Ending:
             tasks = find_tasks(record.state, (BLOCKED, WAITING), self.most)
             for index in tasks:
                 self._settle(record, index, CANCELLED)
-            if len(tasks) < self.most:
+            if not is_unended(record):  # the last slice may have been a whole one
                 self.drop(job)
         self.due = now + SLICE_PAUSE if self.marked else NEVER
 
@@ -87,11 +88,12 @@ class Ending:
 
 def _unended(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:
     """Cancelled jobs with tasks that wait."""
-    return {
-        job: None
-        for job, record in jobs.items()
-        if record.cancelled and (BLOCKED in record.state or WAITING in record.state)
-    }
+    return {job: None for job, record in jobs.items() if record.cancelled and is_unended(record)}
+
+
+def is_unended(record: JobRecord) -> bool:
+    """Whether a job has tasks that wait. The search is the bytearray's own, as in ``find_tasks``."""
+    return BLOCKED in record.state or WAITING in record.state
 
 
 def find_tasks(states: bytearray, kinds: tuple[int, ...], most: int) -> list[int]:

@@ -19,7 +19,8 @@ from hanse.core.link import NEVER
 from hanse.core.owned import EstatesState, Owned, new_owned
 from hanse.core.portions import ENTRIES_MAX
 from hanse.core.seeking import Seeking
-from hanse.core.wards import ATTEMPTS_BITS, TERMS_BITS, Latest, Ward, latest_attempts, place_again, revive
+from hanse.core.terms import TERMS_BITS
+from hanse.core.wards import ATTEMPTS_BITS, Latest, Ward, latest_attempts, place_again, revive
 from hanse.model.commands import Accepted, JobSettled, TaskSettled
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, job_of, task_id
 from hanse.model.messages import (
@@ -86,6 +87,7 @@ class Estates:
         if not self.state.generation:
             self._found()
             return
+        self.closing.boot()
         self.seeking.doubt(self.desk.jobs.values())
         for estate, owned in self.state.owned.items():
             if not owned.closing and not owned.copied:

@@ -7,7 +7,7 @@ Every broker raises its own beat and tells two peers what it knows of all; a bea
 
 import msgspec
 
-from hanse.core.config import Timings
+from hanse.core.config import BrokerConfig
 from hanse.model.messages import Gossip, Member
 
 
@@ -18,16 +18,22 @@ class Heard(msgspec.Struct, gc=False):
     beat: int
     at: int
     suspect: bool = False
+    version: int = 0
+    """The version of the league file that it lives by."""
 
 
 class Membership:
     """One broker's knowledge of the others."""
 
-    def __init__(self, name: str, brokers: tuple[str, ...], timings: Timings) -> None:
-        self.name = name
-        self.timings = timings
-        self.peers = tuple(broker for broker in brokers if broker != name)
-        self.ring = _ring(name, brokers)
+    def __init__(self, config: BrokerConfig) -> None:
+        self.name = config.name
+        self.timings = config.timings
+        self.version = config.version
+        self.ring = tuple(name for name in _ring(config.name, config.brokers) if name not in config.retired)
+        self.peers = tuple(name for name in config.brokers if name in self.ring)
+        since = dict(zip(config.brokers, config.brokers_since, strict=False))
+        self._since = tuple(since.get(peer, 0) for peer in self.peers)
+        """The version in which each peer joined: it has never lived by an older one."""
         self.heard: dict[str, Heard] = {}
         self._words: dict[str, Member] = {}
         """The same words as they are passed on, in the same order."""
@@ -40,7 +46,7 @@ class Membership:
         for peer in self.peers:
             heard = self.heard.setdefault(peer, Heard(0, 0, now))
             heard.at, heard.suspect = now, False
-            self._words[peer] = Member(peer, heard.epoch, heard.beat)
+            self._words[peer] = Member(peer, heard.epoch, heard.beat, heard.version)
 
     def round(self, seed: int) -> tuple[tuple[str, ...], Gossip]:
         """Raise the own beat; whom to tell now, and what."""
@@ -49,7 +55,10 @@ class Membership:
         if count > 1:
             first = (seed + 2 * self.beat) % count  # in turn, so that nobody is left out for long
             peers = (peers[first], peers[(first + 1) % count])
-        return peers, Gossip((Member(self.name, self.epoch, self.beat), *self._words.values()))
+        return peers, Gossip((self._own_word(), *self._words.values()))
+
+    def _own_word(self) -> Member:
+        return Member(self.name, self.epoch, self.beat, self.version)
 
     def learn(self, now: int, gossip: Gossip) -> None:
         """Take what a peer said. A later epoch outranks any beat of an earlier one."""
@@ -65,6 +74,8 @@ class Membership:
             elif member.beat <= heard.beat:
                 continue
             heard.beat, heard.at = member.beat, now
+            if heard.version != member.version:
+                heard.version = member.version
             if heard.suspect:
                 heard.suspect = False
             self._words[member.name] = member
@@ -79,6 +90,13 @@ class Membership:
                 fresh.append(name)
         return fresh
 
+    def least_version(self) -> int:
+        """The version of the league file that no broker can be behind."""
+        if not self.peers:
+            return self.version
+        heard = (self.heard[peer].version if peer in self.heard else 0 for peer in self.peers)
+        return min(map(max, heard, self._since))
+
     def alive(self, name: str) -> bool:
         """Whether a peer is not suspected."""
         heard = self.heard.get(name)
@@ -86,11 +104,14 @@ class Membership:
 
     def restore(self, epoch: int, beat: int, heard: dict[str, Heard]) -> None:
         """Take a dumped state."""
-        self.epoch, self.beat, self.heard = epoch, beat, heard
+        self.epoch, self.beat = epoch, beat
+        self.heard = {name: word for name, word in heard.items() if name in self.peers}
         self._words = self._as_told()
 
     def _as_told(self) -> dict[str, Member]:
-        return {name: Member(name, heard.epoch, heard.beat) for name, heard in self.heard.items()}
+        return {
+            name: Member(name, heard.epoch, heard.beat, heard.version) for name, heard in self.heard.items()
+        }
 
     def check(self) -> None:
         """Whether what is passed on is what was heard, in its order."""

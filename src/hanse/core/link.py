@@ -24,6 +24,8 @@ AHEAD_MAX: Final = 1_024
 RESEND_MAX: Final = 64
 """Messages repeated at one time, the oldest first."""
 NEVER: Final = 1 << 62
+NO_SESSION: Final = -1
+"""Of a peer that has left: nothing sequenced is taken from it, and nothing is kept for it."""
 
 
 class Link(msgspec.Struct, gc=False):
@@ -62,9 +64,11 @@ class Link(msgspec.Struct, gc=False):
 class Post:
     """A machine's links, and the writing of its envelopes. ``out`` is the machine's list of commands."""
 
-    def __init__(self, name: str, timings: Timings) -> None:
+    def __init__(self, name: str, timings: Timings, retired: tuple[str, ...] = ()) -> None:
         self.name = name
         self.timings = timings
+        self.retired = retired
+        """Peers that have left for good: nothing is kept for them."""
         self.links: dict[str, Link] = {}
         self.due = NEVER
         """When ``tick`` is next needed."""
@@ -74,8 +78,11 @@ class Post:
     def link(self, peer: str) -> Link:
         """The link to a peer, made at the first mention."""
         found = self.links.get(peer)
-        if found is None:
-            found = self.links[peer] = Link(peer, unacked={}, ahead={})
+        if found is not None:
+            return found
+        if peer in self.retired:
+            return Link(peer, NO_SESSION, unacked={}, ahead={})
+        found = self.links[peer] = Link(peer, unacked={}, ahead={})
         return found
 
     def crowded(self, peer: str) -> bool:
@@ -206,6 +213,8 @@ class Post:
     def restore(self, links: dict[str, Link], due: int) -> None:
         """Take the links of a dumped state."""
         self.links, self.due = links, due
+        for peer in self.retired:
+            links.pop(peer, None)
 
     def idle(self) -> list[str]:
         """What is not as it should be when no work is left."""

@@ -1,6 +1,6 @@
 """A broker's own estates as records: what must be told to whom before what may be said or forgotten."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 import msgspec
 
@@ -47,10 +47,14 @@ class Owned(msgspec.Struct, gc=False):
 
     def quiet(self) -> bool:
         """Whether nothing of it waits for anybody."""
-        waits = (
+        return not self.left and not self.admitting and not self.untold()
+
+    def untold(self) -> int:
+        """How much the heir, wardens and users have still to be told of it."""
+        waits: tuple[Sized, ...] = (
             self.done, self.cancelled, self.forget, self.unsent, self.publishing, self.settling, self.again
         )  # fmt: skip
-        return not self.left and not self.admitting and not any(waits)
+        return sum(map(len, waits))
 
     def take_again(self, most: int) -> list[TaskSettled]:
         """What is made known of ``again`` next."""

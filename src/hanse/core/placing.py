@@ -288,7 +288,8 @@ class Placing:
         sight = view.sight
         known = sight.rounds.get(estate, 0)
         return (
-            known > 0
+            view.is_open
+            and known > 0
             and sight.snapshot is not None
             and known >= sight.least_round.get(estate, 0)
             and not sight.given_up

@@ -24,7 +24,8 @@ def find_speaker(
         return config.name
     number = broker_number(job)
     first = config.brokers[number - 1] if 0 < number <= len(config.brokers) else ""
-    for name in (state.takers.get(job, ""), wards.owner_of(job), first):
+    others = desk.members.ring if config.retired else ()  # who knew may have left: one after the other
+    for name in (state.takers.get(job, ""), wards.owner_of(job), first, *others):
         if name and name != config.name and name not in asked and desk.members.alive(name):
             return name
     return ""

@@ -19,6 +19,7 @@ import msgspec
 
 from hanse.core.config import WardenConfig
 from hanse.core.link import NEVER
+from hanse.core.terms import adoption_of
 from hanse.model.closing import Close, Closed
 from hanse.model.messages import Adopt, Estate, EstateId, Refusal, Register, Return
 
@@ -125,6 +126,12 @@ class Tenure:
             return Refusal.STALE_ROUND
         return None
 
+    def in_round(self, rounds: Rounds) -> tuple[EstateId, ...]:
+        """The estates of which a claim names the present round: it renews their leases, and no others. With
+        an older past we may be in a round that the owner has seen the end of."""
+        there = self.estates
+        return tuple([name for name, number in rounds if name in there and there[name].round == number])
+
     def renew(self, broker: str, now: int, echo: int, estates: tuple[EstateId, ...]) -> None:
         """The owner has answered the beat sent at ``echo``."""
         until = echo + self.lease
@@ -170,7 +177,8 @@ class Tenure:
             record = self._found(message.estate, TenureRecord(broker, broker, message.heir, message.term))
         mine = record.owner in ("", broker)
         if not mine and message.sure and message.term > record.term:
-            mine = record.former in ("", broker)
+            # After a takeover that others agreed to: its bidder did not know us, and nobody used us then.
+            mine = record.former in ("", broker) or adoption_of(message.term) > adoption_of(record.term)
         if mine and message.term >= record.term:
             record.owner = record.former = broker
             record.term, record.heir = message.term, message.heir
@@ -194,6 +202,8 @@ class Tenure:
             if refusal is not None:
                 return self._refuse(message.estate, message.term, refusal, message.bid)
             record = self._found(message.estate, TenureRecord("", "", broker, message.term))
+        if adoption_of(message.term) > adoption_of(record.term):
+            record.owner = record.former = message.owner  # it changed hands before anybody used us
         heard = record.term == message.term and record.heir == broker
         named = heard or record.term < message.term
         if record.owner != broker and (record.owner not in ("", message.owner) or not named):
@@ -221,7 +231,8 @@ class Tenure:
         (``busy``)."""
         record = self.estates.get(message.estate)
         if record is not None:
-            if record.owner != broker or busy:
+            is_owner = record.owner == broker or adoption_of(message.term) > adoption_of(record.term)
+            if not is_owner or busy:
                 return Closed(message.estate, message.term, False)
             del self.estates[message.estate]
             self._altered()

@@ -32,6 +32,8 @@ from hanse.policy.columns import (
 STANDING_FULL: Final = 1_000
 SHAPES_MAX: Final = 4_096
 """Compiled shapes kept per cluster; when there are more, all are compiled afresh."""
+BEHIND_MAX: Final = 3
+"""Beats in a row of an older state than the one that is known, after which the older one is believed."""
 WARY_TIME: Final = 60 * MINUTE
 """How long a broker minds that a warden refused it something."""
 
@@ -68,6 +70,8 @@ class Sight(msgspec.Struct, gc=False):
     """Something was refused lately: others claim here, too."""
     drains: tuple[Drain, ...] = ()
     """What the latest beat said of nodes that take no new work, in instants of the warden's clock."""
+    behind: int = 0
+    """How many of the latest beats in a row were of an older state than the one that is known."""
 
 
 class Suited:
@@ -95,6 +99,8 @@ class ClusterView:
         self.cluster = ClusterId(name)
         self.index = index
         self.broker = broker
+        self.is_open = True
+        """Whether it may be used: it has not retired, and every broker knows it (``core.newcomers``)."""
         self.sight = Sight(free=[], rounds={}, least_round={}, claims={}, exhausted={})
         self.dimensions: Dimensions = ()
         self.usable = _NO_ROOM
@@ -115,9 +121,9 @@ class ClusterView:
     def snapshot(self, news: Snapshot) -> None:
         """Take a whole state."""
         sight = self.sight
-        if sight.snapshot is not None and (news.epoch, news.version) < (sight.snapshot.epoch, sight.version):
+        if self._is_behind(news.epoch, news.version) and sight.behind < BEHIND_MAX:
             return
-        known = sight.snapshot
+        known, sight.behind = sight.snapshot, 0
         sight.snapshot, sight.version = news, news.version
         sight.exhausted.clear()
         if known is None or _layout(known) != _layout(news):
@@ -128,6 +134,19 @@ class ClusterView:
             for node, free in enumerate(news.free):
                 if free != sight.free[node]:
                     self._confirm(node, free)
+
+    def _is_behind(self, epoch: int, version: int) -> bool:
+        known = self.sight.snapshot
+        return known is not None and (epoch, version) < (known.epoch, self.sight.version)
+
+    def is_rewound(self, epoch: int, version: int) -> bool:
+        """Whether the newest beats tell of an older state than the one that is known. One may have been
+        overtaken by news; several in a row are of a warden whose past was put back from an older copy, and
+        which counts again from there: then the next snapshot counts, whatever its number."""
+        sight = self.sight
+        if sight.behind or self._is_behind(epoch, version):
+            sight.behind = sight.behind + 1 if self._is_behind(epoch, version) else 0
+        return sight.behind >= BEHIND_MAX
 
     def _lay_out(self, news: Snapshot) -> None:
         self.dimensions = news.dimensions
@@ -233,6 +252,21 @@ class ClusterView:
         for lot in lots:
             self._add_all(lot, -1)
         return lots
+
+    def renewable(
+        self, estates: tuple[EstateId, ...], told: tuple[tuple[EstateId, int], ...]
+    ) -> tuple[EstateId, ...]:
+        """Those of our estates whose lease may be renewed, by the lease rounds of the newest beat. A warden
+        whose past was put back from an older copy may be in a round that was over long ago, or given up: its
+        leases are left to run out until it has reached a new one."""
+        rounds, least = self.sight.rounds, self.sight.least_round
+        past = [name for name, number in told if number < max(rounds.get(name, 0), least.get(name, 0))]
+        return tuple([name for name in estates if name not in past]) if past else estates
+
+    def abandon(self) -> None:
+        """No claim that is on its way will be answered."""
+        for number in list(self.sight.claims):
+            self.answered(number)
 
     # --- questions -----------------------------------------------------------------------------------------
 

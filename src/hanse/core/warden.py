@@ -60,14 +60,14 @@ class Warden:
         self.name = config.name
         self.marks: dict[str, int] = {}
         self._timings = config.timings
-        self.post = self._post = Post(config.name, config.timings)
+        self.post = self._post = Post(config.name, config.timings, config.retired)
         self._ledger = Ledger(config.name, config.nodes, config.reserve)
         self.drains = Drains(self._ledger)
         self._grants = Grants(config, self._ledger, self._mark)
         self._grants.start = self._start
         self._roster = Roster(config, self._mark)
         self._tenure = Tenure(config, self._mark)
-        self._runs = Runs(
+        self.runs = self._runs = Runs(
             self._ledger, self._grants, self._roster, self._tenure, config.timings.started_linger, self._mark
         )
         self._acceptance = Acceptance(self._ledger, self._grants, self._roster, self._mark)
@@ -140,16 +140,16 @@ class Warden:
             self._beat_at = self._due = event.at  # brokers are to know why, and not only that room is gone
 
     def _boot(self, event: Booted) -> None:
-        self._epoch, self._seed = event.epoch, event.seed
-        self._armed, self._due = NEVER, 0
+        self._epoch, self._seed, self._armed, self._due = event.epoch, event.seed, NEVER, 0
         if event.epoch > 1:
             self._mark("warden.restarted")
         self._post.boot(event.at)
         self._roster.boot(event.at)
         self._beat_at = event.at
-        for broker in self.config.brokers:
+        for broker in self.config.serving:
             self._heard[broker] = event.at
             self._told.setdefault(broker, 0)
+        self._grants.silent |= dict.fromkeys(self.config.retired, True)
 
     def _handlers_by_type(self) -> dict[type, Callable[[int, str, Any], None]]:
         return {
@@ -214,7 +214,7 @@ class Warden:
     def _claimed(self, now: int, broker: str, claim: Claim) -> None:
         self._listen(now, broker)
         rounds = dict(claim.rounds)
-        self._tenure.renew(broker, now, claim.echo, tuple(rounds))
+        self._tenure.renew(broker, now, claim.echo, self._tenure.in_round(claim.rounds))
         if claim.settled:
             self._runs.settled(claim.settled)
         substituted: list[tuple[TaskId, int]] = []
@@ -287,8 +287,8 @@ class Warden:
     def _beat(self, now: int) -> None:
         self._beat_at = now + self._timings.beat
         before = now - self._timings.suspect_after
-        rounds = self._tenure.all_rounds(self.config.brokers, now)
-        for broker in self.config.brokers:
+        rounds = self._tenure.all_rounds(self.config.serving, now)
+        for broker in self.config.serving:
             if self._heard[broker] < before and broker not in self._grants.silent:
                 self._mark("warden.broker_silent")
                 self._grants.silent[broker] = True
@@ -305,7 +305,7 @@ class Warden:
         """Tell every broker what has changed since it was last told; most were told at the same time."""
         version = self._ledger.version
         changes: dict[int, Change] = {}
-        for broker in self.config.brokers:
+        for broker in self.config.serving:
             since = self._told.get(broker, 0)
             if 0 < since < version:
                 change = changes.get(since)
@@ -425,9 +425,9 @@ class Warden:
         """What is not as it should be when no work is left."""
         return self._runs.idle() + self._post.idle()
 
-    def estates(self) -> list[str]:
-        """The estates that it knows."""
-        return list(self._tenure.estates)
+    def estates(self) -> dict[str, int]:
+        """The estates that it knows, and the latest term of each."""
+        return {name: record.term for name, record in self._tenure.estates.items()}
 
     def check(self) -> None:
         """Invariants across the parts."""

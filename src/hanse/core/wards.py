@@ -13,6 +13,7 @@ import msgspec
 from hanse.core.copies import Ends, new_ends
 from hanse.core.desk import Desk
 from hanse.core.jobs import BLOCKED, PLACED, JobRecord, new_record
+from hanse.core.terms import TERMS_BITS
 from hanse.model.closing import Over
 from hanse.model.ids import JobId, TaskId, index_of, job_of
 from hanse.model.messages import (
@@ -27,8 +28,6 @@ from hanse.model.messages import (
     Return,
 )
 
-TERMS_BITS: Final = 20
-"""An owner counts terms up by one; an adopter begins at the next multiple of ``1 << TERMS_BITS``."""
 ATTEMPTS_BITS: Final = 16
 """An adopter numbers attempts from its number of adoptions ``<< 16``, above any that former owners can have
 used."""
@@ -50,6 +49,8 @@ class Ward(msgspec.Struct):
     """When each was accepted, on this broker's clock."""
     bid: int = 0
     """How often adoption was tried."""
+    asked: int = 1 << 30
+    """At how many clusters, the first ones of the league, this bid was made."""
     adopting: bool = False
     retry_at: int = 0
     answers: dict[str, bool] = {}
@@ -184,15 +185,15 @@ class Wards:
                     desk.mark("broker.adoption_abandoned")
                     self._abandon(estate, ward)
             elif ward.adopting:
+                self._ask_newcomers(estate, ward)
                 self._adopt_if_agreed(estate, ward)  # the last that was waited for may have retired
             elif _is_whole(ward) and not ward.adopting and desk.now >= ward.retry_at:
                 desk.mark("broker.adoption_begun")
                 ward.adopting = True
                 self.bids += 1
                 ward.bid = self.bids
-                for cluster in desk.config.serving:
-                    adopt = Adopt(estate, ward.owner, ward.term, ward.bid)
-                    desk.post.send(desk.out, desk.now, cluster, adopt)
+                ward.asked = 0
+                self._ask_newcomers(estate, ward)
 
     def answered(self, cluster: str, message: Estate) -> None:
         """A warden has answered a bid."""
@@ -209,6 +210,15 @@ class Wards:
         ward.running += [(cluster, task, attempt) for task, attempt in message.running]
         ward.ends += [(cluster, end) for end in message.ended]
         self._adopt_if_agreed(message.estate, ward)
+
+    def _ask_newcomers(self, estate: EstateId, ward: Ward) -> None:
+        """Bid at the clusters that were not asked yet: all of them, or those that joined since."""
+        desk = self.desk
+        for cluster in desk.config.clusters[ward.asked :]:
+            if cluster not in desk.config.retired:
+                adopt = Adopt(estate, ward.owner, ward.term, ward.bid)
+                desk.post.send(desk.out, desk.now, cluster, adopt)
+        ward.asked = len(desk.config.clusters)
 
     def _adopt_if_agreed(self, estate: EstateId, ward: Ward) -> None:
         if all(name in ward.answers for name in self.desk.config.serving):

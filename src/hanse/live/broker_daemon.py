@@ -47,10 +47,13 @@ log = logging.getLogger(__name__)
 class BrokerDaemon(Daemon):
     """One broker."""
 
-    def __init__(self, home: Path, league: League, name: str, digests: bool = False) -> None:
+    def __init__(
+        self, home: Path, league: League, name: str, digests: bool = False, founding: bool = False
+    ) -> None:
         entry = league.broker(name)
         super().__init__(home, league, Identity(league.name, Role.BROKER, name), entry.address, entry.door)
         self._digests = self.directory / "commands.digest" if digests else None
+        self._founding = founding
         self._settings = BrokerSettings(league.broker_config(name), league.policy)
         self.machine: Broker
         self.shell: JournalledShell | None = None
@@ -107,7 +110,8 @@ class BrokerDaemon(Daemon):
         self._requests = Requests(epoch)
         shell.performed = self.wire.flush
         watch.journal.longest = lambda: shell.longest
-        self._past = past = Recollection(self.directory, self.machine.post, self.peers(), self.wire.send)
+        witnesses = () if self._founding else self.peers()
+        self._past = past = Recollection(self.directory, self.machine.post, witnesses, self.wire.send)
         self.receivers[self.identity.name] = past.hear
         await self.wire.listen(self.address.host, self.address.port)
         await past.ask()
@@ -117,7 +121,7 @@ class BrokerDaemon(Daemon):
         if SIZERS[self.league.policy.sizer].advised:
             self._policy = PolicyProcess(self._advised, self.count)
             self.chore(self._policy.run())
-        membership = Membership(self, self._objection)
+        membership = Membership(self, self._objection, self.machine.unguarded)
         enrolment = Enrolment(Home(self.home), self.credentials, lambda: membership.known, self.count)
         door = BrokerDoor(self, self.machine, shell, feed, self._requests, enrolment, membership)
         application = door.application()

@@ -129,6 +129,8 @@ class League(msgspec.Struct, frozen=True):
     policy: Policies = Policies()
     version: int = 0
     """How often the file has been changed while the league ran; see ``live.membership``."""
+    joined: tuple[tuple[str, int], ...] = ()
+    """The version in which each broker and cluster that was not there at first has joined."""
 
     @property
     def serving_brokers(self) -> tuple[BrokerEntry, ...]:
@@ -178,14 +180,18 @@ class League(msgspec.Struct, frozen=True):
 
     def broker_config(self, name: str) -> BrokerConfig:
         """What the broker's machine is told."""
-        names = tuple(entry.name for entry in self.brokers)
+        names, clusters = (tuple(one.name for one in entries) for entries in (self.brokers, self.clusters))
+        joined = dict(self.joined)
         return BrokerConfig(
             name=name,
             number=names.index(name) + 1,
             brokers=names,
-            clusters=tuple(entry.name for entry in self.clusters),
+            clusters=clusters,
             timings=self.timings,
-            retired=tuple(entry.name for entry in self.clusters if entry.retired),
+            retired=tuple(name for name in (*names, *clusters) if self.is_retired(name)),
+            version=self.version,
+            brokers_since=tuple(joined.get(broker, 0) for broker in names) if joined else (),
+            clusters_since=tuple(joined.get(cluster, 0) for cluster in clusters) if joined else (),
         )
 
     def warden_config(self, name: str) -> WardenConfig:
@@ -197,6 +203,7 @@ class League(msgspec.Struct, frozen=True):
             brokers=tuple(entry.name for entry in self.brokers),
             timings=self.timings,
             reserve=cluster.reserve,
+            retired=tuple(entry.name for entry in self.brokers if entry.retired),
         )
 
     def runner_config(self, cluster: ClusterEntry, runner: str) -> RunnerConfig:

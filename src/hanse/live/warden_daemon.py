@@ -43,11 +43,14 @@ log = logging.getLogger(__name__)
 class WardenDaemon(Daemon):
     """One cluster's authority and its own runner."""
 
-    def __init__(self, home: Path, league: League, name: str, digests: bool = False) -> None:
+    def __init__(
+        self, home: Path, league: League, name: str, digests: bool = False, founding: bool = False
+    ) -> None:
         self.entry = league.cluster(name)
         identity = Identity(league.name, Role.WARDEN, name)
         super().__init__(home, league, identity, self.entry.address, self.entry.door)
         self._digests = self.directory / "commands.digest" if digests else None
+        self._founding = founding
         self.machine: Warden
         self.shell: JournalledShell | None = None
         self.host: RunnerHost | None = None
@@ -95,7 +98,8 @@ class WardenDaemon(Daemon):
         )
         shell.performed = self.wire.flush
         watch.journal.longest = lambda: shell.longest
-        self._past = past = Recollection(self.directory, self.machine.post, self.peers(), self.wire.send)
+        witnesses = () if self._founding else self.peers()
+        self._past = past = Recollection(self.directory, self.machine.post, witnesses, self.wire.send)
         self.receivers[self.identity.name] = past.hear
         await self.wire.listen(self.address.host, self.address.port)
         await past.ask()
@@ -110,7 +114,7 @@ class WardenDaemon(Daemon):
             self.host = RunnerHost(config, backend, clock, self.directory, self.send)
             self.receivers[runner] = self.host.receive
             await self.host.start()
-        membership = Membership(self, self._objection, lambda: self.machine.attempts)
+        membership = Membership(self, self._objection, self._unfinished, self.machine.estates)
         door = ClusterDoor(self, self.entry, self.machine, shell, backend, membership)
         application = door.application()
         application.router.routes.append(metrics_route(watch, self.count))
@@ -120,6 +124,10 @@ class WardenDaemon(Daemon):
         self.chore(keep_reached(self.directory, recovered.journal))
         self.chore(membership.keep())
         self.chore(DiskGuard(self.machine, shell, DiskSpace(self.directory)).keep())
+
+    def _unfinished(self) -> int:
+        """Attempts that run, and ends that their broker has not taken."""
+        return self.machine.attempts + len(self.machine.runs.unsettled)
 
     def _objection(self, league: League) -> str:
         if not league.cluster(self.identity.name).nodes:

@@ -1,8 +1,7 @@
 """What the machines say to each other.
 
-Every message travels in an ``Envelope``. Bodies are either *sequenced* (delivered once and in order by
-``core.link``, whatever the network does) or *soft* (lost without harm: a later one repeats or replaces them).
-Tasks travel in lots: columns for a group of equal tasks. No record is part of a circle, hence ``gc=False``.
+Every message travels in an ``Envelope``. Bodies are *sequenced* (delivered once, in order, by ``core.link``)
+or *soft* (a later one repeats or replaces them). Tasks travel in lots: columns for a group of equal tasks.
 """
 
 from enum import StrEnum
@@ -464,6 +463,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
     name: str
     epoch: int
     beat: int
+    version: int = 0  # of the league file that it lives by
 
 
 class Gossip(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="gossip"):

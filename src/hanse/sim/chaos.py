@@ -23,6 +23,7 @@ from hanse.sim.clients import Clients
 from hanse.sim.faults import Options, draw_clock, draw_options
 from hanse.sim.injector import Injector
 from hanse.sim.league import Design, Factories, League
+from hanse.sim.membership import Membership, draw_changes
 from hanse.sim.network import Network
 from hanse.sim.render import resources_text
 from hanse.sim.restoring import Restoring
@@ -83,18 +84,21 @@ class Trial:
 
         self.options: Options = draw_options(seed, branch())
         options = self.options
+        changes = draw_changes(seed, options)
+        brokers = options.brokers + ((changes.broker,) if changes.broker else ())
+        wardens = options.wardens + (() if changes.cluster is None else (changes.cluster,))
         self.world = World(story)
         network = Network(self.world, branch(), options.network.wire)
         clocks = branch()
         design = Design(
-            options.brokers, options.wardens, options.timings, options.durability, options.policies,
-            options.lost_max, options.decisions,
+            brokers, wardens, options.timings, options.durability, options.policies, options.lost_max,
+            options.decisions, changes.joins,
         )  # fmt: skip
         self.league = League(
             self.world, network, factories, design, branch(), lambda: draw_clock(clocks, options.clocks)
         )
-        self.workload = draw_workload(branch(), options.workload, options.brokers, options.wardens)
-        self.oracle = Oracle(self.world, self.workload, options.wardens, options.lost_max)
+        self.workload = draw_workload(branch(), options.workload, brokers, options.wardens)
+        self.oracle = Oracle(self.world, self.workload, wardens, options.lost_max)
         self.league.equip(self.workload.fate, self.oracle)
         for broker in self.league.brokers.values():
             broker.connect({TaskSettled: self.oracle.settle})
@@ -102,6 +106,9 @@ class Trial:
         self.injector = Injector(self.league, self.clients, options, branch())
         safety = 0 if options.scenario == "calm" else options.safety
         self.restoring = Restoring(self.league, seed, safety, self.injector.tell)
+        self.membership = Membership(
+            self.league, self.clients, self.oracle, changes, seed, safety, self.injector.tell
+        )
         for broker in self.league.brokers.values():
             adviser = Adviser(self.world, branch(), broker.advise)
             broker.connect({**broker.performers, AskAdvice: adviser.ask})
@@ -111,6 +118,7 @@ class Trial:
         options, world = self.options, self.world
         self.league.boot()
         world.run(options.safety)
+        self.membership.end()
         self.injector.heal()
         self._finish()
         self._settle_down()
@@ -144,11 +152,14 @@ class Trial:
         self.oracle.check_gangs(0 if calm else self.options.safety + 2 * lease, GANG_WINDOW)
         for process in league.processes:
             process.machine.check()
-        check_quiet(league.brokers, league.wardens, list(league.backends.values()))
-        check_estates(league.brokers, league.wardens)
-        check_speakers(league.brokers, self.oracle.jobs)
+        brokers = {name: process for name, process in league.brokers.items() if process.is_member}
+        wardens = {name: process for name, process in league.wardens.items() if process.is_member}
+        check_quiet(brokers, wardens, [one for one in league.backends.values() if one.runner.is_member])
+        check_estates(brokers, wardens, self.membership.members.retired)
+        check_speakers(brokers, self.oracle.jobs)
         for process in league.journalled:
-            check_replay(process)
+            if process.is_member:
+                check_replay(process)
         self.oracle.check_terminal("in the journals")
 
 
@@ -248,7 +259,12 @@ def explain(seed: int, factories: Factories, task: int = 0) -> tuple[Result, lis
 def options_of(seed: int) -> list[str]:
     """All that a seed draws, one line a thing."""
     options = draw_options(seed, Random(Random(seed).getrandbits(64)))
-    lines = []
+    changes = draw_changes(seed, options)
+    lines = [
+        f"{verb}: {', '.join(names)}"
+        for verb, names in (("joins later", changes.joins), ("retires", changes.retires))
+        if names
+    ]
     for name in options.__struct_fields__:
         value = getattr(options, name)
         if name == "wardens":

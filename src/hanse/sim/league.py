@@ -42,6 +42,19 @@ class Factories(NamedTuple):
     runner_process: type[RunnerProcess] = RunnerProcess
 
 
+class Members(NamedTuple):
+    """Who is of the league, as one version of its file says. Newcomers stand at the end, and who has retired
+    keeps the place."""
+
+    brokers: tuple[str, ...]
+    clusters: tuple[str, ...]
+    retired: tuple[str, ...] = ()
+    """Brokers and clusters that have left for good."""
+    version: int = 0
+    since: tuple[tuple[str, int], ...] = ()
+    """The version in which each newcomer joined."""
+
+
 class Design(NamedTuple):
     """What a league is made of."""
 
@@ -52,6 +65,15 @@ class Design(NamedTuple):
     policies: Policies = Policies()
     lost_max: int = 50
     decisions: bool = True
+    later: tuple[str, ...] = ()
+    """Brokers and clusters that are not there at first."""
+
+    def members(self) -> Members:
+        """Who is there at first."""
+        return Members(
+            tuple(name for name in self.brokers if name not in self.later),
+            tuple(warden.name for warden in self.wardens if warden.name not in self.later),
+        )
 
 
 class League:
@@ -72,10 +94,14 @@ class League:
         self._rng = rng
         self._clock = clock
         self._numbers = 0
-        self._add_brokers()
+        first = design.members()
+        self._add_brokers(first)
         for warden in design.wardens:
-            self._add_cluster(warden)
+            self._add_cluster(warden, first)
         self._join()
+        for name in design.later:
+            for process in self.host_of(name):
+                process.is_member = False
 
     @property
     def journalled(self) -> list[Process]:
@@ -90,6 +116,13 @@ class League:
     def process(self, name: str) -> Process | None:
         """The process of this name."""
         return self.brokers.get(name) or self.wardens.get(name) or self.runners.get(name)
+
+    def host_of(self, name: str) -> list[Process]:
+        """All that comes and goes with a broker or a cluster: the process, and a cluster's runners."""
+        if name in self.brokers:
+            return [self.brokers[name]]
+        config = next(warden for warden in self.design.wardens if warden.name == name)
+        return [self.wardens[name], *(self.runners[runner] for runner in runners_of(config))]
 
     def equip(self, fate: Callable[[Launch], Fate], truth: Truth) -> None:
         """Give every runner its backend."""
@@ -116,33 +149,50 @@ class League:
         self._numbers += 1
         return self._numbers, Random(self._rng.getrandbits(64)), self._clock()
 
-    def _add_brokers(self) -> None:
-        design, make = self.design, self._factories.broker
-        for position, name in enumerate(design.brokers):
+    def maker(self, name: str, members: Members) -> Callable[[], Machine]:
+        """What makes the machine of a broker or a warden, with settings of this version of the league."""
+        design, factories = self.design, self._factories
+        since = dict(members.since)
+        if name in design.brokers:
             config = BrokerConfig(
                 name=name,
-                number=position + 1,
-                brokers=design.brokers,
-                clusters=tuple(warden.name for warden in design.wardens),
+                number=design.brokers.index(name) + 1,
+                brokers=members.brokers,
+                clusters=members.clusters,
                 timings=design.timings,
+                retired=members.retired,
+                version=members.version,
+                brokers_since=tuple(since.get(broker, 0) for broker in members.brokers),
+                clusters_since=tuple(since.get(cluster, 0) for cluster in members.clusters),
                 lost_max=design.lost_max,
                 decisions=design.decisions,
                 slice_tasks=SLICE_TASKS,
             )
+            return lambda: factories.broker(config, design.policies)
+        warden = next(warden for warden in design.wardens if warden.name == name)
+        retired = tuple(broker for broker in members.retired if broker in members.brokers)
+        cluster = msgspec.structs.replace(warden, brokers=members.brokers, retired=retired)
+        return lambda: factories.warden(cluster)
 
-            def factory(config: BrokerConfig = config) -> Machine:
-                return make(config, design.policies)
-
+    def _add_brokers(self, first: Members) -> None:
+        for name in self.design.brokers:
             number, rng, clock = self._next()
             self.brokers[name] = self._factories.process(
-                name, number, factory, self.network, rng, clock, design.durability
+                name, number, self._first_maker(name, first), self.network, rng, clock, self.design.durability
             )
 
-    def _add_cluster(self, config: WardenConfig) -> None:
+    def _first_maker(self, name: str, first: Members) -> Callable[[], Machine]:
+        """For a newcomer: as if it had come alone. It is told again when it comes."""
+        brokers, clusters = first.brokers, first.clusters
+        if name in self.design.later and name in self.design.brokers:
+            brokers = (*brokers, name)
+        return self.maker(name, Members(brokers, clusters))
+
+    def _add_cluster(self, config: WardenConfig, first: Members) -> None:
         factories, design = self._factories, self.design
         number, rng, clock = self._next()
         self.wardens[config.name] = factories.process(
-            config.name, number, lambda: factories.warden(config), self.network, rng, clock, design.durability
+            config.name, number, self.maker(config.name, first), self.network, rng, clock, design.durability
         )
         for name in runners_of(config):
             nodes = tuple(index for index, node in enumerate(config.nodes) if node.runner == name)

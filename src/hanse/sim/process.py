@@ -99,14 +99,17 @@ class Past(NamedTuple):
     snapshot: bytes | None
     journal: tuple[Event, ...]
     epoch: int
+    factory: Callable[[], Machine] | None = None
+    """Makes a machine with the settings under which it was lived; None: with today's."""
 
 
 class Process:
     """A journalled machine: a broker or a warden."""
 
     __slots__ = ("_checks", "_clock", "_committing", "_doom", "_drift", "_durability", "_expected",
-                 "_factory", "_number", "_offset", "_patience", "_rate", "_receives", "_send", "_slow",
-                 "_span", "_ticks", "_trace", "_unchecked", "epoch", "hampered", "inbox", "journal", "links",
+                 "_factory", "_newest", "_number", "_offset", "_patience", "_rate", "_receives", "_send",
+                 "_slow", "_span", "_ticks", "_trace", "_unchecked", "epoch", "hampered", "inbox",
+                 "is_member", "journal", "links",
                  "machine", "marks", "name", "network", "performers", "rng", "snapshot", "unsafe", "wakes",
                  "witness", "world")  # fmt: skip
 
@@ -133,7 +136,10 @@ class Process:
         self.hampered = DOWN
         self.marks: dict[str, int] = {}
         """Coverage marks of the incarnations that are over."""
-        self._factory = factory
+        self.is_member = True
+        """Whether it is of the league today; who is not never starts."""
+        self._factory = self._newest = factory
+        """Makes a machine with the settings of its past; with those that count from its next start on."""
         self._number = number << 8
         self._receives = self._number | _RECEIVED
         self._ticks = self._number | _TICK
@@ -318,7 +324,7 @@ class Process:
     def restart(self, downtime: int | None = None) -> None:
         """Come back: snapshot, journal, then ``Booted``. With a downtime: only to die again at that very
         event."""
-        if self.up:
+        if self.up or not self.is_member:
             return
         self._recover()
         if self.witness is not None:
@@ -342,21 +348,27 @@ class Process:
         journal = self.journal[: len(self.journal) - len(self.unsafe)]
         torn = self.journal[len(journal) :]
         epoch = self.epoch - sum(type(event) is Booted for event in torn)
-        return Past(self.snapshot, tuple(journal), epoch)
+        return Past(self.snapshot, tuple(journal), epoch, self._factory)
 
     def lived(self, past: Past) -> Machine:
-        """A fresh machine that has lived a past; this process is not changed."""
-        machine = self._factory()
+        """A fresh machine that has lived a past, with today's settings; this process is not changed."""
+        factory = past.factory or self._newest
+        machine = factory()
         if past.snapshot is not None:
             machine.restore(past.snapshot)
         for event in past.journal:
             machine.handle(event)
-        return machine
+        return machine if factory is self._newest else _carried(machine, self._newest)
+
+    def reconfigure(self, factory: Callable[[], Machine]) -> None:
+        """Have other settings from its next start on."""
+        self._newest = factory
 
     def rewind(self, past: Past) -> None:
         """Have another past on its disk, for its next start."""
         assert not self.up, "who is up has written more"
         self.snapshot, self.journal, self.epoch = past.snapshot, list(past.journal), past.epoch
+        self._factory = past.factory or self._newest
         self._expected = None
 
     def replayed(self) -> Machine:
@@ -392,6 +404,10 @@ class Process:
                 "ledger equals journal replay", f"{self.name} came back with another state: {where}"
             )
         self._expected = None
+        if self._factory is not self._newest:
+            self.machine = _carried(self.machine, self._newest)
+            self._factory = self._newest
+            self._take_snapshot()
 
     def _waits(self, action: Performer, payload: Any) -> bool:
         """Whether what arrives is lost with a dead process or waits for a paused one."""
@@ -472,3 +488,10 @@ class Process:
 
     def _note(self, kind: int, first: int, second: int) -> None:
         self._trace((self.world.now, self._number | kind, first, second))
+
+
+def _carried(machine: Machine, factory: Callable[[], Machine]) -> Machine:
+    """A machine with other settings and the same state."""
+    other = factory()
+    other.restore(machine.dump())
+    return other

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final, Protocol, cast
 
+from hanse.core.broker import Broker
 from hanse.core.link import Post
 from hanse.core.machine import Machine
 from hanse.core.recollection import Remembered, recall
@@ -64,6 +65,8 @@ class Restoring:
 
     def _put_back(self, struck: tuple[Process, Past]) -> None:
         process, past = struck
+        if isinstance(process.machine, Broker) and process.machine.is_alone():
+            return  # what it has promised nobody else can know
         process.crash()
         machine = process.lived(past)
         told = contradiction(self._league, process, machine)
@@ -88,7 +91,7 @@ def contradiction(league: League, process: Process, machine: Machine) -> str | N
     """What a peer remembers of a member that this machine of it does not."""
     remembered = Remembered(cast(Linked, machine).post)
     for peer in league.processes:
-        if peer.name not in process.links:
+        if peer.name not in process.links or not peer.is_member:
             continue
         session = 0
         if isinstance(peer.machine, Runner):
@@ -99,8 +102,9 @@ def contradiction(league: League, process: Process, machine: Machine) -> str | N
         told = remembered.contradiction(peer.name, answer.taken, answer.acked, session)
         if told is not None:
             return told
+    there = {peer.name for peer in league.processes if peer.is_member}
     for sent in _on_the_way(league):
-        if sent.source == process.name:
+        if sent.source == process.name and sent.target in there:
             told = remembered.contradiction(sent.target, abs(sent.seq), sent.ack, sent.session)
             if told is not None:
                 return told

@@ -71,7 +71,7 @@ class RunnerProcess(Process):
 
     def restart(self, downtime: int | None = None) -> None:
         """Come back with nothing but what the backend tells."""
-        if self.up:
+        if self.up or not self.is_member:
             return
         self.incarnation += 1
         super().restart(downtime)

@@ -63,15 +63,29 @@ def test_a_change_is_told_in_sentences() -> None:
 
 
 def test_a_new_number_keeps_the_comments() -> None:
-    first = numbered(TEXT, league(), 1)
+    first = numbered(TEXT, league(), league())
     assert first == "version: 1\n" + TEXT
-    second = numbered(first, league(first), 2)
+    second = numbered(first, league(first), league(first))
     assert second == "version: 2\n" + TEXT
     assert league(second) == msgspec.structs.replace(league(), version=2)
 
 
+def test_a_newcomer_is_on_record_with_the_version_in_which_it_joined() -> None:
+    first = numbered(TEXT + WEST, league(), league(TEXT + WEST))
+    assert first == "version: 1\njoined: {west: 1}\n" + TEXT + WEST
+    config = league(first).broker_config("b1")
+    assert (config.version, config.brokers_since, config.clusters_since) == (1, (0, 0), (0, 1))
+    forged = first.replace("west: 1", "west: 7")
+    second = numbered(forged, league(first), league(forged))
+    assert second.startswith("version: 2\njoined: {west: 1}\n"), "what is on record counts, not what is sent"
+    assert league(text_of(league(second))) == league(second)
+    wrong = league_from_data({"brokers": [], "clusters": [], "joined": {"west": "soon"}})
+    assert isinstance(wrong, tuple)
+    assert "joined" in [problem.field for problem in wrong]
+
+
 def test_a_file_that_cannot_be_numbered_by_a_line_is_written_anew() -> None:
     flow = "{league: hansa, version: 3, brokers: [{name: b1}], clusters: [{name: north, nodes: [{cpus: 1}]}]}"
-    found = numbered(flow, league(flow), 4)
+    found = numbered(flow, league(flow), league(flow))
     assert league(found) == msgspec.structs.replace(league(flow), version=4)
     assert league(text_of(league(found))) == league(found)

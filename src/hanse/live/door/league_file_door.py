@@ -22,13 +22,13 @@ from hanse.live.door.league_records import (
 from hanse.live.door.replies import RefusedError, body_of, json_answer, later
 from hanse.live.league import League, LeagueError
 from hanse.live.league_file import parse, text_of
-from hanse.live.membership.changes import change_problem, describe, newly_retired
+from hanse.live.membership.changes import change_problem, describe, joined_by, newly_retired
 from hanse.live.membership.membership import Membership, NoMajorityError
+from hanse.live.membership.retirement import broker_problem, cluster_problem
 
 TELL_SECONDS_MAX: Final = 4.0
 """How long an admin's request waits for the others to have the new file."""
 TELL_LOOK_SECONDS: Final = 0.05
-_VERSION_LINE: Final = re.compile(r"^version:[ \t]*\d+[^\n]*$", re.MULTILINE)
 
 Open = Callable[[str], bool]
 """Whether a member is a cluster that takes work."""
@@ -87,7 +87,7 @@ class LeagueFileDoor:
         changes = tuple(describe(old, new))
         if not changes or wish.try_only:
             return ApplyAnswer(old.version + bool(changes), changes)
-        text = numbered(wish.text, new, old.version + 1)
+        text = numbered(wish.text, old, new)
         try:
             chosen = await own.propose(text)
             await own.learn(old.version + 1, chosen)
@@ -136,31 +136,33 @@ class LeagueFileDoor:
         return new
 
     async def _refuse_busy(self, names: list[str]) -> None:
-        """Refuse to retire clusters that have work, or may get some: nobody would hear how it ends."""
-        clusters = [entry.name for entry in self._membership.known.clusters]
+        """Refuse to retire members that have something which would be lost with them."""
+        own = self._membership
+        clusters = [entry.name for entry in own.known.clusters]
+        assert self._is_open is not None, "only brokers are asked"
         for name in names:
-            if name not in clusters:
-                continue  # a broker's jobs go to its heirs
-            assert self._is_open is not None, "only brokers are asked"
-            problem = f"{name} takes work" if self._is_open(name) else ""
-            if not problem:
-                try:
-                    running = (await self._membership.ask_standing(name)).running
-                    problem = f"{running} tasks run in {name}" if running else ""
-                except (OSError, ValueError) as error:
-                    problem = f"{name} does not say what runs there: {error}"
+            if name in clusters:
+                problem = await cluster_problem(own, name, self._is_open)
+                advice = f"drain it first with 'hanse drain {name} --wait', or insist with --force"
+            else:
+                problem = await broker_problem(own, name, name == own.name)
+                advice = "try again when fewer jobs come in, or insist with --force"
             if problem:
-                raise RefusedError(
-                    409, "cluster_in_use", problem,
-                    f"drain it first with 'hanse drain {name} --wait', or insist with --force",
-                )  # fmt: skip
+                code = "cluster_in_use" if name in clusters else "broker_in_use"
+                raise RefusedError(409, code, problem, advice)
 
 
-def numbered(text: str, league: League, version: int) -> str:
-    """The file with another version, its comments and order kept where that is possible."""
-    wanted = msgspec.structs.replace(league, version=version)
-    line = f"version: {version}"
-    candidate = _VERSION_LINE.sub(line, text, count=1) if _VERSION_LINE.search(text) else f"{line}\n{text}"
+def numbered(text: str, old: League, new: League) -> str:
+    """The file as the next version, its comments and order kept where that is possible."""
+    version = old.version + 1
+    wanted = msgspec.structs.replace(new, version=version, joined=joined_by(old, new, version))
+    pairs = ", ".join(f"{name}: {since}" for name, since in wanted.joined)
+    lines = {"joined": f"joined: {{{pairs}}}"} if pairs else {}
+    candidate = text
+    for key, line in {**lines, "version": f"version: {version}"}.items():
+        there = re.compile(rf"^{key}:[^\n]*$", re.MULTILINE)
+        found = there.search(candidate)
+        candidate = there.sub(line, candidate, count=1) if found else f"{line}\n{candidate}"
     with suppress(LeagueError):
         if parse(candidate.encode(), "the file") == wanted:
             return candidate

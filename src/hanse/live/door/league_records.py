@@ -30,7 +30,10 @@ class FileStanding(msgspec.Struct, frozen=True):
     problem: str = ""
     """Why it does not live by it yet; empty: it does, or will in a moment."""
     running: int = 0
-    """Of a warden: attempts that it has."""
+    """Of a warden: attempts that it has, and ends that their broker has not taken. Of a broker: jobs and
+    messages that would be lost with it."""
+    estates: dict[str, int] = {}
+    """Of a warden: the estates that it knows, and the latest term of each."""
 
 
 class ApplyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

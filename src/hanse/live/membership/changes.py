@@ -65,6 +65,13 @@ def describe(old: League, new: League) -> list[str]:
     return [*found, *(f"The {part} {'changes' if part == 'policy' else 'change'}." for part in parts)]
 
 
+def joined_by(old: League, new: League, version: int) -> tuple[tuple[str, int], ...]:
+    """Who joined in which version, if the new file becomes this one."""
+    there = _names(old.brokers) + _names(old.clusters)
+    fresh = [name for name in _names(new.brokers) + _names(new.clusters) if name not in there]
+    return (*old.joined, *((name, version) for name in fresh))
+
+
 def newly_retired(old: League, new: League) -> list[str]:
     """Members that serve by the old file and not by the new one."""
     before = _retired(old)

@@ -78,15 +78,20 @@ class Membership:
     """The league file of one member.
 
     ``objection`` says why the member's machine cannot go on with another league; empty: it can. ``running``
-    counts the attempts of a warden.
+    counts the attempts of a warden, or what only a broker knows; ``estates`` are the terms known to a warden.
     """
 
     def __init__(
-        self, host: Host, objection: Callable[[League], str], running: Callable[[], int] = lambda: 0
+        self,
+        host: Host,
+        objection: Callable[[League], str],
+        running: Callable[[], int] = lambda: 0,
+        estates: Callable[[], dict[str, int]] = dict,
     ) -> None:
         self._host = host
         self._objection = objection
         self._running = running
+        self._estates = estates
         self._file = Home(host.home).league_file
         self.text = self._file.read_text(encoding="utf-8")
         self._digest = digest_of(self.text)
@@ -108,9 +113,14 @@ class Membership:
         self._voting = asyncio.Lock()
 
     @property
+    def name(self) -> str:
+        """The member's name."""
+        return self._host.identity.name
+
+    @property
     def standing(self) -> FileStanding:
         """Which file this member has."""
-        return FileStanding(self.known.version, self._digest, self.problem, self._running())
+        return FileStanding(self.known.version, self._digest, self.problem, self._running(), self._estates())
 
     def told(self) -> dict[str, object]:
         """What people are told of it; see ``LeagueAnswer``."""

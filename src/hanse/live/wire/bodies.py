@@ -328,7 +328,8 @@ def _gossip(body: m.Gossip, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers) or len(body.members) > MEMBERS_MAX:
         return "a broker that is not known, or too many"
     for member in body.members:
-        if not (is_name(member.name) and 0 <= member.epoch <= NUMBER_MAX and 0 <= member.beat <= NUMBER_MAX):
+        numbers = (member.epoch, member.beat, member.version)
+        if not is_name(member.name) or min(numbers) < 0 or max(numbers) > NUMBER_MAX:
             return "a member that cannot be"
     return None
 

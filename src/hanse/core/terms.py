@@ -1,0 +1,14 @@
+"""Terms of an estate: numbers that say which word of an owner is the later one.
+
+An owner counts its terms up by one, with every heir that it names. Whoever takes an estate over begins at the
+next multiple of ``1 << TERMS_BITS``, so a term also says how often the estate has changed hands.
+"""
+
+from typing import Final
+
+TERMS_BITS: Final = 20
+
+
+def adoption_of(term: int) -> int:
+    """After how many takeovers a term was."""
+    return term >> TERMS_BITS
