@@ -42,6 +42,11 @@ def at_home(name: str) -> list[str]:
     return []
 
 
+TOO_MANY = 429
+BREATH_SECONDS = 0.05
+"""Between two tries of somebody who has asked more than its share: a few requests' worth."""
+
+
 class Door:
     """A connection to a member's door that opens itself again when the member comes back."""
 
@@ -70,8 +75,11 @@ class Door:
             raise ConnectionError(str(error)) from error
 
     def ask(self, verb: str, path: str, body: object = None) -> Any:
-        """The decoded answer of a request that must succeed."""
+        """The decoded answer of a request that must succeed, later if the door asks for patience."""
         status, answer = self.raw(verb, path, body)
+        while status == TOO_MANY:
+            time.sleep(BREATH_SECONDS)
+            status, answer = self.raw(verb, path, body)
         assert status == 200, f"{verb} {path}: {status} {answer.decode()}"
         return msgspec.json.decode(answer)
 
@@ -96,7 +104,7 @@ class LiveLeague:
         self.credentials = Credentials(self.home.person(PERSON))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.doors: dict[str, Door] = {}
-        self._digests = digests
+        self._flags = ["--record-digests"] if digests else []
         self._place = place
         self._prefix: list[str] = []
 
@@ -118,7 +126,7 @@ class LiveLeague:
         readers: dict[int, str] = {}
         for name in names or [name for name in verbs if name not in self.processes]:
             reader, self.processes[name] = start_member(
-                self.home, verbs[name], name, self._digests, [*self._place(name), *self._prefix]
+                self.home, verbs[name], name, self._flags, [*self._place(name), *self._prefix]
             )
             readers[reader] = name
         deadline = time.monotonic() + START_SECONDS_MAX

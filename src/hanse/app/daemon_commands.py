@@ -36,6 +36,8 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--ready-fd", type=int, hidden=True, help="Where to say how the start goes on."),
         click.option("--record-digests", is_flag=True,
                      help="Keep a digest of all commands, to compare an offline replay with."),
+        click.option("--founding", is_flag=True, hidden=True,
+                     help="The league is being founded: nobody can remember anything of this member."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -43,29 +45,35 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @_options
-def broker(name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool) -> None:
+def broker(
+    name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool, founding: bool
+) -> None:
     """Run the broker NAME of the league in --home, in the foreground."""
     from hanse.live.broker_daemon import BrokerDaemon  # noqa: PLC0415  NumPy and the door are slow to import
 
-    _serve(partial(BrokerDaemon, digests=record_digests), name, home, log_level, ready_fd)
+    _serve(partial(BrokerDaemon, digests=record_digests, founding=founding), name, home, log_level, ready_fd)
 
 
 @click.command()
 @_options
-def warden(name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool) -> None:
+def warden(
+    name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool, founding: bool
+) -> None:
     """Run the warden of the cluster NAME, in the foreground. Its tasks outlive it."""
     from hanse.live.warden_daemon import WardenDaemon  # noqa: PLC0415  as above
 
-    _serve(partial(WardenDaemon, digests=record_digests), name, home, log_level, ready_fd)
+    _serve(partial(WardenDaemon, digests=record_digests, founding=founding), name, home, log_level, ready_fd)
 
 
 @click.command()
 @_options
-def runner(name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool) -> None:
+def runner(
+    name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool, founding: bool
+) -> None:
     """Run the runner NAME on a machine that is not its warden's, in the foreground."""
     from hanse.live.runner_daemon import RunnerDaemon  # noqa: PLC0415  as above
 
-    del record_digests  # a runner's truth is its backend: there is nothing to replay
+    del record_digests, founding  # a runner's truth is its backend: there is nothing to replay
     _serve(RunnerDaemon, name, home, log_level, ready_fd)
 
 

@@ -24,7 +24,10 @@ import msgspec
 
 from hanse.app.exit_codes import ExitCode
 
-MODULES: Final = ("hanse.app.daemon_commands", "hanse.live.broker_daemon", "hanse.live.warden_daemon")
+MODULES: Final = (
+    "hanse.app.daemon_commands", "hanse.live.broker_daemon", "hanse.live.warden_daemon",
+    "uvloop", "uvicorn.lifespan.off", "encodings.idna", "_strptime",
+)  # fmt: skip
 """What members import, before they are told apart."""
 ORDER_BYTES_MAX: Final = 1 << 14
 """The longest order; homes have short paths."""

@@ -99,14 +99,14 @@ class StartingMember:
 def start_members(
     home: Home,
     verbs: Mapping[str, str],
-    record_digests: bool = False,
+    flags: Sequence[str] = (),
     nursery: Nursery | None = None,
     seconds: float | None = None,
 ) -> Outcome:
     """Start every member (name -> the command that runs it) that does not run, and wait for them.
 
-    ``seconds``: how long a member may make no progress; None: ``$HANSE_START_SECONDS``, or 30. What is waited
-    for no longer goes on all the same.
+    ``flags``: further options of these commands. ``seconds``: how long a member may make no progress; None:
+    ``$HANSE_START_SECONDS``, or 30. What is waited for no longer goes on all the same.
     """
     pids = running_members(home)
     outcome = Outcome()
@@ -116,7 +116,7 @@ def start_members(
             continue
         try:
             log_from = _size(home.member(name) / LOG)
-            reader, pids[name] = _start_one(home, verb, name, record_digests, nursery)
+            reader, pids[name] = _start_one(home, verb, name, flags, nursery)
         except OSError as error:
             outcome.gone[name] = _reason(error)
             continue
@@ -197,7 +197,7 @@ def _show(line: str) -> None:
 
 
 def _start_one(
-    home: Home, verb: str, name: str, record_digests: bool, nursery: Nursery | None
+    home: Home, verb: str, name: str, flags: Sequence[str], nursery: Nursery | None
 ) -> tuple[int, int]:
     """Start one member; the end of a pipe that tells when it is ready, and its process number."""
     if nursery is not None:
@@ -205,15 +205,14 @@ def _start_one(
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         (directory / LOG).open("ab").close()  # what is wrong with it is told here, not there
         with contextlib.suppress(NurseryError):  # without one it only takes longer
-            return nursery.fork(_words(home, verb, name, READY, record_digests), directory / LOG)
-    reader, process = start_member(home, verb, name, record_digests)
+            return nursery.fork(_words(home, verb, name, READY, flags), directory / LOG)
+    reader, process = start_member(home, verb, name, flags)
     return reader, process.pid
 
 
-def _words(home: Home, verb: str, name: str, ready: str, record_digests: bool) -> list[str]:
+def _words(home: Home, verb: str, name: str, ready: str, flags: Sequence[str]) -> list[str]:
     """The arguments of ``hanse`` that start a member."""
-    words = [verb, name, "--home", str(home.path), "--ready-fd", ready]
-    return [*words, "--record-digests"] if record_digests else words
+    return [verb, name, "--home", str(home.path), "--ready-fd", ready, *flags]
 
 
 def daemon_environment() -> dict[str, str]:
@@ -223,7 +222,7 @@ def daemon_environment() -> dict[str, str]:
 
 
 def start_member(
-    home: Home, verb: str, name: str, record_digests: bool = False, prefix: Sequence[str] = ()
+    home: Home, verb: str, name: str, flags: Sequence[str] = (), prefix: Sequence[str] = ()
 ) -> "tuple[int, subprocess.Popen[bytes]]":
     """Start one member in the background; the end of a pipe that tells how it goes on, and the process.
 
@@ -233,7 +232,7 @@ def start_member(
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     with (directory / LOG).open("ab") as log:
         reader, writer = os.pipe()
-        words = _words(home, verb, name, str(writer), record_digests)
+        words = _words(home, verb, name, str(writer), flags)
         try:
             process = subprocess.Popen(  # noqa: S603  our own program
                 [*prefix, sys.executable, "-m", "hanse", *words],

@@ -79,6 +79,7 @@ def up(
     refuse_unsafe(Home(home.absolute()))
     place = Home(home.resolve())
     _refuse_readonly(place)
+    is_founding = not place.path.exists() or not any(place.path.iterdir())
     if context_name:
         refuse_taken(load_contexts(), context_name, Context("", str(place.path)))
     nursery = Nursery(daemon_environment()) if not running_members(place) else None
@@ -86,12 +87,15 @@ def up(
     from hanse.live.league import LeagueError  # noqa: PLC0415  as above
 
     was_there = place.league_file.is_file()
+    flags = ["--record-digests"] if record_digests else []
+    if is_founding:
+        flags.append("--founding")
     try:
         league = league_of(place, source, clusters, brokers, nodes)
         if user:
             league = _with_user(place, league, user)
         there_already = running_members(place)
-        outcome = start_members(place, _verbs(league), record_digests, nursery)
+        outcome = start_members(place, _verbs(league), flags, nursery)
     except LeagueError as error:
         raise click.ClickException(str(error)) from None
     finally:
