@@ -123,6 +123,7 @@ def test_a_broker_starts_again_at_every_step_of_a_cancelled_job(placed: int) -> 
     one.check_idle()
     assert number in one.over
 
+
 SPECS = st.lists(
     st.tuples(st.integers(1, 12), st.booleans(), st.integers(500, 2_000)), min_size=1, max_size=4
 )
