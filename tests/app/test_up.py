@@ -94,9 +94,12 @@ def test_new_members_come_at_the_end(home: Home, source: Path) -> None:
 def test_a_running_league_is_not_changed_behind_its_back(home: Home, source: Path) -> None:
     first = league_of(home, source, 1, 1, 1)
     with subprocess.Popen(
-        [sys.executable, "-c", "import sys; sys.stdin.read()", "north", str(home.path)],
+        [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", "north", str(home.path)],
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as member:
+        assert member.stdout is not None
+        member.stdout.readline()  # before that its command line may not be there yet
         (home.path / PIDS).write_bytes(msgspec.json.encode({"north": member.pid}))
         assert league_of(home, source, 1, 1, 1) == first
         source.write_text(FILE % "bob")
