@@ -67,7 +67,7 @@ def new_ends(tasks: int) -> Ends:
 
 def copies(estate: EstateId, term: int, jobs: list[JobRecord], now: int) -> Iterator[Replicate | Progress]:
     """The messages that make a peer the heir of these jobs, in order."""
-    parts = list(portions(jobs, _weight, REPLICATE_JOBS_MAX))
+    parts = [jobs] if len(jobs) == 1 else list(portions(jobs, _weight, REPLICATE_JOBS_MAX))
     for number, part in enumerate(parts, 1):
         yield Replicate(
             estate, term, tuple([replica_of(record, now) for record in part]), number < len(parts)

@@ -130,21 +130,23 @@ class Journal:
 
     def ensure_room(self, size: int) -> None:
         """Raise what ``append`` would raise for a record of so many bytes, before anybody acts on it."""
+        with self._handover:
+            self._check_room(size)
+
+    def _check_room(self, size: int) -> None:
         if size > RECORD_BYTES_MAX:
             raise RecordTooLarge(size, RECORD_BYTES_MAX)
-        with self._handover:
-            if self._failure is not None:
-                raise self._failure.with_traceback(None)
-            if self._pending_bytes + size + PREFIX_BYTES > PENDING_BYTES_MAX:
-                raise JournalBehind(self._pending_bytes, PENDING_BYTES_MAX)
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        if self._pending_bytes + size + PREFIX_BYTES > PENDING_BYTES_MAX:
+            raise JournalBehind(self._pending_bytes, PENDING_BYTES_MAX)
 
     def append(self, record: bytes) -> int:
         """Number a record and keep it for the next commit. Not durable yet."""
-        self.ensure_room(len(record))
-        size = len(record) + PREFIX_BYTES
         with self._handover:
+            self._check_room(len(record))
             self._pending.append(record)
-            self._pending_bytes += size
+            self._pending_bytes += len(record) + PREFIX_BYTES
             self.bytes += len(record)
             self.position += 1
             return self.position
