@@ -7,7 +7,7 @@ a later one. Versions only rise, so what is open stays open (ADR 0039).
 
 A cluster that has retired is closed for good. It left with nothing running and with every end settled; a
 claim that was on its way to it will never be answered. After the time in which all leases run out, its tasks
-are lost, and placed elsewhere, be their jobs ever so willing to wait for it.
+are lost, and placed elsewhere. This includes tasks of jobs that wait for silent clusters.
 """
 
 from hanse.core.careers import Careers

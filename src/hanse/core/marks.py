@@ -36,6 +36,7 @@ ALL: Final = (
     "broker.gave_cluster_up",
     "broker.learned_from_peer",
     "broker.moved_task",
+    "broker.opened_cluster",
     "broker.outbid",
     "broker.refusal_of_old_attempt",
     "broker.refused_fenced",
