@@ -19,8 +19,9 @@ from hanse.live.reads.schema import content
 from hanse.model.commands import Send
 from hanse.model.decision import Answered
 from hanse.model.ids import SECOND, JobId, index_of, job_text
-from hanse.model.job import Affinity
+from hanse.model.job import Affinity, Unreachable
 from hanse.model.messages import Claim, News, Outcome, Taken, Usage
+from tests.core.test_clusters import start_again
 from tests.core.wired import job, node, tasks
 from tests.live.reads.histories import EPOCH, Past, Step, Told, disagreements, outcomes, trial
 
@@ -277,6 +278,18 @@ def halves(past: Past, rng: Random) -> Iterator[list[Step]]:
             yield batch
             batch, size = [], rng.randint(1, 60)
     yield batch
+
+
+def test_attempts_at_a_cluster_that_has_left_are_over(tmp_path: Path) -> None:
+    league = Told(tmp_path, {"c1": (node(),), "c2": (node(),)})
+    number = league.submit(job(tasks(8), unreachable=Unreachable.WAIT))
+    assert states(league, number) == ["running"] * 8
+    league.deaf |= {"c2": True, "c2.r1": True}
+    start_again(league, "b1", retired=("c2",))
+    league.run(2 * MINUTE)
+    league.agree()
+    assert sorted(states(league, number)) == ["queued"] * 4 + ["running"] * 4
+    league.close()
 
 
 @pytest.mark.parametrize("large", [LARGE_TASKS, 2])

@@ -59,8 +59,8 @@ DECISIONS_PER_JOB_MAX: Final = 1_000
 """Beyond this a job's oldest decisions go."""
 
 _INDEX: Final = TASKS_PER_JOB_MAX - 1
-_UNREACHABLE: Final = " cannot be reached"
-"""How a broker words that it gives a cluster's attempts up, behind the cluster's name."""
+_GIVEN_UP: Final = (" cannot be reached", " has left the league")
+"""How a broker words that it gives a cluster's attempts up, behind the cluster's name (``core.clusters``)."""
 _CANCELLED: Final = "cancelled: "
 _TOO_SOON: Final = "it ended before it was accepted"
 _AFTER: Final = "waits for other jobs to succeed"
@@ -432,8 +432,8 @@ class Projector:
             if decision.reason == _AFTER:
                 job.block(decision.group)
                 self.wait(job)
-        elif answered is Answered.MOVED and decision.reason.endswith(_UNREACHABLE):
-            self._given_up(job, decision.group, decision.reason.removesuffix(_UNREACHABLE))
+        elif answered is Answered.MOVED and decision.reason.endswith(_GIVEN_UP):
+            self._given_up(job, decision.group, decision.reason.partition(" ")[0])
         elif answered is Answered.ENDED and decision.reason.startswith(_CANCELLED):
             self._cancelled(job, decision.reason.removeprefix(_CANCELLED))
         self.touch(job)
