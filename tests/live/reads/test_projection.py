@@ -227,6 +227,27 @@ def test_an_adopted_job_shows_when_it_started_once_it_has_ended(pair: Told) -> N
     assert row.ended - row.started == ran[0], "as long as the task that ran longest"
 
 
+def test_a_job_that_was_over_before_the_adoption_does_not_begin_anew(pair: Told) -> None:
+    """The adopter had been told to forget it, and the owner did not hear that the adopter has."""
+    number = pair.submit(job(tasks(1), name="over"))
+    pair.submit(job(tasks(1), name="on"))
+    pair.loses = lambda envelope: (envelope.source, envelope.target) == ("b2", "b1")
+    pair.end(number)
+    pair.run(SECOND)
+    pair.deaf["b1"] = True
+    pair.run(MINUTE)
+    assert all(number not in body.jobs for body in pair.bodies(Taken))
+    pair.loses = lambda _: False
+    pair.boot("b1")
+    pair.run(MINUTE)
+    row = pair.ask("b1").jobs(name="over")[0]
+    assert (row.state, row.succeeded, row.owner) == ("succeeded", 1, "b1")
+    ended = task(pair, number)
+    assert (ended.state, ended.attempt, ended.cluster, ended.node) == ("succeeded", 1, "c1", 0)
+    assert pair.ask("b1").jobs(name="on")[0].owner == "b2"
+    pair.agree()
+
+
 def test_ends_that_nobody_had_taken_come_with_the_adoption(pair: Told) -> None:
     number = pair.submit(job(tasks(2)))
     pair.deaf["b1"] = True

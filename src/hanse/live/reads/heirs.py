@@ -224,8 +224,9 @@ class Heirs:
             if job.id in theirs:
                 job.owner = source
                 projector.touch(job)
-            else:
+            elif any(map(job.unfinished, range(len(job.spec.groups)))):
                 self._begin_anew(job)
+            # Otherwise the job is over and the adopter was told to forget it: we make its end known.
 
     def _begin_anew(self, job: LiveJob) -> None:
         """The adopter never got it: nothing of it can run anywhere, so it joins our next estate as new."""
