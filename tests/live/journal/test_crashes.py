@@ -211,6 +211,22 @@ Crashes.TestCase.settings = settings(
 TestCrashes = Crashes.TestCase
 
 
+def test_a_full_disk_after_a_growth_that_the_power_cut_short() -> None:
+    """The file is longer than any block says, and the next growth finds no room and gives its room back."""
+    life = Crashes()
+    life.begin(8192, 0)
+    life.close_and_open()
+    life.append(b"")
+    life.close_and_open()
+    life.append(b"")
+    life.power_fails_during(fuse=1, seed=0, what="commit", again=0)
+    life.somebody_else_fills_the_disk(full=True)
+    life.append(b"")
+    life.close_and_open()
+    life.numbers_agree()
+    life.teardown()
+
+
 def test_the_power_may_fail_before_any_step(tmp_path: Path) -> None:
     """One life with growth, new segments and snapshots, cut off before each of its steps; of every cut some
     of the states that a disk can be left in."""
