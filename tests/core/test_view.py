@@ -182,6 +182,22 @@ ViewHistory.TestCase.settings = settings(max_examples=80, stateful_step_count=40
 test_view_history = ViewHistory.TestCase
 
 
+def test_only_changes_of_the_life_that_the_snapshot_is_of_count() -> None:
+    """A warden that was put back from an older copy counts its changes again; its other lives counted on."""
+    view, warden = ClusterView("c1", 0, "b1"), Warden()
+    warden.epoch = 2
+    view.snapshot(warden.snapshot())
+    warden.change(0, (1_000, 0, 0))
+    late = msgspec.structs.replace(warden.delta(1), epoch=1)
+    assert view.delta(late), "an earlier life: old news, which asks for no snapshot"
+    assert view.confirmed() == [CAPACITY] * NODES
+    early = msgspec.structs.replace(warden.delta(1), epoch=3)
+    assert not view.delta(early), "a later life: it may have other nodes, so a snapshot is needed"
+    assert view.confirmed() == [CAPACITY] * NODES
+    assert view.delta(warden.delta(1))
+    assert view.confirmed() == warden.free
+
+
 @given(
     nodes=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.booleans()), min_size=1, max_size=70),
     ask=st.tuples(st.integers(1, 3), st.integers(0, 1)),
