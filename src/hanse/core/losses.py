@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from hanse.core.desk import Desk
-from hanse.core.jobs import BLOCKED, FAILED, JobRecord, first_task
+from hanse.core.jobs import BLOCKED, FAILED, JobRecord, first_task, shape_of
 from hanse.model.job import OnLoss
 
 LOST: Final = "lost: "
@@ -39,17 +39,12 @@ def unaccounted(desk: Desk, record: JobRecord) -> tuple[str, list[int]]:
         return "", []
     for name in desk.config.retired:
         view = desk.view_of.get(name)
-        if view is None or not _may_use(record, name):
+        if view is None or not shape_of(record.spec, 0, 0).may_use(name):
             continue
         left_at = view.sight.left_at
         if left_at < 0 or record.accepted_at < left_at:
             return name, list(_unknown(record))
     return "", []
-
-
-def _may_use(record: JobRecord, cluster: str) -> bool:
-    allowed = record.spec.clusters_allowed
-    return cluster not in record.spec.clusters_forbidden and (not allowed or cluster in allowed)
 
 
 def _unknown(record: JobRecord) -> Iterable[int]:
