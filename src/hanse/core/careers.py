@@ -26,12 +26,13 @@ from hanse.core.jobs import (
     first_task,
 )
 from hanse.core.link import RESEND_MAX
+from hanse.core.losses import LOST, TAKEN_BACK, is_ending, must_not_repeat
 from hanse.core.placing import Placing
-from hanse.core.portions import pieces
 from hanse.core.view import STANDING_FULL
+from hanse.core.withdrawing import Withdrawing
 from hanse.model.decision import Answered
-from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of, task_id
-from hanse.model.messages import Cancel, End, Outcome, Refusal, Watch, Watched
+from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of
+from hanse.model.messages import End, Outcome, Refusal, Watch, Watched
 
 WATCHERS_MAX: Final = 100_000
 """Questions about other jobs' ends that are open at one time."""
@@ -51,6 +52,7 @@ class Careers:
         self.desk = desk
         self.placing = placing
         self.ending = Ending(desk.jobs, self._settle, desk.config.slice_tasks)
+        self.withdrawing = Withdrawing(desk, placing)
         self.ended: dict[JobId, Ended] = {}
         self.clients: dict[str, JobId] = {}
         """The submitters' own names for live and remembered jobs."""
@@ -67,7 +69,6 @@ class Careers:
         """Called with the attempt for every task that has become terminal: the estate makes it known."""
         self.over: Callable[[JobRecord], None] = _unheard
         """Called for every job whose tasks are all terminal."""
-        self.cancels: dict[int, list[tuple[TaskId, int]]] = {}
         self.awaited: dict[JobId, None] = {}
         """Jobs for whose end live jobs wait, and perhaps a few more: the others' ends concern nobody."""
 
@@ -270,6 +271,7 @@ class Careers:
             self.desk.mark("broker.end_of_old_attempt")
             return False
         withdrawn = bool(record.withdrawn) and record.withdrawn.pop(index, None) == end.attempt
+        regrouped = bool(record.regrouped) and record.regrouped.pop(index, None) == end.attempt
         outcome = end.outcome
         if outcome is Outcome.SUCCEEDED:
             if record.sizes:
@@ -281,6 +283,8 @@ class Careers:
             self._failed(record, index, end.code)
         elif outcome is Outcome.LOST:
             self.lost(record, index, "its node was lost")
+        elif outcome is Outcome.CANCELLED and must_not_repeat(record) and not regrouped:
+            self.lost(record, index, TAKEN_BACK)
         else:
             self.desk.mark("broker.requeued_withdrawn" if withdrawn else f"broker.requeued_{outcome}")
             self._again(record, index, Answered.MOVED, f"{outcome}")
@@ -295,36 +299,42 @@ class Careers:
         self._again(record, index, Answered.RETRIED, f"exit code {code}")
 
     def lost(self, record: JobRecord, index: int, reason: str) -> None:
-        """An attempt was lost through no fault of its own."""
+        """An attempt was lost through no fault of its own: another one starts, unless there must be none."""
         record.losses[index] = record.losses.get(index, 0) + 1
+        if must_not_repeat(record) and not is_ending(record):
+            self.fail_lost(record, index, reason)
+            return
         if record.losses[index] > self.desk.config.lost_max:
             self._settle(record, index, FAILED)
             return
         self._again(record, index, Answered.MOVED, reason)
 
+    def fail_lost(self, record: JobRecord, index: int, reason: str) -> None:
+        """A task that may have begun and must not run twice ends here."""
+        self.desk.mark("broker.failed_lost")
+        self.desk.decide(record, record.group_of(index), Answered.ENDED, 1, f"{LOST}{reason}")
+        self._settle(record, index, FAILED)
+
     def _again(self, record: JobRecord, index: int, answered: Answered, reason: str) -> None:
         """A task must start anew, unless its job is to end, or its gang has failed."""
-        if record.cancelled or (record.spec.gang and FAILED in record.state):
+        if is_ending(record):
             self._settle(record, index, CANCELLED)
             return
         group = record.group_of(index)
         self.desk.decide(record, group, answered, 1, reason)
         self.placing.enqueue(record, group, [index])
         if record.spec.gang:
-            self._break_gang(record)
+            self._break_gang(record, answered is Answered.RETRIED)
 
-    def _break_gang(self, record: JobRecord) -> None:
-        """One of a gang must start anew, so all must: take the others back."""
+    def _break_gang(self, record: JobRecord, retried: bool = False) -> None:
+        """One of a gang must start anew, so all must: take the others back. ``retried``: it has failed, and
+        the job allows for that."""
         for index, state in enumerate(record.state):
             if CLAIMED <= state <= RUNNING and index not in record.withdrawn:
                 self.desk.mark("broker.broke_gang")
-                self.withdraw(record, index)
-
-    def withdraw(self, record: JobRecord, index: int) -> None:
-        """Take an attempt back from its warden; its end will come as news."""
-        record.withdrawn[index] = record.attempt[index]
-        entry = (task_id(record.id, index), record.attempt[index])
-        self.cancels.setdefault(record.place[index], []).append(entry)
+                self.withdrawing.withdraw(record, index)
+                if retried:
+                    record.regrouped[index] = record.attempt[index]
 
     # --- terminal states -----------------------------------------------------------------------------------
 
@@ -384,7 +394,7 @@ class Careers:
             for index in () if large else waiting:
                 self._settle(record, index, CANCELLED)
         for index in find_tasks(record.state, (CLAIMED, PLACED, RUNNING), len(record.state)):
-            self.withdraw(record, index)
+            self.withdrawing.withdraw(record, index)
 
     def cancel(self, record: JobRecord, reason: str) -> None:
         """End a job: what waits at once, what runs as soon as its warden has stopped it."""
@@ -467,33 +477,7 @@ class Careers:
             if record is not None and record.admitted:
                 self.desk.mark("broker.deadline_passed")
                 self.cancel(record, "its deadline has passed")
-        expected = self.placing.expected
-        late = 0
-        while late < len(expected) and expected[late].due <= now:
-            item = expected[late]
-            late += 1
-            record = self.desk.jobs.get(item.job)
-            if record is None:
-                continue
-            for index, attempt in zip(item.tasks, item.attempts, strict=True):
-                if (
-                    record.attempt[index] == attempt
-                    and record.state[index] == PLACED
-                    and index not in record.withdrawn
-                ):
-                    self.desk.mark("broker.withdrew_unstarted")
-                    self.withdraw(record, index)
-                    self.placing.judge(self.desk.views[item.cluster], good=False)
-        del expected[:late]
-
-    def flush(self) -> None:
-        """Send the cancellations of this step."""
-        for cluster, entries in self.cancels.items():
-            for part in pieces(entries):
-                tasks, attempts = zip(*part, strict=True)
-                message = Cancel(tasks, attempts)
-                self.desk.post.send(self.desk.out, self.desk.now, self.desk.views[cluster].name, message)
-        self.cancels.clear()
+        self.withdrawing.tick()
 
 
 def _unheard(*_: object) -> None:

@@ -16,7 +16,8 @@ from hanse.core.copies import copies, progress
 from hanse.core.desk import Desk
 from hanse.core.jobs import OUTCOMES, STATES, WAITING, JobRecord, new_record
 from hanse.core.link import NEVER
-from hanse.core.owned import EstatesState, Owned, new_owned
+from hanse.core.losses import unaccounted
+from hanse.core.owned import EstatesState, Owned, Unknown, new_owned
 from hanse.core.portions import ENTRIES_MAX
 from hanse.core.seeking import Seeking
 from hanse.core.terms import TERMS_BITS
@@ -354,28 +355,24 @@ class Estates:
     def finish(self, cluster: str, ends: Sequence[End]) -> None:
         """Attempts are over. The warden may forget each at once, or when the heir knows, if it mattered."""
         jobs, estates, finished = self.desk.jobs, self.state.owned, self.careers.finished
-        waiting: set[tuple[TaskId, int]] | None = None
+        unknown: Unknown | None = None
         for end in ends:
             task = end.task
             record = jobs.get(JobId(task >> INDEX_BITS))
             owned = estates.get(record.estate) if record is not None else None
             if record is None or not finished(record, task & INDEX_MASK, end) or owned is None:
-                waiting = self._awaiting_heir() if waiting is None else waiting
-                if (task, end.attempt) in waiting or task >> INDEX_BITS in self.state.given_jobs:
+                unknown = unknown or Unknown(estates.values())
+                if (task, end.attempt) in unknown.ends or task >> INDEX_BITS in self.state.given_jobs:
                     continue  # it is settled when the heir knows, or by the adopter
-                self.desk.settling.add(self.desk.now, cluster, [(task, end.attempt)])
-            elif owned.heir:
-                owned.unsent.append((cluster, task, end.attempt))
+                if task not in unknown.tasks:
+                    self.desk.settling.add(self.desk.now, cluster, [(task, end.attempt)])
+                    continue
+                self.desk.mark("broker.old_end_kept")
+                owned = unknown.tasks[task]
+            if owned.settle_later(cluster, task, end.attempt):
                 self._soon()
             else:
-                owned.settling.append((0, cluster, task, end.attempt))
                 self.busy = True
-
-    def _awaiting_heir(self) -> set[tuple[TaskId, int]]:
-        """Ends that are settled when the heir knows of them, and so not when a warden tells them again."""
-        estates = self.state.owned.values()
-        untold = {(task, attempt) for owned in estates for _, task, attempt in owned.unsent}
-        return untold | {(task, attempt) for owned in estates for _, _, task, attempt in owned.settling}
 
     def _soon(self) -> None:
         due = self.desk.now + self.desk.timings.delta_linger
@@ -447,6 +444,9 @@ class Estates:
             if record.unfinished[group] < part.count:
                 record.told[group] = ""
         record.cancelled = cancelled or record.cancelled  # then nothing of it is queued
+        gone, tasks = ("", []) if record.cancelled else unaccounted(self.desk, record)
+        for index in tasks:
+            self.careers.fail_lost(record, index, f"nobody can say whether it began in {gone}")
         self.careers.resume(record)
         for cluster, end in ends:
             self.finish(cluster, (end,))

@@ -76,6 +76,8 @@ class JobRecord(msgspec.Struct, gc=False):
     losses: dict[int, int] = {}
     withdrawn: dict[int, int] = {}
     """Task -> attempt that the broker itself took back."""
+    regrouped: dict[int, int] = {}
+    """Task -> attempt that was taken back because one of its gang has failed and is retried."""
     sizes: dict[int, Resources] = {}
     """Task -> what it was asked for, where a sizer chose that in advance."""
     served: list[int] = []
@@ -129,6 +131,7 @@ def new_record(job: JobId, spec: JobSpec, estate: EstateId, at: int) -> JobRecor
         failures={},
         losses={},
         withdrawn={},
+        regrouped={},
         sizes={},
         served=[at] * len(counts),
         placed={},

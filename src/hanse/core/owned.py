@@ -1,6 +1,6 @@
 """A broker's own estates as records: what must be told to whom before what may be said or forgotten."""
 
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 
 import msgspec
 
@@ -44,6 +44,14 @@ class Owned(msgspec.Struct, gc=False):
     again: list[tuple[int, int, int, int, int]] = []
     """What an adopted estate's former owner may not have made known: message number, first task, attempt,
     state, and how many neighbours ended like it. Goes before ``publishing``."""
+
+    def settle_later(self, cluster: str, task: TaskId, attempt: int) -> bool:
+        """The warden may forget an end when the heir knows what it led to; whether there is an heir."""
+        if self.heir:
+            self.unsent.append((cluster, task, attempt))
+        else:
+            self.settling.append((0, cluster, task, attempt))
+        return bool(self.heir)
 
     def quiet(self) -> bool:
         """Whether nothing of it waits for anybody."""
@@ -109,6 +117,21 @@ class EstatesState(msgspec.Struct):
         """A job is no longer one that somebody has taken."""
         self.given_jobs.pop(job, None)
         self.takers.pop(job, None)
+
+
+class Unknown:
+    """What the heirs of a broker's estates do not know for certain yet."""
+
+    def __init__(self, estates: Iterable[Owned]) -> None:
+        self.ends: set[tuple[TaskId, int]] = set()
+        """Ends that are settled when the heir knows of them, and so not when a warden tells them again."""
+        self.tasks: dict[int, Owned] = {}
+        """Tasks that are over. If the heir took over now and nobody knew an attempt of one, it would start
+        it; so until it knows, wardens keep the ends of all its attempts."""
+        for owned in estates:
+            self.ends.update((task, attempt) for _, task, attempt in owned.unsent)
+            self.ends.update((task, attempt) for _, _, task, attempt in owned.settling)
+            self.tasks.update((task, owned) for _, task, attempt, _ in owned.publishing if attempt >= 0)
 
 
 def new_owned(term: int, heir: str) -> Owned:

@@ -12,6 +12,7 @@ The user's form has these fields; only what differs from the default need be wri
     grace: 30s                   # from checkpoint signal to end
     gang: false                  # all tasks start together, or none
     unreachable: move            # or wait
+    on_loss: retry               # or fail: an attempt that may have begun and was lost is the last one
     clusters: {allow: [oslo, bern], deny: [rome], prefer: [bern]}
     labels: [web]
     after: ["1-7"]               # jobs that must succeed first
@@ -48,7 +49,17 @@ from typing import Final
 from hanse.model.constraints import Constraint, normalise
 from hanse.model.fields import Fields, choice, flag, integer, listed, size_problem, text, texts, trace
 from hanse.model.ids import SECOND, JobId, parse_job
-from hanse.model.job import GROUPS_MAX, Affinity, JobClass, JobSpec, Scope, SpeedUp, TaskGroup, Unreachable
+from hanse.model.job import (
+    GROUPS_MAX,
+    Affinity,
+    JobClass,
+    JobSpec,
+    OnLoss,
+    Scope,
+    SpeedUp,
+    TaskGroup,
+    Unreachable,
+)
 from hanse.model.payload import (
     Command,
     command_of,
@@ -87,7 +98,7 @@ __all__ = [
 _COMMAND_FIELDS: Final = ("command", "env", "workdir", "secret")
 _JOB_FIELDS: Final = (
     *("name", "tenant", "class", "priority", "deadline", "retries", "preemptible", "grace", "gang"),
-    *("unreachable", "clusters", "labels", "after", "client_id", "groups", "trace"),
+    *("unreachable", "on_loss", "clusters", "labels", "after", "client_id", "groups", "trace"),
 )
 _ASK_FIELDS: Final = (
     *("count", "cpus", "memory", "gpus", "resources", "where", "affinity", "duration", "speed_up"),
@@ -112,6 +123,7 @@ _Spans = tuple[tuple[str, tuple[int, int]], ...]
 _NO_COMMAND: Final = Command(())
 _CLASS: Final = choice(JobClass)
 _UNREACHABLE: Final = choice(Unreachable)
+_ON_LOSS: Final = choice(OnLoss)
 _SCOPE: Final = choice(Scope)
 _TRACE_VARIABLE: Final = "TRACEPARENT"
 """Where programs look for the trace that they belong to."""
@@ -159,6 +171,7 @@ def _job(fields: Fields, groups: tuple[TaskGroup, ...]) -> JobSpec:
         preemptible=fields.take("preemptible", flag, False),
         grace=fields.take("grace", parse_duration, 5 * SECOND),
         unreachable=fields.take("unreachable", _UNREACHABLE, Unreachable.MOVE),
+        on_loss=fields.take("on_loss", _ON_LOSS, OnLoss.RETRY),
         clusters_allowed=allow,
         clusters_forbidden=deny,
         data=prefer,

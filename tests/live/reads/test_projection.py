@@ -19,7 +19,7 @@ from hanse.live.reads.schema import content
 from hanse.model.commands import Send
 from hanse.model.decision import Answered
 from hanse.model.ids import SECOND, JobId, index_of, job_text
-from hanse.model.job import Affinity, Unreachable
+from hanse.model.job import Affinity, OnLoss, Unreachable
 from hanse.model.messages import Claim, News, Outcome, Taken, Usage
 from tests.core.test_clusters import start_again
 from tests.core.wired import job, node, tasks
@@ -310,6 +310,32 @@ def test_attempts_at_a_cluster_that_has_left_are_over(tmp_path: Path) -> None:
     league.run(2 * MINUTE)
     league.agree()
     assert sorted(states(league, number)) == ["queued"] * 4 + ["running"] * 4
+    league.close()
+
+
+def test_what_is_lost_and_must_not_run_twice_has_failed(tmp_path: Path) -> None:
+    league = Told(tmp_path, {"c1": (node(),), "c2": (node(),)})
+    number = league.submit(job(tasks(8), on_loss=OnLoss.FAIL))
+    league.end(number, 0, outcome=Outcome.LOST)
+    league.agree()
+    assert sorted(states(league, number)) == ["failed"] + ["running"] * 7
+    (gone,) = {cluster for cluster, _ in league.running(number).values()} - {league.running(number)[1][0]}
+    there = sum(cluster == gone for cluster, _ in league.running(number).values())
+    league.deaf |= {gone: True, f"{gone}.r1": True}
+    league.run(2 * MINUTE)
+    league.agree()
+    assert sorted(states(league, number)) == ["failed"] * (1 + there) + ["running"] * (7 - there)
+    league.close()
+
+
+def test_a_gang_that_is_lost_and_must_not_run_twice_has_failed(tmp_path: Path) -> None:
+    league = Told(tmp_path, {"c1": (node(),), "c2": (node(),)})
+    number = league.submit(job(tasks(3), gang=True, on_loss=OnLoss.FAIL))
+    (gone, _) = league.running(number)[0]
+    league.deaf |= {gone: True, f"{gone}.r1": True}
+    league.run(2 * MINUTE)
+    league.agree()
+    assert states(league, number) == ["failed", "cancelled", "cancelled"]
     league.close()
 
 
