@@ -1,16 +1,17 @@
 """Somebody at the command line of a real league, who types what the documents say."""
 
+import io
 import os
 import re
 import select
 import shlex
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
-from click.testing import CliRunner
-
-from hanse.app.cli import hanse
+from hanse.app.cli import run
 from hanse.app.contexts import Context, save_context
 from hanse.app.exit_codes import ExitCode
 from hanse.app.starting import start_member
@@ -54,7 +55,7 @@ class Hand:
     def __init__(self, live: LiveLeague, directory: Path) -> None:
         self.live = live
         self._directory = directory
-        self._config = str(directory / "config.json")
+        self._environment = {"HANSE_CONFIG": str(directory / "config.json")}
         self._token = ""
         self._ports: dict[str, str] = {}
         self.remember()
@@ -68,14 +69,8 @@ class Hand:
             brokers={one.name: str(one.door) for one in league.serving_brokers},
             clusters={one.name: str(one.door) for one in league.serving_clusters},
         )
-        before = os.environ.get("HANSE_CONFIG")
-        os.environ["HANSE_CONFIG"] = self._config
-        try:
+        with patch.dict(os.environ, self._environment):
             save_context("here", context, make_current=True)
-        finally:
-            os.environ.pop("HANSE_CONFIG")
-            if before is not None:
-                os.environ["HANSE_CONFIG"] = before
 
     def types(self, line: str, status: int = ExitCode.OK) -> str:
         """Run a command that ends so, later if the league asks for patience; what it said."""
@@ -86,15 +81,18 @@ class Hand:
             return ""
         deadline = time.monotonic() + SECONDS_MAX
         while True:
-            done = CliRunner().invoke(hanse, words, env={"HANSE_CONFIG": self._config})
-            wait = done.exit_code == ExitCode.UNAVAILABLE or NOT_NOW in done.output
-            if done.exit_code == status or not wait or time.monotonic() > deadline:
+            out, told = io.StringIO(), io.StringIO()
+            with patch.dict(os.environ, self._environment), redirect_stdout(out), redirect_stderr(told):
+                found = run(words)
+            said = out.getvalue() + told.getvalue()
+            wait = found == ExitCode.UNAVAILABLE or NOT_NOW in said
+            if found == status or not wait or time.monotonic() > deadline:
                 break
             time.sleep(LOOK_SECONDS)  # as the hint says: a member starts again
-        assert done.exit_code == status, f"{line}: {done.exit_code} {done.output}"
+        assert found == status, f"{line}: {found} {said}"
         if words[:2] == ["token", "create"]:
-            self._token = done.stdout.strip()
-        return done.output
+            self._token = out.getvalue().strip()
+        return said
 
     def _meant(self, word: str, line: str) -> str:
         if word == "HOME":
