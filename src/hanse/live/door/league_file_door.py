@@ -1,6 +1,7 @@
 """The operations of a door about the league file: show it, apply the next one, vote on it, hear of it."""
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,7 @@ from hanse.live.door.league_records import (
     ApplyRequest,
     BallotAnswer,
     BallotRequest,
+    Fence,
     FileStanding,
     LeagueFile,
 )
@@ -29,6 +31,8 @@ from hanse.live.membership.retirement import broker_problem, cluster_problem
 TELL_SECONDS_MAX: Final = 4.0
 """How long an admin's request waits for the others to have the new file."""
 TELL_LOOK_SECONDS: Final = 0.05
+
+log: Final = logging.getLogger(__name__)
 
 Open = Callable[[str], bool]
 """Whether a member is a cluster that takes work."""
@@ -46,10 +50,12 @@ class LeagueFileDoor:
         heard: dict[op.Operation, Handler] = {op.TELL_LEAGUE_FILE: self._told}
         if self._is_open is not None:
             heard |= {op.LEAGUE_FILE: self._show, op.APPLY_LEAGUE_FILE: self._apply, op.BALLOT: self._vote}
+            heard[op.TELL_FENCED] = self._fenced
         return heard
 
-    async def _show(self, _: Call) -> Response:
+    async def _show(self, call: Call) -> Response:
         own = self._membership
+        own.fences.lift(call.peer.name)
         return json_answer(LeagueFile(own.known.version, own.standing.digest, own.text))
 
     async def _told(self, call: Call) -> Response:
@@ -64,6 +70,12 @@ class LeagueFileDoor:
             raise later(503, "no_league_file", f"the league file could not be written: {error}") from None
         own.compare(call.peer.name, FileStanding(notice.version, notice.digest))
         return json_answer(own.standing)
+
+    async def _fenced(self, call: Call) -> Response:
+        fence = await body_of(call.request, Fence)
+        self._membership.fences.add(call.peer.name)
+        log.error("%s may not act: %s", call.peer.name, fence.reason)
+        return json_answer(fence)
 
     async def _vote(self, call: Call) -> Response:
         question = (await body_of(call.request, BallotRequest)).question

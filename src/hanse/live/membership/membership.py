@@ -28,6 +28,7 @@ from hanse.live.league import League, LeagueError
 from hanse.live.league_file import parse
 from hanse.live.membership.ballots import Acceptor, Question, Reply, Tally, Vote
 from hanse.live.membership.changes import change_problem
+from hanse.live.membership.fencing import Fences
 
 VOTE_FILE: Final = "vote.json"
 ROUNDS_MAX: Final = 5
@@ -105,6 +106,8 @@ class Membership:
         """Why it does not live by that yet."""
         self.standings: dict[str, FileStanding] = {}
         """What other members were last heard to have."""
+        self.fences = Fences()
+        """Members that said that they may not act."""
         self._changed = asyncio.Event()
         """Set while something is to be told."""
         self._learned = asyncio.Event()
@@ -139,6 +142,12 @@ class Membership:
             elif theirs.digest != own.digest:
                 others[name] = f"it has another file of the same version {own.version}"
         return {"file_version": own.version, "other_files": others}
+
+    def seen(self) -> tuple[int, list[str], list[str]]:
+        """What monitoring sees: the version, who has another file or cannot live by it, who may not act."""
+        others = self.told()["other_files"]
+        assert isinstance(others, dict), "members by name"
+        return self.known.version, sorted(others), self.fences.names(self.known)
 
     def owed(self) -> list[Neighbour]:
         """Whom to talk to. A broker: everybody who is not known to have its file. The others: a broker, until
@@ -185,6 +194,7 @@ class Membership:
     def compare(self, name: str, theirs: FileStanding) -> None:
         """Note what another member has."""
         self.standings[name] = theirs
+        self.fences.lift(name)
         own = self.standing
         if theirs.version == own.version and theirs.digest != own.digest:
             self._host.count("league_file_differs")
