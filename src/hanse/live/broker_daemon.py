@@ -122,6 +122,7 @@ class BrokerDaemon(Daemon):
             self._policy = PolicyProcess(self._advised, self.count)
             self.chore(self._policy.run())
         membership = Membership(self, self._objection, self.machine.unguarded)
+        watch.league_file = membership.seen
         enrolment = Enrolment(Home(self.home), self.credentials, lambda: membership.known, self.count)
         door = BrokerDoor(self, self.machine, shell, feed, self._requests, enrolment, membership)
         application = door.application()

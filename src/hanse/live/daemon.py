@@ -19,7 +19,9 @@ from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.league import Address, League, LeagueError
 from hanse.live.logs import fields
+from hanse.live.membership.fencing import tell_fenced
 from hanse.live.observe.member_watch import MemberWatch
+from hanse.live.reached import ForgetfulError
 from hanse.live.start_report import SILENT, StartReport
 from hanse.live.wall_clock import WallWatch
 from hanse.live.wire.limits import Limits
@@ -136,9 +138,14 @@ class Daemon:
             log.info("ready", extra=fields(address=str(self.address), door=str(self.door_address)))
             report.ready()
             await self._stopping.wait()
+        except ForgetfulError as error:
+            await tell_fenced(self, str(error))
+            raise
         finally:
             await self.close()
         if self._failure is not None:
+            if isinstance(self._failure, ForgetfulError):
+                await tell_fenced(self, str(self._failure))
             raise self._failure
 
     def chore(self, work: Coroutine[None, None, None]) -> None:

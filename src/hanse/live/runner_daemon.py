@@ -48,6 +48,7 @@ class RunnerDaemon(Daemon):
         await self.wire.listen(self.address.host, self.address.port)
         await self.host.start()
         membership = Membership(self, lambda _: "")
+        watch.league_file = membership.seen
         door = RunnerDoor(self, self.cluster, backend, membership)
         application = door.application()
         application.router.routes.append(metrics_route(watch, self.count))

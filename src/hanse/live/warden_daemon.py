@@ -115,6 +115,7 @@ class WardenDaemon(Daemon):
             self.receivers[runner] = self.host.receive
             await self.host.start()
         membership = Membership(self, self._objection, self._unfinished, self.machine.estates)
+        watch.league_file = membership.seen
         door = ClusterDoor(self, self.entry, self.machine, shell, backend, membership)
         application = door.application()
         application.router.routes.append(metrics_route(watch, self.count))

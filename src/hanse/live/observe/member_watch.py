@@ -107,6 +107,8 @@ class MemberWatch:
         self.daemon = daemon
         self.door = DoorWatch()
         self.links = Links()
+        self.league_file: Callable[[], tuple[int, list[str], list[str]]] = lambda: (0, [], [])
+        """The version of the league file, members with another one, members that may not act."""
 
     async def scrape(self) -> bytes:
         """The answer to Prometheus."""
@@ -124,6 +126,7 @@ class MemberWatch:
         return [
             *_process_families(),
             self._build(),
+            *self._membership_families(),
             *self._certificate_families(),
             *_wire_families(self.daemon.wire_counters),
             *self._link_families(),
@@ -145,6 +148,22 @@ class MemberWatch:
             ("version", __version__),
         )
         return gauge("hanse_build_info", "What runs here; always 1.", [(labels, 1)])
+
+    def _membership_families(self) -> list[Family]:
+        version, differing, fenced = self.league_file()
+        return [
+            gauge("hanse_league_file_version", "Version of the league file here.", plain(version)),
+            gauge(
+                "hanse_league_file_differs",
+                "1 for each member that was heard to have another league file, or cannot live by this one.",
+                by("member", dict.fromkeys(differing, 1.0)),
+            ),
+            gauge(
+                "hanse_member_fenced",
+                "1 for each member that ended because it lost records or its peers remember more of it.",
+                by("member", dict.fromkeys(fenced, 1.0)),
+            ),
+        ]
 
     def _certificate_families(self) -> list[Family]:
         counters = self.daemon.counters
