@@ -183,9 +183,7 @@ class ProcessBackend:
         if self._users is not None:
             self._users.begin()
         self._take_kept()
-        self._watching = asyncio.get_running_loop().create_task(
-            self._disk.keep(self._directory, lambda: reports)
-        )
+        self._watching = asyncio.get_running_loop().create_task(self._disk.keep(self._directory, reports))
         return Found(tuple(running), tuple(ended))
 
     def start(self, launch: Launch) -> None:

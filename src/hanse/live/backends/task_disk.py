@@ -6,7 +6,7 @@ All of this is done by the daemon, once a second: while it is halted or dead nob
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -71,11 +71,11 @@ class TaskDisk:
         """Why nothing of a node is for the league; see ``interface.Backend.closures``."""
         return dict.fromkeys(range(len(self._nodes)), CLOSED) if self._closed else {}
 
-    async def keep(self, directory: Path, reports: Callable[[], Reports]) -> None:
+    async def keep(self, directory: Path, reports: Reports) -> None:
         """Look at the disk for as long as the daemon lives."""
         while True:
             try:
-                await self._look(reports())
+                await self._look(reports)
             except OSError as error:
                 log.warning("the room that tasks take in %s is not known: %s", directory, error)
             await asyncio.sleep(LOOK_SECONDS)

@@ -130,8 +130,8 @@ class BrokerDoor:
         }
 
     def _dated(self, handler: Handler) -> Handler:
-        """A question that is answered also while the disk is full: with how old the answer is, or at once with
-        503 if there is none."""
+        """A question that is answered also while the disk is full: with how old the answer is, or at once
+        with 503 if there is none."""
 
         async def answer(call: Call) -> Response:
             try:

@@ -181,8 +181,8 @@ class MemberWatch:
             ),
             gauge(
                 "hanse_disk_room_ratio",
-                "The same in bytes or inodes, whichever is scarcer, as a multiple of that below which nothing "
-                "new is taken.",
+                "The same in bytes or inodes, whichever is scarcer, as a multiple of that below which "
+                "nothing new is taken.",
                 by("disk", {name: room.ratio for name, room in rooms.items()}),
             ),
         ]
