@@ -205,7 +205,7 @@ class ClusterDoor(RunnerDoor):
                 draining=draining,
                 running=running[number],
                 runner=node.runner,
-                withheld=closures.get(number, ""),
+                withheld=closures.get(number, "") if node.runner == self.entry.own_runner else "",
             )
             for number, (node, (up, draining, free)) in enumerate(zip(self.entry.nodes, states, strict=True))
             if first <= number < behind
