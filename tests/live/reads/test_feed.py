@@ -229,8 +229,7 @@ def test_a_full_disk_is_waited_out(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for number in range(1, 200):
             stage.accept(JobId(number))
         await asyncio.wait_for(stage.feed.caught_up(), 30)
-        assert stage.feed.full
-        assert stage.feed.applied == 0
+        assert (stage.feed.full, stage.feed.applied) == (True, 0)
 
         def make_room() -> None:
             base.execute("PRAGMA max_page_count = 100000")
