@@ -106,6 +106,8 @@ class BrokerDaemon(Daemon):
         )
         shell.snapshot_allowed = lambda: feed.applied
         shell.promised = feed.promised
+        shell.filled = feed.release
+        feed.journal_full = lambda: shell.disk_full
         epoch = self.machine.epoch + 1
         self._requests = Requests(epoch)
         shell.performed = self.wire.flush

@@ -13,6 +13,7 @@
         door: "10.0.0.1:7412"     # logs, nodes and drains are asked for here
         backend: {kind: process, user: per-job, sandbox: auto}   # or just `process` or `"null"`; docs/live.md
                                    # disk: 20GiB: most that a task's files may take; a quarter of the disk
+                                   # files: 200000: how many these may be
                                    # directory: /scratch/hanse: tasks on a disk of their own
         reserve: 0                 # nodes that only latency work may use, from the last backwards
         runners:                   # only for nodes on other machines than the warden's
@@ -281,7 +282,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
         if isinstance(value, str):
             value = {"kind": value}
         known = (
-            *("kind", "sandbox", "user", "users", "output", "disk", "directory", "limits"),
+            *("kind", "sandbox", "user", "users", "output", "disk", "files", "directory", "limits"),
             "memory_default",
         )
         over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM
@@ -297,6 +298,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
             memory_default=fields.take("memory_default", parse_bytes, 0),
             output=fields.take("output", parse_bytes, BackendEntry().output),
             disk=fields.take("disk", parse_bytes, BackendEntry().disk),
+            files=fields.take("files", parse_whole, BackendEntry().files),
             directory=fields.take("directory", _absolute, ""),
             limits=fields.take("limits", _one_of(_LIMITS), "auto"),
         )

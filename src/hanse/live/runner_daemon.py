@@ -43,6 +43,7 @@ class RunnerDaemon(Daemon):
         self.limits.clock = clock.now
         config = self.league.runner_config(self.cluster, name)
         self.watch = watch = RunnerWatch(self, self.send)
+        watch.tasks_room = lambda: getattr(backend, "room", None)
         self.host = RunnerHost(config, backend, clock, self.directory, watch.send)
         self.receivers[name] = self.host.receive
         await self.wire.listen(self.address.host, self.address.port)

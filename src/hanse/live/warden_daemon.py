@@ -110,6 +110,7 @@ class WardenDaemon(Daemon):
         backend: Backend | None = None
         if any(node.runner == runner for node in self.entry.nodes):
             backend = make_backend(self.entry, self.directory)
+            watch.tasks_room = lambda: getattr(backend, "room", None)
             config = self.league.runner_config(self.entry, runner)
             self.host = RunnerHost(config, backend, clock, self.directory, self.send)
             self.receivers[runner] = self.host.receive

@@ -113,7 +113,7 @@ class Outcome(StrEnum):
     LOST = "lost"
     """Its node vanished, or its watchdog ended it: not the task's fault."""
     UNSTARTED = "unstarted"
-    """Its runner had no lease to start it under: it never ran."""
+    """Its runner had no lease to start it under, or no room on its disk: it never ran."""
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -43,6 +43,7 @@ def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
         output_bytes_max=wanted.output,
         driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", wanted.limits),
         disk_quota=wanted.disk,
+        files_quota=wanted.files,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from hanse import __version__
+from hanse.live.disk_space import Room, room_of
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity
 from hanse.live.journal.journal import Journal
@@ -48,6 +49,7 @@ class Daemonic(Protocol):
     """A daemon, as far as it is looked at."""
 
     identity: Identity
+    directory: Path
     credentials: Credentials
     counters: dict[str, int]
 
@@ -109,6 +111,8 @@ class MemberWatch:
         self.links = Links()
         self.league_file: Callable[[], tuple[int, list[str], list[str]]] = lambda: (0, [], [])
         """The version of the league file, members with another one, members that may not act."""
+        self.tasks_room: Callable[[], Room | None] = lambda: None
+        """The room of the disk under this member's tasks, as its backend last saw it; None: there is none."""
 
     async def scrape(self) -> bytes:
         """The answer to Prometheus."""
@@ -128,6 +132,7 @@ class MemberWatch:
             self._build(),
             *self._membership_families(),
             *self._certificate_families(),
+            *self._disk_families(),
             *_wire_families(self.daemon.wire_counters),
             *self._link_families(),
             *self.door.families(),
@@ -179,6 +184,25 @@ class MemberWatch:
                 "hanse_certificate_renewals_total",
                 "Renewals of this member's certificate, by result.",
                 by("result", results),
+            ),
+        ]
+
+    def _disk_families(self) -> list[Family]:
+        rooms = {"member": room_of(self.daemon.directory)}
+        tasks = self.tasks_room()
+        if tasks is not None:
+            rooms["tasks"] = tasks
+        return [
+            gauge(
+                "hanse_disk_free_bytes",
+                "Free room on the disk of the member's own files, and of its tasks.",
+                by("disk", {name: room.bytes_free for name, room in rooms.items()}),
+            ),
+            gauge(
+                "hanse_disk_room_ratio",
+                "The same in bytes or inodes, whichever is scarcer, as a multiple of that below which "
+                "nothing new is taken.",
+                by("disk", {name: room.ratio for name, room in rooms.items()}),
             ),
         ]
 

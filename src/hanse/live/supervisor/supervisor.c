@@ -721,6 +721,12 @@ static bool pump(struct attempt *a, struct stream *stream) {
 
 /* --- the start of a task ---------------------------------------------------------------------------------- */
 
+/* How an attempt ended that could not be started for this reason. A full disk is no loss of the task's: like one
+ * without a lease it never ran, and may be tried again as often as need be. */
+static uint32_t unstarted(int error) {
+    return error == ENOSPC || error == EDQUOT ? NO_LEASE : LOST;
+}
+
 static void fail(struct attempt *a, uint32_t kind, int code, const char *what, const char *which) {
     int error = errno;
     a->end.kind = kind;
@@ -1200,7 +1206,7 @@ static void make_places(struct attempt *a) {
         if (!(a->start->flags & DIRECTORY_MADE)
             && (mkdir(a->work, 0700)
                 || (a->start->uid >= 0 && chown(a->work, (uid_t)a->start->uid, (gid_t)a->start->gid)))) {
-            fail(a, LOST, 0, "cannot make the working directory ", a->work);
+            fail(a, unstarted(errno), 0, "cannot make the working directory ", a->work);
         }
         a->workdir = a->work;
     }
@@ -1210,7 +1216,7 @@ static void make_places(struct attempt *a) {
 static void supervise(struct attempt *a, const char *at, const char *end) {
     int32_t self = getpid();
     if (pwrite(a->record, &self, sizeof self, offsetof(struct record, supervisor)) < 0) {
-        fail(a, LOST, 0, "cannot write the record", "");
+        fail(a, unstarted(errno), 0, "cannot write the record", "");
     }
     if (lease_over(a->start)) {
         without_lease(a);
@@ -1953,7 +1959,7 @@ static void greet(const struct request *request, const char *end) {
 /* --- the launcher: what it is told ------------------------------------------------------------------------ */
 
 static void refuse(const struct request *request, const char *why, int error) {
-    struct end end = {.kind = LOST, .ended = now_us()};
+    struct end end = {.kind = unstarted(error), .ended = now_us()};
     note(&end, "%s%s%s", why, error ? ": " : "", error ? strerror(error) : "");
     end.sum = checksum(&end);
     report_end(request->task, request->attempt, &end);
