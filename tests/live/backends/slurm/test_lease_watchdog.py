@@ -1,4 +1,4 @@
-"""Nothing of a task outlives its lease on a real Slurm, though its script is halted and no daemon is there."""
+"""Nothing of a task outlives its lease on a real Slurm, though its script is halted and no daemon there."""
 
 import os
 import signal
