@@ -44,7 +44,7 @@ from hanse.live.backends.memory_default import MemoryDefault, explained
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
 from hanse.live.backends.runner_directory import DEADLINE, GUARD_AT, lock_directory, open_guard
-from hanse.live.backends.sandbox import Walls, bubblewrap, check_reach, namespace
+from hanse.live.backends.sandbox import Walls, bubblewrap, can_hide, check_reach, namespace
 from hanse.live.backends.task_disk import KEPT_BYTES_MAX, KEPT_COUNT_MAX, TaskDisk
 from hanse.live.backends.task_users import JobUsers, UserRange
 from hanse.live.disk_space import NO_ROOM, Room
@@ -133,6 +133,7 @@ class ProcessBackend:
         self._encoder = CommandEncoder(
             directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max, memory
         )
+        self._encoder.alone = self._range is not None and sandbox == "none" and can_hide()
         bases = tuple(base.path for base in self._limits.bases)
         self._link = LauncherLink(directory, bases, self._heard, self._lost)
         self._attempts: dict[Key, _Attempt] = {}
