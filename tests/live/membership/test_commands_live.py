@@ -1,5 +1,7 @@
 """``hanse league`` at a real league under load, as docs/membership.md says."""
 
+from typing import Any
+
 import yaml
 
 from hanse.app.exit_codes import ExitCode
@@ -19,20 +21,26 @@ LEAGUE = yaml.safe_dump(
 LONG = {"command": "sleep 3", "count": 8, "retries": 3}
 
 
-def lands_on(live: LiveLeague, cluster: str, broker: str, count: int = 2) -> None:
-    """Work for that cluster alone is done there."""
-    job = {"count": count, "command": "true", "clusters": {"allow": [cluster]}}
+def submitted(live: LiveLeague, job: dict[str, Any], broker: str) -> str:
+    """The id of a job with a client id, once a broker has taken it."""
     made = ""
 
     def is_taken() -> bool:
         nonlocal made
         try:
-            made = live.submit({**job, "client_id": f"on-{cluster}-{count}"}, broker)
+            made = live.submit(job, broker)
         except (AssertionError, OSError):  # the broker starts again, or does not know the cluster yet
             return False
         return True
 
-    until(is_taken, f"{broker} takes work for {cluster}")
+    until(is_taken, f"{broker} takes {job}")
+    return made
+
+
+def lands_on(live: LiveLeague, cluster: str, broker: str, count: int = 2) -> None:
+    """Work for that cluster alone is done there."""
+    job = {"count": count, "command": "true", "clusters": {"allow": [cluster]}}
+    made = submitted(live, {**job, "client_id": f"on-{cluster}-{count}"}, broker)
     jobs_end(live, [made], broker)
     assert {task["cluster"] for task in live.tasks(made, broker)} == {cluster}
 
@@ -75,7 +83,7 @@ def test_members_come_change_and_go_by_commands_while_jobs_run() -> None:
             refused = hand.types("hanse league retire south", ExitCode.FAILED)
             assert "south takes work" in refused
             assert "hanse drain south --wait" in refused
-            jobs += [live.submit({**LONG, "count": 40}, "broker-2")]
+            jobs += [submitted(live, {**LONG, "count": 40, "client_id": "last"}, "broker-2")]
             hand.types("hanse league retire broker-2")
             assert live.processes.pop("broker-2").wait(120) != 0
             jobs_end(live, jobs, "broker-3")
