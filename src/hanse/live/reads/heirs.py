@@ -9,6 +9,7 @@ adopter takes jobs from this broker they stay visible as they were last seen, wi
 from typing import TYPE_CHECKING, Final
 
 from hanse.core import jobs as core_jobs
+from hanse.core.end_columns import ends_in
 from hanse.core.wards import Ward, latest_attempts
 from hanse.live.reads.live_job import LARGE_TASKS, LiveJob, new_live
 from hanse.live.reads.memory import Bid, WardNote
@@ -123,6 +124,12 @@ class Heirs:
             job = self._kept(JobId(task >> INDEX_BITS), message.estate)
             if job is not None:
                 self._done_run(job, task & _INDEX, state, attempt, count)
+        for task, states, attempts in message.columns:
+            job = self._kept(JobId(task >> INDEX_BITS), message.estate)
+            for index, state, attempt in (
+                ends_in((task & _INDEX, states, attempts)) if job is not None else ()
+            ):
+                self._done(job, index, state, attempt)
         for number in message.forget:
             job = self._kept(number, message.estate)
             if job is not None:
