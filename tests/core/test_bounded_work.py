@@ -1,7 +1,7 @@
 """No event does more work the larger a job is: what one event queues, ends, tells or makes known is a slice.
 
-Work is counted, not timed: tasks that an event queues, ends or makes known, tasks that a message tells of, and
-the lines of the machine's code that run while it handles an event. The last must be the same for a job of
+Work is counted, not timed: tasks that an event queues, ends or makes known, tasks that a message tells of,
+and the lines of the machine's code that run while it handles an event. The last must be the same for a job of
 four times the size, beyond a little for each of its portions.
 """
 

@@ -1,7 +1,7 @@
 """How long a member's loop is kept: for so long nobody is answered, whatever keeps it.
 
-A timer on the loop itself looks how late it is. Unlike the processor time of events (``shell``) that counts all
-that keeps the loop: doors, the wire, other threads that hold the interpreter, a processor that is elsewhere.
+A timer on the loop itself looks how late it is. Unlike the processor time of events (``shell``) that counts
+all that keeps the loop: doors, the wire, threads that hold the interpreter, a processor that is elsewhere.
 """
 
 import asyncio
