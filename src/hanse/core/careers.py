@@ -24,6 +24,8 @@ from hanse.core.jobs import (
     JobRecord,
     blocked_tasks,
     first_task,
+    is_unqueued,
+    unmet_need,
 )
 from hanse.core.link import RESEND_MAX
 from hanse.core.losses import LOST, TAKEN_BACK, is_ending, must_not_repeat
@@ -51,7 +53,7 @@ class Careers:
     def __init__(self, desk: Desk, placing: Placing) -> None:
         self.desk = desk
         self.placing = placing
-        self.ending = Ending(desk.jobs, self._settle, desk.config.slice_tasks)
+        self.ending = Ending(desk.jobs, self._settle, self._release, desk.config.slice_tasks)
         self.withdrawing = Withdrawing(desk, placing)
         self.ended: dict[JobId, Ended] = {}
         self.clients: dict[str, JobId] = {}
@@ -99,13 +101,8 @@ class Careers:
             self._release(record)
         else:
             for group in range(len(spec.groups)):
-                desk.decide(
-                    record,
-                    group,
-                    Answered.BLOCKED,
-                    record.unfinished[group],
-                    "waits for other jobs to succeed",
-                )
+                count, why = record.unfinished[group], "waits for other jobs to succeed"
+                desk.decide(record, group, Answered.BLOCKED, count, why)
 
     def _await(self, record: JobRecord, job: JobId) -> None:
         if job in self.desk.jobs:
@@ -188,24 +185,28 @@ class Careers:
             self._release(record)
 
     def _release(self, record: JobRecord) -> None:
-        """Queue every group whose needs are met."""
+        """Queue every group whose needs are met: as much as one event may, and the rest by and by."""
+        left = self.ending.queued_most
         for group in range(len(record.spec.groups)):
-            self._release_group(record, group)
+            left -= self._release_group(record, group, left)
 
-    def _release_group(self, record: JobRecord, group: int) -> None:
-        spec = record.spec
-        needs = spec.groups[group].needs
-        names = {part.name: position for position, part in enumerate(spec.groups)} if needs else {}
-        for need in needs:
-            if record.unfinished[names[need]]:
-                count = record.unfinished[group]
-                self.desk.decide(record, group, Answered.BLOCKED, count, f"waits for group {need}")
-                return
-        tasks = blocked_tasks(record, group)
+    def _release_group(self, record: JobRecord, group: int, most: int) -> int:
+        """Queue a group if its needs are met; how many of its tasks were."""
+        need = unmet_need(record, group)
+        if need:
+            self.desk.decide(
+                record, group, Answered.BLOCKED, record.unfinished[group], f"waits for group {need}"
+            )
+            return 0
+        tasks = blocked_tasks(record, group, len(record.state) if record.spec.gang else most)
+        count = len(tasks)  # before some of them are taken out of that very list
         if tasks:
-            self.placing.enqueue(record, group, tasks)
+            self.placing.enqueue(record, group, tasks, behind=True)
             if record.lines[group] >= 0:
                 self.placing.place_line(record.lines[group])
+        if count >= most and not record.spec.gang and is_unqueued(record):
+            self.ending.queue_later(self.desk.now, record)
+        return count
 
     def resume(self, record: JobRecord) -> None:
         """Take up an adopted job: queue what may run, settle what cannot succeed any more."""
@@ -370,9 +371,10 @@ class Careers:
         first, count = first_task(record, group), spec.groups[group].count
         if record.cancelled or record.state.count(SUCCEEDED, first, first + count) < count:
             return
+        left = self.ending.queued_most
         for other, part in enumerate(spec.groups):
             if spec.groups[group].name in part.needs and not record.after:
-                self._release_group(record, other)
+                left -= self._release_group(record, other, left)
 
     def _spoil(self, record: JobRecord, group: int, state: int) -> None:
         """A task did not succeed: what depends on it never will; the rest of a gang is pointless."""
@@ -401,6 +403,7 @@ class Careers:
         if record.cancelled:
             return
         record.cancelled, record.cancel_reason = True, reason
+        self.ending.keep_out(record.id)
         record.after.clear()
         for group in range(len(record.spec.groups)):
             self.desk.decide(record, group, Answered.ENDED, record.unfinished[group], f"cancelled: {reason}")

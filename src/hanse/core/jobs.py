@@ -8,6 +8,7 @@ it has started; then one of the terminal states, which it never leaves.
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from hanse.model.ids import JobId
 from hanse.model.job import JobClass, JobSpec
@@ -145,25 +146,55 @@ def first_task(record: JobRecord, group: int) -> int:
 
 
 def mark_waiting(record: JobRecord, tasks: list[int]) -> None:
-    """Tasks wait, each of them once in the list. Many neighbours, the lowest last, are marked at once: a loop
+    """Tasks wait, each of them once in the list. Many that were blocked are marked at once: a loop
     over a million of them would take longer than an event may."""
     state, place, count = record.state, record.place, len(tasks)
-    if count > NEIGHBOURS_FEW and tasks[0] - tasks[-1] == count - 1:
+    if count > NEIGHBOURS_FEW:  # those that were blocked have no place
         first, behind = tasks[-1], tasks[0] + 1
-        state[first:behind] = bytes((WAITING,)) * count
-        place[first:behind] = [-1] * count
-        return
+        if behind - first == count == state.count(BLOCKED, first, behind):
+            state[first:behind] = bytes((WAITING,)) * count
+            return
+        column, chosen = np.frombuffer(state, dtype=np.uint8), np.array(tasks, dtype=np.int64)
+        if not column[chosen].any():
+            column[chosen] = WAITING
+            return
     for index in tasks:
         state[index] = WAITING
         place[index] = -1
 
 
-def blocked_tasks(record: JobRecord, group: int) -> list[int]:
-    """A group's tasks that are blocked, the lowest index last: it is taken first."""
+def blocked_tasks(record: JobRecord, group: int, most: int) -> list[int]:
+    """The first ``most`` of a group's tasks that are blocked, the lowest index last: it is taken first."""
     first, count = first_task(record, group), record.spec.groups[group].count
-    if record.state.count(BLOCKED, first, first + count) == count:
-        return list(range(first + count - 1, first - 1, -1))
-    return [i for i in range(first + count - 1, first - 1, -1) if record.state[i] == BLOCKED]
+    at = record.state.find(BLOCKED, first, first + count)
+    if at < 0 or most <= 0:
+        return []
+    behind = min(at + most, first + count)
+    if record.state.count(BLOCKED, at, behind) == behind - at:
+        return list(range(behind - 1, at - 1, -1))
+    column = np.frombuffer(record.state, dtype=np.uint8)[at : first + count]
+    return (np.flatnonzero(column == BLOCKED)[:most][::-1] + at).tolist()  # type: ignore[no-any-return]
+
+
+def unmet_need(record: JobRecord, group: int) -> str:
+    """The first group that has not ended of those that a group needs; "": there is none."""
+    needs = record.spec.groups[group].needs
+    if not needs:
+        return ""
+    names = {part.name: position for position, part in enumerate(record.spec.groups)}
+    return next((need for need in needs if record.unfinished[names[need]]), "")
+
+
+def is_unqueued(record: JobRecord) -> bool:
+    """Whether tasks are blocked by nothing: they are to be queued."""
+    if record.cancelled or record.after or not record.admitted or BLOCKED not in record.state:
+        return False
+    at = 0
+    for group, part in enumerate(record.spec.groups):
+        if record.state.find(BLOCKED, at, at + part.count) >= 0 and not unmet_need(record, group):
+            return True
+        at += part.count
+    return False
 
 
 def shape_of(spec: JobSpec, group: int, gang: int) -> Shape:

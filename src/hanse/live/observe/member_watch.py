@@ -12,6 +12,7 @@ from hanse.live.disk_space import Room, room_of
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity
 from hanse.live.journal.journal import Journal
+from hanse.live.loop_lag import LoopLag
 from hanse.live.observe.door_watch import DoorWatch
 from hanse.live.observe.exposition import (
     Family,
@@ -113,6 +114,8 @@ class MemberWatch:
         """The version of the league file, members with another one, members that may not act."""
         self.tasks_room: Callable[[], Room | None] = lambda: None
         """The room of the disk under this member's tasks, as its backend last saw it; None: there is none."""
+        self.lag: LoopLag | None = None
+        """Of the member's loop, when it has started."""
 
     async def scrape(self) -> bytes:
         """The answer to Prometheus."""
@@ -136,10 +139,26 @@ class MemberWatch:
             *_wire_families(self.daemon.wire_counters),
             *self._link_families(),
             *self.door.families(),
+            *self._lag_families(),
             counter(
                 "hanse_door_refusals_total",
                 "Requests that the door has refused, by the code of the refusal.",
                 by("code", _those(self.daemon.counters, _REFUSED)),
+            ),
+        ]
+
+    def _lag_families(self) -> list[Family]:
+        lag = self.lag
+        return [
+            gauge(
+                "hanse_loop_lag_longest_seconds",
+                "The longest that the member's loop was kept since the start, whatever kept it.",
+                plain(lag.longest if lag is not None else 0.0),
+            ),
+            counter(
+                "hanse_loop_lags_total",
+                "How often the member's loop was kept for longer than 50 ms.",
+                plain(lag.long if lag is not None else 0),
             ),
         ]
 
