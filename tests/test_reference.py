@@ -5,8 +5,24 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tools.reference.league_file import SECTIONS, timing_fields
 from tools.reference.pages import PAGES, outdated
 
+from hanse.core.config import Timings
+from hanse.live.backends.slurm.league_fields import SLURM_TABLE
+from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.live.league import League
+from hanse.live.league_fields import (
+    BACKEND_FIELDS,
+    BROKER_FIELDS,
+    CLUSTER_FIELDS,
+    LEAGUE_FIELDS,
+    NODE_FIELDS,
+    POLICY_FIELDS,
+    RUNNER_FIELDS,
+    USERS_FIELDS,
+)
+from hanse.live.league_file import league_from_data
 from hanse.model import check
 from hanse.model.check import job_from_data
 from hanse.model.form_fields import (
@@ -20,6 +36,7 @@ from hanse.model.form_fields import (
     FormField,
 )
 from hanse.model.job import JobSpec
+from hanse.model.problem import Problem
 
 ROOT = Path(__file__).parent.parent
 COMMAND = {"command": "true"}
@@ -118,3 +135,71 @@ def test_every_condition_of_the_job_page_is_one() -> None:
     assert len(conditions) >= 8
     for condition in conditions:
         job({"where": condition})
+
+
+# --- the league file ---------------------------------------------------------------------------------------
+
+
+TIMING_FIELDS = timing_fields()
+LEAGUE_FILE: list[tuple[tuple[FormField, ...], FormField]] = [
+    (fields, field) for _, _, fields in SECTIONS for field in fields
+]
+LEAGUE_FILE += [(TIMING_FIELDS, field) for field in TIMING_FIELDS]
+
+
+def league(fields: tuple[FormField, ...], data: dict[str, object]) -> League | tuple[Problem, ...]:
+    """A league with some of its file where the fields belong."""
+    broker: dict[str, object] = {"name": "b1"}
+    node: dict[str, object] = {}
+    runner: dict[str, object] = {"name": "north-2"}
+    cluster: dict[str, object] = {"name": "c1", "nodes": [node]}
+    if fields in (NODE_FIELDS, RUNNER_FIELDS):
+        cluster["runners"] = [runner]
+    top: dict[str, object] = {"brokers": [broker], "clusters": [cluster]}
+    inner: dict[tuple[FormField, ...], dict[str, object]] = {
+        LEAGUE_FIELDS: top, BROKER_FIELDS: broker, CLUSTER_FIELDS: cluster, RUNNER_FIELDS: runner,
+        NODE_FIELDS: node, BACKEND_FIELDS: {"kind": "process"},
+        SLURM_TABLE: {"kind": "slurm"}, USERS_FIELDS: {}, POLICY_FIELDS: {}, TIMING_FIELDS: {},
+    }  # fmt: skip
+    inner[fields] |= data
+    if fields in (SLURM_TABLE, BACKEND_FIELDS):
+        cluster["backend"] = inner[fields]
+    elif fields is USERS_FIELDS:
+        cluster["backend"] = {"users": inner[fields]}
+    elif fields is POLICY_FIELDS:
+        top["policy"] = inner[fields]
+    elif fields is TIMING_FIELDS:
+        top["timings"] = inner[fields]
+    return league_from_data(top)
+
+
+@pytest.mark.parametrize(("fields", "field"), LEAGUE_FILE, ids=lambda given: getattr(given, "name", ""))
+def test_every_example_of_a_league_field_is_accepted(fields: tuple[FormField, ...], field: FormField) -> None:
+    data = yaml.safe_load(field.example)
+    assert field.name in data
+    assert field.meaning.endswith(".")
+    found = league(fields, data)
+    assert isinstance(found, League), found
+    if field.default:
+        written = {field.name: yaml.safe_load(field.default)}
+        assert league(fields, written) == league(fields, {})
+
+
+@pytest.mark.parametrize(("fields", "field"), LEAGUE_FILE, ids=lambda given: getattr(given, "name", ""))
+def test_the_parser_reads_every_league_field(fields: tuple[FormField, ...], field: FormField) -> None:
+    found = league(fields, {field.name: {1: 2}})
+    assert isinstance(found, tuple), f"nothing reads {field.name}"
+    assert any(field.name in problem.field for problem in found), found
+
+
+def test_the_records_and_the_tables_have_the_same_fields() -> None:
+    assert tuple(field.name for field in TIMING_FIELDS) == Timings.__struct_fields__
+    assert {field.name for field in SLURM_TABLE} == set(SlurmSettings.__struct_fields__)
+
+
+def test_every_whole_file_of_the_league_page_is_a_league() -> None:
+    blocks = [yaml.safe_load(text) for text in examples("docs/reference/league-file.md")]
+    whole = [data for data in blocks if {"brokers", "clusters"} <= set(data)]
+    assert len(whole) == 2
+    for data in whole:
+        assert isinstance(league_from_data(data), League)
