@@ -3,11 +3,14 @@
 import re
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from tools.reference.league_file import SECTIONS, timing_fields
 from tools.reference.pages import PAGES, outdated
 
+from hanse.app.cli import hanse
+from hanse.app.exit_codes import ExitCode
 from hanse.core.config import Timings
 from hanse.live.backends.slurm.league_fields import SLURM_TABLE
 from hanse.live.backends.slurm.settings import SlurmSettings
@@ -203,3 +206,21 @@ def test_every_whole_file_of_the_league_page_is_a_league() -> None:
     assert len(whole) == 2
     for data in whole:
         assert isinstance(league_from_data(data), League)
+
+
+# --- the command line --------------------------------------------------------------------------------------
+
+
+def test_every_command_option_and_exit_code_is_on_the_page() -> None:
+    text = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+    root = hanse.make_context("hanse", [], resilient_parsing=True)
+    for name in hanse.list_commands(root):
+        section = text.partition(f"### hanse {name}\n")[2].partition("\n## ")[0]
+        command = hanse.get_command(root, name)
+        assert section, name
+        assert command is not None
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                assert all(option in section for option in parameter.opts), f"hanse {name}: {parameter.opts}"
+    codes = dict(re.findall(r"^\| (\d+) \| `(\w+)` \| [A-Z]", text, re.MULTILINE))
+    assert codes == {str(code.value): code.name for code in ExitCode}

@@ -1,7 +1,5 @@
 """The reference page of the league file, from the tables of its fields."""
 
-import ast
-import inspect
 from collections.abc import Iterable
 from typing import Final
 
@@ -21,6 +19,7 @@ from hanse.live.league_fields import (
 from hanse.model.form_fields import FormField
 from hanse.model.ids import MILLISECOND, SECOND
 from tools.reference.markdown import fence, field_section, paragraphs
+from tools.reference.source import attribute_texts
 
 SHORT: Final = """\
 brokers: [{name: broker-1}, {name: broker-2}]
@@ -94,17 +93,7 @@ def page() -> str:
 
 def timing_fields() -> tuple[FormField, ...]:
     """The fields of ``timings``: the record's fields with its own words."""
-    (record,) = ast.parse(inspect.getsource(Timings)).body
-    assert isinstance(record, ast.ClassDef)
-    said: dict[str, str] = {}
-    for before, after in zip(record.body, record.body[1:], strict=False):
-        if (
-            isinstance(before, ast.AnnAssign)
-            and isinstance(before.target, ast.Name)
-            and isinstance(after, ast.Expr)
-            and isinstance(after.value, ast.Constant)
-        ):
-            said[before.target.id] = " ".join(str(after.value.value).replace("``", "`").split())
+    said = attribute_texts(Timings)
     fields = []
     for name in Timings.__struct_fields__:
         usual = getattr(LIVE_TIMINGS, name)

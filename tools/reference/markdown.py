@@ -1,8 +1,13 @@
 """Pieces of Markdown: tables, fences, and the section of one field of a file."""
 
+import re
 from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Final
 
 from hanse.model.form_fields import FormField
+
+_CODE: Final = re.compile(r"`([^`]+)`")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -38,4 +43,9 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    """One line. Code with a bar in it is written as HTML, which every renderer of tables reads the same."""
+    line = _CODE.sub(
+        lambda code: f"<code>{escape(code[1]).replace('|', '&#124;')}</code>" if "|" in code[1] else code[0],
+        " ".join(text.split()),
+    )
+    return line.replace("|", "\\|")

@@ -184,7 +184,8 @@ BACKEND_FIELDS: Final = (
     ),
     FormField(
         "user", "text", "", "an account, or `per-job`",
-        "The account that runs the tasks when the daemon is root. Left out: `process` gives each job a user id "
+        "The account that runs the tasks when the daemon is root. Left out: `process` gives each job a "
+        "user id "
         "of its own (`per-job`), `slurm` takes `nobody`.",
         "user: nobody",
     ),
