@@ -4,16 +4,21 @@ import re
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 import yaml
+from tools.reference.http import request_body
 from tools.reference.league_file import SECTIONS, timing_fields
 from tools.reference.pages import PAGES, outdated
+from tools.reference.schemas import sample
 
 from hanse.app.cli import hanse
 from hanse.app.exit_codes import ExitCode
 from hanse.core.config import Timings
 from hanse.live.backends.slurm.league_fields import SLURM_TABLE
 from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.live.door.openapi import document
+from hanse.live.door.operations import DOORS, Operation
 from hanse.live.league import League
 from hanse.live.league_fields import (
     BACKEND_FIELDS,
@@ -222,5 +227,36 @@ def test_every_command_option_and_exit_code_is_on_the_page() -> None:
         for parameter in command.params:
             if isinstance(parameter, click.Option) and not parameter.hidden:
                 assert all(option in section for option in parameter.opts), f"hanse {name}: {parameter.opts}"
-    codes = dict(re.findall(r"^\| (\d+) \| `(\w+)` \| [A-Z]", text, re.MULTILINE))
+    codes = dict(re.findall(r"^\| (\d+) \| `(\w+)` \| [A-Z`]", text, re.MULTILINE))
     assert codes == {str(code.value): code.name for code in ExitCode}
+
+
+# --- the HTTP interface ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("door", "page"), [("broker", "http"), ("warden", "http-cluster")])
+def test_every_operation_is_on_the_page_with_its_roles(door: str, page: str) -> None:
+    text = (ROOT / f"docs/reference/{page}.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"^Operation `", text, re.MULTILINE)) == len(DOORS[door])
+    for operation in DOORS[door]:
+        section = text.partition(f"\n### {operation.verb} {operation.path}\n")[2].partition("\n### ")[0]
+        assert section, operation.name
+        roles = ", ".join(operation.roles) or "everybody"
+        assert f"Operation `{operation.name}`. Roles: {roles}." in section
+        assert all(f"| `{parameter.name}` |" in section for parameter in operation.parameters)
+
+
+@pytest.mark.parametrize(
+    ("door", "operation"),
+    [(door, operation) for door in ("broker", "warden") for operation in DOORS[door]],
+    ids=lambda given: getattr(given, "name", ""),
+)
+def test_examples_of_requests_and_answers_are_of_their_types(door: str, operation: Operation) -> None:
+    found = document(door)
+    known = found["components"]["schemas"]
+    entry = found["paths"][operation.path][operation.verb.lower()]
+    if operation.body is not None:
+        msgspec.convert(request_body(entry, known), operation.body)
+    if operation.answer is not None:
+        (content,) = entry["responses"]["200"]["content"].values()
+        msgspec.convert(sample(content["schema"], known), operation.answer)
