@@ -82,7 +82,8 @@ def attempts() -> str:
             [(f"`{names[a]}`", f"`{names[b]}`", when) for (a, b), when in ATTEMPT_TRANSITIONS.items()],
         ),
         "## Outcomes",
-        f"An attempt ends with one of these outcomes. The reason for a stop decides the outcome: {reasons}.",
+        "An attempt ends with one of these outcomes. If it ends because it was stopped, the reason decides: "
+        f"{reasons}.",
         table(("outcome", "meaning"), [(f"`{outcome}`", OUTCOMES[outcome]) for outcome in Outcome]),
     )
 
