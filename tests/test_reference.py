@@ -136,6 +136,11 @@ def test_every_block_of_the_job_page_is_a_job() -> None:
         assert isinstance(job_from_data(data), JobSpec)
 
 
+def test_the_job_of_the_quickstart_is_one() -> None:
+    (text,) = examples("docs/quickstart.md")
+    assert isinstance(job_from_data(yaml.safe_load(text)), JobSpec)
+
+
 def test_every_condition_of_the_job_page_is_one() -> None:
     text = (ROOT / "docs/reference/job-file.md").read_text(encoding="utf-8").partition("## Conditions")[2]
     rows = [line.split(" | ")[0] for line in text.split("\n") if line.startswith("| `")]

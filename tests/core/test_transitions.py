@@ -1,6 +1,5 @@
 """States of tasks and attempts change as the tables say, in whole simulated leagues under faults."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -57,7 +56,7 @@ ATTEMPTS: set[Change] = set()
 
 
 @pytest.fixture(scope="module")
-def changes() -> Iterator[tuple[set[Change], set[Change]]]:
+def changes() -> tuple[set[Change], set[Change]]:
     """All changes of tasks and of attempts in some simulated leagues."""
     seen: set[Change] = set()
 
@@ -76,7 +75,7 @@ def changes() -> Iterator[tuple[set[Change], set[Change]]]:
         patch.setattr(broker, "encode_state", msgspec.msgpack.Encoder(enc_hook=bytes).encode)
         for seed in SEEDS:
             assert run_seed(seed, standard_factories()).finding is None
-    yield seen, set(ATTEMPTS)
+    return seen, set(ATTEMPTS)
 
 
 def test_tasks_change_their_states_as_the_table_says(changes: tuple[set[Change], set[Change]]) -> None:

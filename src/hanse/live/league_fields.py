@@ -25,6 +25,10 @@ RUNNERS_MAX: Final = 1_000
 NAME_CHARACTERS_MAX: Final = 63
 SANDBOXES: Final = ("auto", "none", "namespace", "bwrap")
 LIMITS: Final = ("auto", "v2", "v1", "rlimit")
+POLICIES: Final = {
+    "order": tuple(ORDERS), "placer": tuple(PLACERS), "rank": tuple(RANKS), "sizer": tuple(SIZERS),
+}  # fmt: skip
+"""The kinds of policies that the file chooses, with the names of each."""
 
 _NAME_LIMITS: Final = f"1 to {NAME_CHARACTERS_MAX} letters, digits, `-`, `_` or `.`"
 _MEMBER_NAME: Final = f"required; {_NAME_LIMITS}; unique in the league"
@@ -240,19 +244,19 @@ USERS_FIELDS: Final = (
 
 POLICY_FIELDS: Final = (
     FormField(
-        "order", _one_of(tuple(ORDERS)), Policies().order, "",
+        "order", _one_of(POLICIES["order"]), Policies().order, "",
         "The order in which waiting jobs are served. The same in the whole league.", "order: fifo",
     ),
     FormField(
-        "placer", _one_of(tuple(PLACERS)), Policies().placer, "", "How a broker chooses a node.",
+        "placer", _one_of(POLICIES["placer"]), Policies().placer, "", "How a broker chooses a node.",
         "placer: spread",
     ),
     FormField(
-        "rank", _one_of(tuple(RANKS)), Policies().rank, "", "In which order a broker tries clusters.",
+        "rank", _one_of(POLICIES["rank"]), Policies().rank, "", "In which order a broker tries clusters.",
         "rank: rotate",
     ),
     FormField(
-        "sizer", _one_of(tuple(SIZERS)), Policies().sizer, "", "How a broker sizes elastic work.",
+        "sizer", _one_of(POLICIES["sizer"]), Policies().sizer, "", "How a broker sizes elastic work.",
         "sizer: priced",
     ),
 )  # fmt: skip

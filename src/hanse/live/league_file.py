@@ -5,7 +5,7 @@ Addresses that are left out are chosen on this machine when the league is first 
 with the field's path and what is allowed; nothing is guessed.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -39,6 +39,7 @@ from hanse.live.league_fields import (
     NAME_CHARACTERS_MAX,
     NODE_FIELDS,
     NODES_MAX,
+    POLICIES,
     POLICY_FIELDS,
     RUNNER_FIELDS,
     RUNNERS_MAX,
@@ -53,19 +54,9 @@ from hanse.model.problem import Problem, Problems, given, label
 from hanse.model.quantities import parse_bytes, parse_cpus, parse_duration, parse_whole
 from hanse.model.resources import CUSTOM_KINDS_MAX, Resources
 from hanse.model.rules import suggestion
-from hanse.policy.orders import ORDERS
-from hanse.policy.placers import PLACERS
-from hanse.policy.ranks import RANKS
-from hanse.policy.sizers import SIZERS
 
 FILE_BYTES_MAX: Final = 4 << 20
 _WORD: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
-_CHOICES: Final[dict[str, Iterable[str]]] = {
-    "order": ORDERS,
-    "placer": PLACERS,
-    "rank": RANKS,
-    "sizer": SIZERS,
-}
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """Ten times as quick as those in Python, where PyYAML has them; every member reads the file as it starts."""
@@ -326,7 +317,7 @@ def _policies(fields: Fields) -> Policies:
         return Policies()
     return Policies(
         **{name: policy.take(name, _one_of(tuple(known)), getattr(Policies(), name))
-           for name, known in _CHOICES.items()}
+           for name, known in POLICIES.items()}
     )  # fmt: skip
 
 
