@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hanse.app.isolation_notice import isolation_notice
+from hanse.app.isolation_notice import isolation_notice, isolation_notices
+from hanse.live.backends import sandbox
 from hanse.live.league import League
 from hanse.live.league_file import league_from_data
 from tests.live.harness import open_directory
@@ -36,6 +37,24 @@ def test_a_way_that_is_closed_to_tasks_is_told(tmp_path: Path) -> None:
             assert isolation_notice(league(backend), directory) is None
     assert isolation_notice(league({"kind": "process", "user": "root"}), tmp_path / "home") is None
     assert isolation_notice(league({"kind": "null"}), tmp_path / "home") is None
+
+
+def test_a_cluster_of_slurm_is_told() -> None:
+    (told,) = isolation_notices(league({"kind": "slurm", "shared_dir": "/shared"}), Path("/"))
+    assert "north are not isolated from each other" in told
+
+
+def test_memory_that_is_not_limited_is_told() -> None:
+    (told,) = isolation_notices(league({"kind": "process", "limits": "rlimit"}), Path("/"))
+    assert "Memory of tasks without --mem is not limited" in told
+
+
+def test_command_lines_that_are_not_hidden_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isolation_notices(league({"kind": "process"}), Path("/")) == []
+    monkeypatch.setattr(sandbox, "hiding_problem", lambda: "it is forbidden")
+    (told,) = isolation_notices(league({"kind": "process"}), Path("/"))
+    assert "their command lines: no /proc of their own can be had (it is forbidden)" in told
+    assert isolation_notices(league({"kind": "process", "user": "nobody"}), Path("/")) == []
 
 
 def test_a_container_without_ids_for_jobs_is_told() -> None:

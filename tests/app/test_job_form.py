@@ -14,7 +14,17 @@ from hanse.app.exit_codes import ExitCode
 from hanse.app.job_form import checked, form_of_options, read_drafts, with_client_id
 from hanse.app.told import CommandError
 from hanse.model.check import job_from_data
-from hanse.model.job import GROUPS_MAX, Affinity, JobClass, JobSpec, Scope, SpeedUp, TaskGroup, Unreachable
+from hanse.model.job import (
+    GROUPS_MAX,
+    Affinity,
+    JobClass,
+    JobSpec,
+    OnLoss,
+    Scope,
+    SpeedUp,
+    TaskGroup,
+    Unreachable,
+)
 from hanse.model.payload import Command, command_of, payload_of
 from hanse.model.resources import Resources
 from hanse.model.rules import check_job
@@ -115,7 +125,7 @@ def test_options_describe_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
         "priority": 7, "deadline": "2h", "after": ("1-7",), "gang": True, "preemptible": False, "retries": 2,
         "tenant": "t", "allow": ("north",), "deny": (), "prefer": ("north",), "labels": ("web",),
         "resources": ("fpga=2",), "env": ("A=b=c", "PASSED"), "workdir": "/srv", "class": "latency",
-        "duration": None, "grace": "1s", "unreachable": "wait", "client_id": "mine",
+        "duration": None, "grace": "1s", "unreachable": "wait", "on_loss": "fail", "client_id": "mine",
     }  # fmt: skip
     spec = job_from_data(form_of_options(given_options, ("ls", "-l", "--", "x y")))
     assert isinstance(spec, JobSpec), spec
@@ -127,6 +137,7 @@ def test_options_describe_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (spec.gang, spec.priority, spec.deadline, spec.retries) == (True, 7, 7_200_000_000, 2)
     assert (spec.clusters_allowed, spec.clusters_forbidden, spec.data) == (("north",), (), ("north",))
     assert (spec.klass, spec.unreachable, spec.client_id) == (JobClass.LATENCY, Unreachable.WAIT, "mine")
+    assert spec.on_loss is OnLoss.FAIL
 
 
 @pytest.mark.parametrize(
@@ -227,6 +238,7 @@ specs = st.builds(
     preemptible=st.booleans(),
     grace=st.integers(0, 10**9),
     unreachable=st.sampled_from(Unreachable),
+    on_loss=st.sampled_from(OnLoss),
     clusters_allowed=st.lists(st.sampled_from(("a", "b")), unique=True).map(tuple),
     labels=st.lists(words, unique=True, max_size=3).map(tuple),
 )

@@ -38,6 +38,7 @@ POINTS = {
     "gang": "gang=2",
     "dag": "1-0.3 attempt=0 outcome=cancelled",
     "preemption": "1-0.0#1 preempted",
+    "on_loss": "ended, 1 tasks: lost: its node was lost",
 }
 """What each story must show: accepting a new text must not lose its point."""
 

@@ -66,7 +66,7 @@ def _strike(live: LiveLeague, choose: random.Random, kind: str) -> None:
     """Kill something, let the world see it for a moment, and bring it back."""
     time.sleep(choose.uniform(0.1, 0.6))  # a fault comes when it comes: there is nothing to await
     if kind == "supervisor":
-        for pid in choose.sample(found := _supervisors(live), min(2, len(found))):
+        for pid in choose.sample(found := supervisors(live), min(2, len(found))):
             with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
                 os.kill(pid, signal.SIGKILL)
         return
@@ -81,7 +81,7 @@ def _strike(live: LiveLeague, choose: random.Random, kind: str) -> None:
     live.start(*names)
 
 
-def _supervisors(live: LiveLeague) -> list[int]:
+def supervisors(live: LiveLeague) -> list[int]:
     """Launchers and supervisors of this league that have somebody to look after. Those without a child may be
     tasks on the point of becoming another program, and whoever kills a task makes it fail."""
     found: list[int] = []

@@ -1,4 +1,4 @@
-"""The procedures of docs/disaster.md, on real leagues whose disks are gone."""
+"""The procedures of docs/disaster.md, read from the page, on real leagues whose disks are gone."""
 
 import shutil
 import signal
@@ -12,12 +12,17 @@ from hanse.app.cli import hanse
 from hanse.app.league_making import certify, with_ports
 from hanse.live.identity.authority import Authority
 from hanse.live.league import League
-from hanse.live.league_file import league_from_data, store
-from tests.live.harness import QUICK, LiveLeague, open_directory, running
+from hanse.live.league_file import league_from_data, load, store
+from hanse.live.membership.changes import with_retired
+from tests.live.commands import Hand, commands_on, jobs_end
+from tests.live.harness import QUICK, LiveLeague, open_directory, running, stop_launchers
 
 NODES = [{"count": 2, "cpus": 2}]
-NORTH, SOUTH, EAST = ({"name": name, "nodes": NODES} for name in ("north", "south", "east"))
+NORTH, SOUTH = ({"name": name, "nodes": NODES} for name in ("north", "south"))
 B1, B2, B3 = ({"name": name} for name in ("b1", "b2", "b3"))
+THREE = [{"name": f"broker-{number}"} for number in (1, 2, 3)]
+"""As the page calls them."""
+PAGE = "disaster.md"
 FULL = {"command": "sleep 1", "count": 8}
 """Something for two clusters."""
 TRIES_MAX = 30
@@ -28,23 +33,21 @@ def described(brokers: list[dict[str, Any]], clusters: list[dict[str, Any]]) -> 
     return yaml.safe_dump({"league": "hansa", "timings": QUICK, "brokers": brokers, "clusters": clusters})
 
 
-def extend(league: LiveLeague, description: str) -> None:
-    """Give every member the league file with a new member at the end, and restart those who live."""
+def extend_by_hand(league: LiveLeague, lost: str, description: str) -> None:
+    """Stop all members, give them the next version of the file with a new broker at the end, and start."""
     wished = league_from_data(yaml.safe_load(description))
     assert isinstance(wished, League), wished
-    wished = with_ports(wished)
-    brokers = {entry.name: entry for entry in league.league.brokers}
-    clusters = {entry.name: entry for entry in league.league.clusters}
-    league.league = msgspec.structs.replace(
-        wished,
-        brokers=tuple(brokers.get(entry.name, entry) for entry in wished.brokers),
-        clusters=tuple(clusters.get(entry.name, entry) for entry in wished.clusters),
-    )
+    known, newcomer = load(league.home.league_file), with_ports(wished).brokers[-1]
+    after = with_retired(known, lost)
+    assert after is not None
+    version = known.version + 1
+    league.league = msgspec.structs.replace(after, brokers=(*after.brokers, newcomer), version=version)
+    there = list(league.processes)
+    for name in there:
+        league.kill(name, signal.SIGTERM)
     store(league.home.league_file, league.league)
     certify(league.home, league.league, Authority.open(league.home.authority))
-    for name in list(league.processes):
-        league.kill(name, signal.SIGTERM)
-        league.start(name)
+    league.start(*there, newcomer.name)
 
 
 def lose(league: LiveLeague, name: str) -> None:
@@ -58,36 +61,57 @@ def call(league: LiveLeague, *words: object) -> Result:
 
 
 def test_a_broker_is_gone() -> None:
+    with (
+        open_directory() as directory,
+        running(directory / "home", described(THREE, [NORTH, SOUTH])) as league,
+    ):
+        jobs = [league.submit(FULL, "broker-1") for _ in range(2)]
+        lose(league, "broker-1")
+        hand = Hand(league, directory)
+        for line in commands_on(PAGE, "A broker"):
+            hand.types(line)
+        jobs_end(league, jobs, "broker-2")
+        jobs.append(league.submit(FULL, "broker-4"))
+        jobs_end(league, jobs[-1:], "broker-4")
+        assert len(set(jobs)) == 3
+
+
+def test_one_of_two_brokers_is_gone() -> None:
     first = described([B1, B2], [NORTH, SOUTH])
     with open_directory() as directory, running(directory / "home", first) as league:
         jobs = [league.submit(FULL) for _ in range(2)]
         lose(league, "b1")
-        for job in jobs:
-            assert league.wait(job, "b2")["state"] == "succeeded"
-        extend(league, described([B1, B2, B3], [NORTH, SOUTH]))
-        league.start("b3")
+        jobs_end(league, jobs, "b2")
+        extend_by_hand(league, "b1", described([B1, B2, B3], [NORTH, SOUTH]))
         jobs.append(league.submit(FULL, "b3"))
-        assert league.wait(jobs[-1], "b3")["state"] == "succeeded"
+        jobs_end(league, jobs[-1:], "b3")
         assert len(set(jobs)) == 3
 
 
-def test_a_warden_is_gone() -> None:
-    first = described([B1, B2], [NORTH, SOUTH])
-    with open_directory() as directory, running(directory / "home", first) as league:
-        jobs = [league.submit(FULL) for _ in range(2)]
+def test_a_warden_is_gone_and_a_broker_as_well() -> None:
+    with (
+        open_directory() as directory,
+        running(directory / "home", described(THREE, [NORTH, SOUTH])) as league,
+    ):
+        jobs = [league.submit({**FULL, "count": 40}, "broker-1") for _ in range(2)]
         lose(league, "south")
-        for job in jobs:
-            assert league.wait(job)["state"] == "succeeded"
-        extend(league, described([B1, B2], [NORTH, SOUTH, EAST]))
-        league.start("east")
-        used: set[str] = set()
-        for _ in range(TRIES_MAX):  # until its first beat has reached the broker
-            job = league.submit(FULL)
-            assert league.wait(job)["state"] == "succeeded"
-            used.update(task["cluster"] for task in league.tasks(job))
-            if "east" in used:
-                break
-        assert used == {"north", "east"}
+        lose(league, "broker-1")
+        hand = Hand(league, directory)
+        try:
+            for line in commands_on(PAGE, "A warden"):
+                hand.types(line)
+            jobs_end(league, jobs, "broker-2")
+            used: set[str] = set()
+            for _ in range(TRIES_MAX):  # until every broker has told the others that it knows the newcomer
+                jobs = [league.submit(FULL, "broker-2")]
+                jobs_end(league, jobs, "broker-2")
+                used.update(task["cluster"] for task in league.tasks(jobs[0], "broker-2"))
+                if "east" in used:
+                    break
+            assert used == {"north", "east"}
+        finally:
+            league.close()
+            stop_launchers(directory)
 
 
 def test_a_runner_is_gone() -> None:

@@ -6,13 +6,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.live.harness import LiveLeague, open_directory, running
+from hanse.live.identity.identity import Role
+from tests.live.harness import Door, LiveLeague, open_directory, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
 
+ANSWER_SECONDS_MAX = 10.0
+"""Within which a door answers though the disk is full; much less than a client's own limit."""
+ONE = """
+brokers: [{name: b1}, {name: b2}]
+clusters:
+  - {name: north, nodes: [{count: 2, cpus: 2, memory: 256MiB}]}
+"""
 SECONDS_MAX = 60.0
 """Longer than anything here takes on a busy machine; reached only by a failure."""
 LEAGUE = """
@@ -24,9 +33,9 @@ clusters:
 
 
 @contextmanager
-def small_disk(megabytes: int) -> Iterator[Path]:
+def small_disk(megabytes: int, inodes: int = 0) -> Iterator[Path]:
     with open_directory() as directory:
-        options = f"size={megabytes}m,mode=0755"
+        options = f"size={megabytes}m,nr_inodes={inodes},mode=0755"
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(directory)], check=True)
         try:
             yield directory
@@ -88,6 +97,96 @@ def test_a_warden_whose_disk_is_nearly_full_takes_no_work_until_there_is_room() 
         finally:
             live.close()
             subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_output_that_fills_the_disk_is_dropped_and_jobs_are_taken_again() -> None:
+    with small_disk(160) as disk, running(disk / "home", ONE) as live:
+        loud = live.submit({"count": 4, "command": "head -c 60000000 /dev/zero"})
+        until(lambda: bool(live.wait(loud)["state"] in ("succeeded", "failed")))
+        until(lambda: answers(live, "b1", "POST", "/v1/jobs", {"jobs": [{"command": "true"}]}) == 200)
+        after = live.submit({"count": 4, "command": "true"})
+        assert live.wait(after)["succeeded"] == 4
+        told = [live.cluster("north").raw("GET", logs_of(loud, row)) for row in live.tasks(loud)]
+        dropped = [text for status, text in told if status == 404]
+        assert dropped
+        assert all(b"was dropped, as the oldest there was, to make room" in text for text in dropped)
+        assert all(process.poll() is None for process in live.processes.values())
+
+
+def test_questions_are_answered_at_once_while_the_disk_is_full() -> None:
+    with small_disk(64) as disk, running(disk / "home", ONE) as live:
+        job = live.submit({"count": 2, "command": "true"})
+        live.wait(job)
+        ballast = disk / "ballast"
+        deadline = time.monotonic() + 8.0  # so long the journals use up what they have, and the feed waits
+        while time.monotonic() < deadline:
+            fill(ballast)
+            for broker in ("b1", "b2"):
+                assert answers(live, broker, "GET", "/v1/jobs") == 200
+                assert answers(live, broker, "GET", f"/v1/jobs/{job}?local=1") == 200
+                assert answers(live, broker, "GET", "/v1/jobs/1-999?local=1") in (404, 503)
+                assert answers(live, broker, "GET", "/v1/league") == 200
+        ballast.unlink()
+        until(lambda: answers(live, "b1", "POST", "/v1/jobs", {"jobs": [{"command": "true"}]}) == 200)
+
+
+def test_a_task_that_uses_up_the_inodes_is_ended_and_its_neighbours_are_not() -> None:
+    many = "i=0; while [ $i -lt 6000 ]; do true > f$i || break; i=$((i+1)); done; sleep 1000"
+    with small_disk(400, inodes=4000) as disk, running(disk / "home", ONE) as live:
+        greedy = live.submit({"command": many})
+        innocent = live.submit({"count": 2, "command": "sleep 3"})
+        assert live.wait(greedy)["state"] == "failed"
+        (row,) = live.tasks(greedy)
+        assert "files" in row["note"]
+        assert live.wait(innocent)["succeeded"] == 2
+        until(lambda: answers(live, "b1", "POST", "/v1/jobs", {"jobs": [{"command": "true"}]}) == 200)
+        assert live.wait(live.submit({"count": 4, "command": "true"}))["succeeded"] == 4
+
+
+def test_nodes_whose_tasks_have_a_full_disk_of_their_own_get_no_work_until_there_is_room() -> None:
+    with (
+        open_directory() as home,
+        small_disk(64) as scratch,
+        running(home / "home", LEAGUE % scratch) as live,
+    ):
+        fill(scratch / "ballast")
+        until(lambda: withheld(live) == {"the disk of its tasks is nearly full"})
+        job = live.submit({"count": 4, "command": "true"})
+        assert live.wait(job)["succeeded"] == 4
+        assert {row["cluster"] for row in live.tasks(job)} == {"north"}
+        waiting = live.submit({"command": "true", "clusters": {"allow": ["south"]}})
+        (scratch / "ballast").unlink()
+        until(lambda: withheld(live) == {""})
+        assert live.wait(waiting)["succeeded"] == 1
+
+
+def withheld(live: LiveLeague) -> set[str]:
+    """Why south's nodes are not for the league."""
+    return {node.get("withheld", "") for node in live.cluster("south").ask("GET", "/v1/cluster")["nodes"]}
+
+
+def fill(ballast: Path) -> None:
+    """Take every byte that is free."""
+    with ballast.open("ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            try:
+                while file.write(bytes(size)) == size:
+                    pass
+            except OSError:
+                continue
+
+
+def answers(live: LiveLeague, broker: str, verb: str, path: str, body: object = None) -> int:
+    """The status that a broker answers within a short time."""
+    door = Door(live, Role.BROKER, broker, ANSWER_SECONDS_MAX)
+    try:
+        return door.raw(verb, path, body)[0]
+    finally:
+        door.close()
+
+
+def logs_of(job: str, row: dict[str, Any]) -> str:
+    return f"/v1/logs/{job}.{row['index']}?attempt={row['attempt']}&stream=stdout&node={row['node']}"
 
 
 def drain(live: LiveLeague, **wish: object) -> None:

@@ -34,11 +34,15 @@ FILE = 74
 """The exit status of a member whose files are in the way."""
 
 
-def live(directory: Path, settings: Settings) -> int:
-    """One life: come back, take two events, and stop; the position at its end."""
+def live(directory: Path, settings: Settings, at: int = 0) -> int:
+    """One life: come back, take two events ``at`` seconds later than usual, and stop; the position at its
+    end."""
     found = recover(directory, settings)
     journal = found.journal
-    for event in (Booted(journal.position * SECOND, 1, 7), Tick((journal.position + 1) * SECOND)):
+    for event in (
+        Booted((at + journal.position) * SECOND, 1, 7),
+        Tick((at + journal.position + 1) * SECOND),
+    ):
         journal.append(msgspec.msgpack.encode(event))
     journal.commit()
     journal.close()
@@ -100,6 +104,22 @@ def test_an_older_journal_is_refused(tmp_path: Path, settings: Settings) -> None
     shutil.rmtree(tmp_path / "m" / JOURNAL)
     shutil.copytree(tmp_path / "copy", tmp_path / "m" / JOURNAL)
     with pytest.raises(ForgetfulError, match=r"had reached record 4 .* ends with record 2: it is an older"):
+        recover(tmp_path / "m", settings)
+
+
+@BOTH
+@pytest.mark.parametrize("lives", [1, 2], ids=["as long", "longer"])
+def test_a_copy_that_went_on_by_itself_is_refused(tmp_path: Path, settings: Settings, lives: int) -> None:
+    """The same journal by its identity, not shorter than what was reached, and with other records there."""
+    live(tmp_path / "m", settings)
+    shutil.copytree(tmp_path / "m", tmp_path / "copy")
+    for _ in range(lives):
+        live(tmp_path / "copy", settings, at=1_000)
+    live(tmp_path / "m", settings)
+    recover(tmp_path / "m", settings).journal.close()
+    shutil.rmtree(tmp_path / "m" / JOURNAL)
+    shutil.copytree(tmp_path / "copy" / JOURNAL, tmp_path / "m" / JOURNAL)
+    with pytest.raises(ForgetfulError, match=r"had reached record 4 .* has other records there"):
         recover(tmp_path / "m", settings)
 
 

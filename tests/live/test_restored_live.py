@@ -130,6 +130,9 @@ def test_older_copies_of_a_warden_are_noticed_and_its_tasks_run_elsewhere() -> N
             copies.put_back(copy)
             copies.refused()
         copies.all_end("b1")
+        status, metrics = league.broker("b1").raw("GET", "/metrics")
+        assert status == 200
+        assert b'hanse_member_fenced{member="south"} 1' in metrics
 
 
 def test_a_directory_that_was_lost_and_made_anew_is_noticed() -> None:

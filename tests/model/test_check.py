@@ -27,6 +27,7 @@ from hanse.model.job import (
     Affinity,
     JobClass,
     JobSpec,
+    OnLoss,
     Scope,
     SpeedUp,
     TaskGroup,
@@ -95,6 +96,7 @@ def test_the_short_form() -> None:
             "name": "tiny",
             "class": "latency",
             "unreachable": "wait",
+            "on_loss": "fail",
             "count": 3,
             "cpus": 0.1,
             "memory": "1GiB..4GiB",
@@ -106,6 +108,8 @@ def test_the_short_form() -> None:
         }
     )
     assert (spec.name, spec.klass, spec.unreachable) == ("tiny", JobClass.LATENCY, Unreachable.WAIT)
+    assert spec.on_loss is OnLoss.FAIL
+    assert accepted({"command": "ls"}).on_loss is OnLoss.RETRY
     (only,) = spec.groups
     assert (only.name, only.count) == ("main", 3)
     assert only.ask == Resources(100, 1 << 30, 0, (("fpga", 2),))
@@ -291,6 +295,7 @@ FIELDS = (
         "grace",
         "gang",
         "unreachable",
+        "on_loss",
     ),
     *("clusters", "labels", "after", "client_id", "count", "cpus", "memory", "gpus", "resources", "where"),
     *("affinity", "needs", "duration", "speed_up", "command", "env", "workdir", "secret"),

@@ -1,12 +1,14 @@
 """Every checker must be able to fail."""
 
+from typing import Any
+
 import pytest
 
 from hanse.core.config import NodeConfig, WardenConfig
 from hanse.model.commands import TaskSettled
 from hanse.model.constraints import Is
 from hanse.model.ids import job_id, task_id
-from hanse.model.job import Affinity, JobClass, JobSpec, TaskGroup
+from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, TaskGroup
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from hanse.sim.backend import Attempt
@@ -97,6 +99,50 @@ def test_a_launch_after_the_task_was_settled() -> None:
     bench.settle(0, 0, 1, Outcome.SUCCEEDED)
     with pytest.raises(Violation, match=r"settled means over"):
         bench.launch(0, 0, attempt=2)
+
+
+@pytest.mark.parametrize(
+    ("ended", "fields", "allowed"),
+    [
+        (Outcome.FAILED, {"retries": 1}, True),
+        (Outcome.FAILED, {}, False),
+        (Outcome.CANCELLED, {"preemptible": True}, True),
+        (Outcome.CANCELLED, {"retries": 1}, False),
+        (Outcome.LOST, {"retries": 1, "preemptible": True}, False),
+        (Outcome.SUCCEEDED, {"retries": 1, "preemptible": True}, False),
+    ],
+)
+def test_a_second_start_after_a_loss(ended: Outcome, fields: dict[str, Any], allowed: bool) -> None:
+    bench = Bench(job(on_loss=OnLoss.FAIL, **fields), job(**fields))
+    for number in (0, 1):
+        bench.end(bench.launch(number, 0), ended)
+    bench.launch(1, 0, attempt=3)  # a job that may run again
+    if allowed:
+        bench.launch(0, 0, attempt=3)
+        return
+    with pytest.raises(
+        Violation, match=rf"no second start after a loss.*attempt 1 had begun, and was {ended}"
+    ):
+        bench.launch(0, 0, attempt=3)
+
+
+def test_a_gang_starts_again_after_a_failure_of_one() -> None:
+    bench = Bench(job(on_loss=OnLoss.FAIL, gang=True, retries=1))
+    bench.end(bench.launch(0, 0), Outcome.CANCELLED)
+    with pytest.raises(Violation, match=r"no second start after a loss"):
+        bench.launch(0, 0, attempt=2)
+    bench.end(bench.launch(0, 1), Outcome.FAILED)
+    bench.launch(0, 0, attempt=2)
+    bench.launch(0, 1, attempt=2)
+
+
+def test_what_must_not_run_twice_fails_by_an_attempt_or_because_a_cluster_left() -> None:
+    bench = Bench(job(on_loss=OnLoss.FAIL))
+    bench.settle(0, 0, 1, Outcome.FAILED)
+    with pytest.raises(Violation, match=r"no invented failures"):
+        bench.settle(0, 1, 0, Outcome.FAILED)
+    bench.oracle.left.append("beta")
+    bench.settle(0, 1, 0, Outcome.FAILED)
 
 
 def test_success_that_never_was() -> None:

@@ -26,6 +26,8 @@ newcomers are used at once                 a takeover does not know of them: a t
 mail for the retired is kept               it is repeated for ever                                 0 to 47
 claims at the retired are waited for       they are never answered                                 two: 277
 a broker retires with its jobs             they never end, or a client hears nothing               0 to 419
+lost tasks start again                     one that must not run twice does                        1 to 4
+what was taken back starts again           the same: it had begun, and that was not told yet       35 to 209
 =========================================  ======================================================  ========
 """
 
@@ -36,7 +38,9 @@ import msgspec
 import pytest
 
 from hanse.core import broker as broker_module
+from hanse.core import careers as careers_module
 from hanse.core import ledger as ledger_module
+from hanse.core import withdrawing as withdrawing_module
 from hanse.core.careers import Careers
 from hanse.core.closing import Closing
 from hanse.core.config import Timings
@@ -54,7 +58,7 @@ from hanse.core.wards import Wards
 from hanse.model.commands import Command
 from hanse.model.events import Event
 from hanse.model.ids import JobId, TaskId, broker_number, index_of, job_of
-from hanse.model.messages import Body, Claim, Delta, End, Envelope
+from hanse.model.messages import Body, Claim, Delta, End, Envelope, Outcome
 from hanse.model.resources import Vector
 from hanse.policy.columns import Room
 from hanse.sim.backend import Backend
@@ -326,6 +330,26 @@ def retires_with_jobs(patch: pytest.MonkeyPatch, factories: Factories) -> Factor
     return factories
 
 
+def lost_start_again(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """A broker does not look whether a lost task may start again."""
+    patch.setattr(careers_module, "must_not_repeat", lambda _: False)
+    return factories
+
+
+def taken_back_start_again(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+    """What is taken back, because its start was not told in time, counts as not begun."""
+    right = Careers.finished
+
+    def finished(self: Careers, record: JobRecord, index: int, end: End) -> bool:
+        if end.outcome is Outcome.CANCELLED and index in record.withdrawn:
+            end = msgspec.structs.replace(end, outcome=Outcome.UNSTARTED)
+        return right(self, record, index, end)
+
+    patch.setattr(Careers, "finished", finished)
+    patch.setattr(withdrawing_module, "must_not_repeat", lambda _: False)
+    return factories
+
+
 class Planted(NamedTuple):
     """A bug, the promises that it may break, and seeds that are known to show it."""
 
@@ -346,6 +370,7 @@ OWN_RULES = "machines keep their own rules"
 LEFT_OPEN = "no estate is left open"
 OWN_PAST = "a member's own past is taken"
 ANSWERED = "every submission answered"
+ONCE = "no second start after a loss"
 
 PLANTED = {
     "ack before journal": Planted(
@@ -374,6 +399,8 @@ PLANTED = {
     "a broker retires with its jobs": Planted(
         retires_with_jobs, (TERMINAL, LEAKS, ANSWERED), (220, 259, 419)
     ),
+    "lost tasks start again": Planted(lost_start_again, (ONCE,), (1, 2, 4)),
+    "what was taken back starts again": Planted(taken_back_start_again, (ONCE,), (35, 134, 209)),
 }
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse.model.job import JobSpec
+from hanse.model.job import JobSpec, OnLoss
 from hanse.model.resources import Resources
 from hanse.model.rules import check_job
 from hanse.sim.chaos import options_of
@@ -43,6 +43,17 @@ def test_the_seeds_draw_every_scenario_and_every_kind_of_work() -> None:
     assert any(plan.after for plan in plans)
     assert any(plan.cancel_after for plan in plans)
     assert any(plan.hopeless for plan in plans)
+    assert any(plan.spec.on_loss is OnLoss.FAIL for plan in plans)
+
+
+def test_which_jobs_must_not_run_twice_changes_nothing_else() -> None:
+    options = draw_options(3, Random(3))
+    without = msgspec.structs.replace(options.workload, once=0)
+    drawn = draw_workload(Random(3), options.workload, options.brokers, options.wardens).plans
+    others = draw_workload(Random(3), without, options.brokers, options.wardens).plans
+    assert drawn != others
+    plain = [msgspec.structs.replace(plan.spec, on_loss=OnLoss.RETRY) for plan in drawn]
+    assert plain == [plan.spec for plan in others]
 
 
 def test_a_fate_depends_on_the_task_and_the_attempt_only() -> None:

@@ -32,6 +32,7 @@ preemptible: true
 grace: 30s
 gang: false
 unreachable: move
+on_loss: retry
 clusters: {allow: [oslo, bern], deny: [rome], prefer: [bern]}
 labels: [web]
 after: ["1-7"]               # jobs that must succeed first

@@ -27,6 +27,7 @@ def form_of(spec: JobSpec) -> Form:
         "grace": f"{spec.grace}us",
         "gang": spec.gang,
         "unreachable": str(spec.unreachable),
+        "on_loss": str(spec.on_loss),
         "groups": [_group_form(group) for group in spec.groups],
     }
     if spec.deadline is not None:

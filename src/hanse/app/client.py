@@ -26,7 +26,16 @@ from hanse.app.answers import (
     TasksAnswer,
     WhyAnswer,
 )
-from hanse.app.doors import BUSY, OWNER_HEADER, REDIRECTS_MAX, Doors, decoded, refusal, refused_results
+from hanse.app.doors import (
+    BUSY,
+    OWNER_HEADER,
+    REDIRECTS_MAX,
+    Doors,
+    decoded,
+    refusal,
+    refusal_code,
+    refused_results,
+)
 from hanse.app.exit_codes import ExitCode
 from hanse.app.queue_waits import queue_sentences
 from hanse.app.told import CommandError
@@ -39,6 +48,8 @@ PAGE_ROWS: Final = 1_000
 JOBS_PER_REQUEST: Final = 1_000
 SUBMIT_SECONDS_MAX: Final = 45.0
 """A broker answers within 30 s, if only to say that it is not sure."""
+APPLY_SECONDS_MAX: Final = 60.0
+"""For a change of the league file: members that are away are waited for, each for a few seconds."""
 RESUBMITS_MAX: Final = 2
 """How often a submission is repeated whose fate the broker could not tell."""
 LOOKED_BACK_ROWS: Final = 200
@@ -52,6 +63,13 @@ class OwnNameError(CommandError):
     """Whoever asks would revoke their own name."""
 
     STATUS: Final = 409
+
+
+class ConflictError(CommandError):
+    """A change of the league file that was made from another version than the present one."""
+
+    STATUS: Final = 409
+    CODES: Final = ("another_version", "changed_meanwhile")
 
 
 class JobFilter(NamedTuple):
@@ -152,11 +170,14 @@ class Client:
         return decoded(self.doors.any_broker("GET", "/v1/league/file"), LeagueFile)
 
     def apply_league_file(self, text: str, force: bool, try_only: bool) -> ApplyAnswer:
-        """Change the league file; raises ``CommandError`` with the reason if it stays as it is."""
-        wish = {"text": text, "force": force, "try_only": try_only}
-        return decoded(
-            self.doors.any_broker("POST", "/v1/league/file", msgspec.json.encode(wish)), ApplyAnswer
-        )
+        """Change the league file; raises ``CommandError`` with the reason if it stays as it is, and
+        ``ConflictError`` if that is that somebody else has changed it. The same change is made once."""
+        wish = msgspec.json.encode({"text": text, "force": force, "try_only": try_only})
+        reply = self.doors.any_broker("POST", "/v1/league/file", wish, APPLY_SECONDS_MAX)
+        if reply.status == ConflictError.STATUS and refusal_code(reply) in ConflictError.CODES:
+            error = refusal(reply)
+            raise ConflictError(error.message, error.status, error.hint)
+        return decoded(reply, ApplyAnswer)
 
     def revoke(self, name: str = "", serials: tuple[str, ...] = (), own: bool = False) -> RevokeAnswer:
         """End all that people of a name have until now, or the access tokens with these serials, at every

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from hanse.app.access_token import token_of
-from hanse.app.answers import ErrorAnswer, SubmitResult
+from hanse.app.answers import ErrorAnswer, ErrorText, SubmitResult
 from hanse.app.contexts import Context, config_path, current
 from hanse.app.exit_codes import ExitCode
 from hanse.app.told import CommandError
@@ -174,12 +174,21 @@ class Doors:
         return f"the certificate in {self.context.credentials} has expired"
 
 
+def refusal_code(reply: Reply) -> str:
+    """A word for a door's refusal; empty: it has none."""
+    return _error_of(reply).code
+
+
+def _error_of(reply: Reply) -> ErrorText:
+    try:
+        return msgspec.json.decode(reply.body, type=ErrorAnswer).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ErrorAnswer().error
+
+
 def refusal(reply: Reply, subject: str = "") -> CommandError:
     """A door's refusal as an error of the command."""
-    try:
-        error = msgspec.json.decode(reply.body, type=ErrorAnswer).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        error = ErrorAnswer().error
+    error = _error_of(reply)
     said = error.message or f"the door answered with status {reply.status}"
     status = _STATUSES.get(reply.status, ExitCode.FAILED)
     return CommandError(f"{subject}: {said}" if subject else said, status, error.hint)

@@ -196,8 +196,8 @@ def _unwrapped(draft: Draft) -> Draft:
 def form_of_options(given: Mapping[str, Any], command: tuple[str, ...]) -> Form:
     """The form that the options of ``hanse submit`` describe; only what was given is in it."""
     plain = (
-        "name", "tenant", "class", "priority", "deadline", "retries", "grace", "unreachable", "client_id",
-        "trace", "count", "cpus", "memory", "gpus", "where", "duration", "workdir",
+        "name", "tenant", "class", "priority", "deadline", "retries", "grace", "unreachable", "on_loss",
+        "client_id", "trace", "count", "cpus", "memory", "gpus", "where", "duration", "workdir",
     )  # fmt: skip
     form: Form = {field: given[field] for field in plain if given.get(field) is not None}
     form |= {field: True for field in ("gang", "preemptible") if given.get(field)}

@@ -1,7 +1,9 @@
 """``hanse league``: show the league file, and change it while the league runs."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from hanse.app.client import Client
     from hanse.live.door.league_records import ApplyAnswer
     from hanse.live.league import League
+    from hanse.model.problem import Problem
+
+CHANGES_MAX: Final = 5
+"""How often a member is added or retired anew because somebody else has changed the file meanwhile."""
 
 
 @click.group()
@@ -68,21 +74,13 @@ def add(kind: str, name: str, address: str, door: str, dry_run: bool, as_json: b
 
     For a cluster with unequal nodes, other backends or runners: 'hanse league show', then 'apply'.
     """
-    from hanse.live.league_file import league_from_data, league_to_data, text_of  # noqa: PLC0415  help need not wait
-
+    entry: dict[str, object] = {"name": name, "address": address, "door": door}
+    if kind == "cluster":
+        entry["nodes"] = [{"count": nodes["nodes"], "cpus": nodes["cpus"], "memory": nodes["memory"]}]
     with asking() as client:
-        before = _known(client)
-        data = league_to_data(before)
-        entry: dict[str, object] = {"name": name, "address": address, "door": door}
-        if kind == "cluster":
-            entry["nodes"] = [{"count": nodes["nodes"], "cpus": nodes["cpus"], "memory": nodes["memory"]}]
-        members = data[f"{kind}s"]
-        assert isinstance(members, list), "a league file has lists of members"
-        members.append(entry)
-        after = league_from_data(data)
-        if isinstance(after, tuple):
-            raise CommandError("; ".join(f"{one.field}: {one.rule}" for one in after), ExitCode.USAGE)
-        _tell(client.apply_league_file(text_of(after), False, dry_run), dry_run, as_json)
+        _tell(
+            _change(client, lambda before: _with(before, f"{kind}s", entry), False, dry_run), dry_run, as_json
+        )
     if not dry_run and not as_json:
         role = "broker" if kind == "broker" else "warden"
         click.echo(
@@ -101,22 +99,60 @@ def retire(name: str, force: bool, dry_run: bool, as_json: bool) -> None:
     A cluster must be drained, with nothing running. A broker's unfinished jobs go to its heirs. The name
     keeps its place in the file and is not used again.
     """
-    from hanse.live.league_file import text_of  # noqa: PLC0415  help need not wait
-    from hanse.live.membership.changes import with_retired  # noqa: PLC0415  as above
-
     with asking() as client:
-        before = _known(client)
-        after = with_retired(before, name)
-        if after is None:
-            members = [
-                *(one.name for one in before.serving_brokers),
-                *(one.name for one in before.serving_clusters),
-            ]
-            raise CommandError(
-                f"the league has no broker and no cluster called '{name}'", ExitCode.USAGE,
-                f"there are: {', '.join(members)}",
-            )  # fmt: skip
-        _tell(client.apply_league_file(text_of(after), force, dry_run), dry_run, as_json)
+        answer = _change(client, lambda before: _without(before, name), force, dry_run)
+        _tell(answer, dry_run, as_json)
+
+
+def _change(
+    client: "Client", change: "Callable[[League], League]", force: bool, dry_run: bool
+) -> "ApplyAnswer":
+    """Change the league file as it is now; once more if somebody else has changed it meanwhile."""
+    from hanse.app.client import ConflictError  # noqa: PLC0415  help need not wait
+    from hanse.live.league_file import text_of  # noqa: PLC0415  as above
+
+    for _ in range(CHANGES_MAX - 1):
+        with suppress(ConflictError):
+            return client.apply_league_file(text_of(change(_known(client))), force, dry_run)
+    return client.apply_league_file(text_of(change(_known(client))), force, dry_run)
+
+
+def _with(before: "League", kind: str, entry: dict[str, object]) -> "League":
+    """The league with a member at the end of its list; as it is, if it has that very member."""
+    from hanse.live.league import League  # noqa: PLC0415  help need not wait
+    from hanse.live.league_file import league_from_data, league_to_data  # noqa: PLC0415  as above
+
+    def extended(members: tuple[str, ...]) -> "League | tuple[Problem, ...]":
+        data = league_to_data(before)
+        there = data[kind]
+        assert isinstance(there, list), "a league file has lists of members"
+        data[kind] = [one for one in there if one["name"] not in members] + [entry]
+        return league_from_data(data)
+
+    name = str(entry["name"])
+    if name in [one.name for one in getattr(before, kind)]:
+        again = extended((name,))
+        if isinstance(again, League) and getattr(again, kind)[-1] in getattr(before, kind):
+            return before
+    after = extended(())
+    if isinstance(after, tuple):
+        raise CommandError("; ".join(f"{one.field}: {one.rule}" for one in after), ExitCode.USAGE)
+    return after
+
+
+def _without(before: "League", name: str) -> "League":
+    """The league with a member retired."""
+    from hanse.live.membership.changes import with_retired  # noqa: PLC0415  help need not wait
+
+    after = with_retired(before, name)
+    if after is None:
+        brokers, clusters = before.serving_brokers, before.serving_clusters
+        there = [*(one.name for one in brokers), *(one.name for one in clusters)]
+        raise CommandError(
+            f"the league has no broker and no cluster called '{name}'", ExitCode.USAGE,
+            f"there are: {', '.join(there)}",
+        )  # fmt: skip
+    return after
 
 
 def _known(client: "Client") -> "League":
@@ -132,7 +168,7 @@ def _tell(answer: "ApplyAnswer", dry_run: bool, as_json: bool) -> None:
     for sentence in answer.changes:
         click.echo(sentence)
     if not answer.changes:
-        click.echo(f"Nothing changes: the league file is version {answer.version}.")
+        click.echo(f"The league file says so already: it is version {answer.version}.")
         return
     if dry_run:
         click.echo(f"This would be version {answer.version}. Nothing was changed.")

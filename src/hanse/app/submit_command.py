@@ -56,6 +56,8 @@ _OPTIONS: Final = (
     click.option("--grace", metavar="TIME", help="From the signal to save its work to its end."),
     click.option("--unreachable", type=click.Choice(["move", "wait"]),
                  help="What to do when its cluster cannot be reached."),
+    click.option("--on-loss", type=click.Choice(["retry", "fail"]),
+                 help="What to do with a task that may have begun and was lost."),
     click.option("--after", multiple=True, type=JOB, metavar="JOB",
                  help="Start when this job has succeeded."),
     click.option("--label", "labels", multiple=True, metavar="WORD", help="What other jobs may be near to."),

@@ -18,7 +18,7 @@ from hanse.app.contexts import Context, Kept, chosen_home, current, keep_context
 from hanse.app.contexts import load as load_contexts
 from hanse.app.exit_codes import ExitCode
 from hanse.app.home_option import home_option
-from hanse.app.isolation_notice import isolation_notice
+from hanse.app.isolation_notice import isolation_notices
 from hanse.app.league_options import context_option
 from hanse.app.member_pids import running_members, stop_members
 from hanse.app.nursery import Nursery
@@ -127,7 +127,7 @@ def _warn_of_the_rest(place: Home, league: "League", was_there: bool) -> bool:
         )
     elif asked and invocation.params["source"] is not None:
         warn(f"the file of --from says it all; not used: {', '.join(asked)}")
-    for problem in (isolation_notice(league, place.path), python_problem(league)):
+    for problem in (*isolation_notices(league, place.path), python_problem(league)):
         if problem is not None:
             warn(problem)
     mute = Credentials(place.person(PERSON)).problem()

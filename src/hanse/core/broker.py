@@ -63,6 +63,7 @@ class Broker:
         self.marks, self.post = self._desk.marks, self._desk.post
         self._placing = Placing(self._desk)
         self._careers = Careers(self._desk, self._placing)
+        self._withdrawing = self._careers.withdrawing
         self._estates = Estates(self._desk, self._careers)
         self._wards = Wards(self._desk, self._estates.adopt)
         self._admission = Admission(self._desk, self._careers, self._estates)
@@ -101,7 +102,7 @@ class Broker:
             self._tick(now)
             calm = False
         placing, estates = self._placing, self._estates
-        if estates.busy or placing.touched or self._careers.cancels or self._advice.ready or self._force:
+        if estates.busy or placing.touched or self._withdrawing.cancels or self._advice.ready or self._force:
             self._conclude()
         elif calm and now < self._armed:
             return out  # an early tick, or a soft message that set nothing off: the same is due as before
@@ -115,8 +116,8 @@ class Broker:
         if self._placing.touched or self._force:  # whatever is claimed or released touches its line
             self._placing.flush(self._force)
             self._force = False
-        if self._careers.cancels:
-            self._careers.flush()
+        if self._withdrawing.cancels:
+            self._withdrawing.flush()
         if self._advice.ready:
             self._placing.sizing.ask()
 

@@ -24,14 +24,17 @@ from hanse.core.jobs import (
     JobRecord,
     blocked_tasks,
     first_task,
+    is_unqueued,
+    unmet_need,
 )
 from hanse.core.link import RESEND_MAX
+from hanse.core.losses import LOST, TAKEN_BACK, is_ending, must_not_repeat
 from hanse.core.placing import Placing
-from hanse.core.portions import pieces
 from hanse.core.view import STANDING_FULL
+from hanse.core.withdrawing import Withdrawing
 from hanse.model.decision import Answered
-from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of, task_id
-from hanse.model.messages import Cancel, End, Outcome, Refusal, Watch, Watched
+from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of
+from hanse.model.messages import End, Outcome, Refusal, Watch, Watched
 
 WATCHERS_MAX: Final = 100_000
 """Questions about other jobs' ends that are open at one time."""
@@ -50,7 +53,8 @@ class Careers:
     def __init__(self, desk: Desk, placing: Placing) -> None:
         self.desk = desk
         self.placing = placing
-        self.ending = Ending(desk.jobs, self._settle, desk.config.slice_tasks)
+        self.ending = Ending(desk.jobs, self._settle, self._release, desk.config.slice_tasks)
+        self.withdrawing = Withdrawing(desk, placing)
         self.ended: dict[JobId, Ended] = {}
         self.clients: dict[str, JobId] = {}
         """The submitters' own names for live and remembered jobs."""
@@ -67,7 +71,6 @@ class Careers:
         """Called with the attempt for every task that has become terminal: the estate makes it known."""
         self.over: Callable[[JobRecord], None] = _unheard
         """Called for every job whose tasks are all terminal."""
-        self.cancels: dict[int, list[tuple[TaskId, int]]] = {}
         self.awaited: dict[JobId, None] = {}
         """Jobs for whose end live jobs wait, and perhaps a few more: the others' ends concern nobody."""
 
@@ -98,13 +101,8 @@ class Careers:
             self._release(record)
         else:
             for group in range(len(spec.groups)):
-                desk.decide(
-                    record,
-                    group,
-                    Answered.BLOCKED,
-                    record.unfinished[group],
-                    "waits for other jobs to succeed",
-                )
+                count, why = record.unfinished[group], "waits for other jobs to succeed"
+                desk.decide(record, group, Answered.BLOCKED, count, why)
 
     def _await(self, record: JobRecord, job: JobId) -> None:
         if job in self.desk.jobs:
@@ -187,24 +185,28 @@ class Careers:
             self._release(record)
 
     def _release(self, record: JobRecord) -> None:
-        """Queue every group whose needs are met."""
+        """Queue every group whose needs are met: as much as one event may, and the rest by and by."""
+        left = self.ending.queued_most
         for group in range(len(record.spec.groups)):
-            self._release_group(record, group)
+            left -= self._release_group(record, group, left)
 
-    def _release_group(self, record: JobRecord, group: int) -> None:
-        spec = record.spec
-        needs = spec.groups[group].needs
-        names = {part.name: position for position, part in enumerate(spec.groups)} if needs else {}
-        for need in needs:
-            if record.unfinished[names[need]]:
-                count = record.unfinished[group]
-                self.desk.decide(record, group, Answered.BLOCKED, count, f"waits for group {need}")
-                return
-        tasks = blocked_tasks(record, group)
+    def _release_group(self, record: JobRecord, group: int, most: int) -> int:
+        """Queue a group if its needs are met; how many of its tasks were."""
+        need = unmet_need(record, group)
+        if need:
+            self.desk.decide(
+                record, group, Answered.BLOCKED, record.unfinished[group], f"waits for group {need}"
+            )
+            return 0
+        tasks = blocked_tasks(record, group, len(record.state) if record.spec.gang else most)
+        count = len(tasks)  # before some of them are taken out of that very list
         if tasks:
-            self.placing.enqueue(record, group, tasks)
+            self.placing.enqueue(record, group, tasks, behind=True)
             if record.lines[group] >= 0:
                 self.placing.place_line(record.lines[group])
+        if count >= most and not record.spec.gang and is_unqueued(record):
+            self.ending.queue_later(self.desk.now, record)
+        return count
 
     def resume(self, record: JobRecord) -> None:
         """Take up an adopted job: queue what may run, settle what cannot succeed any more."""
@@ -270,6 +272,7 @@ class Careers:
             self.desk.mark("broker.end_of_old_attempt")
             return False
         withdrawn = bool(record.withdrawn) and record.withdrawn.pop(index, None) == end.attempt
+        regrouped = bool(record.regrouped) and record.regrouped.pop(index, None) == end.attempt
         outcome = end.outcome
         if outcome is Outcome.SUCCEEDED:
             if record.sizes:
@@ -281,6 +284,8 @@ class Careers:
             self._failed(record, index, end.code)
         elif outcome is Outcome.LOST:
             self.lost(record, index, "its node was lost")
+        elif outcome is Outcome.CANCELLED and must_not_repeat(record) and not regrouped:
+            self.lost(record, index, TAKEN_BACK)
         else:
             self.desk.mark("broker.requeued_withdrawn" if withdrawn else f"broker.requeued_{outcome}")
             self._again(record, index, Answered.MOVED, f"{outcome}")
@@ -295,36 +300,42 @@ class Careers:
         self._again(record, index, Answered.RETRIED, f"exit code {code}")
 
     def lost(self, record: JobRecord, index: int, reason: str) -> None:
-        """An attempt was lost through no fault of its own."""
+        """An attempt was lost through no fault of its own: another one starts, unless there must be none."""
         record.losses[index] = record.losses.get(index, 0) + 1
+        if must_not_repeat(record) and not is_ending(record):
+            self.fail_lost(record, index, reason)
+            return
         if record.losses[index] > self.desk.config.lost_max:
             self._settle(record, index, FAILED)
             return
         self._again(record, index, Answered.MOVED, reason)
 
+    def fail_lost(self, record: JobRecord, index: int, reason: str) -> None:
+        """A task that may have begun and must not run twice ends here."""
+        self.desk.mark("broker.failed_lost")
+        self.desk.decide(record, record.group_of(index), Answered.ENDED, 1, f"{LOST}{reason}")
+        self._settle(record, index, FAILED)
+
     def _again(self, record: JobRecord, index: int, answered: Answered, reason: str) -> None:
         """A task must start anew, unless its job is to end, or its gang has failed."""
-        if record.cancelled or (record.spec.gang and FAILED in record.state):
+        if is_ending(record):
             self._settle(record, index, CANCELLED)
             return
         group = record.group_of(index)
         self.desk.decide(record, group, answered, 1, reason)
         self.placing.enqueue(record, group, [index])
         if record.spec.gang:
-            self._break_gang(record)
+            self._break_gang(record, answered is Answered.RETRIED)
 
-    def _break_gang(self, record: JobRecord) -> None:
-        """One of a gang must start anew, so all must: take the others back."""
+    def _break_gang(self, record: JobRecord, retried: bool = False) -> None:
+        """One of a gang must start anew, so all must: take the others back. ``retried``: it has failed, and
+        the job allows for that."""
         for index, state in enumerate(record.state):
             if CLAIMED <= state <= RUNNING and index not in record.withdrawn:
                 self.desk.mark("broker.broke_gang")
-                self.withdraw(record, index)
-
-    def withdraw(self, record: JobRecord, index: int) -> None:
-        """Take an attempt back from its warden; its end will come as news."""
-        record.withdrawn[index] = record.attempt[index]
-        entry = (task_id(record.id, index), record.attempt[index])
-        self.cancels.setdefault(record.place[index], []).append(entry)
+                self.withdrawing.withdraw(record, index)
+                if retried:
+                    record.regrouped[index] = record.attempt[index]
 
     # --- terminal states -----------------------------------------------------------------------------------
 
@@ -360,9 +371,10 @@ class Careers:
         first, count = first_task(record, group), spec.groups[group].count
         if record.cancelled or record.state.count(SUCCEEDED, first, first + count) < count:
             return
+        left = self.ending.queued_most
         for other, part in enumerate(spec.groups):
             if spec.groups[group].name in part.needs and not record.after:
-                self._release_group(record, other)
+                left -= self._release_group(record, other, left)
 
     def _spoil(self, record: JobRecord, group: int, state: int) -> None:
         """A task did not succeed: what depends on it never will; the rest of a gang is pointless."""
@@ -384,13 +396,14 @@ class Careers:
             for index in () if large else waiting:
                 self._settle(record, index, CANCELLED)
         for index in find_tasks(record.state, (CLAIMED, PLACED, RUNNING), len(record.state)):
-            self.withdraw(record, index)
+            self.withdrawing.withdraw(record, index)
 
     def cancel(self, record: JobRecord, reason: str) -> None:
         """End a job: what waits at once, what runs as soon as its warden has stopped it."""
         if record.cancelled:
             return
         record.cancelled, record.cancel_reason = True, reason
+        self.ending.keep_out(record.id)
         record.after.clear()
         for group in range(len(record.spec.groups)):
             self.desk.decide(record, group, Answered.ENDED, record.unfinished[group], f"cancelled: {reason}")
@@ -467,33 +480,7 @@ class Careers:
             if record is not None and record.admitted:
                 self.desk.mark("broker.deadline_passed")
                 self.cancel(record, "its deadline has passed")
-        expected = self.placing.expected
-        late = 0
-        while late < len(expected) and expected[late].due <= now:
-            item = expected[late]
-            late += 1
-            record = self.desk.jobs.get(item.job)
-            if record is None:
-                continue
-            for index, attempt in zip(item.tasks, item.attempts, strict=True):
-                if (
-                    record.attempt[index] == attempt
-                    and record.state[index] == PLACED
-                    and index not in record.withdrawn
-                ):
-                    self.desk.mark("broker.withdrew_unstarted")
-                    self.withdraw(record, index)
-                    self.placing.judge(self.desk.views[item.cluster], good=False)
-        del expected[:late]
-
-    def flush(self) -> None:
-        """Send the cancellations of this step."""
-        for cluster, entries in self.cancels.items():
-            for part in pieces(entries):
-                tasks, attempts = zip(*part, strict=True)
-                message = Cancel(tasks, attempts)
-                self.desk.post.send(self.desk.out, self.desk.now, self.desk.views[cluster].name, message)
-        self.cancels.clear()
+        self.withdrawing.tick()
 
 
 def _unheard(*_: object) -> None:

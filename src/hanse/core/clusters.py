@@ -7,7 +7,8 @@ a later one. Versions only rise, so what is open stays open (ADR 0039).
 
 A cluster that has retired is closed for good. It left with nothing running and with every end settled; a
 claim that was on its way to it will never be answered. After the time in which all leases run out, its tasks
-are lost, and placed elsewhere. This includes tasks of jobs that wait for silent clusters.
+are lost, and placed elsewhere. This includes tasks of jobs that wait for silent clusters. A cluster may also
+have been retired because it was gone: then what it had may have begun, so tasks that must not run twice fail.
 """
 
 from hanse.core.careers import Careers
@@ -64,6 +65,8 @@ class Clusters:
         has_left = view.name in desk.config.retired
         if has_left:
             view.abandon()
+            if sight.left_at < 0:
+                sight.left_at = desk.now
         why = f"{view.name} {'has left the league' if has_left else 'cannot be reached'}"
         for record in list(desk.jobs.values()):
             if record.spec.unreachable is not Unreachable.MOVE and not has_left:

@@ -1,8 +1,9 @@
 """What an heir is told of a peer's jobs, in messages of a size that every shell can carry.
 
 A copy of a job goes in one message with its ends, if they are few. Of a job of which many tasks have ended
-they follow in messages of their own, as runs of neighbours that ended alike. The copy says how many those
-are, and an heir bids for nothing before it has them: what was made known as ended must never run again.
+they follow in messages of their own: runs of neighbours that ended alike, and columns where they did not
+(``end_columns``). The copy says how many those are, and an heir bids for nothing before it has them: what was
+made known as ended must never run again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from hanse.core.end_columns import Column, Cut, Run, attempts_of, cut_ends, has_ends
 from hanse.core.jobs import SUCCEEDED, JobRecord
 from hanse.core.portions import ENTRY_BYTES, pieces, portions
 from hanse.model.ids import JobId, TaskId, task_id
@@ -27,8 +29,6 @@ STRETCH: Final = 1_024
 
 Done = tuple[TaskId, int, int]
 """A task, its terminal state, and the attempt that made it so."""
-Run = tuple[int, int, int, int]
-"""First task, terminal state, attempt, and how many neighbours ended like it."""
 
 
 class Ends(msgspec.Struct, gc=False):
@@ -55,9 +55,30 @@ class Ends(msgspec.Struct, gc=False):
         self.state[index:behind] = bytes((state,)) * (behind - index)
         self.attempt[index:behind] = [attempt] * (behind - index)
 
+    def note_column(self, column: Column) -> None:
+        """Neighbours have ended, each in its own way, or not at all. What is known stays where nothing is
+        told."""
+        first, states, _ = column
+        behind = min(first + len(states), len(self.state))
+        if not first < behind:
+            return
+        fresh, tries = states[: behind - first], attempts_of(column)[: behind - first]
+        before = self.state[first:behind]
+        self.count -= len(before) - before.count(0)
+        if before.count(0) < len(before):
+            known = self.attempt[first:behind]
+            tries = [told if state else old for state, told, old in zip(fresh, tries, known, strict=True)]
+            fresh = bytes([state or old for state, old in zip(fresh, before, strict=True)])
+        self.state[first:behind], self.attempt[first:behind] = fresh, tries
+        self.count += len(fresh) - fresh.count(0)
+
     def runs(self) -> Iterator[Run]:
         """All of it."""
         return find_runs(self.state, self.attempt)
+
+    def cut(self) -> Cut:
+        """All of it, in parts of which each is a bounded piece of work."""
+        return cut_ends(self.state, self.attempt)
 
 
 def new_ends(tasks: int) -> Ends:
@@ -65,8 +86,11 @@ def new_ends(tasks: int) -> Ends:
     return Ends(bytearray(tasks), [0] * tasks)
 
 
-def copies(estate: EstateId, term: int, jobs: list[JobRecord], now: int) -> Iterator[Replicate | Progress]:
-    """The messages that make a peer the heir of these jobs, in order."""
+def copies(
+    estate: EstateId, term: int, jobs: list[JobRecord], now: int, cuts: dict[JobId, Cut]
+) -> Iterator[Replicate | Progress]:
+    """The messages that make a peer the heir of these jobs, in order. ``cuts``: their ends, as far
+    as these have been cut already."""
     parts = [jobs] if len(jobs) == 1 else list(portions(jobs, _weight, REPLICATE_JOBS_MAX))
     for number, part in enumerate(parts, 1):
         yield Replicate(
@@ -74,8 +98,17 @@ def copies(estate: EstateId, term: int, jobs: list[JobRecord], now: int) -> Iter
         )
         for record in part:
             if _ended(record) > INLINE_MAX:
-                for runs in pieces([(task_id(record.id, run[0]), *run[1:]) for run in ends_of(record)]):
-                    yield Progress(estate, (), runs=tuple(runs))
+                yield from _rest(estate, record, cuts.get(record.id))
+
+
+def _rest(estate: EstateId, record: JobRecord, cut: Cut | None) -> Iterator[Progress]:
+    """The ends that follow a copy."""
+    base = task_id(record.id, 0)
+    runs, columns = cut or cut_ends(record.state, record.attempt, record.ran)
+    for part in pieces(runs) if runs else ():
+        yield Progress(estate, (), runs=tuple([(TaskId(base + run[0]), *run[1:]) for run in part]))
+    for first, states, attempts in columns:
+        yield Progress(estate, (), columns=((TaskId(base + first), states, attempts),))
 
 
 def progress(
@@ -115,7 +148,13 @@ def find_runs(states: bytearray, attempts: list[int], ran: bytearray | None = No
     last = (-1, -1)
     for at in range(0, len(states), STRETCH):
         behind = at + STRETCH
-        block, tries = states[at:behind], attempts[at:behind]
+        block = states[at:behind]
+        if not has_ends(block):
+            if last[0] >= SUCCEEDED:
+                yield first, *last, length
+            first, length, last = at + len(block), 0, (-1, -1)
+            continue
+        tries = attempts[at:behind]
         if ran is not None and 0 in ran[at:behind]:
             tries = [attempt if one else 0 for attempt, one in zip(tries, ran[at:behind], strict=True)]
         if block.count(block[0]) == len(block) and tries.count(tries[0]) == len(tries):

@@ -1,9 +1,10 @@
-"""Cancelled jobs with so many tasks that they are ended in slices: no event may keep a loop for long.
+"""Jobs with so many tasks that they are queued, and ended, in slices: no event may keep a loop for long.
 
 A job with few tasks is ended by the event that cancels it. A large one is marked, taken out of the queue and
 withdrawn from its wardens by that event; its tasks that wait are ended in slices, one after each pause. Which
 are left to be ended shows in the job itself (cancelled, with tasks that wait), so nothing more is dumped, and
-an heir that adopts the job goes on where its copy stands.
+an heir that adopts the job goes on where its copy stands. The same holds for a large job that is accepted or
+adopted: its first tasks are queued at once, the others by and by, and what is blocked by nothing is left.
 """
 
 from collections.abc import Callable
@@ -11,13 +12,15 @@ from typing import Final
 
 import msgspec
 
-from hanse.core.jobs import BLOCKED, CANCELLED, WAITING, JobRecord
+from hanse.core.jobs import BLOCKED, CANCELLED, WAITING, JobRecord, is_unqueued
 from hanse.core.link import NEVER
 from hanse.model.ids import MILLISECOND, JobId
 from hanse.model.messages import Outcome
 
 SLICE_PAUSE: Final = 20 * MILLISECOND
 """Between two slices: the time belongs to everybody else."""
+QUEUED_EACH: Final = 64
+"""How many tasks are queued in the time that it takes to end one."""
 
 
 class Ended(msgspec.Struct, gc=False):
@@ -30,13 +33,19 @@ class Ended(msgspec.Struct, gc=False):
 
 
 class Ending:
-    """The large jobs of one broker that are being cancelled."""
+    """The large jobs of one broker that are being cancelled, or queued."""
 
     def __init__(
-        self, jobs: dict[JobId, JobRecord], settle: Callable[[JobRecord, int, int], None], most: int
-    ) -> None:
+        self, jobs: dict[JobId, JobRecord], settle: Callable[[JobRecord, int, int], None],
+        release: Callable[[JobRecord], None], most: int,
+    ) -> None:  # fmt: skip
         self._jobs = jobs
         self._settle = settle
+        self._release = release
+        self.queued_most = QUEUED_EACH * most
+        """Tasks that one event queues."""
+        self.unqueued: dict[JobId, None] = {}
+        """Jobs with tasks that are to be queued. The lowest number goes first, as below."""
         self.most = most
         """Tasks in a slice; a job with as many or fewer left is ended at once."""
         self.begun: Callable[[JobRecord], None] = lambda _: None
@@ -56,8 +65,24 @@ class Ending:
             self.marked[record.id] = None
             self.step(now)
 
+    def queue_later(self, now: int, record: JobRecord) -> None:
+        """More of a job than one event queues is to be queued."""
+        self.unqueued[record.id] = None
+        if self.due == NEVER:
+            self.due = now + SLICE_PAUSE
+
     def step(self, now: int) -> None:
-        """End one slice."""
+        """End one slice, and queue one."""
+        self.due = NEVER
+        if self.marked:
+            self._end()
+        if self.unqueued:
+            job = min(self.unqueued)
+            del self.unqueued[job]
+            self._release(self._jobs[job])  # which may leave some for later again
+        self.due = now + SLICE_PAUSE if self.marked or self.unqueued else NEVER
+
+    def _end(self) -> None:
         job = min(self.marked)
         record = self._jobs[job]
         if not self.held(record):
@@ -66,24 +91,35 @@ class Ending:
                 self._settle(record, index, CANCELLED)
             if not is_unended(record):  # the last slice may have been a whole one
                 self.drop(job)
-        self.due = now + SLICE_PAUSE if self.marked else NEVER
 
     def drop(self, job: JobId) -> None:
         """A job has ended, or is somebody else's."""
         self.marked.pop(job, None)
-        if not self.marked:
+        self.keep_out(job)
+
+    def keep_out(self, job: JobId) -> None:
+        """Nothing more of a job is to be queued."""
+        self.unqueued.pop(job, None)
+        if not self.marked and not self.unqueued:
             self.due = NEVER
 
     def restore(self, jobs: dict[JobId, JobRecord], due: int) -> None:
         """Find what was being ended."""
         self._jobs = jobs
         self.marked = _unended(jobs)
+        self.unqueued = _unqueued(jobs)
         self.due = due
 
     def check(self) -> None:
         """Whether exactly those are marked of which something is left to do."""
         assert self.marked.keys() == _unended(self._jobs).keys(), "a cancelled job waits for nobody"
-        assert (self.due < NEVER) == bool(self.marked)
+        assert self.unqueued.keys() == _unqueued(self._jobs).keys(), "tasks are blocked by nothing"
+        assert (self.due < NEVER) == bool(self.marked or self.unqueued)
+
+
+def _unqueued(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:
+    """Jobs with tasks that are to be queued."""
+    return {job: None for job, record in jobs.items() if is_unqueued(record)}
 
 
 def _unended(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:

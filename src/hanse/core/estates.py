@@ -14,22 +14,18 @@ from hanse.core.careers import Careers
 from hanse.core.closing import Closing
 from hanse.core.copies import copies, progress
 from hanse.core.desk import Desk
+from hanse.core.end_columns import Cut
 from hanse.core.jobs import OUTCOMES, STATES, WAITING, JobRecord, new_record
 from hanse.core.link import NEVER
-from hanse.core.owned import EstatesState, Owned, new_owned
+from hanse.core.losses import unaccounted
+from hanse.core.owned import EstatesState, Owned, Unknown, new_owned
 from hanse.core.portions import ENTRIES_MAX
 from hanse.core.seeking import Seeking
 from hanse.core.terms import TERMS_BITS
 from hanse.core.wards import ATTEMPTS_BITS, Latest, Ward, latest_attempts, place_again, revive
 from hanse.model.commands import Accepted, JobSettled, TaskSettled
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, job_of, task_id
-from hanse.model.messages import (
-    End,
-    Estate,
-    EstateId,
-    Register,
-    Taken,
-)
+from hanse.model.messages import End, Estate, EstateId, Register, Taken
 
 PUBLISH_MAX: Final = ENTRIES_MAX
 """Ends that one event makes known; what is left follows at once, with the next."""
@@ -172,7 +168,7 @@ class Estates:
         owned.term += 1
         owned.heir = heir
         jobs = [record for record in self.desk.jobs.values() if record.estate == estate]
-        owned.covered = owned.copied = self._replicate(estate, owned, jobs)
+        owned.covered = owned.copied = self._replicate(estate, owned, jobs, {})
         if not owned.copied:  # else the old heir, which has all, stays the heir until the new one has
             self._register(estate)
         owned.done.clear()
@@ -181,24 +177,26 @@ class Estates:
         entries = [(cluster, task, attempt) for _, cluster, task, attempt in owned.settling] + owned.unsent
         owned.settling = [(owned.covered, *entry) for entry in entries]
         owned.publishing = [(owned.covered, *entry[1:]) for entry in owned.publishing]
-        owned.again = [(owned.covered, *entry[1:]) for entry in owned.again]
+        owned.cover_again(owned.covered)
         owned.unsent.clear()
         owned.admitting = [(owned.covered, job) for _, job in owned.admitting]
         self.busy = True
         self.release()
 
-    def _replicate(self, estate: EstateId, owned: Owned, jobs: list[JobRecord]) -> int:
+    def _replicate(
+        self, estate: EstateId, owned: Owned, jobs: list[JobRecord], cuts: dict[JobId, Cut]
+    ) -> int:
         """Copy jobs to the heir; the number of the last message, 0 if there is no heir."""
         last = 0
         if owned.heir:
-            for message in copies(estate, owned.term, jobs, self.desk.now):
+            for message in copies(estate, owned.term, jobs, self.desk.now, cuts):
                 last = self.desk.post.send(self.desk.out, self.desk.now, owned.heir, message)
         return last
 
     def accept(self, record: JobRecord) -> None:
         """A new job: copy it to the heir; it is admitted when the heir has it."""
         owned = self.state.owned[record.estate]
-        owned.covered = self._replicate(record.estate, owned, [record]) or owned.covered
+        owned.covered = self._replicate(record.estate, owned, [record], {}) or owned.covered
         owned.admitting.append((owned.covered if owned.heir else 0, record.id))
         self.busy = True
         self.release()
@@ -218,10 +216,11 @@ class Estates:
             if owned.copied and owned.copied <= self.desk.post.link(owned.heir).firm:
                 owned.copied = 0
                 self._register(estate)
-            if not (owned.publishing or owned.admitting or owned.settling or owned.again):
+            again = owned.next_again()
+            if not (owned.publishing or owned.admitting or owned.settling or again < NEVER):
                 continue
             safe = self._safe(owned)
-            if owned.again and owned.again[0][0] <= safe:
+            if again <= safe and again < NEVER:
                 self.desk.out += owned.take_again(PUBLISH_MAX)
                 self.state.progress_at = self.desk.now
             elif owned.publishing and 0 <= owned.publishing[0][0] <= safe:
@@ -239,7 +238,8 @@ class Estates:
     def _firmed(self) -> None:
         """Some peer has more than before, perhaps an heir what is waited for, if anything is."""
         for owned in self.state.owned.values():
-            if owned.publishing or owned.admitting or owned.settling or owned.copied or owned.again:
+            waits = owned.publishing or owned.admitting or owned.settling or owned.copied
+            if waits or owned.next_again() < NEVER:
                 self.busy = True
                 return
 
@@ -309,7 +309,8 @@ class Estates:
         """What is not as it should be when no work is left."""
         complaints = []
         for estate, owned in self.state.owned.items():
-            waiting = (owned.settling, owned.unsent, owned.publishing, owned.admitting, owned.again)
+            ours = (owned.settling, owned.unsent, owned.publishing, owned.admitting)
+            waiting = (*ours, owned.again, owned.again_columns)
             if any(waiting):
                 complaints.append(
                     f"estate {estate} has unfinished business {[len(part) for part in waiting]}"
@@ -354,28 +355,24 @@ class Estates:
     def finish(self, cluster: str, ends: Sequence[End]) -> None:
         """Attempts are over. The warden may forget each at once, or when the heir knows, if it mattered."""
         jobs, estates, finished = self.desk.jobs, self.state.owned, self.careers.finished
-        waiting: set[tuple[TaskId, int]] | None = None
+        unknown: Unknown | None = None
         for end in ends:
             task = end.task
             record = jobs.get(JobId(task >> INDEX_BITS))
             owned = estates.get(record.estate) if record is not None else None
             if record is None or not finished(record, task & INDEX_MASK, end) or owned is None:
-                waiting = self._awaiting_heir() if waiting is None else waiting
-                if (task, end.attempt) in waiting or task >> INDEX_BITS in self.state.given_jobs:
+                unknown = unknown or Unknown(estates.values())
+                if (task, end.attempt) in unknown.ends or task >> INDEX_BITS in self.state.given_jobs:
                     continue  # it is settled when the heir knows, or by the adopter
-                self.desk.settling.add(self.desk.now, cluster, [(task, end.attempt)])
-            elif owned.heir:
-                owned.unsent.append((cluster, task, end.attempt))
+                if task not in unknown.tasks:
+                    self.desk.settling.add(self.desk.now, cluster, [(task, end.attempt)])
+                    continue
+                self.desk.mark("broker.old_end_kept")
+                owned = unknown.tasks[task]
+            if owned.settle_later(cluster, task, end.attempt):
                 self._soon()
             else:
-                owned.settling.append((0, cluster, task, end.attempt))
                 self.busy = True
-
-    def _awaiting_heir(self) -> set[tuple[TaskId, int]]:
-        """Ends that are settled when the heir knows of them, and so not when a warden tells them again."""
-        estates = self.state.owned.values()
-        untold = {(task, attempt) for owned in estates for _, task, attempt in owned.unsent}
-        return untold | {(task, attempt) for owned in estates for _, _, task, attempt in owned.settling}
 
     def _soon(self) -> None:
         due = self.desk.now + self.desk.timings.delta_linger
@@ -415,22 +412,22 @@ class Estates:
         owned = self.state.owned[estate] = new_owned(term, heir)
         self._rename()
         owned.left, owned.former = len(ward.jobs), ward.owner
+        cuts = {job: ward.known[job].cut() for job in ward.jobs}
         records = []
         for replica in ward.jobs.values():
-            record = revive(replica, ward, estate)
+            record = revive(replica, ward, estate, cuts[replica.job])
             records.append(record)
             self.careers.enter(record)
             self.state.give_back(record.id)
         self._register(estate)
-        owned.covered = self._replicate(estate, owned, records)
+        owned.covered = self._replicate(estate, owned, records, cuts)
         desk.post.send(desk.out, desk.now, ward.owner, Taken(estate, tuple(ward.jobs), term))
         latest = latest_attempts(ward)
         for record in records:
             task = task_id(record.id, 0)
-            owned.again += [
-                (owned.covered, task + first, attempt, state, count)
-                for first, state, attempt, count in ward.known[record.id].runs()
-            ]
+            runs, columns = cuts[record.id]
+            owned.again += [(owned.covered, task + run[0], run[2], run[1], run[3]) for run in runs]
+            owned.again_columns += [(owned.covered, task + one[0], *one[1:]) for one in columns]
         self.busy = True
         for record in records:
             self._resume(record, latest.get(record.id, {}), record.id in ward.cancelled)
@@ -447,6 +444,9 @@ class Estates:
             if record.unfinished[group] < part.count:
                 record.told[group] = ""
         record.cancelled = cancelled or record.cancelled  # then nothing of it is queued
+        gone, tasks = ("", []) if record.cancelled else unaccounted(self.desk, record)
+        for index in tasks:
+            self.careers.fail_lost(record, index, f"nobody can say whether it began in {gone}")
         self.careers.resume(record)
         for cluster, end in ends:
             self.finish(cluster, (end,))
@@ -479,10 +479,9 @@ class Estates:
                     self.desk.out.append(Accepted(record.client, record.request, record.id))
             else:
                 self._rehome(record)
-        for _, first, attempt, state, count in owned.again:
-            if job_of(TaskId(first)) not in theirs:
-                for task in range(first, first + count):
-                    self._make_known(task, attempt, state)
+        for task, attempt, state in owned.all_again():
+            if job_of(TaskId(task)) not in theirs:
+                self._make_known(task, attempt, state)
         for _, subject, attempt, state in owned.publishing:
             job = JobId(subject) if attempt < 0 else job_of(TaskId(subject))
             if job not in theirs:  # it had been told to forget the job, so nobody else will make this known

@@ -8,6 +8,7 @@ it has started; then one of the terminal states, which it never leaves.
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from hanse.model.ids import JobId
 from hanse.model.job import JobClass, JobSpec
@@ -44,16 +45,16 @@ TRANSITIONS: Final = {
     (WAITING, CANCELLED): "the job was cancelled, its deadline has passed, or its gang has failed",
     (CLAIMED, PLACED): "the warden accepted",
     (CLAIMED, WAITING): "the warden refused, or its cluster was given up",
-    (CLAIMED, FAILED): "its cluster was given up, and the task was lost too often",
+    (CLAIMED, FAILED): "its cluster was given up, and `on_loss` is `fail` or the task was lost too often",
     (CLAIMED, CANCELLED): "the job was cancelled, and the attempt has ended",
     (PLACED, WAITING): "the attempt failed with a retry left, was stopped, lost or withdrawn",
     (PLACED, RUNNING): "the attempt started",
     (PLACED, SUCCEEDED): "the attempt succeeded before news of its start arrived",
-    (PLACED, FAILED): "the attempt failed, and no retry is left; or it was lost too often",
+    (PLACED, FAILED): "the attempt failed with no retry left, or was lost (too often, or `on_loss: fail`)",
     (PLACED, CANCELLED): "the job was cancelled, and the attempt has ended",
     (RUNNING, WAITING): "the attempt failed with a retry left, was stopped, lost or withdrawn",
     (RUNNING, SUCCEEDED): "the attempt succeeded",
-    (RUNNING, FAILED): "the attempt failed, and no retry is left; or it was lost too often",
+    (RUNNING, FAILED): "the attempt failed with no retry left, or was lost (too often, or `on_loss: fail`)",
     (RUNNING, CANCELLED): "the job was cancelled, and the attempt has ended",
 }
 """Every change of a task's state at its broker, and when it happens. Terminal states are never left."""
@@ -98,6 +99,8 @@ class JobRecord(msgspec.Struct, gc=False):
     losses: dict[int, int] = {}
     withdrawn: dict[int, int] = {}
     """Task -> attempt that the broker itself took back."""
+    regrouped: dict[int, int] = {}
+    """Task -> attempt that was taken back because one of its gang has failed and is retried."""
     sizes: dict[int, Resources] = {}
     """Task -> what it was asked for, where a sizer chose that in advance."""
     served: list[int] = []
@@ -151,6 +154,7 @@ def new_record(job: JobId, spec: JobSpec, estate: EstateId, at: int) -> JobRecor
         failures={},
         losses={},
         withdrawn={},
+        regrouped={},
         sizes={},
         served=[at] * len(counts),
         placed={},
@@ -164,25 +168,55 @@ def first_task(record: JobRecord, group: int) -> int:
 
 
 def mark_waiting(record: JobRecord, tasks: list[int]) -> None:
-    """Tasks wait, each of them once in the list. Many neighbours, the lowest last, are marked at once: a loop
+    """Tasks wait, each of them once in the list. Many that were blocked are marked at once: a loop
     over a million of them would take longer than an event may."""
     state, place, count = record.state, record.place, len(tasks)
-    if count > NEIGHBOURS_FEW and tasks[0] - tasks[-1] == count - 1:
+    if count > NEIGHBOURS_FEW:  # those that were blocked have no place
         first, behind = tasks[-1], tasks[0] + 1
-        state[first:behind] = bytes((WAITING,)) * count
-        place[first:behind] = [-1] * count
-        return
+        if behind - first == count == state.count(BLOCKED, first, behind):
+            state[first:behind] = bytes((WAITING,)) * count
+            return
+        column, chosen = np.frombuffer(state, dtype=np.uint8), np.array(tasks, dtype=np.int64)
+        if not column[chosen].any():
+            column[chosen] = WAITING
+            return
     for index in tasks:
         state[index] = WAITING
         place[index] = -1
 
 
-def blocked_tasks(record: JobRecord, group: int) -> list[int]:
-    """A group's tasks that are blocked, the lowest index last: it is taken first."""
+def blocked_tasks(record: JobRecord, group: int, most: int) -> list[int]:
+    """The first ``most`` of a group's tasks that are blocked, the lowest index last: it is taken first."""
     first, count = first_task(record, group), record.spec.groups[group].count
-    if record.state.count(BLOCKED, first, first + count) == count:
-        return list(range(first + count - 1, first - 1, -1))
-    return [i for i in range(first + count - 1, first - 1, -1) if record.state[i] == BLOCKED]
+    at = record.state.find(BLOCKED, first, first + count)
+    if at < 0 or most <= 0:
+        return []
+    behind = min(at + most, first + count)
+    if record.state.count(BLOCKED, at, behind) == behind - at:
+        return list(range(behind - 1, at - 1, -1))
+    column = np.frombuffer(record.state, dtype=np.uint8)[at : first + count]
+    return (np.flatnonzero(column == BLOCKED)[:most][::-1] + at).tolist()  # type: ignore[no-any-return]
+
+
+def unmet_need(record: JobRecord, group: int) -> str:
+    """The first group that has not ended of those that a group needs; "": there is none."""
+    needs = record.spec.groups[group].needs
+    if not needs:
+        return ""
+    names = {part.name: position for position, part in enumerate(record.spec.groups)}
+    return next((need for need in needs if record.unfinished[names[need]]), "")
+
+
+def is_unqueued(record: JobRecord) -> bool:
+    """Whether tasks are blocked by nothing: they are to be queued."""
+    if record.cancelled or record.after or not record.admitted or BLOCKED not in record.state:
+        return False
+    at = 0
+    for group, part in enumerate(record.spec.groups):
+        if record.state.find(BLOCKED, at, at + part.count) >= 0 and not unmet_need(record, group):
+            return True
+        at += part.count
+    return False
 
 
 def shape_of(spec: JobSpec, group: int, gang: int) -> Shape:

@@ -1,10 +1,12 @@
 """A broker's own estates as records: what must be told to whom before what may be said or forgotten."""
 
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 
 import msgspec
 
+from hanse.core.end_columns import ends_in
 from hanse.core.jobs import OUTCOMES
+from hanse.core.link import NEVER
 from hanse.model.commands import TaskSettled
 from hanse.model.ids import JobId, TaskId
 from hanse.model.messages import EstateId
@@ -44,6 +46,16 @@ class Owned(msgspec.Struct, gc=False):
     again: list[tuple[int, int, int, int, int]] = []
     """What an adopted estate's former owner may not have made known: message number, first task, attempt,
     state, and how many neighbours ended like it. Goes before ``publishing``."""
+    again_columns: list[tuple[int, int, bytes, bytes]] = []
+    """The same where neighbours ended in different ways: message number, and the column."""
+
+    def settle_later(self, cluster: str, task: TaskId, attempt: int) -> bool:
+        """The warden may forget an end when the heir knows what it led to; whether there is an heir."""
+        if self.heir:
+            self.unsent.append((cluster, task, attempt))
+        else:
+            self.settling.append((0, cluster, task, attempt))
+        return bool(self.heir)
 
     def quiet(self) -> bool:
         """Whether nothing of it waits for anybody."""
@@ -52,13 +64,40 @@ class Owned(msgspec.Struct, gc=False):
     def untold(self) -> int:
         """How much the heir, wardens and users have still to be told of it."""
         waits: tuple[Sized, ...] = (
-            self.done, self.cancelled, self.forget, self.unsent, self.publishing, self.settling, self.again
+            self.done, self.cancelled, self.forget, self.unsent, self.publishing, self.settling, self.again,
+            self.again_columns,
         )  # fmt: skip
         return sum(map(len, waits))
 
+    def next_again(self) -> int:
+        """The message that must be safe before more of ``again`` is made known; NEVER: there is nothing."""
+        if self.again:
+            return self.again[0][0]
+        return self.again_columns[0][0] if self.again_columns else NEVER
+
+    def cover_again(self, number: int) -> None:
+        """All of it is in that message to a new heir, too."""
+        self.again = [(number, *entry[1:]) for entry in self.again]
+        self.again_columns = [(number, *entry[1:]) for entry in self.again_columns]
+
+    def all_again(self) -> Iterator[tuple[int, int, int]]:
+        """All of it: task, attempt, state."""
+        for _, first, attempt, state, count in self.again:
+            for task in range(first, first + count):
+                yield task, attempt, state
+        for _, first, states, attempts in self.again_columns:
+            for task, state, attempt in ends_in((first, states, attempts)):
+                yield task, attempt, state
+
     def take_again(self, most: int) -> list[TaskSettled]:
-        """What is made known of ``again`` next."""
+        """What is made known of ``again`` next: runs, or else one column."""
         told: list[TaskSettled] = []
+        if not self.again and self.again_columns:
+            _, first, states, attempts = self.again_columns.pop(0)
+            return [
+                TaskSettled(TaskId(task), attempt, OUTCOMES[state])
+                for task, state, attempt in ends_in((first, states, attempts))
+            ]
         while self.again and len(told) < most:
             number, first, attempt, state, count = self.again.pop(0)
             part = min(count, most - len(told))
@@ -111,6 +150,21 @@ class EstatesState(msgspec.Struct):
         self.takers.pop(job, None)
 
 
+class Unknown:
+    """What the heirs of a broker's estates do not know for certain yet."""
+
+    def __init__(self, estates: Iterable[Owned]) -> None:
+        self.ends: set[tuple[TaskId, int]] = set()
+        """Ends that are settled when the heir knows of them, and so not when a warden tells them again."""
+        self.tasks: dict[int, Owned] = {}
+        """Tasks that are over. If the heir took over now and nobody knew an attempt of one, it would start
+        it; so until it knows, wardens keep the ends of all its attempts."""
+        for owned in estates:
+            self.ends.update((task, attempt) for _, task, attempt in owned.unsent)
+            self.ends.update((task, attempt) for _, _, task, attempt in owned.settling)
+            self.tasks.update((task, owned) for _, task, attempt, _ in owned.publishing if attempt >= 0)
+
+
 def new_owned(term: int, heir: str) -> Owned:
     """An estate of which nothing is known yet."""
-    return Owned(term, heir, {}, [], [], [], [], [], 0, [], [], {}, closing={}, again=[])
+    return Owned(term, heir, {}, [], [], [], [], [], 0, [], [], {}, closing={}, again=[], again_columns=[])

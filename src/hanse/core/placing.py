@@ -82,8 +82,8 @@ class Placing:
 
     # --- the queue -----------------------------------------------------------------------------------------
 
-    def enqueue(self, record: JobRecord, group: int, tasks: list[int]) -> None:
-        """Tasks of a group wait (again). The next one is the last of ``waiting``."""
+    def enqueue(self, record: JobRecord, group: int, tasks: list[int], behind: bool = False) -> None:
+        """Tasks of a group wait (again). The next one is the last of ``waiting``; ``behind``: after those."""
         desk = self.desk
         mark_waiting(record, tasks)
         waiting = record.waiting[group]
@@ -94,10 +94,8 @@ class Placing:
         if record.lines[group] < 0:
             record.lines[group] = self.sizing.join(record, group)
         fresh = not waiting
-        if fresh:
-            record.waiting[group] = tasks  # no copy: there may be a million
-        else:
-            waiting += tasks
+        at = 0 if behind else len(waiting)
+        waiting[at:at] = tasks
         line = desk.lines.lines[record.lines[group]]
         desk.lines.add(line, len(tasks))
         if fresh:

@@ -191,7 +191,6 @@ class Runs:
             record.unsure = True
             for node in record.nodes:
                 self.ledger.set_up(node, False)
-            outcome = STOPPED.get(run.stop, outcome)
         return end if outcome is end.outcome else msgspec.structs.replace(end, outcome=outcome)
 
     def _end(self, run: Run, outcome: Outcome, code: int) -> None:
@@ -274,9 +273,9 @@ class Runs:
 
     def _missing(self, run: Run) -> None:
         """A run that its runner does not have. It may have started and gone with its host, so it never runs
-        again."""
+        again. Whatever it was told to do before, nobody knows how it ended."""
         self._mark("warden.run_vanished")
-        self._end(run, STOPPED.get(run.stop, Outcome.LOST), 0)
+        self._end(run, Outcome.LOST, 0)
 
     def open_nodes(self, record: RunnerRecord) -> None:
         """Open a runner's nodes, if nothing speaks against it."""

@@ -72,6 +72,8 @@ class Sight(msgspec.Struct, gc=False):
     """What the latest beat said of nodes that take no new work, in instants of the warden's clock."""
     behind: int = 0
     """How many of the latest beats in a row were of an older state than the one that is known."""
+    left_at: int = -1
+    """Of a cluster that has retired: since when nothing can run there; -1: not known yet."""
 
 
 class Suited:

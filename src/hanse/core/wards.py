@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from hanse.core.copies import Ends, new_ends
 from hanse.core.desk import Desk
+from hanse.core.end_columns import Cut, have_run
 from hanse.core.jobs import BLOCKED, PLACED, JobRecord, new_record
 from hanse.core.terms import TERMS_BITS
 from hanse.model.closing import Over
@@ -107,6 +109,10 @@ class Wards:
             ends = ward.known.get(job_of(task))
             if ends is not None:
                 ends.note_run(index_of(task), state, attempt, count)
+        for task, states, attempts in message.columns:
+            ends = ward.known.get(job_of(task))
+            if ends is not None:
+                ends.note_column((index_of(task), states, attempts))
         ward.cancelled += [job for job in message.cancelled if job in ward.jobs]
         for job in message.forget:
             ward.jobs.pop(job, None)
@@ -275,19 +281,27 @@ def renew(wards: dict[EstateId, Ward]) -> dict[EstateId, Ward]:
     return wards
 
 
-def revive(replica: Replica, ward: Ward, estate: EstateId) -> JobRecord:
-    """A record from a copy: what ended stays ended, the rest is blocked until it is looked at."""
+def revive(replica: Replica, ward: Ward, estate: EstateId, cut: Cut) -> JobRecord:
+    """A record from a copy and its ends: those stay, the rest is blocked until it is looked at."""
     record = new_record(replica.job, replica.spec, estate, ward.since[replica.job])
     record.admitted = True
     record.cancelled = replica.cancelled
     base = ((ward.term >> TERMS_BITS) + 1) << ATTEMPTS_BITS
     record.attempt = [base] * len(record.state)
     ends = ward.known[replica.job]
-    for first, state, attempt, count in ends.runs():
+    runs, columns = cut
+    for first, state, attempt, count in runs:
         behind = first + count
         record.state[first:behind] = bytes((state,)) * count
         record.attempt[first:behind] = [attempt] * count
         record.ran[first:behind] = bytes((attempt > 0,)) * count
+    for column in columns:
+        first, behind = column[0], column[0] + len(column[1])
+        ended = np.frombuffer(column[1], dtype=np.uint8) > 0
+        known = np.array(ends.attempt[first:behind], dtype=object)  # numbers that are there: none is made
+        record.state[first:behind] = column[1]  # what has not ended is blocked, which is 0 too
+        record.attempt[first:behind] = np.where(ended, known, base).tolist()
+        record.ran[first:behind] = have_run(column)
     record.left -= ends.count
     at = 0
     for group, part in enumerate(replica.spec.groups):

@@ -106,6 +106,8 @@ class BrokerDaemon(Daemon):
         )
         shell.snapshot_allowed = lambda: feed.applied
         shell.promised = feed.promised
+        shell.filled = feed.release
+        feed.journal_full = lambda: shell.disk_full
         epoch = self.machine.epoch + 1
         self._requests = Requests(epoch)
         shell.performed = self.wire.flush
@@ -122,6 +124,7 @@ class BrokerDaemon(Daemon):
             self._policy = PolicyProcess(self._advised, self.count)
             self.chore(self._policy.run())
         membership = Membership(self, self._objection, self.machine.unguarded)
+        watch.league_file = membership.seen
         enrolment = Enrolment(Home(self.home), self.credentials, lambda: membership.known, self.count)
         door = BrokerDoor(self, self.machine, shell, feed, self._requests, enrolment, membership)
         application = door.application()

@@ -19,7 +19,10 @@ from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.league import Address, League, LeagueError
 from hanse.live.logs import fields
+from hanse.live.loop_lag import LoopLag
+from hanse.live.membership.fencing import tell_fenced
 from hanse.live.observe.member_watch import MemberWatch
+from hanse.live.reached import ForgetfulError
 from hanse.live.start_report import SILENT, StartReport
 from hanse.live.wall_clock import WallWatch
 from hanse.live.wire.limits import Limits
@@ -80,6 +83,7 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._chores: list[asyncio.Task[None]] = []
+        self._lag: LoopLag | None = None
 
     def peers(self) -> Mapping[str, Peer]:
         """Whom this member talks to."""
@@ -95,6 +99,8 @@ class Daemon:
 
     async def close(self) -> None:
         """Let go of everything."""
+        if self._lag is not None:
+            self._lag.close()
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
@@ -131,14 +137,20 @@ class Daemon:
             await self.start()
             gc.freeze()  # what is here now stays: nobody need look at it again
             gc.set_threshold(YOUNG_OBJECTS)
+            self.watch.lag = self._lag = LoopLag(loop)
             self.chore(self._renew())
             self.chore(WallWatch(self.credentials.certificate).keep())
             log.info("ready", extra=fields(address=str(self.address), door=str(self.door_address)))
             report.ready()
             await self._stopping.wait()
+        except ForgetfulError as error:
+            await tell_fenced(self, str(error))
+            raise
         finally:
             await self.close()
         if self._failure is not None:
+            if isinstance(self._failure, ForgetfulError):
+                await tell_fenced(self, str(self._failure))
             raise self._failure
 
     def chore(self, work: Coroutine[None, None, None]) -> None:

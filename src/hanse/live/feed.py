@@ -18,7 +18,7 @@ from hanse.live.reads.reads import Reads
 from hanse.live.shell import Fail
 from hanse.model.commands import Accepted, Command, JobSettled, Record, Rejected, Send, TaskSettled
 from hanse.model.events import Advised, Event, Received, Tick
-from hanse.model.ids import JobId
+from hanse.model.ids import SECOND, JobId
 from hanse.model.messages import Taken
 
 LINGER_SECONDS: Final = 0.01
@@ -66,6 +66,12 @@ class Feed:
         self._told_at = 0
         """The time of day when the last event was told."""
         self._writing = False
+        self._no_room = False
+        """Whether the latest write found the disk full."""
+        self._written_at = wall_now()
+        """The time of day of the latest write; of the start, before there was one."""
+        self.journal_full: Callable[[], bool] = lambda: False
+        """Whether the journal waits for room, so that nothing is told meanwhile; the daemon puts its own."""
         self._timer: asyncio.Handle | None = None
         self._at_once = False
         """Whether the timer is for this very turn of the loop."""
@@ -115,9 +121,10 @@ class Feed:
         self._promised = position
 
     async def caught_up(self) -> None:
-        """Wait until all that was told so far can be read: whoever was answered finds what it did."""
+        """Wait until all that was told so far can be read: whoever was answered finds what it did. Not while
+        the disk is full: who knows when there is room, and what was written before is an answer."""
         needed = max(self._needed, self._promised)
-        if self.applied >= needed:
+        if self.applied >= needed or self.full:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._behind.append((needed, waiter))
@@ -125,6 +132,23 @@ class Feed:
             self._timer.cancel()
             self._write()
         await waiter
+
+    @property
+    def full(self) -> bool:
+        """Whether the disk has no room, so that answers are as old as the latest write."""
+        return self._no_room or self.journal_full()
+
+    @property
+    def age(self) -> int:
+        """Seconds since the latest write: how old answers are while the disk is full."""
+        return max(wall_now() - self._written_at, 0) // SECOND
+
+    def release(self) -> None:
+        """Let go of all who wait for what is to be written: the disk is full."""
+        behind, self._behind = self._behind, []
+        for _, waiter in behind:
+            if not waiter.done():
+                waiter.set_result(None)
 
     @property
     def lag(self) -> int:
@@ -174,14 +198,18 @@ class Feed:
         self._writing = False
         error = done.exception()
         if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-            log.warning("no room on the disk for the read model; it is written when there is")
+            if not self._no_room:
+                log.warning("no room on the disk for the read model; it is written when there is")
+            self._no_room = True
             self._backlog[:0] = batch
+            self.release()
             self._timer = self._loop.call_later(ROOM_SECONDS, self._write)
             return
         if error is not None:
             self._fail(error)
             return
         self.applied = batch[-1][0]
+        self._no_room, self._written_at = False, wall_now()
         if self._waiters:
             for _, event, commands in batch:
                 for job in self._concerned(event, commands):

@@ -63,7 +63,10 @@ class BackendEntry(msgspec.Struct, frozen=True):
     output: int = 64 << 20
     """Bytes kept of each output stream of a task."""
     disk: int = 0
-    """Bytes that the files of one task may take in its work directory; 0: a quarter of the disk."""
+    """Bytes that the files of one task may take in its work directory and as output; 0: a quarter of the
+    disk."""
+    files: int = 0
+    """How many files these may be; 0: a quarter of the disk's inodes, ``disk_watch.FILES_MAX`` at most."""
     directory: str = ""
     """Where the cluster's runners keep their tasks, each below its own name; empty: in the member's own
     directory, on the disk of its journal."""

@@ -208,6 +208,11 @@ BACKEND_FIELDS: Final = (
         "disk: 20GiB",
     ),
     FormField(
+        "files", "whole number", "0", "",
+        "How many files one task may have in its working directory; 0: a quarter of the inodes of the disk.",
+        "files: 200000",
+    ),
+    FormField(
         "directory", "text", "", "an absolute path",
         "Where runners keep their tasks. Left out: in the directory of the member, on the disk of its "
         "journal.",

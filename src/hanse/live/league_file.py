@@ -268,6 +268,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
             memory_default=fields.take("memory_default", parse_bytes, 0),
             output=fields.take("output", parse_bytes, BackendEntry().output),
             disk=fields.take("disk", parse_bytes, BackendEntry().disk),
+            files=fields.take("files", parse_whole, BackendEntry().files),
             directory=fields.take("directory", _absolute, ""),
             limits=fields.take("limits", _one_of(LIMITS), "auto"),
         )

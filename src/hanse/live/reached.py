@@ -1,7 +1,8 @@
 """How far a member had come: a small file beside its journal, which outlives the journal.
 
 A journal cannot tell that it is missing, that it is an older copy of itself, or that it is somebody else's.
-This file can: it has the journal's identity and the last position known to be on disk. It is written when a
+This file can: it has the journal's identity, the last position known to be on disk, and the value of the
+journal's hash chain there, which no other tail of the same length has. It is written when a
 member starts, now and then while it runs, and at its orderly end; it may lag behind the journal, and is never
 ahead of it. A member whose journal ends before it is refused, because others remember what it promised.
 """
@@ -38,6 +39,8 @@ class Reached(msgspec.Struct, frozen=True):
     journal: str
     """The journal's identity, in hexadecimal."""
     position: int
+    chain: str = ""
+    """The journal's hash chain behind that record, in hexadecimal; empty: not known."""
 
 
 def read_reached(directory: Path) -> Reached | None:
@@ -56,7 +59,7 @@ def read_reached(directory: Path) -> Reached | None:
 
 def write_reached(directory: Path, journal: Journal) -> Reached:
     """Put on record how far the member has come, durably."""
-    reached = Reached(journal.identity, journal.durable)
+    reached = Reached(journal.identity, *journal.mark)
     replace(directory / REACHED, msgspec.json.encode(reached), PRIVATE)
     return reached
 
@@ -100,21 +103,28 @@ def refuse_missing(directory: Path, journal: Path) -> None:
     raise ForgetfulError(f"{told}, and there is no journal in {journal}. {_what_to_do(files)}")
 
 
-def refuse_older(directory: Path, journal: Journal) -> None:
-    """Raise if the journal is not the one that the member had, or ends before what it had reached."""
-    reached = read_reached(directory)
+def refuse_older(directory: Path, reached: Reached | None, journal: Journal, chain: str) -> None:
+    """Raise if the journal is not the one that the member had, ends before what it had reached, or went
+    another way there. ``chain``: its hash chain behind the record reached; empty: that is not retained."""
     if reached is None:
         return
     if reached.journal != journal.identity:
         found = f"the journal found is another one ({journal.identity[:8]}, not {reached.journal[:8]})"
     elif journal.position < reached.position:
         found = f"the journal found ends with record {journal.position}: it is an older copy"
+    elif reached.chain and chain != reached.chain and (chain or _is_within(journal, reached.position)):
+        found = "the journal found has other records there: it is a copy that went on by itself"
     else:
         return
     raise ForgetfulError(
         f"{directory.name} had reached record {reached.position} of its journal, and {found}. "
         f"{_what_to_do(str(directory / REACHED))}"
     )
+
+
+def _is_within(journal: Journal, position: int) -> bool:
+    """Whether the block that ended with this record would be retained."""
+    return position > journal.snapshot_position
 
 
 def refuse_behind(directory: Path, witness: str, seen: int, position: int) -> None:

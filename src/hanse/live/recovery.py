@@ -18,6 +18,7 @@ from hanse.live.journal.journal import Recovered as Found
 from hanse.live.league import LeagueError
 from hanse.live.reached import (
     ForgetfulError,
+    read_reached,
     refuse_contradicted,
     refuse_missing,
     refuse_older,
@@ -72,9 +73,10 @@ def recover(
     refuse_contradicted(directory)
     refuse_missing(directory, directory / JOURNAL)
     last_write = _last_write(directory / JOURNAL)  # now: what follows writes the newest block once more
-    journal, found = Journal.open(directory / JOURNAL)
+    reached = read_reached(directory)
+    journal, found = Journal.open(directory / JOURNAL, sought=0 if reached is None else reached.position)
     try:
-        refuse_older(directory, journal)
+        refuse_older(directory, reached, journal, found.chain)
         if found_at is not None:
             found_at(found.snapshot_position, journal.position)
         since = last_write if journal.position else 0

@@ -43,11 +43,13 @@ class RunnerDaemon(Daemon):
         self.limits.clock = clock.now
         config = self.league.runner_config(self.cluster, name)
         self.watch = watch = RunnerWatch(self, self.send)
+        watch.tasks_room = lambda: getattr(backend, "room", None)
         self.host = RunnerHost(config, backend, clock, self.directory, watch.send)
         self.receivers[name] = self.host.receive
         await self.wire.listen(self.address.host, self.address.port)
         await self.host.start()
         membership = Membership(self, lambda _: "")
+        watch.league_file = membership.seen
         door = RunnerDoor(self, self.cluster, backend, membership)
         application = door.application()
         application.router.routes.append(metrics_route(watch, self.count))

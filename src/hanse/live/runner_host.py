@@ -42,6 +42,7 @@ class RunnerHost:
     ) -> None:
         self.backend = backend
         self.runner = Runner(config)
+        self._nodes = frozenset(config.nodes)
         self._clock = clock
         self._directory = directory
         self._send = send
@@ -80,7 +81,9 @@ class RunnerHost:
         self._ended.append(end)
 
     def withheld(self, node: int, amount: Resources) -> None:
-        """Some of a node is not for the league, or is again."""
+        """Some of a node is not for the league, or is again. Other runners' nodes are theirs to tell of."""
+        if node not in self._nodes:
+            return
         if self._withheld is None:
             self._shell.take(RoomWithheld(self._clock.now(), ((node, amount),)))
         else:

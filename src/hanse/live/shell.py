@@ -148,6 +148,8 @@ class JournalledShell(Shell):
         """Whether the disk is a slow one."""
         self.disk_full = False
         """Whether the latest write found no room."""
+        self.filled: Callable[[], None] = lambda: None
+        """Told when that is first so."""
         self._commit_timer: asyncio.Handle | None = None
         self._commit_soon = False
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -294,6 +296,7 @@ class JournalledShell(Shell):
         """
         if not self.disk_full:
             self.disk_full = True
+            self.filled()
             log.error("the disk is full; waiting for room: %s", error)
         self._commit_timer = self.loop.call_later(ROOM_SECONDS, self._commit)
 

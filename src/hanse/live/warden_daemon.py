@@ -110,11 +110,13 @@ class WardenDaemon(Daemon):
         backend: Backend | None = None
         if any(node.runner == runner for node in self.entry.nodes):
             backend = make_backend(self.entry, self.directory)
+            watch.tasks_room = lambda: getattr(backend, "room", None)
             config = self.league.runner_config(self.entry, runner)
             self.host = RunnerHost(config, backend, clock, self.directory, self.send)
             self.receivers[runner] = self.host.receive
             await self.host.start()
         membership = Membership(self, self._objection, self._unfinished, self.machine.estates)
+        watch.league_file = membership.seen
         door = ClusterDoor(self, self.entry, self.machine, shell, backend, membership)
         application = door.application()
         application.router.routes.append(metrics_route(watch, self.count))

@@ -24,7 +24,17 @@ from hanse.model.form_fields import (
     names_of,
 )
 from hanse.model.ids import SECOND, JobId, parse_job
-from hanse.model.job import GROUPS_MAX, Affinity, JobClass, JobSpec, Scope, SpeedUp, TaskGroup, Unreachable
+from hanse.model.job import (
+    GROUPS_MAX,
+    Affinity,
+    JobClass,
+    JobSpec,
+    OnLoss,
+    Scope,
+    SpeedUp,
+    TaskGroup,
+    Unreachable,
+)
 from hanse.model.payload import (
     Command,
     command_of,
@@ -84,6 +94,7 @@ _Spans = tuple[tuple[str, tuple[int, int]], ...]
 _NO_COMMAND: Final = Command(())
 _CLASS: Final = choice(JobClass)
 _UNREACHABLE: Final = choice(Unreachable)
+_ON_LOSS: Final = choice(OnLoss)
 _SCOPE: Final = choice(Scope)
 _TRACE_VARIABLE: Final = "TRACEPARENT"
 """Where programs look for the trace that they belong to."""
@@ -131,6 +142,7 @@ def _job(fields: Fields, groups: tuple[TaskGroup, ...]) -> JobSpec:
         preemptible=fields.take("preemptible", flag, False),
         grace=fields.take("grace", parse_duration, 5 * SECOND),
         unreachable=fields.take("unreachable", _UNREACHABLE, Unreachable.MOVE),
+        on_loss=fields.take("on_loss", _ON_LOSS, OnLoss.RETRY),
         clusters_allowed=allow,
         clusters_forbidden=deny,
         data=prefer,

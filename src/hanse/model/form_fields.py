@@ -82,6 +82,12 @@ JOB_FIELDS: Final = (
         "unreachable: wait",
     ),
     FormField(
+        "on_loss", "`retry` or `fail`", "retry", "",
+        "What happens to a task whose attempt may have started and was lost, so that nobody knows how it "
+        "went. `retry`: the task starts again. `fail`: the task ends as failed.",
+        "on_loss: fail",
+    ),
+    FormField(
         "clusters", "mapping", "", "", "In which clusters the job may run.",
         "clusters: {allow: [oslo, bern], prefer: [bern]}",
     ),

@@ -60,6 +60,16 @@ class Unreachable(StrEnum):
     WAIT = "wait"
 
 
+class OnLoss(StrEnum):
+    """What becomes of a task whose attempt may have begun and was lost: nobody can say how it went.
+
+    ``retry``: it starts again. ``fail``: it ends as failed, and never starts a second time because of a loss.
+    """
+
+    RETRY = "retry"
+    FAIL = "fail"
+
+
 class SpeedUp(msgspec.Struct, frozen=True, array_like=True):
     """How much faster elastic work gets with more: speed (1000 = as at ``min``) at some sizes.
 
@@ -103,6 +113,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     """Microseconds after submission by which it must have ended; then it is cancelled."""
     retries: int = 0
     """How often a task that failed by itself starts again. Losses that are not its fault do not count."""
+    on_loss: OnLoss = OnLoss.RETRY
     preemptible: bool = False
     grace: int = 5 * SECOND
     """Time between the checkpoint signal and the end when a task is stopped, in microseconds."""

@@ -1,8 +1,7 @@
 """What the machines say to each other.
 
 Every message travels in an ``Envelope``. Bodies are *sequenced* (delivered once, in order, by ``core.link``)
-or *soft* (a later one repeats or replaces them). Tasks travel in lots: columns for a group of equal tasks.
-"""
+or *soft* (a later one repeats or replaces them). Tasks travel in lots: columns for a group of equal tasks."""
 
 from enum import StrEnum
 
@@ -113,7 +112,7 @@ class Outcome(StrEnum):
     LOST = "lost"
     """Its node vanished, or its watchdog ended it: not the task's fault."""
     UNSTARTED = "unstarted"
-    """Its runner had no lease to start it under: it never ran."""
+    """Its runner had no lease to start it under, or no room on its disk: it never ran."""
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -308,7 +307,8 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="prog
     done: tuple[tuple[TaskId, int, int], ...]  # task, its terminal state, the attempt that made it so
     cancelled: tuple[JobId, ...] = ()
     forget: tuple[JobId, ...] = ()
-    runs: tuple[tuple[TaskId, int, int, int], ...] = ()  # the same of neighbours that ended alike: how many
+    runs: tuple[tuple[TaskId, int, int, int], ...] = ()  # of neighbours that ended alike: how many
+    columns: tuple[tuple[TaskId, bytes, bytes], ...] = ()  # of others: see ``core.end_columns``
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="taken"):

@@ -12,7 +12,7 @@ from hanse.core.config import NodeConfig, WardenConfig
 from hanse.model.commands import TaskSettled
 from hanse.model.constraints import holds
 from hanse.model.ids import JobId, TaskId, index_of, job_of, job_text, task_id, task_text
-from hanse.model.job import JobClass, JobSpec, Scope
+from hanse.model.job import JobClass, JobSpec, OnLoss, Scope
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources, Vector
 from hanse.sim.backend import Attempt, Backend
@@ -114,6 +114,8 @@ class Oracle:
         self.live: dict[int, Place] = {}
         self.launches: dict[tuple[int, int], Place] = {}
         """Where each attempt ever launched."""
+        self.began: dict[int, list[int]] = {}
+        """Task -> its attempts that really began."""
         self.exits: dict[tuple[int, int], Outcome] = {}
         """How each attempt really ended."""
         self.succeeded: dict[int, int] = {}
@@ -134,6 +136,8 @@ class Oracle:
         """Jobs that somebody asked to cancel."""
         self.retired: list[str] = []
         """Brokers that have left, with what they alone remembered."""
+        self.left: list[str] = []
+        """Clusters that have left."""
         self.gangs: dict[int, list[tuple[int, TaskId, str]]] = {}
         """Launches of gangs: true time, task, cluster."""
 
@@ -180,12 +184,13 @@ class Oracle:
         elif outcome is Outcome.FAILED:
             plan = self.jobs.get(job_of(task))
             hopeless = plan is None or plan.hopeless
-            if really is not Outcome.FAILED and self.losses.get(task, 0) <= self.lost_max and not hopeless:
+            lost = self.losses.get(task, 0) > self.lost_max or self._may_be_lost(task, attempt)
+            if really is not Outcome.FAILED and not lost and not hopeless:
                 why = f"that attempt {really or 'never ran'}"
                 raise self._wrong("no invented failures", task, attempt, outcome, why)
         elif outcome is not Outcome.CANCELLED:
             raise self._wrong("no invented failures", task, attempt, outcome, "that is not a terminal state")
-        elif not self._may_be_cancelled(task):
+        elif not self._may_be_cancelled(task) and not self._may_be_lost(task, 1):
             why = "nothing gave a reason to cancel it"
             raise self._wrong("no invented failures", task, attempt, outcome, why)
 
@@ -209,6 +214,13 @@ class Oracle:
             return True  # nobody else may remember how such a job ended
         tasks = [task_id(job, index) for index in range(spec.tasks)]
         return any(other in self.failed or self._settled_badly(other) for other in tasks)
+
+    def _may_be_lost(self, task: TaskId, attempt: int) -> bool:
+        """Whether a task fails if its attempt may have begun. Attempt 0: one that nobody could tell of,
+        because its cluster has left."""
+        plan = self.jobs.get(job_of(task))
+        is_once = plan is not None and plan.spec.on_loss is OnLoss.FAIL
+        return is_once and (attempt > 0 or bool(self.left))
 
     def _settled_badly(self, task: TaskId) -> bool:
         settled = self.settled.get(task)
@@ -245,6 +257,8 @@ class Oracle:
             raise _broken("one job, one number", cluster, attempt, "it runs the command of another task")
         self._check_once(place, attempt)
         spec = self.specs[plan.number]
+        if spec.on_loss is OnLoss.FAIL:
+            self._check_not_again(spec, place, attempt)
         self._check_place(spec, group, place, attempt)
         if spec.after or spec.groups[group].needs:
             self._check_order(spec, group, place, attempt)
@@ -256,6 +270,7 @@ class Oracle:
             place.seen[label] = None
         self.live[task] = place
         self.launches[task, attempt.attempt] = place
+        self.began.setdefault(task, []).append(attempt.attempt)
         if spec.gang:
             self.gangs.setdefault(job, []).append((self.world.now, task, cluster))
 
@@ -270,6 +285,19 @@ class Oracle:
         if task in self.settled:
             why = f"the task was settled as {_said(self.settled[task])}"
             raise _broken("settled means over", place.cluster, attempt, why)
+
+    def _check_not_again(self, spec: JobSpec, place: Place, attempt: Attempt) -> None:
+        """Every earlier attempt must have ended so that the job lets another one follow: by a failure with
+        retries, its own or one of its gang, or by preemption."""
+        task = attempt.task
+        for earlier in self.began.get(task, ()):
+            ended = self.exits[task, earlier]
+            tasks = [task_id(job_of(task), index) for index in range(spec.tasks)]
+            regrouped = spec.gang and spec.retries and any(other in self.failed for other in tasks)
+            allowed = bool(spec.retries) if ended is Outcome.FAILED else spec.preemptible or regrouped
+            if ended in (Outcome.SUCCEEDED, Outcome.LOST) or not allowed:
+                why = f"attempt {earlier} had begun, and was {ended}"
+                raise _broken("no second start after a loss", place.cluster, attempt, why)
 
     def _check_place(self, spec: JobSpec, group: int, place: Place, attempt: Attempt) -> None:
         promise, wanted = "only where it may run", spec.groups[group]

@@ -142,6 +142,8 @@ class Membership:
             process.is_member = False
         if name in self._league.brokers:
             self._oracle.retired.append(name)
+        else:
+            self._oracle.left.append(name)
         now = self.members
         later = now._replace(retired=(*now.retired, name), version=now.version + 1)
         self._decide(later, f"{name} retires")

@@ -4,7 +4,7 @@ from typing import Final
 
 from hanse.model.constraints import Value
 from hanse.model.ids import MILLISECOND, SECOND, JobId, job_of, parse_job, parse_task
-from hanse.model.job import Affinity, JobClass, JobSpec, Scope, TaskGroup, Unreachable
+from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, Scope, TaskGroup, Unreachable
 from hanse.model.resources import Resources
 from hanse.model.where import WhereError, parse
 from hanse.sim.workload import payload_of
@@ -89,6 +89,7 @@ def job_from(number: int, named: dict[str, str]) -> JobSpec:
         preemptible=named.get("preemptible") == "yes",
         grace=duration_of(named.get("grace", "0s")),
         unreachable=Unreachable(named.get("unreachable", "move")),
+        on_loss=OnLoss(named.get("on_loss", "retry")),
         clusters_allowed=tuple(named["allow"].split(",")) if "allow" in named else (),
         labels=tuple(named["labels"].split(",")) if "labels" in named else (),
         after=tuple(job_named(text) for text in named["after"].split(",")) if "after" in named else (),

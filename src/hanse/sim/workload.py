@@ -16,7 +16,7 @@ from hanse.core.config import WardenConfig
 from hanse.model.commands import Launch
 from hanse.model.constraints import All, AnyOf, Compare, Constraint, Has, In, Is, Not, holds
 from hanse.model.ids import MILLISECOND, SECOND, index_of
-from hanse.model.job import Affinity, JobClass, JobSpec, Scope, SpeedUp, TaskGroup, Unreachable
+from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, Scope, SpeedUp, TaskGroup, Unreachable
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from hanse.policy.mix import mix
@@ -25,6 +25,8 @@ from hanse.sim.backend import Fate
 LABELS: Final = ("web", "db", "cache")
 GIB: Final = 1 << 30
 THOUSAND: Final = 1_000
+ONCE: Final = 0x01CE
+"""Makes the draw of ``Mix.once`` independent of others from the same seed."""
 
 
 class GroupTruth(msgspec.Struct, frozen=True):
@@ -80,6 +82,9 @@ class Mix(msgspec.Struct, frozen=True):
     hopeless: int = 2
     picky: int = 10
     """Jobs that allow or forbid clusters."""
+    once: int = 20
+    """Jobs whose tasks do not start again after a loss. Drawn apart from all else, so that it changes no
+    other choice."""
 
 
 class Workload:
@@ -130,6 +135,9 @@ def draw_workload(
     tasks = 0
     while tasks < wish.tasks:
         plan = _Draw(rng, wish, clusters, len(plans)).plan(brokers)
+        if mix(seed, plan.number, ONCE) % 100 < wish.once:
+            spec = msgspec.structs.replace(plan.spec, on_loss=OnLoss.FAIL)
+            plan = msgspec.structs.replace(plan, spec=spec)
         plans.append(plan)
         tasks += plan.spec.tasks
     return Workload(seed, plans)

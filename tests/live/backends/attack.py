@@ -48,6 +48,8 @@ def any_environ():
     raise LookupError
 
 attacks = {
+    "listed": lambda: os.listdir("/proc").index(str(pid)),
+    "command line": lambda: open(f"/proc/{pid}/cmdline", "rb").read().index(b"sleep"),
     "any environ": any_environ,
     "environ": lambda: open(f"/proc/{pid}/environ", "rb").read().index(b"tok123"),
     "cwd": lambda: os.listdir(f"/proc/{pid}/cwd"),
@@ -72,6 +74,18 @@ for name, attack in attacks.items():
     else:
         print(name, "done", sep=":", flush=True)
 """
-OPEN_IN_A_JOB = {"environ", "any environ", "cwd", "directory", "file", "write", "signal", "root", "program"}
+OPEN_IN_A_JOB = {
+    "listed",
+    "command line",
+    "environ",
+    "any environ",
+    "cwd",
+    "directory",
+    "file",
+    "write",
+    "signal",
+    "root",
+    "program",
+}
 """What tasks of one job can do to each other; tracing may be closed to them by the machine's settings."""
 ALL = OPEN_IN_A_JOB | {"descriptors", "memory", "memory by call", "output", "ptrace", "limit"}

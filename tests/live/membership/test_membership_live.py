@@ -1,20 +1,19 @@
 """A real league whose members come, change and go while it runs."""
 
-import random
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import msgspec
 
 from hanse.app.league_making import certify
 from hanse.live.identity.authority import Authority
 from hanse.live.identity.identity import Role
-from hanse.live.league import Address, ClusterEntry, League
+from hanse.live.league import ClusterEntry, League
 from hanse.live.league_file import load, text_of
 from tests.live.harness import Door, LiveLeague, open_directory, running
+from tests.live.ports import free_address
 
 LEAGUE = """
 brokers: [{name: b1}, {name: b2}, {name: b3}]
@@ -44,15 +43,6 @@ def with_west(live: LiveLeague) -> League:
     return msgspec.structs.replace(
         known, clusters=(*known.clusters, msgspec.structs.replace(west, nodes=nodes))
     )
-
-
-def free_address() -> Address:
-    """A port below those that the kernel gives to connections, so that none takes it meanwhile."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as listener, suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return Address("127.0.0.1", port)
 
 
 def file_version(live: LiveLeague, name: str) -> int:
@@ -159,6 +149,23 @@ def tried(live: LiveLeague, name: str) -> int:
         return 0
 
 
+def test_the_same_change_asked_for_at_every_broker_is_made_once() -> None:
+    """A client does so whose broker stops before it answers, as one does that starts again."""
+    with open_directory() as directory, running(directory / "home", LEAGUE) as live:
+        known = load(live.home.league_file)
+        policy = msgspec.structs.replace(known.policy, order="fifo")
+        text = text_of(msgspec.structs.replace(known, policy=policy))
+        answers = [live.broker(name).raw("POST", "/v1/league/file", {"text": text}) for name in BROKERS]
+        assert [status for status, _ in answers] == [200, 200, 200], answers
+        assert [msgspec.json.decode(body)["version"] for _, body in answers] == [1, 1, 1]
+        other = text.replace("fifo", "short-first")
+        status, body = live.broker("b3").raw("POST", "/v1/league/file", {"text": other})
+        assert status == 409
+        assert b"made from version 0, and the league's is version 1. Your change was not made" in body
+        assert b"hanse league show" in body
+        until_all_have(live, 1)
+
+
 def test_of_two_changes_at_once_one_is_made_and_the_other_refused() -> None:
     with open_directory() as directory, running(directory / "home", LEAGUE) as live:
         known = load(live.home.league_file)
@@ -183,6 +190,16 @@ def test_of_two_changes_at_once_one_is_made_and_the_other_refused() -> None:
             assert load(live.home.league_file).policy.order == wishes[made[0]]
 
 
+def refused(live: LiveLeague, wish: dict[str, str]) -> bytes:
+    """What b1 says to a change that is not made; nothing while it starts again."""
+    try:
+        status, body = live.broker("b1").raw("POST", "/v1/league/file", wish)
+    except OSError:
+        return b""
+    assert status == 503, body
+    return body
+
+
 def test_a_league_changes_while_one_broker_is_away_and_tells_it_when_it_is_back() -> None:
     with open_directory() as directory:
         live = LiveLeague(directory / "home", LEAGUE)
@@ -197,11 +214,8 @@ def test_a_league_changes_while_one_broker_is_away_and_tells_it_when_it_is_back(
             assert answer["untold"] == ["b3"]
             live.kill("b2")
             again = text_of(load(live.home.league_file))
-            status, body = live.broker("b1").raw(
-                "POST", "/v1/league/file", {"text": again.replace("fifo", "fewest-remaining")}
-            )
-            assert status == 503, body
-            assert b"a majority of the 3 brokers must agree" in body
+            wish = {"text": again.replace("fifo", "fewest-remaining")}
+            until(lambda: b"a majority of the 3 brokers must agree" in refused(live, wish), "b1 asks in vain")
             live.start("b2", "b3")
             until_all_have(live, 1)
         finally:

@@ -218,6 +218,7 @@ class Daemon:
 
     def __init__(self, directory: Path, role: Role) -> None:
         self.identity = Identity("league", role, "b1")
+        self.directory = directory
         self.credentials = Credentials(directory)
         self.counters: dict[str, int] = {}
         self.wire_counters: dict[str, int] = {}

@@ -1,6 +1,7 @@
 """The feed of the read model: whoever was answered finds what it did."""
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -227,18 +228,55 @@ def test_a_full_disk_is_waited_out(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         base.execute(f"PRAGMA max_page_count = {pages}")
         for number in range(1, 200):
             stage.accept(JobId(number))
-        reader = asyncio.create_task(stage.feed.caught_up())
-        await stage.turns(100)
-        assert not reader.done()
-        assert stage.feed.applied == 0
+        await asyncio.wait_for(stage.feed.caught_up(), 30)
+        assert (stage.feed.full, stage.feed.applied) == (True, 0)
 
         def make_room() -> None:
             base.execute("PRAGMA max_page_count = 100000")
 
         await asyncio.get_running_loop().run_in_executor(stage.feed._writer, make_room)
-        await asyncio.wait_for(reader, 30)
+        while stage.feed.full:
+            await asyncio.sleep(0.001)  # the feed tries again by itself
         assert stage.feed.applied == stage.position
         assert len(stage.feed.reads.jobs(limit=1_000)) == 199
         stage.close()
+
+    asyncio.run(story())
+
+
+def test_nobody_waits_for_a_read_model_that_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits when the disk is found full is let go, who comes later does not wait, and all is written when
+    there is room."""
+    monkeypatch.setattr(feed_module, "ROOM_SECONDS", 0.05)
+
+    async def story() -> None:
+        stage = Stage(tmp_path)
+        feed, real = stage.feed, stage.feed.reads.apply
+        full = sqlite3.OperationalError("database or disk is full")
+        full.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+        def apply(*_: object) -> None:
+            raise full
+
+        monkeypatch.setattr(feed.reads, "apply", apply)
+        stage.submit()
+        await asyncio.wait_for(feed.caught_up(), 30)
+        assert (feed.full, feed.applied) == (True, 0)
+        await asyncio.wait_for(feed.caught_up(), 30)
+        monkeypatch.setattr(feed.reads, "apply", real)
+        while feed.full:
+            await asyncio.sleep(0.01)  # the feed tries again by itself
+        assert feed.applied == stage.position
+        feed.promised(stage.position + 1)
+        waiter = asyncio.create_task(feed.caught_up())
+        await asyncio.sleep(0)
+        assert not waiter.done()
+        feed.journal_full = lambda: True
+        feed.release()
+        await asyncio.wait_for(waiter, 30)
+        assert stage.failed == []
+        feed.close()
 
     asyncio.run(story())

@@ -18,10 +18,9 @@ from hanse.live.reads.rows import TaskRow
 from hanse.live.reads.schema import content
 from hanse.model.commands import Send
 from hanse.model.decision import Answered
-from hanse.model.ids import SECOND, JobId, index_of, job_text
-from hanse.model.job import Affinity, Unreachable
-from hanse.model.messages import Claim, News, Outcome, Taken, Usage
-from tests.core.test_clusters import start_again
+from hanse.model.ids import SECOND, JobId, job_text
+from hanse.model.job import Affinity
+from hanse.model.messages import Claim, News, Outcome
 from tests.core.wired import job, node, tasks
 from tests.live.reads.histories import EPOCH, Past, Step, Told, disagreements, outcomes, trial
 
@@ -34,14 +33,6 @@ SEEDS = (3, 8, 19, 38, 60, 72)
 def league(tmp_path: Path) -> Iterator[Told]:
     """One broker, one cluster of one node with four CPUs."""
     told = Told(tmp_path, {"c1": (node(),)})
-    yield told
-    told.close()
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Told]:
-    """Two brokers, heirs of each other."""
-    told = Told(tmp_path, {"c1": (node(8_000),)}, brokers=("b1", "b2"))
     yield told
     told.close()
 
@@ -176,116 +167,6 @@ def test_a_restart_of_the_broker_changes_nothing(league: Told) -> None:
     assert states(league, number) == before
 
 
-# --- heirs -------------------------------------------------------------------------------------------------
-
-
-def test_the_heir_shows_a_copy_with_its_owner(pair: Told) -> None:
-    number = pair.submit(job(tasks(2), name="far"))
-    row = pair.ask("b2").jobs(name="far")[0]
-    assert (row.owner, row.state, row.total) == ("b1", "queued", 2)
-    pair.end(number, 0)
-    assert pair.ask("b2").jobs(name="far")[0].succeeded == 1
-    detail = pair.ask("b2").job(number)
-    assert detail is not None
-    assert detail.copy
-    pair.end(number, 1)
-    assert [pair.ask(name).jobs(name="far")[0].state for name in ("b1", "b2")] == ["succeeded", "succeeded"]
-
-
-def test_an_adopted_job_is_the_adopters(pair: Told) -> None:
-    number = pair.submit(job(tasks(3, 3_000), name="far"))
-    assert states(pair, number) == ["running", "running", "queued"]
-    pair.deaf["b1"] = True
-    pair.run(MINUTE)
-    assert any(isinstance(body, Taken) for body in pair.bodies(Taken))
-    assert disagreements(pair.ask("b2"), pair.machines["b2"]) == []
-    row = pair.ask("b2").jobs(name="far")[0]
-    assert (row.owner, row.state, row.running, row.clusters) == ("b2", "running", 2, ("c1",))
-    pair.end(number, 0, 1)
-    pair.end(number)
-    pair.run(SECOND)
-    row = pair.ask("b2").jobs(name="far")[0]
-    assert (row.owner, row.state, row.succeeded) == ("b2", "succeeded", 3)
-    pair.boot("b1")
-    pair.run(MINUTE)
-    assert pair.ask("b1").jobs(name="far")[0].owner == "b2"
-    pair.agree()
-
-
-def test_an_adopted_job_shows_when_it_started_once_it_has_ended(pair: Told) -> None:
-    pair.submit(job(tasks(2), name="far"))
-    pair.deaf["b1"] = True
-    pair.run(MINUTE)
-    ran = {0: 50 * SECOND, 1: 40 * SECOND}
-    for found, attempt in list(pair.live):
-        pair.exit(found, attempt, usage=Usage(ran=ran[index_of(found)]))
-    pair.run(SECOND)
-    row = pair.ask("b2").jobs(name="far")[0]
-    assert (row.owner, row.state) == ("b2", "succeeded")
-    assert row.started is not None
-    assert row.ended is not None
-    assert row.ended - row.started == ran[0], "as long as the task that ran longest"
-
-
-def test_a_job_that_was_over_before_the_adoption_does_not_begin_anew(pair: Told) -> None:
-    """The adopter had been told to forget it, and the owner did not hear that the adopter has."""
-    number = pair.submit(job(tasks(1), name="over"))
-    pair.submit(job(tasks(1), name="on"))
-    pair.loses = lambda envelope: (envelope.source, envelope.target) == ("b2", "b1")
-    pair.end(number)
-    pair.run(SECOND)
-    pair.deaf["b1"] = True
-    pair.run(MINUTE)
-    assert all(number not in body.jobs for body in pair.bodies(Taken))
-    pair.loses = lambda _: False
-    pair.boot("b1")
-    pair.run(MINUTE)
-    row = pair.ask("b1").jobs(name="over")[0]
-    assert (row.state, row.succeeded, row.owner) == ("succeeded", 1, "b1")
-    ended = task(pair, number)
-    assert (ended.state, ended.attempt, ended.cluster, ended.node) == ("succeeded", 1, "c1", 0)
-    assert pair.ask("b1").jobs(name="on")[0].owner == "b2"
-    pair.agree()
-
-
-def test_ends_that_nobody_had_taken_come_with_the_adoption(pair: Told) -> None:
-    number = pair.submit(job(tasks(2)))
-    pair.deaf["b1"] = True
-    pair.end(number, 1, outcome=Outcome.FAILED, code=7)
-    pair.run(MINUTE)
-    row = task(pair, number, 1, "b2")
-    assert (row.state, row.outcome, row.code, row.cluster) == ("failed", "failed", 7, "c1")
-    assert states(pair, number, "b2")[0] == "running"
-
-
-def test_ends_told_during_an_adoption_count_when_it_is_complete(tmp_path: Path) -> None:
-    told = Told(tmp_path, {"c1": (node(2_000),), "c2": (node(2_000),)}, brokers=("b1", "b2"))
-    number = told.submit(job(tasks(2), clusters_allowed=("c1",)))
-    told.deaf["b1"] = told.deaf["c2"] = True
-    told.run(8 * SECOND)  # the heir has bid, and only one of two wardens can agree
-    assert told.ask("b2").jobs()[0].owner == "b1"
-    told.end(number, 0, outcome=Outcome.FAILED, code=5)
-    assert task(told, number, 0, "b2").outcome == ""
-    del told.deaf["c2"]
-    told.run(20 * SECOND)
-    assert disagreements(told.ask("b2"), told.machines["b2"]) == []
-    row = task(told, number, 0, "b2")
-    assert (row.state, row.outcome, row.code) == ("failed", "failed", 5)
-    told.close()
-
-
-def test_numbers_of_adopted_jobs_do_not_confuse_what_is_new(pair: Told) -> None:
-    """The adopter's first submission repeats the client id of an adopted job that is over."""
-    number = pair.submit(job(tasks(1), client_id="x"), "b2")
-    pair.deaf["b2"] = True
-    pair.run(MINUTE)
-    pair.end(number)
-    assert pair.submit(job(tasks(1), client_id="x"), "b1") == number
-    own = pair.submit(job(tasks(1)), "b1")
-    rows = {row.id: row.state for row in pair.ask("b1").jobs()}
-    assert rows == {job_text(number): "succeeded", job_text(own): "running"}
-
-
 # --- simulated leagues -------------------------------------------------------------------------------------
 
 
@@ -299,18 +180,6 @@ def halves(past: Past, rng: Random) -> Iterator[list[Step]]:
             yield batch
             batch, size = [], rng.randint(1, 60)
     yield batch
-
-
-def test_attempts_at_a_cluster_that_has_left_are_over(tmp_path: Path) -> None:
-    league = Told(tmp_path, {"c1": (node(),), "c2": (node(),)})
-    number = league.submit(job(tasks(8), unreachable=Unreachable.WAIT))
-    assert states(league, number) == ["running"] * 8
-    league.deaf |= {"c2": True, "c2.r1": True}
-    start_again(league, "b1", retired=("c2",))
-    league.run(2 * MINUTE)
-    league.agree()
-    assert sorted(states(league, number)) == ["queued"] * 4 + ["running"] * 4
-    league.close()
 
 
 @pytest.mark.parametrize("large", [LARGE_TASKS, 2])

@@ -13,7 +13,7 @@ from hanse.live.reads.why import EndCount, TaskSummary, code_text, why
 from hanse.model.constraints import Is
 from hanse.model.decision import Answered
 from hanse.model.ids import SECOND
-from hanse.model.job import Affinity, JobClass, JobSpec, TaskGroup, Unreachable
+from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, TaskGroup, Unreachable
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from tests.core.wired import job, node, tasks
@@ -412,3 +412,25 @@ def test_a_cluster_that_has_tasks_and_does_not_answer_is_named() -> None:
     assert why(row, summary, [], (silent,))[1] == f"{begin}wait for it, because the job may run nowhere else."
     waits = detail_of(JobSpec((TaskGroup(count=2),), unreachable=Unreachable.WAIT), {"placed": 2})
     assert why(waits, summary, [], (silent, SOUTH))[1] == f"{begin}wait for it, as the job asks."
+    once = detail_of(JobSpec((TaskGroup(count=2),), on_loss=OnLoss.FAIL), {"placed": 2})
+    assert why(once, summary, [], (silent, SOUTH))[1] == (
+        f"{begin}fail: what may have begun is not started again (on_loss: fail)."
+    )
+
+
+def test_a_task_that_was_lost_and_must_not_start_again_says_so() -> None:
+    spec = JobSpec((TaskGroup(count=2),), on_loss=OnLoss.FAIL)
+    ended = EndCount("main", "failed", "lost", 0, "", "north", 1)
+    decision = said(Answered.ENDED, "lost: its node was lost")
+    for states, state in (({"failed": 2}, "failed"), ({"failed": 1, "running": 1}, "running")):
+        told = why(detail_of(spec, states, state=state), TaskSummary(ends=(ended,)), [decision], (NORTH,))
+        lost = "it was lost, may have begun, and must not start again (on_loss: fail)"
+        assert f"1 task failed in north: {lost}." in told
+        assert any(
+            one.startswith("Lost, and not started again, last at ")
+            and one.endswith(": its node was lost (on_loss: fail).")
+            for one in told
+        )
+    plain = detail_of(JobSpec(spec.groups), {"failed": 2}, state="failed")
+    often = why(plain, TaskSummary(ends=(ended,)), [], (NORTH,))
+    assert any("lost too often" in one for one in often)

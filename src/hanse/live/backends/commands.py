@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from hanse.live.backends.frames import (
+    ALONE,
     FRESH_DIRECTORY,
     HAS_KEY,
     NO_NEW_PRIVILEGES,
@@ -114,6 +115,8 @@ class CommandEncoder:
         self._output_bytes_max = output_bytes_max
         self._pids_max = pids_max
         self._memory_default = memory_default
+        self.alone = False
+        """Whether tasks see no processes of other users."""
         self._shared: dict[tuple[object, ...], _Shared | Refused] = {}
 
     def encode(self, launch: Launch, uid: int = -1) -> bytes | Refused:
@@ -175,6 +178,8 @@ class CommandEncoder:
             flags |= HAS_KEY
         if user.uid >= 0:
             flags |= NO_NEW_PRIVILEGES
+        if self.alone:
+            flags |= ALONE
         return StartFixed(
             output_max=self._output_bytes_max,
             data_max=launch.size.memory if plain else 0,

@@ -35,6 +35,8 @@ SANDBOXED: Final = 2
 NO_NEW_PRIVILEGES: Final = 4
 HAS_KEY: Final = 8
 """The last text is the attempt's key, which it reads on its standard input."""
+ALONE: Final = 16
+"""It sees no processes of other users in ``/proc``."""
 
 REQUEST_BYTES_MAX: Final = 4 << 20
 """The longest request; a command that needs more could not be run by any kernel either."""

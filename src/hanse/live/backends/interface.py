@@ -23,6 +23,10 @@ WAIT_CHARACTERS_MAX: Final = 300
 """Of the reason of a wait."""
 
 
+class OutputDroppedError(FileNotFoundError):
+    """An output that was there and had to go: too much was kept, or the disk was nearly full."""
+
+
 class Stream(StrEnum):
     """Which output of a task."""
 
@@ -130,7 +134,8 @@ class Backend(Protocol):
     ) -> AsyncIterator[bytes]:
         """The attempt's output from ``offset`` on, in pieces; with ``follow`` until the attempt ends.
 
-        Raises ``FileNotFoundError`` if there is none (never ran here, or dropped by age).
+        Raises ``FileNotFoundError`` if there is none (never ran here, or so long ago that nothing is known),
+        and ``OutputDroppedError`` if it is known that there was one.
         """
         ...
 

@@ -15,7 +15,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import msgspec
 
@@ -139,6 +139,16 @@ def choose(driver: Literal["auto", "v2", "v1", "rlimit"], directory: Path) -> Li
         "rlimit",
         warnings=(f"no control groups can be used here{why}: {_UNLIMITED}",),
     )
+
+
+def limits_memory(driver: str) -> bool:
+    """Whether the memory of tasks is limited here by this driver; tried out as ``choose`` does."""
+    probe = Path(f"/hanse-probe-{os.getpid()}")
+    try:
+        chosen = choose(cast("Literal['auto', 'v2', 'v1', 'rlimit']", driver), probe)
+    except OSError:
+        return True  # the daemon says what is wrong, and does not start
+    return any(base.role in "mu" for base in chosen.bases)
 
 
 def group_name(directory: Path) -> str:

@@ -27,6 +27,7 @@ def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
     if wanted.kind is BackendKind.NULL:
         return NullBackend(entry.nodes)
     if wanted.kind is BackendKind.SLURM:
+        log.warning("tasks are not isolated from each other: on Slurm all run as one account")
         return make_slurm_backend(place, entry.name, entry.nodes, wanted.slurm, wanted.user)
     open_to_tasks(place.parent)
     walls, problem = chosen_walls(wanted.sandbox)
@@ -43,6 +44,7 @@ def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
         output_bytes_max=wanted.output,
         driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", wanted.limits),
         disk_quota=wanted.disk,
+        files_quota=wanted.files,
     )
 
 

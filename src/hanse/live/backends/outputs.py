@@ -36,22 +36,62 @@ class KeptOutputs:
     """Which outputs of forgotten attempts are there, and which must go: the oldest first."""
 
     def __init__(self, bytes_max: int, count_max: int) -> None:
-        self._bytes_max, self._count_max = bytes_max, count_max
+        self._bytes_most = self._bytes_max = bytes_max
+        self._count_max = count_max
         self._bytes = 0
         self._kept: dict[Key, int] = {}
+        self._dropped: dict[Key, None] = {}
+        """The latest that were dropped, ``count_max`` of them: whoever asks is told so."""
 
     def __contains__(self, key: Key) -> bool:
         return key in self._kept
+
+    def was_dropped(self, key: Key) -> bool:
+        """Whether there was such an output, and had to go."""
+        return key in self._dropped
+
+    def note_dropped(self, key: Key) -> None:
+        """Remember that an output had to go."""
+        self._dropped[key] = None
+        if len(self._dropped) > self._count_max:
+            del self._dropped[next(iter(self._dropped))]
 
     def add(self, key: Key, size: int) -> list[Key]:
         """Keep one more; tells which to drop for it."""
         self._bytes += size - self._kept.pop(key, 0)
         self._kept[key] = size
+        return self._shrink()
+
+    def bound(self, bytes_max: int) -> list[Key]:
+        """Keep so many bytes at most from now on, and never more than at first; tells which to drop."""
+        self._bytes_max = min(self._bytes_most, bytes_max)
+        return self._shrink()
+
+    def relieve(self, size: int, files: int) -> dict[Key, int]:
+        """Give up outputs until so many bytes and so many files are free, the oldest first; those that wrote
+        nothing have no file, and stay. Tells which to drop, with the bytes of each."""
+        dropped: dict[Key, int] = {}
+        freed = 0
+        for key, kept in self._kept.items():
+            if freed >= size and len(dropped) >= files:
+                break
+            if kept:
+                dropped[key] = kept
+                freed += kept
+        for key in dropped:
+            self._bytes -= self._kept.pop(key)
+            self.note_dropped(key)
+        return dropped
+
+    def _shrink(self) -> list[Key]:
         dropped = []
         while len(self._kept) > self._count_max or self._bytes > self._bytes_max:
             oldest = next(iter(self._kept))
-            self._bytes -= self._kept.pop(oldest)
+            size = self._kept.pop(oldest)
+            self._bytes -= size
             dropped.append(oldest)
+            if size:
+                self.note_dropped(oldest)
         return dropped
 
     def load(self, directory: Path, besides: Callable[[Key], bool]) -> list[Key]:

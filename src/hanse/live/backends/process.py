@@ -22,7 +22,7 @@ import msgspec
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.commands import CommandEncoder, Meta, Refused, TaskUser, task_user
-from hanse.live.backends.disk_watch import LOOK_SECONDS, DiskWatch
+from hanse.live.backends.disk_watch import DiskWatch
 from hanse.live.backends.frames import (
     DROP,
     ENDED,
@@ -37,15 +37,17 @@ from hanse.live.backends.frames import (
     News,
     simple,
 )
-from hanse.live.backends.interface import Found, Living, Reports, Stream, Wait
+from hanse.live.backends.interface import Found, Living, OutputDroppedError, Reports, Stream, Wait
 from hanse.live.backends.launcher_link import LauncherGoneError, LauncherLink
 from hanse.live.backends.limits import choose
 from hanse.live.backends.memory_default import MemoryDefault, explained
 from hanse.live.backends.nodes import default_nodes
 from hanse.live.backends.outputs import KeptOutputs, Key, Outputs
 from hanse.live.backends.runner_directory import DEADLINE, GUARD_AT, lock_directory, open_guard
-from hanse.live.backends.sandbox import Walls, bubblewrap, check_reach, namespace
+from hanse.live.backends.sandbox import Walls, bubblewrap, can_hide, check_reach, namespace
+from hanse.live.backends.task_disk import KEPT_BYTES_MAX, KEPT_COUNT_MAX, TaskDisk
 from hanse.live.backends.task_users import JobUsers, UserRange
+from hanse.live.disk_space import NO_ROOM, Room
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.commands import Launch
 from hanse.model.ids import JobId, TaskId, task_text
@@ -55,10 +57,6 @@ OUTPUT_BYTES_MAX: Final = 64 << 20
 """What is kept of each stream of an attempt; the rest is dropped, with a note at its end."""
 PIDS_MAX: Final = 1_024
 """Processes and threads of an attempt."""
-KEPT_BYTES_MAX: Final = 1 << 30
-"""Output of forgotten attempts that is kept, oldest dropped first."""
-KEPT_COUNT_MAX: Final = 10_000
-"""Forgotten attempts whose output is kept."""
 RETRY_SECONDS: Final = (0.0, 0.05, 0.2, 1.0, 3.0)
 """Waits before each try to find or start a launcher; when all have failed, what was never started is given
 up as lost, and the last wait is repeated for as long as something runs."""
@@ -114,6 +112,7 @@ class ProcessBackend:
         driver: Literal["auto", "v2", "v1", "rlimit"] = "auto",
         memory_default: int = 0,
         disk_quota: int = 0,
+        files_quota: int = 0,
     ) -> None:
         supervisor_program()
         directory = directory.absolute()
@@ -134,6 +133,7 @@ class ProcessBackend:
         self._encoder = CommandEncoder(
             directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max, memory
         )
+        self._encoder.alone = self._range is not None and sandbox == "none" and can_hide()
         bases = tuple(base.path for base in self._limits.bases)
         self._link = LauncherLink(directory, bases, self._heard, self._lost)
         self._attempts: dict[Key, _Attempt] = {}
@@ -141,7 +141,8 @@ class ProcessBackend:
         self._kept = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
         self._reports: Reports | None = None
         self._recovery: asyncio.Task[None] | None = None
-        self._disk = DiskWatch(directory, disk_quota)
+        watch = DiskWatch(directory, disk_quota, files_quota)
+        self._disk = TaskDisk(watch, self._kept, nodes, self)
         self._watching: asyncio.Task[None] | None = None
         self._lock = -1
         self._guard: mmap.mmap | None = None
@@ -183,7 +184,7 @@ class ProcessBackend:
         if self._users is not None:
             self._users.begin()
         self._take_kept()
-        self._watching = asyncio.get_running_loop().create_task(self._watch_disk())
+        self._watching = asyncio.get_running_loop().create_task(self._disk.keep(self._directory, reports))
         return Found(tuple(running), tuple(ended))
 
     def start(self, launch: Launch) -> None:
@@ -238,22 +239,30 @@ class ProcessBackend:
         if self._users is not None:
             self._users.release(key)
         self._link.send(simple(FORGET, task, attempt, 0 if over.output_bytes else SILENT))
-        for dropped in self._kept.add(key, over.output_bytes):
-            self._link.send(simple(DROP, *dropped))
+        if not self._kept.was_dropped(key):
+            for dropped in self._kept.add(key, over.output_bytes):
+                self.drop(dropped)
 
     def waits(self, job: JobId) -> tuple[Wait, ...]:  # noqa: ARG002  it is the same for all
         """Nothing waits: there is no queue between this machine and its tasks."""
         return ()
 
     def closures(self) -> Mapping[int, str]:
-        """Nothing is withheld: nobody else gives this machine's nodes out."""
-        return {}
+        """All nodes while the disk of their tasks is nearly full: nobody else gives them out."""
+        return self._disk.closures()
+
+    @property
+    def room(self) -> Room | None:
+        """Of the disk under the tasks, as of the latest look; None: there was none."""
+        return self._disk.room
 
     async def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False
     ) -> AsyncGenerator[bytes, None]:
         """What the attempt wrote; see ``interface.Backend.output``."""
         key = (task, attempt)
+        if self._kept.was_dropped(key):
+            raise OutputDroppedError(f"the output of {task_text(task)} attempt {attempt} was dropped")
         if key not in self._attempts and key not in self._kept:
             raise FileNotFoundError(f"no output of {task_text(task)} attempt {attempt} is kept here")
 
@@ -337,24 +346,31 @@ class ProcessBackend:
 
         asyncio.get_running_loop().call_soon(report)
 
-    async def _watch_disk(self) -> None:
-        """End the attempts whose files take too much room."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            running = [key for key, live in self._attempts.items() if live.started and live.end is None]
-            if not running:
-                continue
-            try:
-                offenders = await asyncio.to_thread(self._disk.look, running)
-            except OSError as error:
-                log.warning("the room that tasks take in %s is not known: %s", self._directory, error)
-                continue
-            for key, why in offenders:
-                live = self._attempts.get(key)
-                if live is not None and live.end is None and live.stop_at is None:
-                    log.warning("%s attempt %d is ended: %s", task_text(key[0]), key[1], why)
-                    live.verdict = why
-                    self.stop(*key, 0)
+    # --- what the disk asks for (``task_disk.Attempts``) ----------------------------------------------------
+
+    def running(self) -> list[Key]:
+        """Attempts that have started and not ended."""
+        return [key for key, live in self._attempts.items() if live.started and live.end is None]
+
+    def ended(self) -> dict[Key, int]:
+        """Attempts that are over and not forgotten, whose output is there, with its bytes."""
+        return {
+            key: over.output_bytes
+            for key, over in self._attempts.items()
+            if over.end is not None and not self._kept.was_dropped(key)
+        }
+
+    def drop(self, key: Key) -> None:
+        """Have an output removed."""
+        self._link.send(simple(DROP, *key))
+
+    def judge(self, key: Key, why: str) -> None:
+        """End an attempt whose files take too much room."""
+        live = self._attempts.get(key)
+        if live is not None and live.end is None and live.stop_at is None:
+            log.warning("%s attempt %d is ended: %s", task_text(key[0]), key[1], why)
+            live.verdict = why
+            self.stop(*key, 0)
 
     # --- a launcher that was away -------------------------------------------------------------------------
 
@@ -385,22 +401,25 @@ class ProcessBackend:
             except (OSError, LauncherGoneError, SupervisorMissingError) as error:
                 log.error("the launcher of %s cannot be started: %s", self._directory, error)  # noqa: TRY400  the sentence says it all
                 await self._link.close()
-                if tries >= len(RETRY_SECONDS) and not self._give_up(str(error)):
+                full = isinstance(error, OSError) and error.errno in NO_ROOM
+                if tries >= len(RETRY_SECONDS) and not self._give_up(str(error), full):
                     return
                 continue
             self._compare(found)
             return
 
-    def _give_up(self, why: str) -> bool:
-        """End what was never started; True if something may still run, so that more tries are due."""
+    def _give_up(self, why: str, full: bool) -> bool:
+        """End what was never started; True if something may still run, so that more tries are due. ``full``:
+        for want of room on the disk, which is no loss of a task's."""
         may_run = False
+        outcome = Outcome.UNSTARTED if full else Outcome.LOST
         for (task, number), attempt in self._attempts.items():
             if attempt.end is not None:
                 continue
             if attempt.started or (self._directory / "records" / f"{task}.{number}").exists():
                 may_run = True
             else:
-                self._end_soon(End(task, number, Outcome.LOST, note=f"no launcher: {why}"[:NOTE_LENGTH_MAX]))
+                self._end_soon(End(task, number, outcome, note=f"no launcher: {why}"[:NOTE_LENGTH_MAX]))
         return may_run
 
     def _compare(self, found: list[News]) -> None:
@@ -437,7 +456,7 @@ class ProcessBackend:
             return key in self._attempts or key in self._kept
 
         for key in self._kept.load(self._directory / "output", counted):
-            self._link.send(simple(DROP, *key))
+            self.drop(key)
 
 
 def _walls(sandbox: Walls, directory: Path, hidden: tuple[Path, ...], who: TaskUser) -> tuple[bytes, ...]:

@@ -12,6 +12,7 @@ the user.
 The limits are those of ``limits`` in both.
 """
 
+import logging
 import os
 import shutil
 import stat
@@ -19,6 +20,9 @@ import subprocess
 from pathlib import Path
 from typing import Final, Literal, cast
 
+from hanse.live.supervisor import SupervisorMissingError, supervisor_program
+
+log = logging.getLogger(__name__)
 Walls = Literal["none", "namespace", "bwrap"]
 AUTO: Final = "auto"
 """``namespace`` for daemons that are not root, if it works; else ``none``."""
@@ -98,6 +102,31 @@ def namespace_problem() -> str | None:
         return None
     why = " ".join(done.stderr.decode(errors="replace").split())[:WHY_LENGTH_MAX]
     return f"bubblewrap does not work here ({why or f'status {done.returncode}'})"
+
+
+def hiding_problem() -> str | None:
+    """Why processes of other users cannot be hidden from the tasks of a root daemon, as a clause; None: they
+    can. It is tried out."""
+    try:
+        done = subprocess.run(  # noqa: S603  our own program
+            [supervisor_program(), "--try-alone"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_SECONDS_MAX,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired, SupervisorMissingError) as error:
+        return str(error)
+    why = " ".join(done.stderr.decode(errors="replace").split())[:WHY_LENGTH_MAX]
+    return None if done.returncode == 0 else why or f"status {done.returncode}"
+
+
+def can_hide() -> bool:
+    """Whether tasks can be kept from seeing the processes of others; the log says why not."""
+    problem = hiding_problem()
+    if problem is not None:
+        log.warning("tasks see the command lines of other tasks: %s", problem)
+    return problem is None
 
 
 def chosen_walls(wanted: str) -> tuple[Walls, str | None]:

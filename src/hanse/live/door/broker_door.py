@@ -5,6 +5,7 @@ there (307, with the owner's name in ``X-Hanse-Broker``); with ``?local=1`` it a
 """
 
 import asyncio
+import sqlite3
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -48,9 +49,10 @@ from hanse.live.door.replies import (
     body_of,
     busy,
     json_answer,
+    later,
 )
 from hanse.live.door.revocations import Revocations
-from hanse.live.door.submission import SUBMIT_SECONDS_MAX, Submission, flaws
+from hanse.live.door.submission import ROOM_SECONDS, SUBMIT_SECONDS_MAX, Submission, flaws
 from hanse.live.feed import Feed
 from hanse.live.membership.membership import Membership
 from hanse.live.reads.rows import JobDetail
@@ -64,6 +66,8 @@ from hanse.model.ids import JobId, parse_job
 
 DECISIONS_MAX: Final = 100
 ENDED: Final = ("succeeded", "failed", "cancelled")
+AGE_HEADER: Final = "Age"
+"""Seconds since what is answered was true, as in HTTP: only while the disk is full, else it is true now."""
 ROWS_PER_TOKEN: Final = 100
 """Rows of a list that cost as much as one request."""
 
@@ -108,15 +112,15 @@ class BrokerDoor:
             op.HEALTH: self._health,
             op.READY: self._ready,
             op.OPENAPI: Document("broker").answer,
-            op.LEAGUE: self._league,
+            op.LEAGUE: self._dated(self._league),
             op.NODES: self._nodes,
             op.SUBMIT_JOBS: self._submit,
-            op.LIST_JOBS: self._jobs,
-            op.PLAN: self._plan,
-            op.GET_JOB: self._job,
-            op.TASKS: self._tasks,
-            op.WHY: self._why,
-            op.DECISIONS: self._decisions,
+            op.LIST_JOBS: self._dated(self._jobs),
+            op.PLAN: self._dated(self._plan),
+            op.GET_JOB: self._dated(self._job),
+            op.TASKS: self._dated(self._tasks),
+            op.WHY: self._dated(self._why),
+            op.DECISIONS: self._dated(self._decisions),
             op.WAIT: self._wait,
             op.CANCEL: self._cancel,
             op.EVENTS: self._watch,
@@ -124,6 +128,23 @@ class BrokerDoor:
             **self.revocations.handlers(),
             **self._league_file.handlers(),
         }
+
+    def _dated(self, handler: Handler) -> Handler:
+        """A question that is answered also while the disk is full: with how old the answer is, or at once
+        with 503 if there is none."""
+
+        async def answer(call: Call) -> Response:
+            try:
+                response = await handler(call)
+            except sqlite3.OperationalError:
+                if not self._feed.full:
+                    raise
+                raise _no_room("the disk of this broker is full, and what it has cannot be read") from None
+            if self._feed.full:
+                response.headers[AGE_HEADER] = str(self._feed.age)
+            return response
+
+        return answer
 
     # --- health ---------------------------------------------------------------------------------------------
 
@@ -278,6 +299,10 @@ class BrokerDoor:
         return job
 
     def _no_job(self, call: Call) -> RefusedError:
+        if self._feed.full:
+            return _no_room(
+                f"the disk of this broker is full: if job {call.text('job')} is new, it cannot be read yet"
+            )
         return RefusedError(
             404, "not_found", f"there is no job {call.text('job')} here", "'hanse jobs' lists them"
         )
@@ -307,6 +332,10 @@ class BrokerDoor:
                 raise ElsewhereError(BROKER_HEADER, speaker, location, "speaks for this job")
         if detail is None:
             raise self._no_job(call)
+
+
+def _no_room(message: str) -> RefusedError:
+    return later(503, "disk_full", message, ROOM_SECONDS)
 
 
 def _without(query: str, name: str) -> list[str]:

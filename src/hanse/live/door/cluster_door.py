@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
 from hanse.core.warden import Warden
-from hanse.live.backends.interface import Backend, Stream
+from hanse.live.backends.interface import Backend, OutputDroppedError, Stream
 from hanse.live.clock import wall_now
 from hanse.live.door import operations as op
 from hanse.live.door.application import Application, Document, Host
@@ -103,6 +103,9 @@ class RunnerDoor:
         )
         try:
             first = await anext(pieces, b"")
+        except OutputDroppedError:
+            said = f"the output of {call.text('task')} was dropped, as the oldest there was, to make room"
+            raise RefusedError(404, "no_output", said, "'disk' and 'output' limit what is kept") from None
         except FileNotFoundError:
             raise self._no_output(call) from None
         return StreamingResponse(_after(first, pieces), media_type=op.OCTETS)
@@ -202,7 +205,7 @@ class ClusterDoor(RunnerDoor):
                 draining=draining,
                 running=running[number],
                 runner=node.runner,
-                withheld=closures.get(number, ""),
+                withheld=closures.get(number, "") if node.runner == self.entry.own_runner else "",
             )
             for number, (node, (up, draining, free)) in enumerate(zip(self.entry.nodes, states, strict=True))
             if first <= number < behind

@@ -1,6 +1,7 @@
 """The operations of a door about the league file: show it, apply the next one, vote on it, hear of it."""
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,19 +17,22 @@ from hanse.live.door.league_records import (
     ApplyRequest,
     BallotAnswer,
     BallotRequest,
+    Fence,
     FileStanding,
     LeagueFile,
 )
 from hanse.live.door.replies import RefusedError, body_of, json_answer, later
 from hanse.live.league import League, LeagueError
 from hanse.live.league_file import parse, text_of
-from hanse.live.membership.changes import change_problem, describe, joined_by, newly_retired
-from hanse.live.membership.membership import Membership, NoMajorityError
+from hanse.live.membership.changes import change_problem, describe, is_same, joined_by, newly_retired
+from hanse.live.membership.membership import BehindError, Membership, NoMajorityError
 from hanse.live.membership.retirement import broker_problem, cluster_problem
 
 TELL_SECONDS_MAX: Final = 4.0
 """How long an admin's request waits for the others to have the new file."""
 TELL_LOOK_SECONDS: Final = 0.05
+
+log: Final = logging.getLogger(__name__)
 
 Open = Callable[[str], bool]
 """Whether a member is a cluster that takes work."""
@@ -46,10 +50,12 @@ class LeagueFileDoor:
         heard: dict[op.Operation, Handler] = {op.TELL_LEAGUE_FILE: self._told}
         if self._is_open is not None:
             heard |= {op.LEAGUE_FILE: self._show, op.APPLY_LEAGUE_FILE: self._apply, op.BALLOT: self._vote}
+            heard[op.TELL_FENCED] = self._fenced
         return heard
 
-    async def _show(self, _: Call) -> Response:
+    async def _show(self, call: Call) -> Response:
         own = self._membership
+        own.fences.lift(call.peer.name)
         return json_answer(LeagueFile(own.known.version, own.standing.digest, own.text))
 
     async def _told(self, call: Call) -> Response:
@@ -65,6 +71,12 @@ class LeagueFileDoor:
         own.compare(call.peer.name, FileStanding(notice.version, notice.digest))
         return json_answer(own.standing)
 
+    async def _fenced(self, call: Call) -> Response:
+        fence = await body_of(call.request, Fence)
+        self._membership.fences.add(call.peer.name)
+        log.error("%s may not act: %s", call.peer.name, fence.reason)
+        return json_answer(fence)
+
     async def _vote(self, call: Call) -> Response:
         question = (await body_of(call.request, BallotRequest)).question
         if question.ballot[1] != call.peer.name:
@@ -77,30 +89,34 @@ class LeagueFileDoor:
     async def _apply(self, call: Call) -> Response:
         wish = await body_of(call.request, ApplyRequest)
         async with self._membership.changing:
+            if self._membership.is_leaving:  # another broker takes it, and nothing is left half done
+                raise later(503, "starts_again", "this broker starts again with another league file")
             return json_answer(await self._change(wish))
 
     async def _change(self, wish: ApplyRequest) -> ApplyAnswer:
+        """Make a change once, however often it is asked for: a client whose broker stopped before it answered
+        asks the next one, which may have heard of the change by then."""
         own = self._membership
-        old, new = own.known, self._wanted(wish)
+        new = self._parsed(wish)
+        if is_same(own.known, new):
+            return ApplyAnswer(own.known.version)
+        self._refuse_impossible(new)
+        old = own.known
         if not wish.force:
             await self._refuse_busy(newly_retired(old, new))
         changes = tuple(describe(old, new))
         if not changes or wish.try_only:
             return ApplyAnswer(old.version + bool(changes), changes)
-        text = numbered(wish.text, old, new)
         try:
-            chosen = await own.propose(text)
-            await own.learn(old.version + 1, chosen)
+            await own.learn(old.version + 1, await own.propose(numbered(wish.text, old, new)))
+        except BehindError:
+            await own.catch_up()
         except (NoMajorityError, OSError) as error:
             refused = later(503, "no_majority", f"the change was not agreed on: {error}", 5)
             refused.hint = "see 'hanse league show' before you try again: it may be agreed on yet"
             raise refused from None
-        if chosen != text:
-            raise RefusedError(
-                409, "changed_meanwhile",
-                f"another change came first; the league file is version {old.version + 1}",
-                "get it with 'hanse league show', make your change in it, and apply it again",
-            )  # fmt: skip
+        if not is_same(own.known, new):
+            raise _conflict("changed_meanwhile", f"another change came first: version {own.known.version}")
         return await self._spread(changes)
 
     async def _spread(self, changes: tuple[str, ...]) -> ApplyAnswer:
@@ -117,23 +133,24 @@ class LeagueFileDoor:
         )
         return ApplyAnswer(own.known.version, changes, told, untold, problems)
 
-    def _wanted(self, wish: ApplyRequest) -> League:
-        """The league that is asked for; raises a refusal if it cannot be."""
-        known = self._membership.known
+    def _parsed(self, wish: ApplyRequest) -> League:
+        """The league that is asked for; raises a refusal if it is none."""
         try:
-            new = parse(wish.text.encode(), "the file")
+            return parse(wish.text.encode(), "the file")
         except LeagueError as error:
             raise RefusedError(422, "bad_league_file", str(error)) from None
+
+    def _refuse_impossible(self, new: League) -> None:
+        """Refuse what cannot follow the present file."""
+        known = self._membership.known
         if new.version != known.version:
-            raise RefusedError(
-                409, "another_version",
+            raise _conflict(
+                "another_version",
                 f"the file was made from version {new.version}, and the league's is version {known.version}",
-                "get it with 'hanse league show', make your change in it, and apply it again",
-            )  # fmt: skip
+            )
         problem = change_problem(known, new)
         if problem:
             raise RefusedError(422, "bad_league_file", problem)
-        return new
 
     async def _refuse_busy(self, names: list[str]) -> None:
         """Refuse to retire members that have something which would be lost with them."""
@@ -150,6 +167,14 @@ class LeagueFileDoor:
             if problem:
                 code = "cluster_in_use" if name in clusters else "broker_in_use"
                 raise RefusedError(409, code, problem, advice)
+
+
+def _conflict(code: str, message: str) -> RefusedError:
+    """Somebody else has changed the file."""
+    return RefusedError(
+        409, code, f"{message}. Your change was not made",
+        "get the file with 'hanse league show', make your change in it, and apply it again",
+    )  # fmt: skip
 
 
 def numbered(text: str, old: League, new: League) -> str:

@@ -60,6 +60,15 @@ class ApplyAnswer(msgspec.Struct, frozen=True):
     """Members that cannot live by it yet, and why."""
 
 
+FENCE_CHARACTERS_MAX = 2_000
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """A member to a broker: why it may not act. The answer is the same."""
+
+    reason: Annotated[str, Meta(max_length=FENCE_CHARACTERS_MAX)]
+
+
 class BallotRequest(msgspec.Struct, frozen=True):
     """A broker's question to another."""
 

@@ -318,6 +318,11 @@ TELL_LEAGUE_FILE: Final = Operation(
     body=league_records.LeagueFile, answer=league_records.FileStanding, cost=5,
     says="For brokers: the league file that the asker has; answered with the one that this member has.",
 )  # fmt: skip
+TELL_FENCED: Final = Operation(
+    name="tell_fenced", verb="POST", path="/v1/league/fenced", roles=MEMBERS,
+    body=league_records.Fence, answer=league_records.Fence, cost=5,
+    says="For members: the asker has lost records, or its peers remember more of it, and it does not start.",
+)  # fmt: skip
 BALLOT: Final = Operation(
     name="vote_league_file", verb="POST", path="/v1/league/ballot", roles=(Role.BROKER,),
     body=league_records.BallotRequest, answer=league_records.BallotAnswer, cost=5,
@@ -377,7 +382,7 @@ METRICS: Final = Operation(
 BROKER: Final = (
     *COMMON, LEAGUE, NODES, SUBMIT_JOBS, LIST_JOBS, PLAN, GET_JOB, TASKS, WHY, DECISIONS, WAIT, CANCEL,
     EVENTS, AUTHORITY, AUTHORITY_KEY, JOIN, RENEW, REVOKE, REVOCATIONS, LIST_PEOPLE, EXCHANGE, LEAGUE_FILE,
-    APPLY_LEAGUE_FILE, TELL_LEAGUE_FILE, BALLOT,
+    APPLY_LEAGUE_FILE, TELL_LEAGUE_FILE, TELL_FENCED, BALLOT,
 )  # fmt: skip
 """Of a broker's door."""
 RUNNER: Final = (*COMMON, LOGS, WAITS, EXCHANGE, TELL_LEAGUE_FILE)

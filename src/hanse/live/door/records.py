@@ -407,6 +407,7 @@ class JobForm(AskForm, frozen=True, kw_only=True):
     grace: Duration | None = None
     gang: bool | None = None
     unreachable: Literal["move", "wait"] | None = None
+    on_loss: Literal["retry", "fail"] | None = None
     clusters: ClustersForm | None = None
     labels: tuple[Name, ...] | None = None
     after: tuple[Annotated[str, Meta(pattern="^[1-9][0-9]*-(0|[1-9][0-9]*)$")], ...] | None = None

@@ -37,6 +37,9 @@ class Recovered(msgspec.Struct, frozen=True):
     """Those after it, in order."""
     cut: int
     """Bytes of a block that was not completely written, never acknowledged, and cut off. 0: none."""
+    chain: str = ""
+    """The hash chain behind the record that was sought, in hexadecimal; empty: no retained block ends with
+    it."""
 
 
 class Journal:
@@ -96,8 +99,10 @@ class Journal:
         segment_bytes: int = SEGMENT_BYTES,
         retain_bytes: int = RETAIN_BYTES,
         disk: Disk = DISK,
+        sought: int = 0,
     ) -> tuple[Self, Recovered]:
         """Take the journal in ``directory`` for this process and read it; ``create`` it where there is none.
+        ``sought``: a record whose chain value is wanted (``Recovered.chain``).
 
         Raises ``JournalInUse`` while another process has it, ``CorruptJournal`` when anything retained is not
         as it was written (nothing is changed then), ``JournalFull`` when there is no room for a new one.
@@ -110,7 +115,7 @@ class Journal:
         try:
             if create:
                 found(directory, disk, segment_bytes)
-            survey = recover(directory, disk)
+            survey = recover(directory, disk, sought)
             journal = cls(
                 directory, lock_fd, survey, disk, segment_bytes=segment_bytes, retain_bytes=retain_bytes
             )
@@ -119,9 +124,17 @@ class Journal:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 raise JournalFull(directory, first_room(segment_bytes) + 2 * PAGE) from error
             raise
-        recovered = Recovered(survey.state, survey.position, survey.records, survey.cut)
+        chain = survey.sought_chain.hex()
+        recovered = Recovered(survey.state, survey.position, survey.records, survey.cut, chain)
         survey.records = []
         return journal, recovered
+
+    @property
+    def mark(self) -> tuple[int, str]:
+        """Number of the last record on disk and the value of the hash chain behind its block, which stands
+        for all before it; an empty value if no record is retained."""
+        position, chain = self._segments.mark
+        return (position, chain.hex()) if chain else (self.durable, "")
 
     @property
     def is_crowded(self) -> bool:

@@ -45,7 +45,7 @@ def exists(directory: Path) -> None:
         raise JournalError(f"there is no journal in {directory}")
 
 
-def recover(directory: Path, disk: Disk) -> Survey:
+def recover(directory: Path, disk: Disk, sought: int = 0) -> Survey:
     """Check everything, then leave the files as if the last acknowledged commit had been the last.
 
     1. A torn tail is overwritten with zeros: the next block must find empty space, or its own tear could not
@@ -54,8 +54,11 @@ def recover(directory: Path, disk: Disk) -> Survey:
        its sync, or its sync failed and the kernel then took it for clean. Before anybody acts on it, it is on
        disk. The bytes are the same, so a crash in here does no harm.
     3. Leftovers go.
+
+    ``sought``: the record whose chain value is wanted, if it is the last of a block.
     """
     survey = Survey(directory)
+    survey.sought = sought
     survey.run()
     newest = directory / segment_name(survey.segments[-1].first)
     if survey.cut:

@@ -52,6 +52,8 @@ class Segments:
         self._next = found.link.next
         assert found.link.chain is not None
         self._chain = found.link.chain
+        self.mark = found.mark
+        """Number and chain value of the last record; see ``Survey.mark``."""
         self._offset = found.tail_offset
         self._allocated = found.link.allocated
         self._closed = found.last_block is not None and found.last_block.closed
@@ -101,6 +103,8 @@ class Segments:
         self._offset += len(block)
         self._next += len(records)
         self._chain = chain
+        if records:
+            self.mark = (self._next - 1, chain)  # both at once: others read it
         self._closed = kind is Kind.CLOSED
 
     def _make_room(self, size: int) -> None:

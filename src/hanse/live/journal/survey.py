@@ -69,6 +69,11 @@ class Survey:
         self.tail_offset = 0
         self.cut = 0
         self.last_block: LastBlock | None = None
+        self.mark = (0, b"")
+        """Number and chain value of the last record: of the last block that has any; 0: none is retained."""
+        self.sought = 0
+        """A record whose chain value is to be kept, if a block ends with it."""
+        self.sought_chain = b""
         self.leftovers: list[Path] = []
         """Files that mean nothing any more: unfinished ones, and those an interrupted drop left."""
 
@@ -161,6 +166,10 @@ class Survey:
             head = block.head
             closed = head.kind is layout.Kind.CLOSED
             self.last_block = LastBlock(path, block.offset, head.bytes, closed)
+            if head.count:
+                self.mark = (head.first + head.count - 1, head.chain)
+                if self.mark[0] == self.sought:
+                    self.sought_chain = head.chain
             if head.first + head.count - 1 > seen:
                 self.records += block.records()[max(0, seen + 1 - head.first) :]
             self.link = looks.walk.link

@@ -65,6 +65,11 @@ def describe(old: League, new: League) -> list[str]:
     return [*found, *(f"The {part} {'changes' if part == 'policy' else 'change'}." for part in parts)]
 
 
+def is_same(old: League, new: League) -> bool:
+    """Whether a file asks for the league as it is. Its number and who joined when are not the asker's."""
+    return msgspec.structs.replace(new, version=old.version, joined=old.joined) == old
+
+
 def joined_by(old: League, new: League, version: int) -> tuple[tuple[str, int], ...]:
     """Who joined in which version, if the new file becomes this one."""
     there = _names(old.brokers) + _names(old.clusters)

@@ -28,6 +28,7 @@ from hanse.live.league import League, LeagueError
 from hanse.live.league_file import parse
 from hanse.live.membership.ballots import Acceptor, Question, Reply, Tally, Vote
 from hanse.live.membership.changes import change_problem
+from hanse.live.membership.fencing import Fences
 
 VOTE_FILE: Final = "vote.json"
 ROUNDS_MAX: Final = 5
@@ -74,6 +75,10 @@ class NoMajorityError(Exception):
     """Too few brokers could be asked, or they could not agree in time."""
 
 
+class BehindError(Exception):
+    """A broker was asked for a change that lives by a later version than this one."""
+
+
 class Membership:
     """The league file of one member.
 
@@ -101,6 +106,8 @@ class Membership:
         """Why it does not live by that yet."""
         self.standings: dict[str, FileStanding] = {}
         """What other members were last heard to have."""
+        self.fences = Fences()
+        """Members that said that they may not act."""
         self._changed = asyncio.Event()
         """Set while something is to be told."""
         self._learned = asyncio.Event()
@@ -110,6 +117,8 @@ class Membership:
         self._acceptor = Acceptor(self._read_vote(), self._keep_vote) if self._broker else None
         self.changing = asyncio.Lock()
         """Held while somebody is to be answered about a change."""
+        self.is_leaving = False
+        """Whether the daemon is about to start again: a change would be cut off half-way."""
         self._voting = asyncio.Lock()
 
     @property
@@ -133,6 +142,12 @@ class Membership:
             elif theirs.digest != own.digest:
                 others[name] = f"it has another file of the same version {own.version}"
         return {"file_version": own.version, "other_files": others}
+
+    def seen(self) -> tuple[int, list[str], list[str]]:
+        """What monitoring sees: the version, who has another file or cannot live by it, who may not act."""
+        others = self.told()["other_files"]
+        assert isinstance(others, dict), "members by name"
+        return self.known.version, sorted(others), self.fences.names(self.known)
 
     def owed(self) -> list[Neighbour]:
         """Whom to talk to. A broker: everybody who is not known to have its file. The others: a broker, until
@@ -179,6 +194,7 @@ class Membership:
     def compare(self, name: str, theirs: FileStanding) -> None:
         """Note what another member has."""
         self.standings[name] = theirs
+        self.fences.lift(name)
         own = self.standing
         if theirs.version == own.version and theirs.digest != own.digest:
             self._host.count("league_file_differs")
@@ -214,6 +230,7 @@ class Membership:
             await asyncio.sleep(OBJECTION_SECONDS)
         await asyncio.sleep(self._delay())
         async with self.changing:
+            self.is_leaving = True
             await asyncio.sleep(ANSWER_SECONDS)
         self._host.start_again(f"the league file is version {self.known.version} now")
 
@@ -297,7 +314,8 @@ class Membership:
         return self._acceptor.answer(question, self.known.version)
 
     async def propose(self, text: str) -> str:
-        """Have the brokers agree on the next version; the text that they agreed on, perhaps another's."""
+        """Have the brokers agree on the next version; the text that they agreed on, perhaps another's. Raises
+        ``BehindError`` if another broker has that version already."""
         assert self.changing.locked(), "two changes at one broker are made one after the other"
         version = self.known.version + 1
         voters = [one for one in neighbours(self.known, self._host.identity.name) if _is_broker(one)]
@@ -308,7 +326,7 @@ class Membership:
             tally = await self._poll(Question(version, ballot), voters)
             round_number = max(round_number + 1, tally.highest[0])
             if tally.ahead >= version:
-                raise NoMajorityError("another version was agreed on meanwhile: look at it and try again")
+                raise BehindError
             if tally.is_won:
                 chosen = tally.must_propose or text
                 tally = await self._poll(Question(version, ballot, chosen), voters)
@@ -317,6 +335,14 @@ class Membership:
                 round_number = max(round_number, tally.highest[0])
             await asyncio.sleep(ROUND_PAUSE_SECONDS * (place + 1))
         raise NoMajorityError(f"a majority of the {len(voters) + 1} brokers must agree, and too few did")
+
+    async def catch_up(self) -> None:
+        """Learn the newest file that another broker has. One that does not answer is passed over."""
+        for one in neighbours(self.known, self._host.identity.name):
+            if _is_broker(one):
+                with suppress(OSError, ValueError, msgspec.DecodeError, LeagueError):
+                    found = await self._ask(one, "GET", op.LEAGUE_FILE.path, None, LeagueFile)
+                    await self.learn(found.version, found.text)
 
     async def _poll(self, question: Question, voters: list[Neighbour]) -> Tally:
         tally = Tally(len(voters) + 1)

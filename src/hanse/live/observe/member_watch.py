@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from hanse import __version__
+from hanse.live.disk_space import Room, room_of
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity
 from hanse.live.journal.journal import Journal
+from hanse.live.loop_lag import LoopLag
 from hanse.live.observe.door_watch import DoorWatch
 from hanse.live.observe.exposition import (
     Family,
@@ -48,6 +50,7 @@ class Daemonic(Protocol):
     """A daemon, as far as it is looked at."""
 
     identity: Identity
+    directory: Path
     credentials: Credentials
     counters: dict[str, int]
 
@@ -107,6 +110,12 @@ class MemberWatch:
         self.daemon = daemon
         self.door = DoorWatch()
         self.links = Links()
+        self.league_file: Callable[[], tuple[int, list[str], list[str]]] = lambda: (0, [], [])
+        """The version of the league file, members with another one, members that may not act."""
+        self.tasks_room: Callable[[], Room | None] = lambda: None
+        """The room of the disk under this member's tasks, as its backend last saw it; None: there is none."""
+        self.lag: LoopLag | None = None
+        """Of the member's loop, when it has started."""
 
     async def scrape(self) -> bytes:
         """The answer to Prometheus."""
@@ -124,14 +133,32 @@ class MemberWatch:
         return [
             *_process_families(),
             self._build(),
+            *self._membership_families(),
             *self._certificate_families(),
+            *self._disk_families(),
             *_wire_families(self.daemon.wire_counters),
             *self._link_families(),
             *self.door.families(),
+            *self._lag_families(),
             counter(
                 "hanse_door_refusals_total",
                 "Requests that the door has refused, by the code of the refusal.",
                 by("code", _those(self.daemon.counters, _REFUSED)),
+            ),
+        ]
+
+    def _lag_families(self) -> list[Family]:
+        lag = self.lag
+        return [
+            gauge(
+                "hanse_loop_lag_longest_seconds",
+                "The longest that the member's loop was kept since the start, whatever kept it.",
+                plain(lag.longest if lag is not None else 0.0),
+            ),
+            counter(
+                "hanse_loop_lags_total",
+                "How often the member's loop was kept for longer than 50 ms.",
+                plain(lag.long if lag is not None else 0),
             ),
         ]
 
@@ -145,6 +172,22 @@ class MemberWatch:
             ("version", __version__),
         )
         return gauge("hanse_build_info", "What runs here; always 1.", [(labels, 1)])
+
+    def _membership_families(self) -> list[Family]:
+        version, differing, fenced = self.league_file()
+        return [
+            gauge("hanse_league_file_version", "Version of the league file here.", plain(version)),
+            gauge(
+                "hanse_league_file_differs",
+                "1 for each member that was heard to have another league file, or cannot live by this one.",
+                by("member", dict.fromkeys(differing, 1.0)),
+            ),
+            gauge(
+                "hanse_member_fenced",
+                "1 for each member that ended because it lost records or its peers remember more of it.",
+                by("member", dict.fromkeys(fenced, 1.0)),
+            ),
+        ]
 
     def _certificate_families(self) -> list[Family]:
         counters = self.daemon.counters
@@ -160,6 +203,25 @@ class MemberWatch:
                 "hanse_certificate_renewals_total",
                 "Renewals of this member's certificate, by result.",
                 by("result", results),
+            ),
+        ]
+
+    def _disk_families(self) -> list[Family]:
+        rooms = {"member": room_of(self.daemon.directory)}
+        tasks = self.tasks_room()
+        if tasks is not None:
+            rooms["tasks"] = tasks
+        return [
+            gauge(
+                "hanse_disk_free_bytes",
+                "Free room on the disk of the member's own files, and of its tasks.",
+                by("disk", {name: room.bytes_free for name, room in rooms.items()}),
+            ),
+            gauge(
+                "hanse_disk_room_ratio",
+                "The same in bytes or inodes, whichever is scarcer, as a multiple of that below which "
+                "nothing new is taken.",
+                by("disk", {name: room.ratio for name, room in rooms.items()}),
             ),
         ]
 

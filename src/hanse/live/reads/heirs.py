@@ -9,6 +9,7 @@ adopter takes jobs from this broker they stay visible as they were last seen, wi
 from typing import TYPE_CHECKING, Final
 
 from hanse.core import jobs as core_jobs
+from hanse.core.end_columns import Column, ends_in
 from hanse.core.wards import Ward, latest_attempts
 from hanse.live.reads.live_job import LARGE_TASKS, LiveJob, new_live
 from hanse.live.reads.memory import Bid, WardNote
@@ -104,6 +105,10 @@ class Heirs:
             for index in range(first, behind):
                 self._done(job, index, state, attempt)
 
+    def _done_column(self, job: LiveJob, column: Column) -> None:
+        for index, state, attempt in ends_in(column):
+            self._done(job, index, state, attempt)
+
     def progress(self, _: str, message: Progress) -> None:
         """A peer says what has ended."""
         projector = self._all
@@ -123,6 +128,10 @@ class Heirs:
             job = self._kept(JobId(task >> INDEX_BITS), message.estate)
             if job is not None:
                 self._done_run(job, task & _INDEX, state, attempt, count)
+        for task, states, attempts in message.columns:
+            job = self._kept(JobId(task >> INDEX_BITS), message.estate)
+            if job is not None:
+                self._done_column(job, (task & _INDEX, states, attempts))
         for number in message.forget:
             job = self._kept(number, message.estate)
             if job is not None:

@@ -19,7 +19,7 @@ from hanse.live.reads.rows import (
     SUCCEEDED,
 )
 from hanse.model.ids import JobId
-from hanse.model.job import JobSpec
+from hanse.model.job import JobSpec, OnLoss
 from hanse.model.messages import EstateId
 from hanse.model.resources import Resources
 
@@ -132,6 +132,16 @@ class LiveJob(msgspec.Struct):
     def block(self, group: int) -> None:
         """A group of a new job waits for other jobs."""
         self._swap(group, QUEUED, BLOCKED)
+
+    def attempts_at(self, group: int, cluster: int) -> list[int]:
+        """A group's tasks that run in a cluster, or are on their way there."""
+        tasks = range(*self.span(group))
+        return [at for at in tasks if self.place[at] == cluster and PLACED <= self.state[at] <= RUNNING]
+
+    def fails_lost(self) -> bool:
+        """Whether a task that is lost fails: it must not run twice, and the job goes on."""
+        is_ending = self.cancelled or (self.spec.gang and self.totals[FAILED] > 0)
+        return self.spec.on_loss is OnLoss.FAIL and not is_ending
 
     def release(self) -> None:
         """Let every group wait for room whose needs are met."""

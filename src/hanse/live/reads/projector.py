@@ -8,7 +8,8 @@ claims, decisions, settled tasks and jobs.
 
 A task is shown in its terminal state when the broker knows it, a job when the broker makes it known: only
 that is a promise. Two things cannot be seen before they are made known, and a task is shown as queued or
-running until then: that the rest of a failed gang is given up, and that a task was lost once too often.
+running until then: that the rest of a failed gang is given up (also because one was taken back that may have
+begun and must not run twice), and that a task was lost once too often.
 """
 
 from collections import OrderedDict
@@ -20,6 +21,7 @@ import msgspec
 from hanse.core import jobs as core_jobs
 from hanse.core.config import Timings
 from hanse.core.link import Post
+from hanse.live.reads.given_up import give_up, is_given_up
 from hanse.live.reads.heirs import Heirs
 from hanse.live.reads.live_job import LiveJob, new_live
 from hanse.live.reads.memory import Memory, Pending
@@ -59,8 +61,6 @@ DECISIONS_PER_JOB_MAX: Final = 1_000
 """Beyond this a job's oldest decisions go."""
 
 _INDEX: Final = TASKS_PER_JOB_MAX - 1
-_GIVEN_UP: Final = (" cannot be reached", " has left the league")
-"""How a broker words that it gives a cluster's attempts up, behind the cluster's name (``core.clusters``)."""
 _CANCELLED: Final = "cancelled: "
 _TOO_SOON: Final = "it ended before it was accepted"
 _AFTER: Final = "waits for other jobs to succeed"
@@ -377,6 +377,8 @@ class Projector:
                 key = (spec.tenant, spec.name, spec.groups[job.group_of(index)].name)
                 self.sheet.durations.setdefault(key, []).append(end.usage.ran)
                 self.sheet.measured[key] = self._serial
+        elif outcome is Outcome.LOST and job.fails_lost():
+            self.settle(job, index, FAILED, end)
         elif outcome is Outcome.FAILED and not job.cancelled:
             job.failures[index] = failures = job.failures.get(index, 0) + 1
             self.settle(job, index, FAILED if failures > job.spec.retries else QUEUED, end)
@@ -432,8 +434,8 @@ class Projector:
             if decision.reason == _AFTER:
                 job.block(decision.group)
                 self.wait(job)
-        elif answered is Answered.MOVED and decision.reason.endswith(_GIVEN_UP):
-            self._given_up(job, decision.group, decision.reason.partition(" ")[0])
+        elif is_given_up(decision):
+            give_up(self, job, decision)
         elif answered is Answered.ENDED and decision.reason.startswith(_CANCELLED):
             self._cancelled(job, decision.reason.removeprefix(_CANCELLED))
         self.touch(job)
@@ -460,13 +462,6 @@ class Projector:
             if job is not None and job.waits.pop(other, _UNSET) is None:
                 job.release()
                 self.touch(job)
-
-    def _given_up(self, job: LiveJob, group: int, name: str) -> None:
-        """A cluster cannot be reached: all of the group's attempts there are over."""
-        cluster = self.cluster(name)
-        for index in range(*job.span(group)):
-            if job.place[index] == cluster and PLACED <= job.state[index] <= RUNNING:
-                self.requeue(job, index)
 
     def _task_settled(self, command: TaskSettled) -> None:
         job = self.mine(JobId(command.task >> INDEX_BITS))

@@ -11,11 +11,12 @@ from typing import Final
 import msgspec
 
 from hanse.core.jobs import shape_of
+from hanse.core.losses import LOST
 from hanse.live.reads.facts import NEVER, ClusterFacts, Standing, Verdict, judge, listed, size_text
 from hanse.live.reads.rows import DecisionRow, GroupDetail, JobDetail
 from hanse.model.decision import Answered
 from hanse.model.ids import SECOND
-from hanse.model.job import Unreachable
+from hanse.model.job import OnLoss, Unreachable
 
 ENDS_MAX: Final = 5
 """Kinds of ends that are told one by one; the others are counted."""
@@ -92,13 +93,13 @@ def why(
     """
     told = _Told(detail, tasks, decisions, clusters, now, zone)
     if detail.row.state in _TERMINAL:
-        return [*_ended(told), *_sizes(told), *_moves(told)]
+        return [*_ended(told), *_lost(told), *_sizes(told), *_moves(told)]
     sentences = _abroad(told)
     if not sentences:
         for number, group in enumerate(detail.groups):
             sentences += _group(told, number, group)
         sentences += [*_silent(told), *_troubles(told)]
-    return [*sentences, *_sizes(told), *_moves(told), *_deadline(told), *_cancelling(told)]
+    return [*sentences, *_lost(told), *_sizes(told), *_moves(told), *_deadline(told), *_cancelling(told)]
 
 
 # --- jobs that have not ended -------------------------------------------------------------------------------
@@ -260,6 +261,8 @@ def _silent(told: _Told) -> list[str]:
         fate = f"{which} there will be started elsewhere when what may still run there has surely ended"
         if told.detail.spec.unreachable is not Unreachable.MOVE:
             fate = f"{which} there will wait for it, as the job asks"
+        elif _is_once(told):
+            fate = f"{which} there will fail: what may have begun is not started again (on_loss: fail)"
         elif not any(shape.may_use(other.name) for other in told.clusters if other is not cluster):
             fate = f"{which} there will wait for it, because the job may run nowhere else"
         sentences.append(f"{cluster.name} has not answered{since}. If it stays silent, {fate}.")
@@ -271,7 +274,7 @@ def _troubles(told: _Told) -> list[str]:
     sentences = []
     for end in told.summary.ends[:ENDS_MAX]:
         if end.state == "failed":
-            sentences.append(f"{_tasks(end.count)} failed{_there(end)}: {end_text(end)}.")
+            sentences.append(f"{_tasks(end.count)} failed{_there(end)}: {end_text(end, _is_once(told))}.")
         elif end.state in ("queued", "placed") and end.outcome:
             sentences.append(
                 f"{_tasks(end.count)} must start again: the latest attempt{_there(end)} {_again_text(end)}."
@@ -355,10 +358,28 @@ def _ended(told: _Told) -> list[str]:
         rest.append(f"{_tasks(row.succeeded)} succeeded.")
     failed = [end for end in told.summary.ends if end.state == "failed"]
     for end in failed[:ENDS_MAX]:
-        rest.append(f"{_tasks(end.count)} failed{_there(end)}: {end_text(end)}.")  # noqa: PERF401 - it reads as the others
+        rest.append(f"{_tasks(end.count)} failed{_there(end)}: {end_text(end, _is_once(told))}.")  # noqa: PERF401 - it reads as the others
     if len(failed) > ENDS_MAX:
         rest.append(f"{sum(end.count for end in failed[ENDS_MAX:])} more failed otherwise.")
     return [head + where, *rest]
+
+
+def _is_once(told: _Told) -> bool:
+    """Whether a task that may have begun must not start again after a loss."""
+    return told.detail.spec.on_loss is OnLoss.FAIL
+
+
+def _lost(told: _Told) -> list[str]:
+    """What was lost and must not start again, once per reason, the latest time."""
+    latest = {
+        entry.reason.removeprefix(LOST): entry
+        for entry in told.decisions
+        if entry.answered is Answered.ENDED and entry.reason.startswith(LOST)
+    }
+    return [
+        f"Lost, and not started again, last{told.at('at', entry.at)}: {reason} (on_loss: fail)."
+        for reason, entry in latest.items()
+    ]
 
 
 def _tasks(count: int) -> str:
@@ -373,11 +394,14 @@ def _there(end: EndCount) -> str:
     return f" in {end.cluster}" if end.cluster else ""
 
 
-def end_text(end: EndCount) -> str:
-    """How an attempt ended, in words: code, what that usually means, and the backend's note."""
+def end_text(end: EndCount, is_once: bool = False) -> str:
+    """How an attempt ended, in words: code, what that usually means, and the backend's note. ``is_once``: it
+    had to be the last one if it was lost."""
     if not end.outcome:
         return "nobody has said how"
-    if end.outcome == "lost":
+    if end.outcome == "lost" and is_once:
+        text = "it was lost, may have begun, and must not start again (on_loss: fail)"
+    elif end.outcome == "lost":
         text = "its attempts were lost too often, not by their own fault"
     else:
         text = code_text(end.code)

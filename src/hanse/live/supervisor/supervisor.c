@@ -47,6 +47,7 @@
 #include <limits.h>
 #include <link.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -58,6 +59,7 @@
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -141,7 +143,7 @@ enum { FOUND_RUNNING = 1, FOUND_ENDED = 2, READY = 3, STARTED = 4, ENDED = 5 };
 enum { NOT_ENDED = 0, EXITED = 1, STOPPED = 2, LEASE_OVER = 3, NO_LEASE = 4, UNFIT = 5, LOST = 6 };
 enum { OUT_OF_MEMORY = 1, STDOUT_CUT = 2, STDERR_CUT = 4 };
 /* Flags of a start. */
-enum { FRESH_DIRECTORY = 1, SANDBOXED = 2, NO_NEW_PRIVILEGES = 4, HAS_KEY = 8 };
+enum { FRESH_DIRECTORY = 1, SANDBOXED = 2, NO_NEW_PRIVILEGES = 4, HAS_KEY = 8, ALONE = 16 };
 enum { NO_GROUP = 65534 }; /* a group that owns no files */
 enum { DIRECTORY_MADE = 1 << 16 }; /* set by the launcher, of the fresh one */
 
@@ -305,7 +307,7 @@ static pid_t watchdog;
 
 /* What went wrong in the child before its program ran: it shares our memory until then. */
 static volatile int trouble_step, trouble_errno;
-enum { NO_TROUBLE, TROUBLE_GROUP, TROUBLE_SETUP, TROUBLE_USER, TROUBLE_WORKDIR, TROUBLE_PROGRAM, TROUBLE_LEASE };
+enum { NO_TROUBLE, TROUBLE_GROUP, TROUBLE_SETUP, TROUBLE_USER, TROUBLE_WORKDIR, TROUBLE_PROGRAM, TROUBLE_LEASE, TROUBLE_ALONE };
 
 /* --- small things ----------------------------------------------------------------------------------------- */
 
@@ -721,6 +723,12 @@ static bool pump(struct attempt *a, struct stream *stream) {
 
 /* --- the start of a task ---------------------------------------------------------------------------------- */
 
+/* How an attempt ended that could not be started for this reason. A full disk is no loss of the task's: like one
+ * without a lease it never ran, and may be tried again as often as need be. */
+static uint32_t unstarted(int error) {
+    return error == ENOSPC || error == EDQUOT ? NO_LEASE : LOST;
+}
+
 static void fail(struct attempt *a, uint32_t kind, int code, const char *what, const char *which) {
     int error = errno;
     a->end.kind = kind;
@@ -867,6 +875,63 @@ static int hide(const struct start *start) {
     return (gid_t)syscall(SYS_setfsgid, other) == other ? 0 : -1;
 }
 
+/* Put a /proc in front of the machine's in which other users' processes are not to be seen, for this process
+ * and its children alone. Nothing of it reaches the machine: mounts come to us, and none goes back. The word
+ * `invisible` is younger than the kernels (before 5.8) on which all mounts of one process namespace share their
+ * options, and would change the machine's own: these refuse it, or take no notice, which `is_alone` sees. */
+static int be_alone(void) {
+    return unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL)
+        || mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "hidepid=invisible");
+}
+
+/* Whether the /proc in front does hide processes, as the list of mounts has it; the last line for it counts. */
+static bool is_alone(void) {
+    FILE *mounts = fopen("/proc/self/mounts", "re");
+    char line[PATH_BYTES];
+    bool alone = false;
+    while (mounts && fgets(line, sizeof line, mounts)) {
+        if (strstr(line, " /proc proc ")) {
+            alone = strstr(line, "hidepid=invisible") || strstr(line, "hidepid=2");
+        }
+    }
+    if (mounts) {
+        fclose(mounts);
+    }
+    return alone;
+}
+
+/* Whether something lies over parts of /proc, as in containers: a new one would show what that covers. */
+static bool is_covered(void) {
+    FILE *mounts = fopen("/proc/self/mounts", "re");
+    char line[PATH_BYTES];
+    bool covered = mounts == NULL;
+    while (mounts && fgets(line, sizeof line, mounts)) {
+        const char *place = strstr(line, " /proc/");
+        covered = covered || (place && strncmp(place, " /proc/sys/fs/binfmt_misc ", 26) != 0);
+    }
+    if (mounts) {
+        fclose(mounts);
+    }
+    return covered;
+}
+
+/* Try out whether tasks can be started alone; the answer is the exit status, and why not on standard error. */
+static int try_alone(void) {
+    if (is_covered()) {
+        fputs("something is mounted over parts of /proc", stderr);
+        return 1;
+    }
+    if (be_alone()) {
+        fputs(strerror(errno), stderr);
+        return 1;
+    }
+    if (!is_alone()) {
+        fputs("the kernel is older than 5.8", stderr);
+        return 1;
+    }
+    return 0;
+}
+
 /* In the child, which shares our memory and on whom we wait: from here to its program. Raw system calls for
  * the user: the C library's would look for other threads. */
 static void become(const struct attempt *a, pid_t supervisor, int in, int out, int err) {
@@ -889,6 +954,9 @@ static void become(const struct attempt *a, pid_t supervisor, int in, int out, i
     umask(022);
     if (start->flags & FRESH_DIRECTORY && chdir(a->workdir)) { /* we may enter where the user may not */
         trouble(TROUBLE_SETUP);
+    }
+    if (start->flags & ALONE && be_alone()) {
+        trouble(TROUBLE_ALONE);
     }
     if (start->uid >= 0
         && (syscall(SYS_setgroups, (size_t)start->gids, a->gids)
@@ -936,6 +1004,9 @@ static void explain(struct attempt *a) {
         break;
     case TROUBLE_USER:
         fail(a, LOST, 0, "cannot become the task's user", "");
+        break;
+    case TROUBLE_ALONE:
+        fail(a, LOST, 0, "cannot hide other processes from the task", "");
         break;
     case TROUBLE_GROUP:
         fail(a, LOST, 0, "cannot enter the task's control group", "");
@@ -1200,7 +1271,7 @@ static void make_places(struct attempt *a) {
         if (!(a->start->flags & DIRECTORY_MADE)
             && (mkdir(a->work, 0700)
                 || (a->start->uid >= 0 && chown(a->work, (uid_t)a->start->uid, (gid_t)a->start->gid)))) {
-            fail(a, LOST, 0, "cannot make the working directory ", a->work);
+            fail(a, unstarted(errno), 0, "cannot make the working directory ", a->work);
         }
         a->workdir = a->work;
     }
@@ -1210,7 +1281,7 @@ static void make_places(struct attempt *a) {
 static void supervise(struct attempt *a, const char *at, const char *end) {
     int32_t self = getpid();
     if (pwrite(a->record, &self, sizeof self, offsetof(struct record, supervisor)) < 0) {
-        fail(a, LOST, 0, "cannot write the record", "");
+        fail(a, unstarted(errno), 0, "cannot write the record", "");
     }
     if (lease_over(a->start)) {
         without_lease(a);
@@ -1953,7 +2024,7 @@ static void greet(const struct request *request, const char *end) {
 /* --- the launcher: what it is told ------------------------------------------------------------------------ */
 
 static void refuse(const struct request *request, const char *why, int error) {
-    struct end end = {.kind = LOST, .ended = now_us()};
+    struct end end = {.kind = unstarted(error), .ended = now_us()};
     note(&end, "%s%s%s", why, error ? ": " : "", error ? strerror(error) : "");
     end.sum = checksum(&end);
     report_end(request->task, request->attempt, &end);
@@ -2723,6 +2794,9 @@ int main(int argc, char **argv) {
     if (argc != 2) {
         say("usage: %s DIRECTORY\nstarted by Hanse's process backend; not for people", argv[0]);
         return 2;
+    }
+    if (strcmp(argv[1], "--try-alone") == 0) {
+        return try_alone();
     }
     syscall(SYS_close_range, 3u, ~0u, 0u); /* nothing of the daemon's reaches a task */
     for (int number = 1; number < 32; number++) {

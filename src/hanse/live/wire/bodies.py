@@ -294,9 +294,12 @@ def _progress(body: m.Progress, limits: Limits, source: str) -> str | None:
             return "a task that cannot have ended so"
         if not 0 < count <= TASKS_PER_JOB_MAX - (task & INDEX_MASK):
             return "more tasks than a job has"
-    if limits.tasks is not None and (body.done or body.runs):
+    if len(body.columns) > 1 or not all(map(parts.is_ends_column, body.columns)):
+        return "columns of ends that cannot be"
+    if limits.tasks is not None and (body.done or body.runs or body.columns):
         tasks = [task for task, _, _ in body.done]
         tasks += [TaskId(task + count - 1) for task, _, _, count in body.runs]
+        tasks += [TaskId(task + len(states) - 1) for task, states, _ in body.columns]
         problem = parts.task_indices(tasks, limits.tasks)
         if problem is not None:
             return problem

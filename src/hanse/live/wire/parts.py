@@ -9,8 +9,17 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
+from hanse.core.end_columns import is_column
 from hanse.model.constraints import constraint_problem
-from hanse.model.ids import BROKER_NUMBER_MAX, INDEX_BITS, SERIAL_BITS, TASKS_PER_JOB_MAX, JobId
+from hanse.model.ids import (
+    BROKER_NUMBER_MAX,
+    INDEX_BITS,
+    INDEX_MASK,
+    SERIAL_BITS,
+    TASKS_PER_JOB_MAX,
+    JobId,
+    TaskId,
+)
 from hanse.model.job import DEADLINE_MAX, GRACE_MAX, GROUPS_MAX, LABELS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX
 from hanse.model.job import NAME_CHARACTERS_MAX as NAME_MAX
 from hanse.model.messages import DemandLine, End, Key, Lot, Shape, StartTask, Withheld
@@ -268,3 +277,11 @@ def starts(entries: tuple[StartTask, ...], nodes: frozenset[int] | None) -> str 
         if problem is not None:
             return problem
     return None
+
+
+def is_ends_column(column: tuple[TaskId, bytes, bytes]) -> bool:
+    """Whether a column tells of ends that a job's tasks can have."""
+    task, states, _ = column
+    if not (TASK_MIN <= task <= TASK_MAX and is_column(column)):
+        return False
+    return len(states) <= TASKS_PER_JOB_MAX - (task & INDEX_MASK)

@@ -36,6 +36,7 @@ from hanse.live.backends.slurm.submitter import START_MICROSECONDS_MAX, Submitte
 from hanse.live.backends.slurm.tags import Key, prefix_of
 from hanse.live.backends.slurm.waits import wait_of
 from hanse.live.clock import wall_now
+from hanse.live.disk_space import NO_ROOM
 from hanse.model.commands import Launch
 from hanse.model.ids import SECOND, JobId, TaskId, index_of, job_of, job_text, task_text
 from hanse.model.messages import End, Outcome
@@ -174,7 +175,8 @@ class SlurmBackend:
         try:
             self._store.save_launch(launch)
         except OSError as error:
-            end = untold(attempt, Fate(Outcome.LOST, f"it cannot be put on record: {error}"))
+            outcome = Outcome.UNSTARTED if error.errno in NO_ROOM else Outcome.LOST
+            end = untold(attempt, Fate(outcome, f"it cannot be put on record: {error}"))
             asyncio.get_running_loop().call_soon(keeper.finish, attempt, end)
             return
         if keeper.lease_over():

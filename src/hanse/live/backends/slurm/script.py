@@ -9,7 +9,8 @@ Around the task it does what must hold without any daemon:
 * It ends the task when the lease runs out. The lease is a time on the wall clock (milliseconds since 1970) in
   one file, which the daemon moves forward: the clocks of nodes and daemon must agree to well below the grace
   that grantors add to a lease (``Timings.lease_grace``). A program apart does the killing, so a file system
-  that hangs does not keep a task alive.
+  that hangs, or a script that is halted, does not keep a task alive. It ends what is in the task's session,
+  what descends from it, what has its mark in its environment, and what is in the control group of its step.
 * It obeys ``stop`` in the attempt's orders: SIGTERM now, SIGKILL after the grace. Files that change are
   written in place and opened anew for each look, which is what NFS promises to keep consistent.
 * It publishes how the task ended (``ended``), whole or not at all.
@@ -39,6 +40,70 @@ LEASE_OVER: Final = 10
 STOPPED: Final = 11
 """Why the script ended its task, in its ``ended`` record; 0: it did not."""
 
+_WATCHDOG: Final = r"""
+sleep "$1"
+task=$2 script=$3 daemon=$4 mark=$5 tries=0
+kill -s KILL -- "-$task"
+groups=
+while IFS=: read -r _ kind path; do
+    case $path in */job_*/step_*) ;; *) continue ;; esac
+    step=${path#*/step_}
+    path=${path%%/step_*}/step_${step%%/*}
+    case $kind in
+        "") groups="$groups /sys/fs/cgroup$path" ;;
+        freezer | memory) groups="$groups /sys/fs/cgroup/$kind$path" ;;
+    esac
+done < /proc/self/cgroup
+while [ $tries -lt 600 ]; do
+    tries=$((tries + 1)) all= ours=" $task " spared=" $$ $PPID $script $daemon " found=
+    for file in /proc/[0-9]*/stat; do
+        { read -r line < "$file"; } 2> /dev/null || continue
+        pid=${file#/proc/}
+        set -- ${line##*) }
+        case $1 in Z | X) continue ;; esac
+        all="$all ${pid%/stat}:$2:$4"
+    done
+    grown=yes
+    while [ $grown = yes ]; do
+        grown=no
+        for one in $all; do
+            pid=${one%%:*}
+            one=${one#*:}
+            case $ours in *" $pid "*) continue ;; esac
+            case "$ours" in *" ${one%:*} "*) ours="$ours$pid " grown=yes ;; esac
+            [ "${one#*:}" != "$task" ] || ours="$ours$pid " grown=yes
+        done
+    done
+    for one in $all; do # what the script itself started, and whoever is alive of ours
+        pid=${one%%:*}
+        one=${one#*:}
+        case $ours in *" $pid "*) found="$found $pid" ;; *)
+            case " $$ $PPID $script " in *" ${one%:*} "*) spared="$spared$pid " ;; esac ;;
+        esac
+    done
+    for file in $groups; do
+        for file in "$file/cgroup.procs" "$file"/*/cgroup.procs "$file"/*/*/cgroup.procs; do
+            while read -r pid; do
+                found="$found $pid"
+            done < "$file"
+        done
+    done 2> /dev/null
+    for file in $(grep -ls "$mark" /proc/[0-9]*/environ); do
+        pid=${file#/proc/}
+        found="$found ${pid%/environ}"
+    done
+    left=no
+    for pid in $found; do
+        case $spared in *" $pid "*) continue ;; esac
+        kill -s KILL "$pid" && left=yes
+    done
+    [ $left = yes ] || break
+    sleep 0.1
+done
+"""
+"""Ends all of a task when the time has come. Without programs until the first round of killing is done, but
+for ``grep``: these are on a disk."""
+
 _WRAPPER: Final = r"""
 now() {
     t=$(date +%s%3N)
@@ -60,13 +125,14 @@ arm() {
     left=$(($1 - t))
     [ $left -gt 0 ] || left=0
     wait_for=$(printf '%d.%03d' $((left / 1000)) $((left % 1000)))
-    setsid sh -c 'sleep "$1"; kill -s KILL -- "-$2"' hanse-watchdog "$wait_for" "$task" > /dev/null 2>&1 &
+    setsid sh -c "$watchdog" hanse-watchdog "$wait_for" "$task" $$ $PPID "HANSE_RUN=$mark" > /dev/null 2>&1 &
     killer=$!
 }
 watch() {
     why=0 limit=0 stop_at=0 armed=0 grace= killer= nap=
     trap '[ -z "$nap" ] || kill "$nap" 2> /dev/null
-          arm 0; now
+          now
+          if [ $armed -gt 0 ] && [ $t -ge $armed ]; then wait "$killer"; else arm 0; fi
           [ $why -gt 0 ] || [ $limit -eq 0 ] || [ $t -lt $limit ] || why=10
           exit $why' TERM
     while :; do
@@ -101,6 +167,7 @@ key=$1
 serial=${key%.*}
 attempt=${key#*.}
 run="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
+mark="$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}-$serial-$attempt-${SLURMD_NODENAME:-node}-"
 part="$shared/records/.$key.$run.$$"
 now
 began=$t
@@ -203,13 +270,13 @@ class ScriptMaker:
     def script(self, launch: Launch, command: Command, keys: list[Key]) -> str:
         """One script for attempts that differ in their keys alone."""
         env = {"PATH": PATH, "LANG": LANG, **dict(command.env), **self._own(launch)}
-        for name in ("HANSE_JOB", "HANSE_TASK", "HANSE_ATTEMPT"):
+        for name in ("HANSE_JOB", "HANSE_TASK", "HANSE_ATTEMPT", "HANSE_RUN"):
             env.pop(name, None)
         pairs = " ".join(shlex.quote(f"{name}={value}") for name, value in env.items())
         argv = " ".join(map(shlex.quote, command.argv))
         start = (
             "start() {\n    # shellcheck disable=SC2086\n    exec setsid env $signals "
-            f'{pairs} sh -c \'cd "$0" && exec "$@"\' "$workdir" {argv}\n}}'
+            f'{pairs} HANSE_RUN="$mark" sh -c \'cd "$0" && exec "$@"\' "$workdir" {argv}\n}}'
         )
         head = [
             "#!/bin/sh",
@@ -220,6 +287,7 @@ class ScriptMaker:
             f"has_key={'yes' if command.secret else 'no'}",
             f"tick={TICK_SECONDS}",
             f"publish_tries={PUBLISH_TRIES_MAX}",
+            f"watchdog={shlex.quote(_WATCHDOG)}",
             start,
         ]
         return "\n".join(head) + _WRAPPER

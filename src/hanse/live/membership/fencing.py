@@ -1,0 +1,64 @@
+"""Tells the brokers of a member that may not act: it does not run, so nobody can ask itself.
+
+A member that has lost records, or whose peers remember more of it than its journal does, ends at once. Before
+it does it says so at every broker's door, and brokers show it to whoever watches over the league.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Final, Protocol
+
+import msgspec
+
+from hanse.live.door import operations as op
+from hanse.live.door.asking import asked
+from hanse.live.door.league_records import FENCE_CHARACTERS_MAX, Fence
+from hanse.live.door.revocations import Neighbour, neighbours
+from hanse.live.identity.credentials import Credentials
+from hanse.live.identity.identity import Identity, Role
+from hanse.live.league import League
+
+FENCE_SECONDS: Final = 3_600.0
+"""How long a broker believes it, unless it is told again: services start a member again that has ended."""
+
+
+class Host(Protocol):
+    """What this needs of its daemon."""
+
+    league: League
+    identity: Identity
+    credentials: Credentials
+
+
+class Fences:
+    """Members that said so, at one broker."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def add(self, name: str) -> None:
+        """A member says that it may not act."""
+        self._since[name] = asyncio.get_running_loop().time()
+
+    def lift(self, name: str) -> None:
+        """A member takes part."""
+        self._since.pop(name, None)
+
+    def names(self, league: League) -> list[str]:
+        """Who is fenced and has not retired."""
+        now = asyncio.get_running_loop().time()
+        fresh = [name for name, since in self._since.items() if now - since < FENCE_SECONDS]
+        return sorted(name for name in fresh if not league.is_retired(name))
+
+
+async def tell_fenced(host: Host, reason: str) -> None:
+    """Tell every broker that answers."""
+    body = msgspec.json.encode(Fence(reason[:FENCE_CHARACTERS_MAX]))
+
+    async def tell(one: Neighbour) -> None:
+        with suppress(OSError, ValueError):  # whoever is away does not hear of it
+            context = host.credentials.client_context(one.identity)
+            await asked(one.door, context, op.TELL_FENCED.verb, op.TELL_FENCED.path, body)
+
+    brokers = [one for one in neighbours(host.league, host.identity.name) if one.identity.role is Role.BROKER]
+    await asyncio.gather(*map(tell, brokers))

@@ -1,0 +1,219 @@
+"""No event does more work the larger a job is: what one event queues, ends, tells or makes known is a slice.
+
+Work is counted, not timed: tasks that an event queues, ends or makes known, tasks that a message tells of,
+and the lines of the machine's code that run while it handles an event. The last must be the same for a job of
+four times the size, beyond a little for each of its portions.
+"""
+
+import sys
+from types import FrameType
+from typing import Any
+
+import msgspec
+import pytest
+
+from hanse.core.broker import Broker
+from hanse.core.copies import INLINE_MAX
+from hanse.core.end_columns import STRETCH_TASKS, cut_ends, ends_in, is_column
+from hanse.core.ending import QUEUED_EACH
+from hanse.core.jobs import BLOCKED, FAILED, SUCCEEDED, WAITING, JobRecord
+from hanse.core.portions import ENTRIES_MAX
+from hanse.live.journal.layout import RECORD_BYTES_MAX
+from hanse.model.commands import Command, Send, TaskSettled
+from hanse.model.events import Event
+from hanse.model.ids import SECOND, JobId
+from hanse.model.messages import Outcome, Progress
+from tests.core.wired import Wired, job, node, tasks
+
+SLICE = 256
+SMALL, LARGE = 8 * STRETCH_TASKS, 32 * STRETCH_TASKS
+PORTION_LINES = 400
+"""Lines that a stretch of a job may cost where it is copied or revived: none for each task."""
+
+
+class Counted(Wired):
+    """Counts what each event of a broker does."""
+
+    slice_tasks = SLICE
+
+    def __init__(self, *args: object, **rest: object) -> None:
+        self.lines = self.settled_most = self.told_most = self.bytes_most = self.queued_most = 0
+        self.counting = False
+        super().__init__(*args, **rest)  # type: ignore[arg-type]
+
+    def give(self, name: str, event: Event) -> list[Command]:
+        if not self.counting or not isinstance(self.machines[name], Broker):
+            return super().give(name, event)
+        before = self._queued(name)
+        lines, sys_trace = 0, sys.gettrace()
+
+        def trace(frame: FrameType, what: str, _: Any) -> Any:
+            nonlocal lines
+            lines += what == "line"
+            return trace if "hanse/core" in frame.f_code.co_filename else None
+
+        sys.settrace(trace)
+        try:
+            commands = self.machines[name].handle(event)
+        finally:
+            sys.settrace(sys_trace)
+        self.lines = max(self.lines, lines)
+        self.queued_most = max(self.queued_most, self._queued(name) - before)
+        self.settled_most = max(self.settled_most, sum(isinstance(one, TaskSettled) for one in commands))
+        for command in commands:
+            if isinstance(command, Send) and isinstance(command.envelope.body, Progress):
+                body = command.envelope.body
+                told = len(body.done) + len(body.runs) + sum(len(states) for _, states, _ in body.columns)
+                self.told_most = max(self.told_most, told)
+            if isinstance(command, Send):
+                self.bytes_most = max(self.bytes_most, len(msgspec.msgpack.encode(command.envelope)))
+            self._perform(name, command)
+        return commands
+
+    def _queued(self, name: str) -> int:
+        jobs: dict[JobId, JobRecord] = self.machines[name]._desk.jobs  # type: ignore[attr-defined]
+        return sum(len(part) for record in jobs.values() for part in record.waiting)
+
+    def check_bounds(self) -> None:
+        assert self.queued_most <= QUEUED_EACH * SLICE
+        assert self.settled_most <= ENTRIES_MAX
+        assert self.told_most <= ENTRIES_MAX
+        assert self.bytes_most <= RECORD_BYTES_MAX // 16
+
+
+def made(count: int) -> tuple[Counted, JobId]:
+    """A league with a job of so many tasks, all of which are queued."""
+    one = Counted({"c1": (node(4_000),)}, ("b1", "b2", "b3"))
+    one.counting = True
+    number = one.submit(job(tasks(count)))
+    one.run(5 * SECOND)
+    return one, number
+
+
+def record_of(one: Counted, number: JobId, broker: str = "b1") -> JobRecord:
+    return one.machines[broker]._desk.jobs[number]  # type: ignore[attr-defined,no-any-return]
+
+
+def end_by_turns(one: Counted, number: JobId) -> None:
+    """As if every second task had ended, no two of those alike."""
+    record, desk = record_of(one, number), one.machines["b1"]._desk  # type: ignore[attr-defined]
+    waiting = record.waiting[0]
+    ended = [index for index in waiting if index % 2 == 0]
+    for index in ended:
+        record.state[index] = SUCCEEDED if index % 4 else FAILED
+        record.ran[index], record.attempt[index] = 1, 1 + index % 3
+    record.waiting[0] = [index for index in waiting if index % 2]
+    record.left -= len(ended)
+    record.unfinished[0] -= len(ended)
+    desk.lines.add(desk.lines.lines[record.lines[0]], -len(ended))
+
+
+def admit(count: int) -> int:
+    one, number = made(count)
+    assert record_of(one, number).state.count(WAITING) == count - 4
+    assert record_of(one, number).waiting[0][-1] == 4, "the lowest goes first"
+    one.check_bounds()
+    one.check()
+    return one.lines
+
+
+def cancel(count: int) -> int:
+    one, number = made(count)
+    one.lines = 0
+    one.cancel(number)
+    one.run(3 * SECOND)
+    assert number not in one.over, "it takes many slices"
+    one.check_bounds()
+    one.check()
+    return one.lines
+
+
+def replicate(count: int) -> int:
+    one, number = made(count)
+    end_by_turns(one, number)
+    one.lines = 0
+    one.deaf["b2"] = True
+    one.run(10 * SECOND)
+    ward = one.machines["b3"]._wards.wards["b1#1"]  # type: ignore[attr-defined]
+    record = record_of(one, number)
+    assert ward.known[number].count == count - record.left > INLINE_MAX
+    one.check_bounds()
+    return one.lines
+
+
+def adopt(count: int) -> int:
+    one, number = made(count)
+    end_by_turns(one, number)
+    one.deaf["b2"] = True
+    one.run(10 * SECOND)
+    before = record_of(one, number)
+    one.lines = 0
+    one.deaf["b1"] = True
+    one.run(60 * SECOND)
+    record = record_of(one, number, "b3")
+    live = [state if state >= SUCCEEDED else BLOCKED for state in record.state]
+    assert live == [state if state >= SUCCEEDED else BLOCKED for state in before.state]
+    assert BLOCKED not in record.state, "all of it is queued by and by"
+    assert len(one.settled) == count - before.left, "what had ended is made known, slice by slice"
+    one.check_bounds()
+    one.machines["b3"].check()
+    return one.lines
+
+
+@pytest.mark.parametrize("phase", [admit, cancel])
+def test_an_event_does_as_much_for_a_job_of_four_times_the_size(phase: Any) -> None:
+    small, large = phase(SMALL), phase(LARGE)
+    assert large <= small + PORTION_LINES, (small, large)
+
+
+@pytest.mark.parametrize("phase", [replicate, adopt])
+def test_an_event_grows_with_the_portions_of_a_job_and_not_with_its_tasks(phase: Any) -> None:
+    small, large = phase(SMALL), phase(LARGE)
+    extra = (LARGE - SMALL) // STRETCH_TASKS
+    assert large - small <= extra * PORTION_LINES, (small, large)
+
+
+def test_a_broker_that_restarts_queues_the_rest_of_a_large_job() -> None:
+    one = Counted({"c1": (node(4_000),)}, ("b1", "b2"))
+    request = one.hand_in(job(tasks(5 * QUEUED_EACH * SLICE)))
+    one.deliver()
+    one.restart("b1")
+    one.machines["b1"].check()
+    one.run(5 * SECOND)
+    number = one.replies[request].job  # type: ignore[union-attr]
+    assert BLOCKED not in record_of(one, number).state
+    one.cancel(number)
+    one.run(60 * SECOND)
+    assert one.over[number] is Outcome.CANCELLED
+    one.check()
+
+
+def test_a_job_that_is_cancelled_while_it_is_queued_is_queued_no_further() -> None:
+    one = Counted({"c1": (node(4_000),)}, ("b1", "b2"))
+    request = one.hand_in(job(tasks(3 * QUEUED_EACH * SLICE)))
+    one.deliver()
+    number = one.replies[request].job  # type: ignore[union-attr]
+    assert BLOCKED in record_of(one, number).state
+    one.cancel(number)
+    one.check()
+    one.run(60 * SECOND)
+    assert one.over[number] is Outcome.CANCELLED
+    one.check_idle()
+
+
+def test_columns_tell_what_runs_tell() -> None:
+    states = bytearray([WAITING, SUCCEEDED, FAILED, BLOCKED, SUCCEEDED]) * 4_000
+    attempts = [index % 7 * 70_000 for index in range(len(states))]
+    ran = bytearray([1, 1, 0, 1, 1]) * 4_000
+    runs, columns = cut_ends(states, attempts, ran)
+    assert not runs
+    assert all(map(is_column, columns))
+    told = [end for column in columns for end in ends_in(column)]
+    assert told == [
+        (index, state, attempts[index] if ran[index] else 0)
+        for index, state in enumerate(states)
+        if state >= SUCCEEDED
+    ]
+    first, some, tries = columns[0]
+    for odd in ((first, b"", b""), (first, some, tries[:-1]), (first, b"\3" * len(some), tries)):
+        assert not is_column(odd)

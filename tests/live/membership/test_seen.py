@@ -1,0 +1,75 @@
+"""What monitoring sees of the league file and of members that may not act."""
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+from hanse.live.door.league_records import FileStanding
+from hanse.live.identity.credentials import Credentials
+from hanse.live.identity.identity import Identity, Role
+from hanse.live.league import League
+from hanse.live.league_file import parse
+from hanse.live.membership import fencing
+from hanse.live.membership.membership import Host, Membership
+from hanse.live.observe.exposition import render
+from hanse.live.observe.member_watch import Daemonic, MemberWatch
+from tests.live.observe.scraped import samples_of, total
+
+TEXT = """
+league: hansa
+version: 3
+brokers: [{name: b1}, {name: b2}]
+clusters: [{name: north, nodes: [{cpus: 1}]}, {name: south, nodes: [{cpus: 1}], retired: true}]
+"""
+
+
+class Member:
+    """What a membership asks of its daemon."""
+
+    def __init__(self, home: Path) -> None:
+        (home / "league.yaml").write_text(TEXT, encoding="utf-8")
+        self.home = home
+        self.league: League = parse(TEXT.encode(), "the file")
+        self.identity = Identity("hansa", Role.BROKER, "b1")
+        self.credentials = Credentials(home / "b1")
+        self.counted: list[str] = []
+
+    def count(self, what: str) -> None:
+        self.counted.append(what)
+
+    def start_again(self, why: str) -> None:
+        raise AssertionError(why)
+
+
+def test_members_with_another_file_and_fenced_ones_are_shown(tmp_path: Path) -> None:
+    async def story() -> None:
+        own = Membership(cast(Host, Member(tmp_path)), lambda _: "")
+        watch = MemberWatch(cast(Daemonic, None))
+        watch.league_file = own.seen
+        assert own.seen() == (3, [], [])
+        own.compare("b2", FileStanding(3, own.standing.digest))
+        own.compare("north", FileStanding(3, "another"))
+        for name in ("b2", "north", "south"):
+            own.fences.add(name)
+        assert own.seen() == (3, ["north"], ["b2", "north"]), "who has retired may be as it likes"
+        found = samples_of(render(watch._membership_families()))
+        assert total(found, "hanse_league_file_version") == 3
+        assert total(found, "hanse_league_file_differs", member="north") == 1
+        assert total(found, "hanse_member_fenced") == 2
+        own.compare("north", FileStanding(3, own.standing.digest))
+        assert own.seen() == (3, [], ["b2"]), "who takes part is not fenced"
+
+    asyncio.run(story())
+
+
+def test_a_fence_is_forgotten_unless_it_is_told_again(tmp_path: Path) -> None:
+    async def story() -> list[str]:
+        fences = fencing.Fences()
+        fences.add("north")
+        before, fencing.FENCE_SECONDS = fencing.FENCE_SECONDS, 0.0  # type: ignore[misc]
+        try:
+            return fences.names(Member(tmp_path).league)
+        finally:
+            fencing.FENCE_SECONDS = before  # type: ignore[misc]
+
+    assert asyncio.run(story()) == []
