@@ -14,6 +14,8 @@ from tools.reference.schemas import sample
 
 from hanse.app.cli import hanse
 from hanse.app.exit_codes import ExitCode
+from hanse.app.job_form import option_of
+from hanse.app.submit_command import submit
 from hanse.core.config import Timings
 from hanse.live.backends.slurm.league_fields import SLURM_TABLE
 from hanse.live.backends.slurm.settings import SlurmSettings
@@ -265,3 +267,11 @@ def test_examples_of_requests_and_answers_are_of_their_types(door: str, operatio
     if operation.answer is not None:
         (content,) = entry["responses"]["200"]["content"].values()
         msgspec.convert(sample(content["schema"], known), operation.answer)
+
+
+def test_a_field_is_called_by_its_option_where_there_is_one() -> None:
+    """Mistakes on the command line name the option, and the page of the job file shows it."""
+    called = {option: parameter.opts for parameter in submit.params for option in parameter.opts}
+    for field in (*JOB_FIELDS, *ASK_FIELDS, *COMMAND_FIELDS):
+        likely = f"--{field.name.replace('_', '-')}"
+        assert likely not in called or option_of(field.name) in called[likely]

@@ -7,8 +7,6 @@ import pytest
 
 from hanse.core import acceptance, admission, broker, estates, wards
 from hanse.core.jobs import (
-    CLAIMED,
-    FAILED,
     STATE_NAMES,
     SUCCEEDED,
     TRANSITIONS,
