@@ -30,8 +30,12 @@ PEERS ?=
 WORKERS ?= $(shell expr 2 \* $$(nproc))
 # Peer simulators, in an environment of their own: they want other versions than we do.
 SIMULATORS := .venv-simulators
+# The generator of the documentation site, in an environment of its own, and the script that draws its diagrams.
+DOCS := .venv-docs
+MERMAID := 11.17.2
+MERMAID_SHA512 := 57a2b70bc101744b0f1595d228c25eea9a50384371b87011afd1af1d7e21878ee501b84c443f6a7f8a042bb2e869143150b31af34feab798073bbdda0a578106
 
-.PHONY: help demo test lint types layers unit chaos chaos-long bench bench-live bench-calls bench-doors bench-large bench-restart bench-sizes bench-instructions mutants soak schema fuzz validate lock format install clean
+.PHONY: help docs reference demo test lint types layers unit chaos chaos-long bench bench-live bench-calls bench-doors bench-large bench-restart bench-sizes bench-instructions mutants soak schema fuzz validate lock format install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -51,6 +55,8 @@ help:
 	@echo "make mutants     planted bugs, each of which some test must notice; ONLY=core/wards for some of them"
 	@echo "make soak        a real league under clients and faults for $(MINUTES) minutes; SEED=2 for others; writes results/soak.json"
 	@echo "make chaos-long  $(LONG_SEEDS) seeds of chaos"
+	@echo "make docs        build the documentation site into site/; a bad link fails it"
+	@echo "make reference   write the generated pages of docs/reference and docs/architecture anew"
 	@echo "make lint | types | layers | unit | chaos   the parts of 'make test'"
 	@echo "make format      lay the code out"
 	@echo "make lock        choose the versions in requirements.lock anew"
@@ -109,6 +115,25 @@ $(SIMULATORS)/.ready:
 bench: $(LEARN) $(SIMULATORS)/.ready
 	@mkdir -p results
 	HANSE_PEERS=$(SIMULATORS) $(BIN)/python bench/all.py --json results/bench.json
+
+# Python packages and one npm package at exact versions. This step needs package indexes; 'make docs' itself needs no network.
+$(DOCS)/.ready: tools/site/requirements.lock
+	@command -v npm > /dev/null || { echo "the diagrams of the site need npm, which fetches mermaid $(MERMAID)"; exit 1; }
+	$(PYTHON) -m venv --clear --without-pip $(DOCS)
+	$(PIP) --python $(DOCS)/bin/python install --quiet --no-deps -r tools/site/requirements.lock
+	cd $(DOCS) && npm pack --silent mermaid@$(MERMAID) && echo "$(MERMAID_SHA512)  mermaid-$(MERMAID).tgz" | sha512sum --check --quiet \
+		&& tar -xzf mermaid-$(MERMAID).tgz package/dist/mermaid.min.js
+	@touch $@
+
+docs: $(DOCS)/.ready
+	$(PYTHON) -m tools.site --gather build/docs
+	@mkdir -p build/docs/vendor
+	cp $(DOCS)/package/dist/mermaid.min.js build/docs/vendor
+	$(DOCS)/bin/zensical build --strict --clean
+	$(PYTHON) -m tools.site --check site
+
+reference: install
+	$(BIN)/python -m tools.reference
 
 # Needs the public traces: ../shared/traces, or wherever HANSE_TRACES says.
 validate: install
@@ -170,6 +195,6 @@ lock:
 	rm -rf build
 
 clean:
-	rm -rf $(VENV) $(SIMULATORS) build dist results src/*.egg-info src/hanse/policy/kernel/_kernels.so src/hanse/live/supervisor/_supervisor src/hanse/sim/replay/plain/_plain.so
+	rm -rf $(VENV) $(SIMULATORS) $(DOCS) site .cache build dist results src/*.egg-info src/hanse/policy/kernel/_kernels.so src/hanse/live/supervisor/_supervisor src/hanse/sim/replay/plain/_plain.so
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

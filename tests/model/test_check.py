@@ -1,12 +1,14 @@
 """The door for jobs: what it lets in, what it refuses, and how it says so."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse.model import check
 from hanse.model.check import (
     PROBLEMS_MAX,
     Command,
@@ -48,9 +50,11 @@ def accepted(data: object) -> JobSpec:
 
 
 def test_the_example_in_the_documentation_is_a_job() -> None:
-    assert check.__doc__ is not None
-    example = check.__doc__.partition("::\n")[2].partition("A job of one group")[0]
-    spec = accepted(yaml.safe_load(example))
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "job-file.md").read_text(encoding="utf-8")
+    examples = [
+        yaml.safe_load(text) for text in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    ]
+    spec = accepted(next(data for data in examples if data.get("name") == "nightly-build"))
     assert spec == JobSpec(
         name="nightly-build",
         tenant="physics",

@@ -27,7 +27,7 @@ DOCUMENTS_MAX: Final = 10_000
 OPTION_OF: Final = {
     "count": "-n", "memory": "--mem", "class": "--class", "command": "CMD", "clusters.allow": "--cluster",
     "clusters.deny": "--not-cluster", "clusters.prefer": "--prefer", "labels": "--label",
-    "resources": "--resource", "client_id": "--client-id",
+    "resources": "--resource", "client_id": "--client-id", "on_loss": "--on-loss",
 }  # fmt: skip
 """Fields of the form whose option is not ``--field``."""
 

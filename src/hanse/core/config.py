@@ -21,9 +21,11 @@ class Timings(msgspec.Struct, frozen=True):
     resend_after: int = 1 * SECOND
     """When to repeat an unacknowledged message; doubles up to ``resend_max``."""
     resend_max: int = 8 * SECOND
+    """The longest time between two repetitions of an unacknowledged message."""
     beat: int = 1 * SECOND
     """Period of wardens' beats and brokers' gossip."""
     runner_beat: int = 1 * SECOND
+    """Period of runners' beats."""
     cluster_lease: int = 30 * SECOND
     """How long a cluster runs movable tasks without a word from their broker."""
     runner_lease: int = 10 * SECOND

@@ -36,6 +36,28 @@ STATE_NAMES: Final = (
 )
 STATES: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELLED: CANCELLED}
 OUTCOMES: Final = {SUCCEEDED: Outcome.SUCCEEDED, FAILED: Outcome.FAILED, CANCELLED: Outcome.CANCELLED}
+TRANSITIONS: Final = {
+    (BLOCKED, WAITING): "all that the task needs has succeeded",
+    (BLOCKED, PLACED): "after a takeover: a warden already has an attempt",
+    (BLOCKED, CANCELLED): "something that the task needs did not succeed, or the job was cancelled",
+    (WAITING, CLAIMED): "a claim was sent for room that the broker sees",
+    (WAITING, PLACED): "the task was bound to room that a warden had granted",
+    (WAITING, CANCELLED): "the job was cancelled, its deadline has passed, or its gang has failed",
+    (CLAIMED, PLACED): "the warden accepted",
+    (CLAIMED, WAITING): "the warden refused, or its cluster was given up",
+    (CLAIMED, FAILED): "its cluster was given up, and `on_loss` is `fail` or the task was lost too often",
+    (CLAIMED, CANCELLED): "the job was cancelled, and the attempt has ended",
+    (PLACED, WAITING): "the attempt failed with a retry left, was stopped, lost or withdrawn",
+    (PLACED, RUNNING): "the attempt started",
+    (PLACED, SUCCEEDED): "the attempt succeeded before news of its start arrived",
+    (PLACED, FAILED): "the attempt failed with no retry left, or was lost (too often, or `on_loss: fail`)",
+    (PLACED, CANCELLED): "the job was cancelled, and the attempt has ended",
+    (RUNNING, WAITING): "the attempt failed with a retry left, was stopped, lost or withdrawn",
+    (RUNNING, SUCCEEDED): "the attempt succeeded",
+    (RUNNING, FAILED): "the attempt failed with no retry left, or was lost (too often, or `on_loss: fail`)",
+    (RUNNING, CANCELLED): "the job was cancelled, and the attempt has ended",
+}
+"""Every change of a task's state at its broker, and when it happens. Terminal states are never left."""
 NEIGHBOURS_FEW: Final = 64
 """Up to so many tasks are looked at one by one."""
 

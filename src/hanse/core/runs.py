@@ -25,6 +25,13 @@ NEWS_MAX: Final = 2_000
 STOPPED: Final = {"cancel": Outcome.CANCELLED, "preempt": Outcome.PREEMPTED, "lapse": Outcome.LOST}
 """How an attempt ended that was stopped for this reason."""
 
+ATTEMPT_TRANSITIONS: Final = {
+    (ORDERED, RUNNING): "the runner reports that it started",
+    (ORDERED, STOPPING): "it is cancelled or preempted, or its owner's lease has lapsed",
+    (RUNNING, STOPPING): "it is cancelled or preempted, or its owner's lease has lapsed",
+}
+"""Every change of the state of an attempt that holds room. From each of these states an attempt may end."""
+
 
 class Runs:
     """The running side of a warden."""

@@ -1,35 +1,11 @@
-"""The league file, which every member reads. It is YAML::
+"""The league file, which every member reads: YAML, read and written.
 
-    league: local                  # the name in every certificate
-    version: 3                     # counted up by 'hanse league apply'
-    joined: {south: 2}             # who joined in which version; kept by 'hanse league apply'
-    timings: {beat: 1s}            # see core.config.Timings; all members must have the same
-    policy: {order: fewest-remaining, placer: best-fit, rank: best-standing, sizer: least}
-    brokers:
-      - {name: broker-1, address: "10.0.0.1:7401", door: "10.0.0.1:7402"}
-    clusters:
-      - name: north
-        address: "10.0.0.1:7411"
-        door: "10.0.0.1:7412"     # logs, nodes and drains are asked for here
-        backend: {kind: process, user: per-job, sandbox: auto}   # or just `process` or `"null"`; docs/live.md
-                                   # disk: 20GiB: most that a task's files may take; a quarter of the disk
-                                   # files: 200000: how many these may be
-                                   # directory: /scratch/hanse: tasks on a disk of their own
-        reserve: 0                 # nodes that only latency work may use, from the last backwards
-        runners:                   # only for nodes on other machines than the warden's
-          - {name: north-2, address: "10.0.0.5:7413", door: "10.0.0.5:7414"}
-        nodes:
-          - {count: 2, cpus: 1, memory: 1GiB, gpus: 0, attributes: {zone: a}}
-          - {cpus: 8, memory: 32GiB, runner: north-2}
-      - name: baltic
-        backend: {kind: slurm, conf: /etc/slurm/slurm.conf, shared_dir: /shared/hanse}   # see docs/slurm.md
-                                   # no nodes: they are what Slurm has
-
+``live.league_fields`` is the table of all fields; ``docs/reference/league-file.md`` is generated from it.
 Addresses that are left out are chosen on this machine when the league is first started. Mistakes are told
 with the field's path and what is allowed; nothing is guessed.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -53,34 +29,34 @@ from hanse.live.league import (
     Policies,
     RunnerEntry,
 )
+from hanse.live.league_fields import (
+    BACKEND_FIELDS,
+    BROKER_FIELDS,
+    CLUSTER_FIELDS,
+    CLUSTERS_MAX,
+    LEAGUE_FIELDS,
+    LIMITS,
+    NAME_CHARACTERS_MAX,
+    NODE_FIELDS,
+    NODES_MAX,
+    POLICIES,
+    POLICY_FIELDS,
+    RUNNER_FIELDS,
+    RUNNERS_MAX,
+    SANDBOXES,
+    USERS_FIELDS,
+)
 from hanse.model.constraints import Value
 from hanse.model.fields import Fields, choice, flag, integer, text
+from hanse.model.form_fields import names_of
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.problem import Problem, Problems, given, label
 from hanse.model.quantities import parse_bytes, parse_cpus, parse_duration, parse_whole
 from hanse.model.resources import CUSTOM_KINDS_MAX, Resources
 from hanse.model.rules import suggestion
-from hanse.policy.orders import ORDERS
-from hanse.policy.placers import PLACERS
-from hanse.policy.ranks import RANKS
-from hanse.policy.sizers import SIZERS
 
-NODES_MAX: Final = 100_000
-"""Nodes of one cluster."""
-CLUSTERS_MAX: Final = 1_000
-RUNNERS_MAX: Final = 1_000
-"""Runners of one cluster on machines of their own."""
 FILE_BYTES_MAX: Final = 4 << 20
-NAME_CHARACTERS_MAX: Final = 63
 _WORD: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
-_CHOICES: Final[dict[str, Iterable[str]]] = {
-    "order": ORDERS,
-    "placer": PLACERS,
-    "rank": RANKS,
-    "sizer": SIZERS,
-}
-_SANDBOXES: Final = ("auto", "none", "namespace", "bwrap")
-_LIMITS: Final = ("auto", "v2", "v1", "rlimit")
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """Ten times as quick as those in Python, where PyYAML has them; every member reads the file as it starts."""
@@ -122,8 +98,7 @@ def text_of(league: League) -> str:
 def league_from_data(data: object) -> League | tuple[Problem, ...]:
     """The league that decoded YAML describes, or what is wrong with it."""
     problems = Problems()
-    names = ("league", "version", "joined", "brokers", "clusters", "timings", "policy")
-    fields = Fields.of(data, "", names, problems)
+    fields = Fields.of(data, "", names_of(LEAGUE_FIELDS), problems)
     if fields is None:
         return problems.all()
     league = League(
@@ -172,7 +147,7 @@ def _entries(fields: Fields, key: str, read: Read[T], most: int, least: int = 1)
 
 
 def _broker(value: object, path: str, problems: Problems) -> BrokerEntry | None:
-    fields = Fields.of(value, path, ("name", "address", "door", "retired"), problems)
+    fields = Fields.of(value, path, names_of(BROKER_FIELDS), problems)
     if fields is None:
         return None
     return BrokerEntry(
@@ -184,15 +159,14 @@ def _broker(value: object, path: str, problems: Problems) -> BrokerEntry | None:
 
 
 def _runner(value: object, path: str, problems: Problems) -> RunnerEntry | None:
-    fields = Fields.of(value, path, ("name", "address", "door"), problems)
+    fields = Fields.of(value, path, names_of(RUNNER_FIELDS), problems)
     if fields is None:
         return None
     return RunnerEntry(_called(fields), _listens(fields, "address"), _listens(fields, "door"))
 
 
 def _cluster(value: object, path: str, problems: Problems) -> ClusterEntry | None:
-    known = ("name", "address", "door", "backend", "reserve", "runners", "nodes", "retired")
-    fields = Fields.of(value, path, known, problems)
+    fields = Fields.of(value, path, names_of(CLUSTER_FIELDS), problems)
     if fields is None:
         return None
     name = _called(fields)
@@ -224,8 +198,7 @@ def _nodes(
     value: object, path: str, problems: Problems, runners: Mapping[str, None]
 ) -> tuple[NodeConfig, ...] | None:
     """One line of nodes: so many equal ones."""
-    known = ("count", "cpus", "memory", "gpus", "resources", "attributes", "runner")
-    fields = Fields.of(value, path, known, problems)
+    fields = Fields.of(value, path, names_of(NODE_FIELDS), problems)
     if fields is None:
         return None
     count = fields.take("count", parse_whole, 1)
@@ -281,10 +254,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
     def read(value: object, path: str) -> BackendEntry | Problem:
         if isinstance(value, str):
             value = {"kind": value}
-        known = (
-            *("kind", "sandbox", "user", "users", "output", "disk", "files", "directory", "limits"),
-            "memory_default",
-        )
+        known = names_of(BACKEND_FIELDS)
         over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM
         fields = Fields.of(value, path, (*known, *(SLURM_FIELDS if over_slurm else ())), problems)
         if fields is None:
@@ -292,7 +262,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
         return BackendEntry(
             slurm=slurm_settings(fields) if over_slurm else SlurmSettings(),
             kind=fields.take("kind", choice(BackendKind), BackendKind.PROCESS),
-            sandbox=fields.take("sandbox", _one_of(_SANDBOXES), "auto"),
+            sandbox=fields.take("sandbox", _one_of(SANDBOXES), "auto"),
             user=fields.take("user", text, ""),
             users=fields.take("users", _users(problems), UserRange()),
             memory_default=fields.take("memory_default", parse_bytes, 0),
@@ -300,7 +270,7 @@ def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Probl
             disk=fields.take("disk", parse_bytes, BackendEntry().disk),
             files=fields.take("files", parse_whole, BackendEntry().files),
             directory=fields.take("directory", _absolute, ""),
-            limits=fields.take("limits", _one_of(_LIMITS), "auto"),
+            limits=fields.take("limits", _one_of(LIMITS), "auto"),
         )
 
     return read
@@ -315,7 +285,7 @@ def _absolute(value: object, path: str) -> str | Problem:
 
 def _users(problems: Problems) -> Callable[[object, str], UserRange | Problem]:
     def read(value: object, path: str) -> UserRange | Problem:
-        fields = Fields.of(value, path, ("first", "count"), problems)
+        fields = Fields.of(value, path, names_of(USERS_FIELDS), problems)
         if fields is None:
             return UserRange()
         usual = UserRange()
@@ -343,12 +313,12 @@ def _policies(fields: Fields) -> Policies:
     value = fields.raw("policy")
     if value is None:
         return Policies()
-    policy = Fields.of(value, "policy", tuple(_CHOICES), fields.problems)
+    policy = Fields.of(value, "policy", names_of(POLICY_FIELDS), fields.problems)
     if policy is None:
         return Policies()
     return Policies(
         **{name: policy.take(name, _one_of(tuple(known)), getattr(Policies(), name))
-           for name, known in _CHOICES.items()}
+           for name, known in POLICIES.items()}
     )  # fmt: skip
 
 

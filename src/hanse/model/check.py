@@ -1,41 +1,6 @@
 """The door for jobs: from the plain data of a YAML or JSON file to a checked ``JobSpec``, or what is wrong.
 
-The user's form has these fields; only what differs from the default need be written::
-
-    name: nightly-build          # 1 to 128 printable characters; default "job"
-    tenant: physics              # default "default"
-    class: batch                 # or latency
-    priority: 0                  # -1000 to 1000, higher is more urgent
-    deadline: 2h                 # after submission; a number is seconds
-    retries: 3
-    preemptible: true
-    grace: 30s                   # from checkpoint signal to end
-    gang: false                  # all tasks start together, or none
-    unreachable: move            # or wait
-    on_loss: retry               # or fail: an attempt that may have begun and was lost is the last one
-    clusters: {allow: [oslo, bern], deny: [rome], prefer: [bern]}
-    labels: [web]
-    after: ["1-7"]               # jobs that must succeed first
-    client_id: build-4711        # the same one twice gives the same job
-    command: make -j4            # a text is run by /bin/sh; a list is a program and its arguments
-    env: {MODE: fast}
-    workdir: /srv/build
-    groups:
-      - name: fetch
-        memory: 512MB
-      - name: compile            # default "main"
-        count: 10
-        cpus: 2..16              # elastic; fixed: 2, 0.5 or "500m"; default 1
-        memory: 4GiB             # or bytes, "1GiB..4GiB"
-        gpus: 1                  # or "1..8"
-        resources: {fpga: 1}
-        where: arch == "arm64" and disk_gb >= 100
-        affinity: [{label: db, scope: node, apart: true}]
-        needs: [fetch]           # groups that must succeed first
-        duration: 10m            # estimate for one task at the least size
-        speed_up: [[2, 1, 1], [4, 1, 1.8]]   # CPUs, GPUs, speed as a multiple of that at the least size
-        command: [make, all]     # command, env and workdir here go before those above; env is merged
-
+``model.form_fields`` is the table of all fields; ``docs/reference/job-file.md`` is generated from it.
 A job of one group may leave ``groups`` out and write the group's fields at the top. A field that is null
 counts as not written. ``trace`` is a W3C traceparent: the job becomes part of that trace, and its tasks find
 it in ``TRACEPARENT`` unless ``env`` sets another. Anything else is answered with problems that name the field
@@ -48,6 +13,16 @@ from typing import Final
 
 from hanse.model.constraints import Constraint, normalise
 from hanse.model.fields import Fields, choice, flag, integer, listed, size_problem, text, texts, trace
+from hanse.model.form_fields import (
+    AFFINITY_FIELDS,
+    ASK_FIELDS,
+    CLUSTERS_FIELDS,
+    COMMAND_FIELDS,
+    GROUP_NAME,
+    JOB_FIELDS,
+    NEEDS,
+    names_of,
+)
 from hanse.model.ids import SECOND, JobId, parse_job
 from hanse.model.job import (
     GROUPS_MAX,
@@ -95,16 +70,12 @@ __all__ = [
     "payload_of",
 ]
 
-_COMMAND_FIELDS: Final = ("command", "env", "workdir", "secret")
-_JOB_FIELDS: Final = (
-    *("name", "tenant", "class", "priority", "deadline", "retries", "preemptible", "grace", "gang"),
-    *("unreachable", "on_loss", "clusters", "labels", "after", "client_id", "groups", "trace"),
-)
-_ASK_FIELDS: Final = (
-    *("count", "cpus", "memory", "gpus", "resources", "where", "affinity", "duration", "speed_up"),
-)
-_GROUP_FIELDS: Final = ("name", *_ASK_FIELDS, "needs", *_COMMAND_FIELDS)
-_TOP_FIELDS: Final = (*_JOB_FIELDS, *_ASK_FIELDS, "needs", *_COMMAND_FIELDS)
+_COMMAND_FIELDS: Final = names_of(COMMAND_FIELDS)
+_ASK_FIELDS: Final = names_of(ASK_FIELDS)
+_GROUP_FIELDS: Final = (GROUP_NAME.name, *_ASK_FIELDS, NEEDS.name, *_COMMAND_FIELDS)
+_TOP_FIELDS: Final = (*names_of(JOB_FIELDS), *_ASK_FIELDS, NEEDS.name, *_COMMAND_FIELDS)
+_CLUSTERS_FIELDS: Final = names_of(CLUSTERS_FIELDS)
+_AFFINITY_FIELDS: Final = names_of(AFFINITY_FIELDS)
 _RECORD_TO_USER: Final = (
     (re.compile(r"\bask(_max)?\.cpu$"), "cpus"),
     (re.compile(r"\bask(_max)?\.memory$"), "memory"),
@@ -186,9 +157,8 @@ def _clusters(fields: Fields) -> tuple[tuple[str, ...], ...]:
     """Allowed, forbidden and preferred clusters."""
     if not fields.has("clusters"):
         return (), (), ()
-    names = ("allow", "deny", "prefer")
-    clusters = Fields.of(fields.raw("clusters"), "clusters", names, fields.problems)
-    return tuple(clusters.take(name, texts, ()) if clusters is not None else () for name in names)
+    clusters = Fields.of(fields.raw("clusters"), "clusters", _CLUSTERS_FIELDS, fields.problems)
+    return tuple(clusters.take(name, texts, ()) if clusters is not None else () for name in _CLUSTERS_FIELDS)
 
 
 def _jobs(value: object, field: str) -> tuple[JobId, ...] | Problem:
@@ -335,7 +305,7 @@ def _affinity(fields: Fields) -> tuple[Affinity, ...]:
         return ()
     wishes: list[Affinity] = []
     for index, item in enumerate(value):
-        wish = Fields.of(item, f"{path}[{index}]", ("label", "scope", "apart"), fields.problems)
+        wish = Fields.of(item, f"{path}[{index}]", _AFFINITY_FIELDS, fields.problems)
         if wish is not None:
             if not wish.has("label"):
                 fields.problems.add(

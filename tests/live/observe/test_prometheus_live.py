@@ -229,13 +229,15 @@ def test_the_dashboard_and_the_alerts_ask_for_metrics_that_exist(live: LiveLeagu
 
 
 def test_every_metric_and_every_alert_is_documented_as_it_is(live: LiveLeague) -> None:
-    text = (DEPLOY.parent / "docs" / "operations.md").read_text(encoding="utf-8")
-    documented = dict(re.findall(r"^\| `((?:hanse|process)_\w+)` \| (\w+) \|", text, re.MULTILINE))
+    docs = DEPLOY.parent / "docs"
+    page = (docs / "reference" / "metrics.md").read_text(encoding="utf-8")
+    documented = dict(re.findall(r"^\| `((?:hanse|process)_\w+)` \| (\w+) \|", page, re.MULTILINE))
     shown = dict.fromkeys(TRACED, "counter")
     for answer in scraped(live).values():
         shown |= dict(re.findall(r"^# TYPE (\S+) (\S+)$", answer.decode(), re.MULTILINE))
     assert documented == shown
-    assert re.findall(r"^\| `(Hanse\w+)` \|", text, re.MULTILINE) == list(alerts())
+    guide = (docs / "operations.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(Hanse\w+)` \|", guide, re.MULTILINE) == list(alerts())
 
 
 def test_the_dashboard_is_one_that_grafana_takes() -> None:

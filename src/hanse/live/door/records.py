@@ -394,7 +394,7 @@ class GroupForm(AskForm, frozen=True, kw_only=True):
 
 
 class JobForm(AskForm, frozen=True, kw_only=True):
-    """A job as it is submitted; ``hanse.model.check`` has every rule. A job of one group may have the
+    """A job as it is submitted; docs/reference/job-file.md has every rule. A job of one group may have the
     group's fields at the top instead of ``groups``. A field that is null counts as not written."""
 
     name: Name | None = None

@@ -1,17 +1,83 @@
-"""The settings of a Slurm cluster in the league file, read and written."""
+"""The settings of a Slurm cluster in the league file: their table, reading and writing."""
 
 from collections.abc import Callable
 from typing import Final
 
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.model.fields import Fields, text
+from hanse.model.form_fields import FormField, names_of
 from hanse.model.problem import Problem, given
 from hanse.model.quantities import parse_duration, parse_whole
 
-SLURM_FIELDS: Final = SlurmSettings.__struct_fields__
 DRIVERS: Final = ("cli", "rest")
 POLL_MIN: Final = 100_000
 """Microseconds; a controller has other things to do than to answer us."""
+SLURM_TABLE: Final = (
+    FormField(
+        "driver", "`cli` or `rest`", "cli", "",
+        "How Slurm is reached: by its commands (`sbatch`, `squeue` and others), or by slurmrestd.",
+        "driver: rest\nurl: unix:/run/slurmrestd.sock",
+    ),
+    FormField(
+        "conf", "text", "", "", "The cluster's `slurm.conf`, for the commands. Left out: where Slurm "
+        "looks for it.",
+        "conf: /etc/slurm/slurm.conf",
+    ),
+    FormField(
+        "url", "text", "", "required with the driver `rest`",
+        "Where slurmrestd listens: `unix:PATH`, `http://HOST:PORT` or `https://HOST:PORT`.",
+        "url: http://slurm.example.org:6820",
+    ),
+    FormField(
+        "token_file", "text", "", "",
+        "A file with the token for slurmrestd, read before every request, so that it can be renewed.",
+        "token_file: /etc/hanse/slurm.token",
+    ),
+    FormField(
+        "token_user", "text", "", "", "The user of the token. Left out: the user that runs the jobs.",
+        "token_user: hanse",
+    ),
+    FormField(
+        "api", "text", "", "",
+        "The version of the interface of slurmrestd. Left out: the newest that both sides know.", "api: "
+        "v0.0.38",
+    ),
+    FormField(
+        "partition", "text", "", "",
+        "The partition of all jobs; only its nodes are used. Left out: Slurm's default partition, and all "
+        "nodes.",
+        "partition: batch",
+    ),
+    FormField("account", "text", "", "", "The Slurm account that jobs are charged to.", "account: physics"),
+    FormField(
+        "shared_dir", "text", "", "an absolute path, the same on every node",
+        "A directory that the warden and all nodes see. Left out: the runner's own directory, which works "
+        "only "
+        "where the nodes are this machine.",
+        "shared_dir: /shared/hanse",
+    ),
+    FormField(
+        "poll", "time", "1s", "at least 100ms", "Time between two queries of Slurm while tasks are there.",
+        "poll: 2s",
+    ),
+    FormField(
+        "time_limit", "time", "0", "",
+        "Time after which Slurm ends a job; 0: the limit of the partition.", "time_limit: 4h",
+    ),
+    FormField(
+        "begin_max", "time", "60s", "longer than the slowest prolog of the cluster",
+        "A start is given back if Slurm says that it runs and it has not begun by then, or if it waits "
+        "that long "
+        "for a closed node or for what a partition, an account or a QOS does not allow.",
+        "begin_max: 2m",
+    ),
+    FormField(
+        "array_max", "whole number", "200", "below `MaxArraySize` of the cluster",
+        "Tasks in one job array; 1: no arrays.", "array_max: 1000",
+    ),
+)  # fmt: skip
+"""Fields of a backend of the kind ``slurm``, beside those of every backend."""
+SLURM_FIELDS: Final = names_of(SLURM_TABLE)
 _DURATIONS: Final = ("poll", "time_limit", "begin_max")
 
 

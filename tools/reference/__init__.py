@@ -1,0 +1,1 @@
+"""Reference pages and diagrams of `docs/`, generated from the tables that the code itself uses."""

@@ -1,0 +1,78 @@
+"""The reference page of the metrics, from the calls that make them."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hanse.live import observe
+from hanse.live.observe.broker_watch import BrokerWatch
+from hanse.live.observe.door_watch import DoorWatch
+from hanse.live.observe.member_watch import JournalWatch, MemberWatch
+from hanse.live.observe.otlp import Exporter
+from hanse.live.observe.warden_watch import BackendCounts, WardenWatch
+from tools.reference.markdown import fence, paragraphs, table
+
+MAKERS: Final = ("counter", "gauge", "histogram")
+PLACES: Final = {
+    "": "every member",
+    BackendCounts.__name__: "warden, runner",
+    BrokerWatch.__name__: "broker",
+    DoorWatch.__name__: "every member",
+    Exporter.__name__: "broker",
+    JournalWatch.__name__: "broker, warden",
+    MemberWatch.__name__: "every member",
+    WardenWatch.__name__: "warden",
+}
+"""The class that makes a metric -> the members that have it; no class: functions that all members use."""
+SCRAPE: Final = """\
+curl --cacert ca.pem -H "Authorization: Bearer $TOKEN" https://HOST:PORT/metrics
+"""
+
+
+class Metric(NamedTuple):
+    """One metric as the source makes it."""
+
+    name: str
+    kind: str
+    place: str
+    text: str
+
+
+def page() -> str:
+    """The whole page."""
+    return paragraphs(
+        "# Metrics",
+        fence("sh", SCRAPE),
+        "Every member answers `GET /metrics` in the text format of Prometheus, to the role `viewer` and "
+        "above. "
+        "[Running a league](../operations.md#metrics) explains scraping, alerts and the dashboard.",
+        "Labels never hold an id. Amounts of resources are in cores, bytes, GPUs and whole units. "
+        "Counters begin "
+        "at 0 when a process starts. A histogram has the series `_bucket`, `_sum` and `_count`.",
+        table(
+            ("metric", "kind", "at", "meaning"),
+            [(f"`{one.name}`", one.kind, one.place, one.text) for one in metrics()],
+        ),
+    )
+
+
+def metrics() -> list[Metric]:
+    """Every metric by its name."""
+    found: dict[str, Metric] = {}
+    for folder in observe.__path__:
+        for path in sorted(Path(folder).glob("*.py")):
+            for one in _made(ast.parse(path.read_text(encoding="utf-8"))):
+                before = found.get(one.name, one)
+                places = dict.fromkeys([*before.place.split(", "), *one.place.split(", ")])
+                found[one.name] = one._replace(place=", ".join(places))
+    return [found[name] for name in sorted(found)]
+
+
+def _made(tree: ast.Module) -> Iterator[Metric]:
+    for node in tree.body:
+        place = node.name if isinstance(node, ast.ClassDef) else ""
+        for call in ast.walk(node):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in MAKERS:
+                name, text = (ast.literal_eval(argument) for argument in call.args[:2])
+                yield Metric(name, call.func.id, PLACES[place], text)

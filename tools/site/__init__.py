@@ -1,0 +1,1 @@
+"""The pages of the documentation site, gathered from `docs/` and from the documents beside `README.md`."""
