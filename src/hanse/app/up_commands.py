@@ -335,4 +335,5 @@ def _context(home: Home, league: "League") -> Context:
         credentials=str(home.person(PERSON)),
         brokers={entry.name: str(entry.door) for entry in league.serving_brokers},
         clusters={entry.name: str(entry.door) for entry in league.serving_clusters},
+        file_version=league.version,
     )
