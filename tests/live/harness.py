@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -61,7 +61,7 @@ class Door:
         self._host, self._port = entry.door.host, entry.door.port
         self._context = live.credentials.client_context(Identity(league.name, role, name))
         self._connection: http.client.HTTPSConnection | None = None
-        self.headers: Mapping[str, str] = {}
+        self.headers = http.client.HTTPMessage()
         """Of the last answer."""
 
     def raw(self, verb: str, path: str, body: object = None) -> tuple[int, bytes]:
