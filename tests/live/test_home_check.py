@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
@@ -18,6 +20,7 @@ from hanse.live.home import Home
 from hanse.live.home_check import elsewhere_problem, home_problem
 from hanse.live.league import Address, BackendEntry, League, RunnerEntry
 from hanse.live.league_file import load, store
+from hanse.live.warden_daemon import WardenDaemon
 from tests.live.harness import open_directory
 
 LEAGUE = """
@@ -235,6 +238,15 @@ def test_the_commands_refuse_an_open_directory_elsewhere(
     assert run([*words, "--home", str(home.path)]) == ExitCode.CONFIG
     assert f"'chmod go-w {place}'" in capfd.readouterr().err
     assert not (place / "north").exists()
+
+
+def test_a_warden_does_not_go_on_with_a_file_that_names_an_open_directory(home: Home) -> None:
+    place = home.path.parent.parent / "scratch"
+    place.mkdir()
+    place.chmod(0o777)
+    warden = SimpleNamespace(identity=SimpleNamespace(name="north"))
+    told = WardenDaemon._objection(cast(WardenDaemon, warden), with_backend(home, directory=str(place)))
+    assert f"'chmod go-w {place}'" in told
 
 
 def test_nothing_is_writable_by_others_whatever_the_umask() -> None:
