@@ -130,7 +130,8 @@ def test_without_bubblewrap_it_is_said(person: Person) -> None:
     said = person.up(PATH="/nonexistent")
     assert said.count(NOTICE) == 1
     assert "bubblewrap is not installed" in said
-    assert len(said.strip().splitlines()) == 1
+    others = [line for line in said.strip().splitlines() if NOTICE not in line]
+    assert all("Memory of tasks" in line for line in others), others  # said where there are no control groups
     pid = person.start_victim()
     found = person.said_by_task(SEARCH.format(secret=person.secret, pid=pid, home=person.home))
     assert "environ" in found  # so the search above would have found something

@@ -36,6 +36,7 @@ MAY: dict[str, set[Role]] = {
     "get_league_file": {Role.OPERATOR, Role.ADMIN, *MEMBERS},
     "apply_league_file": {Role.ADMIN},
     "tell_league_file": {Role.BROKER},
+    "tell_fenced": set(MEMBERS),
     "vote_league_file": {Role.BROKER},
     **{name: set(PEOPLE) for name in LOOK},
 }
