@@ -8,6 +8,7 @@ from tools.soak.checker import (
     adopted,
     codes_unknown,
     completed_twice,
+    lost_and_failed,
     second_jobs,
     story,
     violations,
@@ -66,6 +67,18 @@ PLANTED = {
     ),
     "one id for two": (with_answer(Answer("c-3", "b1", "1-0", 8)), ["one id for two"]),
     "told otherwise": (msgspec.structs.replace(FINE, told=(("1-0", "failed"),)), ["told otherwise"]),
+    "run again after it was cut short": (
+        msgspec.structs.replace(FINE, once=frozenset({"c-2"})),
+        ["run again"],
+    ),
+    "run again after it had ended well": (
+        msgspec.structs.replace(
+            with_lives(life("1-0.0", 2, 21, 22)),
+            once=frozenset({"c-1"}),
+            ends={**FINE.ends, "1-0": done("1-0", TaskEnd(0, "succeeded", 2, 0))},
+        ),
+        ["run again"],
+    ),
     "overlap": (with_lives(life("1-0.0", 2, 20, 21, node="n/1")), ["overlap"]),
     "overlap with one long before": (
         with_lives(life("1-0.0", 2, 22, 50), life("1-0.0", 3, 31, 32), life("1-0.0", 4, 40, 41, node="n/1")),
@@ -110,6 +123,18 @@ def test_a_failed_task_of_an_adopted_job_is_believed_without_its_code() -> None:
     assert violations(history) == []
     assert codes_unknown(history) == ["2-0.0 by b3"]
     assert (adopted(FINE), adopted(history)) == (0, 1)
+
+
+@pytest.mark.parametrize("code", [None, 0, -9])
+def test_what_must_not_run_twice_may_fail_by_a_loss_and_be_retried_after_a_failure(code: int | None) -> None:
+    lost = JobEnd("1-0", "failed", (TaskEnd(0, "failed", 2, code, "lost"),))
+    lives = (life("1-0.0", 1, 5, 8, 3), *FINE.lives[1:], life("1-0.0", 2, 10, 20, None))
+    history = msgspec.structs.replace(
+        FINE, once=frozenset({"c-1"}), lives=lives, ends={**FINE.ends, "1-0": lost}, told=()
+    )
+    assert violations(history) == []
+    assert lost_and_failed(history) == 1
+    assert codes_unknown(history) == []
 
 
 def test_a_cancelled_job_that_somebody_cancelled_is_believed() -> None:

@@ -248,8 +248,9 @@ def test_why(canned: CannedLeague, capsys: Captured) -> None:
 # --- the league --------------------------------------------------------------------------------------------
 
 
-def league_of(*brokers: str, reachable: bool = True) -> Any:
+def league_of(*brokers: str, reachable: bool = True, **more: Any) -> Any:
     answer = {
+        **more,
         "league": "tested", "broker": "broker-1", "version": "1",
         "brokers": [{"name": name, "door": "somewhere", "alive": True} for name in brokers],
         "clusters": [{"name": "north", "door": "", "reachable": reachable, "seen_seconds": 0.25, "nodes": 2,
@@ -260,6 +261,25 @@ def league_of(*brokers: str, reachable: bool = True) -> Any:
         "nodes": [{"cluster": "north", "node": 0, "capacity": AMOUNTS, "free": AMOUNTS, "attributes": {}}]
     }
     return lambda asked: Answer(200, answer if asked.path == "/v1/league" else nodes)
+
+
+def test_status_names_members_that_may_not_act_or_have_another_file(
+    canned: CannedLeague, capsys: Captured
+) -> None:
+    names = ("broker-1", "broker-2")
+    canned.broker("broker-1", league_of(*names, file_version=3, fenced={"broker-9": "it lost records"}))
+    other = {"north": "it has version 3"}
+    canned.broker("broker-2", league_of(*names, file_version=4, other_files=other, fenced={"north": "older"}))
+    canned.cluster("north", cluster_answer)
+    assert run(["status"]) == ExitCode.FAILED
+    said = capsys.readouterr()
+    assert "may not act (another league file)" in " ".join(said.out.split())
+    assert "broker-9 may not act: it lost records" in said.err
+    assert "the league file is version 4, but north: it has version 3" in said.err
+    assert run(["status", "--json"]) == ExitCode.FAILED
+    told = json.loads(capsys.readouterr().out)
+    assert told["fenced"] == {"broker-9": "it lost records", "north": "older"}
+    assert (told["file_version"], told["other_files"]) == (4, other)
 
 
 def test_status(canned: CannedLeague, capsys: Captured) -> None:

@@ -49,8 +49,8 @@ def commands_on(page: str, heading: str) -> list[str]:
 
 
 class Hand:
-    """Types commands. ``HOST:7401``, ``HOST:7402``, ``BROKER:7402``, ``HOME`` and ``TOKEN`` stand for what a
-    person would put there."""
+    """Types commands. ``HOST:7401``, ``HOST:7402``, ``BROKER:7402``, ``HOME``, ``OLD`` and ``TOKEN`` stand
+    for what a person would put there; backups and traces are in the directory."""
 
     def __init__(self, live: LiveLeague, directory: Path) -> None:
         self.live = live
@@ -96,7 +96,10 @@ class Hand:
 
     def _meant(self, word: str, line: str) -> str:
         if word == "HOME":
-            return str(self.live.home.path if " token " in line else self._directory / "newcomer")
+            here = any(f" {verb} " in line for verb in ("token", "backup", "restore"))
+            return str(self.live.home.path if here else self._directory / "newcomer")
+        if word == "OLD" or word.endswith((".backup", ".csv")):
+            return str(self._directory / word)
         if word in ("HOST:7401", "HOST:7402"):
             return self._ports.setdefault(f"{line} {word}", str(free_address()))
         if word == "BROKER:7402":

@@ -61,6 +61,8 @@ class Door:
         self._host, self._port = entry.door.host, entry.door.port
         self._context = live.credentials.client_context(Identity(league.name, role, name))
         self._connection: http.client.HTTPSConnection | None = None
+        self.headers = http.client.HTTPMessage()
+        """Of the last answer."""
 
     def raw(self, verb: str, path: str, body: object = None) -> tuple[int, bytes]:
         """One request; ``OSError`` if the member is not there."""
@@ -69,6 +71,7 @@ class Door:
         try:
             self._connection.request(verb, path, None if body is None else msgspec.json.encode(body))
             answer = self._connection.getresponse()
+            self.headers = answer.headers
             return answer.status, answer.read()
         except (http.client.HTTPException, OSError) as error:
             self.close()

@@ -119,20 +119,53 @@ def test_a_runner_is_gone() -> None:
     with open_directory() as directory, running(directory / "home", described([B1], [remote])) as league:
         assert league.wait(league.submit(SHORT))["state"] == "succeeded"
         lose(league, "far")
-        certify(league.home, league.league, Authority.open(league.home.authority))
-        league.start("far")
-        assert league.wait(league.submit(SHORT))["state"] == "succeeded"
+        hand = Hand(league, directory)
+        try:
+            for line in commands_on(PAGE, "A runner"):
+                hand.types(line)
+            assert league.wait(league.submit(SHORT))["state"] == "succeeded"
+        finally:
+            league.close()
+            stop_launchers(directory)
 
 
 def test_the_authority_is_gone() -> None:
     first = described([B1, B2], [NORTH])
     with open_directory() as directory, running(directory / "home", first) as league:
-        saved = directory / "authority.backup"
-        assert call(league, "backup", "authority", "--to", saved).exit_code == 0
+        hand = Hand(league, directory)
+        hand.types("hanse backup authority --home HOME --to authority.backup")
         shutil.rmtree(league.home.authority)
         assert call(league, "token", "create", "viewer", "anna").exit_code != 0
         assert league.wait(league.submit(SHORT))["state"] == "succeeded", "members live on"
-        assert call(league, "restore", saved).exit_code == 0
+        for line in commands_on(PAGE, "The authority"):
+            hand.types(line)
         assert call(league, "token", "create", "viewer", "anna").exit_code == 0
         renewed = call(league, "renew", "b1")
         assert renewed.exit_code == 0, renewed.output
+
+
+def test_all_of_it_is_gone_and_comes_back_from_backups() -> None:
+    first = described(THREE[:2], [NORTH])
+    with open_directory() as directory, running(directory / "home", first) as league:
+        hand = Hand(league, directory)
+        ended = league.submit(SHORT, "broker-1")
+        jobs_end(league, [ended], "broker-1")
+        waiting = league.submit({**FULL, "count": 12}, "broker-1")
+        lines = commands_on(PAGE, "All of it")
+        names = list(league.processes)
+        assert {line.split()[2] for line in lines} == {f"{name}.backup" for name in ("authority", *names)}
+        for name in names:
+            league.kill(name, signal.SIGTERM)
+        for name in ("authority", *names):
+            hand.types(f"hanse backup {name} --home HOME --to {name}.backup")
+        stop_launchers(directory)
+        shutil.rmtree(league.home.path)
+        for line in lines:
+            hand.types(line)
+        league.start().settle()
+        jobs_end(league, [ended, waiting], "broker-1")
+        assert len({ended, waiting, league.submit(SHORT, "broker-1")}) == 3
+
+        said = [hand.types(line) for line in commands_on(PAGE, "An old journal")]
+        assert "jobs" in said[1]
+        assert len((directory / "lived.csv").read_text(encoding="utf-8").splitlines()) >= 2

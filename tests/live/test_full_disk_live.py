@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +76,7 @@ def test_tasks_have_a_disk_of_their_own_where_the_league_file_says_so() -> None:
 def test_a_warden_whose_disk_is_nearly_full_takes_no_work_until_there_is_room() -> None:
     with open_directory() as directory, open_directory() as scratch:
         live = LiveLeague(directory / "home", LEAGUE % scratch)
-        place = live.home.member("north")
-        files = {path.name: path.read_bytes() for path in place.iterdir()}
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=0711", "none", place], check=True)
-        try:
-            for name, content in files.items():
-                (place / name).write_bytes(content)
-                (place / name).chmod(0o600)
+        with mounted(live.home.member("north"), 24) as place, closing(live):
             live.start().settle()
             drain(live, nodes=[1], reason="new fans")
             facts = os.statvfs(place)
@@ -94,9 +88,6 @@ def test_a_warden_whose_disk_is_nearly_full_takes_no_work_until_there_is_room() 
             assert {task["cluster"] for task in live.tasks(job)} == {"south"}
             (place / "ballast").unlink()
             until(lambda: drains(live) == [("new fans", [1])])
-        finally:
-            live.close()
-            subprocess.run(["umount", "-l", place], check=True)
 
 
 def test_output_that_fills_the_disk_is_dropped_and_jobs_are_taken_again() -> None:
@@ -127,8 +118,12 @@ def test_questions_are_answered_at_once_while_the_disk_is_full() -> None:
                 assert answers(live, broker, "GET", f"/v1/jobs/{job}?local=1") == 200
                 assert answers(live, broker, "GET", "/v1/jobs/1-999?local=1") in (404, 503)
                 assert answers(live, broker, "GET", "/v1/league") == 200
+        ages = {path: age_of(live, path) for path in ("/v1/jobs", "/v1/league", f"/v1/jobs/{job}?local=1")}
+        assert all(age is not None for age in ages.values()), ages
+        until(lambda: (age_of(live, "/v1/jobs") or 0) > max(age or 0 for age in ages.values()))
         ballast.unlink()
         until(lambda: answers(live, "b1", "POST", "/v1/jobs", {"jobs": [{"command": "true"}]}) == 200)
+        until(lambda: age_of(live, "/v1/jobs") is None)
 
 
 def test_a_task_that_uses_up_the_inodes_is_ended_and_its_neighbours_are_not() -> None:
@@ -161,9 +156,64 @@ def test_nodes_whose_tasks_have_a_full_disk_of_their_own_get_no_work_until_there
         assert live.wait(waiting)["succeeded"] == 1
 
 
-def withheld(live: LiveLeague) -> set[str]:
-    """Why south's nodes are not for the league."""
-    return {node.get("withheld", "") for node in live.cluster("south").ask("GET", "/v1/cluster")["nodes"]}
+FAR = """
+brokers: [{name: b1}, {name: b2}]
+clusters:
+  - name: north
+    runners: [{name: far}]
+    nodes: [{count: 2, cpus: 2, memory: 256MiB, runner: far}]
+"""
+
+
+def test_nodes_of_a_runner_by_itself_whose_disk_is_full_get_no_work_until_there_is_room() -> None:
+    with open_directory() as directory:
+        live = LiveLeague(directory / "home", FAR)
+        with mounted(live.home.member("far"), 64) as disk, closing(live):
+            live.start().settle()
+            before = live.submit({"count": 2, "command": "sleep 4"})
+            until(lambda: {row["state"] for row in live.tasks(before)} == {"running"})
+            fill(disk / "ballast")
+            at_once = live.submit({"count": 4, "command": "true"})  # before anybody has noticed
+            until(lambda: withheld(live, "north") == {"far keeps all of it back, and its log says why"})
+            later = live.submit({"count": 4, "command": "true"})
+            assert live.wait(before)["succeeded"] == 2
+            assert {row["state"] for row in live.tasks(later)} == {"queued"}
+            (disk / "ballast").unlink()
+            until(lambda: withheld(live, "north") == {""})
+            for job in (at_once, later):
+                row = live.wait(job)
+                assert (row["succeeded"], row["failed"]) == (4, 0)
+
+
+@contextmanager
+def mounted(place: Path, megabytes: int) -> Iterator[Path]:
+    """A member's directory on a disk of its own, with what was in it."""
+    files = {path.name: path.read_bytes() for path in place.iterdir()}
+    options = f"size={megabytes}m,mode=0711"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(place)], check=True)
+    try:
+        for name, content in files.items():
+            (place / name).write_bytes(content)
+            (place / name).chmod(0o600)
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def withheld(live: LiveLeague, cluster: str = "south") -> set[str]:
+    """Why a cluster's nodes are not for the league."""
+    return {node.get("withheld", "") for node in live.cluster(cluster).ask("GET", "/v1/cluster")["nodes"]}
+
+
+def age_of(live: LiveLeague, path: str) -> int | None:
+    """How old a broker's answer is, by its own word; None: it is true now."""
+    door = Door(live, Role.BROKER, "b1", ANSWER_SECONDS_MAX)
+    try:
+        status, _ = door.raw("GET", path)
+        assert status == 200
+        return int(door.headers["Age"]) if "Age" in door.headers else None
+    finally:
+        door.close()
 
 
 def fill(ballast: Path) -> None:

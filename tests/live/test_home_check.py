@@ -6,15 +6,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import msgspec
 import pytest
 
 from hanse.app.cli import run
 from hanse.app.exit_codes import ExitCode
 from hanse.app.league_making import certify, found, with_ports
+from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.home import Home
-from hanse.live.home_check import home_problem
+from hanse.live.home_check import elsewhere_problem, home_problem
+from hanse.live.league import Address, BackendEntry, League, RunnerEntry
 from hanse.live.league_file import load, store
+from hanse.live.warden_daemon import WardenDaemon
 from tests.live.harness import open_directory
 
 LEAGUE = """
@@ -66,13 +72,103 @@ def test_only_what_matters_to_a_member_is_looked_at(home: Home) -> None:
 
 
 @ROOT_ONLY
-def test_directories_of_tasks_belong_to_their_users(home: Home) -> None:
-    for work in (home.member("north") / "tasks" / "work" / "1", home.member("north") / "work"):
-        work.mkdir(parents=True)
-        os.chown(work, pwd.getpwnam("nobody").pw_uid, -1)
-        work.chmod(0o777)
+def test_working_directories_of_tasks_belong_to_their_users(home: Home) -> None:
+    work = home.member("north") / "tasks" / "work" / "1.1"
+    work.mkdir(parents=True)
+    (work / "file").touch()
+    for path in (work, work / "file"):
+        os.chown(path, pwd.getpwnam("nobody").pw_uid, -1)
+        path.chmod(0o777)
     home.member("north").chmod(0o711)
     assert home_problem(home) is None
+
+
+KEPT = ["records", "records/1.1", "output", "output/1.1.stdout", "guard", "daemon.lock", "work"]
+
+
+def make_kept(tasks: Path) -> None:
+    """What a runner keeps of its tasks."""
+    for name in KEPT:
+        path = tasks / name
+        if name in ("records", "output", "work"):
+            path.mkdir(parents=True)
+        else:
+            path.touch()
+
+
+@pytest.mark.parametrize("which", [".", *KEPT])
+def test_what_a_runner_keeps_of_its_tasks_is_looked_at(home: Home, which: str) -> None:
+    tasks = home.member("north") / "tasks"
+    make_kept(tasks)
+    assert home_problem(home) is None
+    path = tasks / which
+    path.chmod(path.stat().st_mode | 0o002)
+    assert f"'chmod go-w {path}'" in str(home_problem(home))
+    assert f"'chmod go-w {path}'" in str(home_problem(home, "north"))
+    assert home_problem(home, "b1") is None
+
+
+@ROOT_ONLY
+def test_what_the_account_of_slurm_tasks_writes_is_its_own(home: Home) -> None:
+    shared = home.member("north") / "tasks" / "shared"
+    for name in ("records", "output", "keys", "orders"):
+        (shared / name).mkdir(parents=True)
+        if name != "orders":
+            os.chown(shared / name, pwd.getpwnam("nobody").pw_uid, -1)
+    assert home_problem(home) is None
+    order = shared / "orders" / "1.1"
+    order.touch()
+    order.chmod(0o666)
+    assert f"'chmod go-w {order}'" in str(home_problem(home))
+
+
+def with_backend(home: Home, directory: str = "", shared_dir: str = "") -> League:
+    """The league with this backend in its cluster, and a runner of its own."""
+    league = load(home.league_file)
+    entry = msgspec.structs.replace(
+        league.clusters[0],
+        backend=BackendEntry(directory=directory, slurm=SlurmSettings(shared_dir=shared_dir)),
+        runners=(RunnerEntry("r1", Address(port=1), Address(port=2)),),
+    )
+    return msgspec.structs.replace(league, clusters=(entry,))
+
+
+@pytest.mark.parametrize("member", ["north", "r1"])
+@pytest.mark.parametrize("which", ["..", ".", "MEMBER", "MEMBER/tasks", "MEMBER/tasks/records/1.1"])
+def test_a_directory_elsewhere_is_looked_at_with_the_way_to_it(home: Home, member: str, which: str) -> None:
+    place = home.path.parent.parent / "way" / "scratch"
+    make_kept(place / member / "tasks")
+    league = with_backend(home, directory=str(place))
+    assert elsewhere_problem(league) is None
+    path = place.parent if which == ".." else place / which.replace("MEMBER", member)
+    path.chmod(path.stat().st_mode | 0o002)
+    problem = str(elsewhere_problem(league, member))
+    assert f"'chmod go-w {path}'" in problem
+    assert "name another 'directory' in the league file" in problem
+    assert elsewhere_problem(league, "b1") is None
+
+
+@ROOT_ONLY
+def test_a_directory_elsewhere_may_be_sticky_but_no_part_of_it_foreign(home: Home) -> None:
+    place = home.path.parent.parent / "scratch"
+    place.mkdir()
+    place.chmod(0o1777)
+    league = with_backend(home, directory=str(place))
+    assert elsewhere_problem(league) is None
+    (place / "north").mkdir()
+    os.chown(place / "north", pwd.getpwnam("nobody").pw_uid, -1)
+    assert f"{place / 'north'} belongs to nobody" in str(elsewhere_problem(league))
+
+
+def test_a_shared_directory_is_looked_at(home: Home) -> None:
+    place = home.path.parent.parent / "shared"
+    (place / "north" / "records").mkdir(parents=True)
+    (place / "north" / "records").chmod(0o777)  # the account's of the tasks
+    (place / "north" / "lease").touch()
+    league = with_backend(home, shared_dir=str(place))
+    assert elsewhere_problem(league) is None
+    (place / "north" / "lease").chmod(0o666)
+    assert "name another 'shared_dir'" in str(elsewhere_problem(league))
 
 
 def test_journals_are_looked_at(home: Home) -> None:
@@ -124,11 +220,33 @@ def test_what_cannot_be_looked_at_is_told(home: Home) -> None:
     assert "cannot be looked at by nobody: Permission denied" in done.stdout
 
 
-@pytest.mark.parametrize("words", [["up"], ["broker", "b1"], ["warden", "north"]])
+@pytest.mark.parametrize("words", [["up"], ["broker", "b1"], ["warden", "north"], ["runner", "r1"]])
 def test_the_commands_refuse_it(home: Home, words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     home.path.chmod(0o777)
     assert run([*words, "--home", str(home.path)]) == ExitCode.CONFIG
     assert f"'chmod go-w {home.path}'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["up"], ["warden", "north"], ["runner", "r1"]])
+def test_the_commands_refuse_an_open_directory_elsewhere(
+    home: Home, words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = home.path.parent.parent / "scratch"
+    place.mkdir()
+    place.chmod(0o777)
+    store(home.league_file, with_backend(home, directory=str(place)))
+    assert run([*words, "--home", str(home.path)]) == ExitCode.CONFIG
+    assert f"'chmod go-w {place}'" in capfd.readouterr().err
+    assert not (place / "north").exists()
+
+
+def test_a_warden_does_not_go_on_with_a_file_that_names_an_open_directory(home: Home) -> None:
+    place = home.path.parent.parent / "scratch"
+    place.mkdir()
+    place.chmod(0o777)
+    warden = SimpleNamespace(identity=SimpleNamespace(name="north"))
+    told = WardenDaemon._objection(cast(WardenDaemon, warden), with_backend(home, directory=str(place)))
+    assert f"'chmod go-w {place}'" in told
 
 
 def test_nothing_is_writable_by_others_whatever_the_umask() -> None:

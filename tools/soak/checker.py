@@ -1,7 +1,8 @@
 """The checker of a soak: pure, from the history to the promises that were broken.
 
 The promises are those of README: nothing acknowledged is lost, everything ends, attempts of a task never live
-at the same time, no node holds more than it has, and the league tells what really happened.
+at the same time, what must not run twice after a loss does not, no node holds more than it has, and the
+league tells what really happened.
 """
 
 from collections import defaultdict
@@ -11,6 +12,10 @@ from itertools import pairwise
 import msgspec
 
 from tools.soak.history import TERMINAL, History, JobEnd, Life, TaskEnd
+
+LOSS_CODES = (None, 0, -9)
+"""What the league tells as the code of a lost attempt: none, that of nothing, or that of its watchdog's kill.
+Tasks here end with none of them when they fail."""
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -32,6 +37,7 @@ def violations(history: History) -> list[Violation]:
         *_fates(history),
         *_changes(history),
         *_overlaps(history.lives),
+        *_again(history),
         *_overcommitted(history),
         *_words(history),
     ]
@@ -47,12 +53,24 @@ def completed_twice(lives: tuple[Life, ...]) -> int:
 
 def codes_unknown(history: History) -> list[str]:
     """Failed tasks whose code the league does not tell, and who speaks for them; see ``_is_told``."""
+    once = _once(history)
     return [
         f"{job}.{task.index} by {end.owner}"
         for job, end in history.ends.items()
         for task in end.tasks
-        if task.state == "failed" and task.code is None
+        if task.state == "failed" and task.code is None and job not in once
     ]
+
+
+def lost_and_failed(history: History) -> int:
+    """Tasks that failed because they may have begun, were lost, and must not run twice."""
+    ends = (history.ends[job] for job in _once(history) if job in history.ends)
+    return sum(_is_loss(task) for end in ends for task in end.tasks)
+
+
+def _is_loss(task: TaskEnd) -> bool:
+    """Whether a task has failed with no code of its own: lost, perhaps before it wrote anything."""
+    return task.state == "failed" and task.code in LOSS_CODES
 
 
 def adopted(history: History) -> int:
@@ -155,6 +173,29 @@ def _overlaps(lives: tuple[Life, ...]) -> Iterator[Violation]:
                 yield Violation("overlap", task, f"{text} of attempt {latest.attempt} on {latest.node}")
 
 
+def _again(history: History) -> Iterator[Violation]:
+    """What must not run twice after a loss begins again only after an attempt that said that it failed."""
+    once = _once(history)
+    by_task: dict[str, list[Life]] = defaultdict(list)
+    for life in history.lives:
+        if life.task.partition(".")[0] in once:
+            by_task[life.task].append(life)
+    for task, found in by_task.items():
+        found.sort(key=lambda life: life.begin)
+        for early, late in pairwise(found):
+            if early.code in (None, 0):
+                end = "was cut short" if early.code is None else "had ended well"
+                text = (
+                    f"{task} (on_loss: fail) began again on {late.node}, though attempt {early.attempt} {end}"
+                )
+                yield Violation("run again", task, text, late.begin)
+
+
+def _once(history: History) -> frozenset[str]:
+    """The jobs that must not run twice after a loss."""
+    return frozenset(answer.job for answer in history.answers if answer.client_id in history.once)
+
+
 def _overcommitted(history: History) -> Iterator[Violation]:
     """The asks of those alive at any moment fit on their node."""
     steps: dict[str, list[tuple[int, int, Life]]] = defaultdict(list)
@@ -181,6 +222,7 @@ def _too_much(node: str, room: dict[str, int], changes: list[tuple[int, int, Lif
 
 def _words(history: History) -> Iterator[Violation]:
     """What the league says of a task is what the task has written."""
+    once = _once(history)
     by_attempt: dict[tuple[str, int], list[Life]] = defaultdict(list)
     for life in history.lives:
         by_attempt[(life.task, life.attempt)].append(life)
@@ -188,6 +230,8 @@ def _words(history: History) -> Iterator[Violation]:
         for task in end.tasks:
             name = f"{job}.{task.index}"
             wrote = [life.code for life in by_attempt[(name, task.attempt)]]
+            if job in once and _is_loss(task):
+                continue
             if (wrong := _wrong_word(task, wrote)) is not None:
                 yield Violation("false word", name, f"{name} {wrong}")
 

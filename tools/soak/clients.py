@@ -21,6 +21,8 @@ OPEN_MAX = 8
 REPEAT_SECONDS_MAX = 90.0
 """How long a client repeats what was not answered; then it gives up, and nothing was promised."""
 CANCELLED_SHARE = 0.08
+ONCE_SHARE = 0.4
+"""Of the jobs that are neither gangs nor preemptible: they say ``on_loss: fail``."""
 REPEATED_SHARE = 0.15
 """Of the answered submissions: they are made once more at the same broker, which must give the same job."""
 
@@ -32,6 +34,8 @@ class Record:
         self._lock = threading.Lock()
         self.answers: list[Answer] = []
         self.counts: dict[str, int] = {}
+        self.once: dict[str, None] = {}
+        """Client ids of jobs that must not run twice after a loss."""
         self.cancelled: dict[str, None] = {}
         self.told: dict[tuple[str, str], None] = {}
         self.seconds: list[float] = []
@@ -82,6 +86,8 @@ class Client(threading.Thread):
     def _submit(self, client_id: str) -> None:
         form = {**self._work.draw(self._choose), "client_id": client_id}
         self._record.counts[client_id] = form["count"]
+        if "on_loss" in form:
+            self._record.once[client_id] = None
         broker = self._choose.choice(BROKERS)
         began = time.monotonic()
         while (job := self._ask(broker, form)) is None:
@@ -154,7 +160,8 @@ class Work:
         self.pause, self._longest = pause, longest
 
     def draw(self, choose: random.Random) -> dict[str, Any]:
-        """A job: most short and plain, some gangs, failures, preemptible and urgent ones."""
+        """A job: most short and plain, some gangs, failures, preemptible and urgent ones, and some that must
+        not run twice."""
         seconds = min(self._longest, 0.1 * (200 ** choose.random()))
         cpu, slots = choose.choice([250, 500, 1_000, 2_000]), choose.choice([1, 1, 1, 2, 2, 3])
         failures = choose.choice([0] * 8 + [1, 2])
@@ -172,6 +179,8 @@ class Work:
             form |= {"gang": True, "count": choose.randint(2, NODES)}  # one on each node always fits
         elif choose.random() < 0.3:
             form |= {"preemptible": True, "priority": -10}
+        elif choose.random() < ONCE_SHARE:
+            form["on_loss"] = "fail"
         if choose.random() < 0.1:
             form["clusters"] = {"allow": [choose.choice(CLUSTERS)]}
         if choose.random() < 0.1:

@@ -18,7 +18,7 @@ from tests.live.harness import Door, LiveLeague
 
 from hanse.live.identity.identity import Role
 from hanse.live.league_file import load, text_of
-from tools.soak.setting import BROKERS, CLUSTERS, NODES, RUNNER, SMALL, Setting
+from tools.soak.setting import BROKERS, CLUSTERS, NODES, RUNNER, Setting
 
 MEMBERS = (*BROKERS, *CLUSTERS, RUNNER)
 HELD_MAX = 2
@@ -29,10 +29,15 @@ HELP_TIMES_MAX = 60
 ORDERS = ("fifo", "fewest-remaining", "short-first", "priority")
 WEIGHTS = {
     "kill": 6, "launcher": 2, "supervisor": 3, "watchdog": 2, "kill all": 1, "halt": 5, "restart": 3,
-    "rolling restart": 1, "disk": 2, "league file": 1, "drain": 2,
+    "rolling restart": 1, "disk": 3, "league file": 1, "drain": 2,
+    "halt launcher": 2, "halt supervisor": 3, "halt watchdog": 2,
 }  # fmt: skip
 ALONE = ("kill all", "rolling restart", "league file")
 """These touch all members: they wait until no other fault is held."""
+
+HELPER = "a helper"
+"""Whose fault it is that a launcher, supervisor or watchdog is halted. Meanwhile no other of them is touched:
+nobody ends a task whose supervisor is killed or halted while its watchdog is halted (ADR 0029)."""
 
 Ending = Callable[[], None]
 
@@ -51,7 +56,7 @@ class Faults(threading.Thread):
         super().__init__(name="faults")
         self._choose = random.Random(f"{seed}/faults")
         self._live: LiveLeague = setting.live
-        self._disk = setting.disk
+        self._disks = setting.disks
         self._pause = pause
         self._held: list[Held] = []
         self.done = threading.Event()
@@ -60,7 +65,7 @@ class Faults(threading.Thread):
         """When (nanoseconds since the machine's start), and what."""
         self.failures: list[str] = []
         """What must not happen: members that end by themselves, or do not start."""
-        kinds = [kind for kind in WEIGHTS if kind != "disk" or self._disk is not None]
+        kinds = [kind for kind in WEIGHTS if kind != "disk" or self._disks]
         self._kinds = [kind for kind in kinds for _ in range(WEIGHTS[kind])]
         self._methods: dict[str, Callable[[], str]] = {
             "kill": self._kill, "kill all": self._kill_all, "halt": self._halt, "restart": self._restart,
@@ -95,7 +100,7 @@ class Faults(threading.Thread):
         if len(self._held) >= HELD_MAX:
             return
         kind = self._choose.choice([kind for kind in self._kinds if not (kind in ALONE and self._held)])
-        told = self._methods[kind]() if kind in self._methods else self._kill_helper(kind)
+        told = self._methods[kind]() if kind in self._methods else self._strike_helper(kind)
         if told:
             self.counts[kind] += 1
             self._note(f"{kind}: {told}")
@@ -176,10 +181,9 @@ class Faults(threading.Thread):
         return f"{name} for {seconds:.1f} s"
 
     def _fill(self) -> str:
-        assert self._disk is not None
-        if self._free((SMALL,)) != SMALL:
+        if not (name := self._free(tuple(self._disks))):
             return ""
-        ballast = self._disk / "ballast"
+        ballast = self._disks[name] / "ballast"
         with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while True:
                 file.write(bytes(1 << 16))
@@ -190,21 +194,38 @@ class Faults(threading.Thread):
 
         def free() -> None:
             ballast.unlink()
-            self._note(f"the disk of {SMALL} has room")
+            self._note(f"the disk of {name} has room")
 
-        self._hold(seconds, SMALL, free)
-        return f"{SMALL} for {seconds:.1f} s"
+        self._hold(seconds, name, free)
+        return f"{name} for {seconds:.1f} s"
 
     # --- launchers, supervisors, watchdogs ------------------------------------------------------------------
 
-    def _kill_helper(self, kind: str) -> str:
-        pids = helpers(self._live.home.path)[kind]
-        if not pids:
+    def _strike_helper(self, kind: str) -> str:
+        """Kill a launcher, supervisor or watchdog, or halt it for a while."""
+        halts = kind.startswith("halt ")
+        pids = helpers(self._live.home.path)[kind.removeprefix("halt ")]
+        if not pids or not self._free((HELPER,)):
             return ""
         pid = self._choose.choice(pids)
-        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
-            os.kill(pid, signal.SIGKILL)
-        return str(pid)
+        try:
+            process = os.pidfd_open(pid)
+        except ProcessLookupError:  # it has just ended by itself
+            return ""
+        if not halts:
+            _send(process, signal.SIGKILL)
+            os.close(process)
+            return str(pid)
+        _send(process, signal.SIGSTOP)
+        seconds = self._choose.uniform(2.0, 15.0)
+
+        def wake() -> None:
+            _send(process, signal.SIGCONT)
+            os.close(process)
+            self._note(f"{pid} goes on")
+
+        self._hold(seconds, HELPER, wake)
+        return f"{pid} for {seconds:.1f} s"
 
     # --- what operators do ----------------------------------------------------------------------------------
 
@@ -247,6 +268,12 @@ class Faults(threading.Thread):
             return 0
         finally:
             door.close()
+
+
+def _send(process: int, number: signal.Signals) -> None:
+    """Signal a process by its descriptor, if it is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(process, number)
 
 
 def helpers(home: Path) -> dict[str, list[int]]:

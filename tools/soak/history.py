@@ -66,6 +66,9 @@ class History(msgspec.Struct, frozen=True):
     """Of every acknowledged job."""
     counts: dict[str, int] = {}
     """Client id -> how many tasks it asked for."""
+    once: frozenset[str] = frozenset()
+    """Client ids of jobs that say ``on_loss: fail``; no gangs and nothing preemptible, which start anew by
+    right."""
     cancelled: frozenset[str] = frozenset()
     """Jobs that somebody asked to cancel, whatever was answered."""
     told: tuple[tuple[str, str], ...] = ()

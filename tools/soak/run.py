@@ -8,7 +8,15 @@ import msgspec
 from tests.live.harness import Door
 
 from hanse.live.identity.identity import Role
-from tools.soak.checker import Violation, adopted, codes_unknown, completed_twice, second_jobs, violations
+from tools.soak.checker import (
+    Violation,
+    adopted,
+    codes_unknown,
+    completed_twice,
+    lost_and_failed,
+    second_jobs,
+    violations,
+)
 from tools.soak.clients import ANSWER_SECONDS, Client, Record, Work
 from tools.soak.faults import Faults
 from tools.soak.history import TERMINAL, History, JobEnd, TaskEnd, parse_lives
@@ -112,6 +120,7 @@ def _gather(place: Setting, record: Record) -> History:
         lives=tuple(lives),
         ends=ends,
         counts=record.counts,
+        once=frozenset(record.once),
         cancelled=frozenset(record.cancelled),
         told=tuple(record.told),
         room=ROOM,
@@ -154,6 +163,7 @@ def _figures(
         "attempts": len(history.lives),
         "attempts_cut_short": sum(life.code is None for life in history.lives),
         "completed_twice": completed_twice(history.lives),
+        "lost_and_failed": lost_and_failed(history),
         "adopted": adopted(history),
         "codes_unknown": codes_unknown(history),
         "client_ids_with_two_jobs": second_jobs(history),

@@ -13,8 +13,8 @@ from tests.live.harness import LiveLeague, open_directory, stop_launchers
 BROKERS = ("b1", "b2", "b3")
 CLUSTERS = ("north", "south", "west")
 RUNNER = "far"
-SMALL = "b3"
-"""The member that has a disk of its own, which is filled."""
+SMALL = ("b3", "north", RUNNER)
+"""A broker, a warden and a runner that have disks of their own, which are filled."""
 DISK_MEGABYTES = 192
 NODES = 3
 CPUS = 4
@@ -47,8 +47,8 @@ class Setting(NamedTuple):
     """What the tasks write."""
     program: Path
     """What they run."""
-    disk: Path | None
-    """The small disk of one member, if there is one."""
+    disks: dict[str, Path]
+    """Member -> its small disk, if there are any."""
 
 
 @contextmanager
@@ -60,14 +60,13 @@ def setting() -> Iterator[Setting]:
         log.chmod(0o666)
         _compile(program)
         live = LiveLeague(directory / "home", LEAGUE)
-        disk = None
-        if os.geteuid() == 0:
-            disk = live.home.member(SMALL)
+        disks = {name: live.home.member(name) for name in SMALL} if os.geteuid() == 0 else {}
+        for disk in disks.values():
             stack.enter_context(_small_disk(disk))
         stack.callback(stop_launchers, directory)
         stack.callback(live.close)
         live.start().settle()
-        yield Setting(live, log, program, disk)
+        yield Setting(live, log, program, disks)
 
 
 def _compile(program: Path) -> None:

@@ -4,6 +4,7 @@ Reads of one job go to the broker that owns it; lists are asked of every broker 
 sent may be sent twice: a submission carries a client id, and the rest changes nothing the second time.
 """
 
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -106,14 +107,14 @@ class Client:
         """What every broker says of the league, and why the others say nothing; never nothing at all."""
         answers: dict[str, LeagueAnswer] = {}
         silent: dict[str, str] = {}
-        for name in self.doors.order():
+        for name in self.doors.everyone():
             try:
                 answers[name] = decoded(self._heard(name, "/v1/league"), LeagueAnswer)
             except SilentError as error:
                 silent[name] = str(error)
         if not answers:
             raise self.doors.unreachable(silent)
-        return answers, silent
+        return answers, self.doors.missed(silent, answers)
 
     def _heard(self, broker: str, target: str) -> Reply:
         """One broker's answer, where each is asked; one that is busy counts as silent."""
@@ -159,6 +160,10 @@ class Client:
         try:
             return decoded(door.ask("POST", "/v1/drain", body), DrainAnswer)
         except SilentError as error:
+            elsewhere = self.doors.moved_cluster(door)
+            with suppress(SilentError):
+                if elsewhere is not None:
+                    return decoded(elsewhere.ask("POST", "/v1/drain", body), DrainAnswer)
             raise CommandError(
                 f"the cluster {cluster} at {door.address} does not answer: {error}",
                 ExitCode.UNAVAILABLE,
@@ -192,7 +197,8 @@ class Client:
         """The people that brokers know of, and why other brokers say nothing; never nothing at all."""
         names: set[str] = set()
         silent: dict[str, str] = {}
-        for broker in self.doors.order():
+        heard: list[str] = []
+        for broker in self.doors.everyone():
             try:
                 reply = self._heard(broker, "/v1/access/people")
             except SilentError as error:
@@ -202,7 +208,9 @@ class Client:
                 silent[broker] = "it is of a version that does not know people"
             else:
                 names.update(decoded(reply, PeopleAnswer).names)
-        if len(silent) == len(self.doors.context.brokers):
+                heard.append(broker)
+        silent = self.doors.missed(silent, heard)
+        if self.doors.all_silent(silent):
             raise self.doors.unreachable(silent)
         return names, silent
 
@@ -212,8 +220,9 @@ class Client:
         """The newest jobs of all brokers; ``limit`` None: every one of them."""
         found: dict[str, tuple[bool, JobRow]] = {}
         silent: dict[str, str] = {}
+        heard: list[str] = []
         more = False
-        for name in self.doors.order():
+        for name in self.doors.everyone():
             try:
                 for state in wanted.states or ("",):
                     rows, cut = self._jobs_at(name, wanted, state, limit)
@@ -222,9 +231,11 @@ class Client:
                         own = row.owner == name
                         if row.id not in found or (own and not found[row.id][0]):
                             found[row.id] = (own, row)
+                heard.append(name)
             except SilentError as error:
                 silent[name] = str(error)
-        if len(silent) == len(self.doors.context.brokers):
+        silent = self.doors.missed(silent, heard)
+        if self.doors.all_silent(silent):
             raise self.doors.unreachable(silent)
         # Of a peer's job a broker knows only what has ended: asked for a state, the owner alone knows it.
         rows = [row for own, row in found.values() if own or not wanted.states or row.owner in (*silent, "")]
@@ -290,13 +301,13 @@ class Client:
         """
         question = _Question(method, f"/v1/jobs/{quote(job)}{tail}", query or {}, seconds)
         tried = _Tried()
-        for name in self.doors.order():
+        for name in self.doors.everyone():
             reply = self._asked(name, question, tried)
             if reply is not None:
                 return reply
             if name not in tried.silent:
                 break  # it has answered, and its answer was no answer: now everybody's own copies count
-        for name in self.doors.order():
+        for name in self.doors.everyone():
             if name in tried.silent or name in tried.unknown or name in tried.busy:
                 continue
             reply = self._asked(name, question.local(), tried)
@@ -304,7 +315,7 @@ class Client:
                 return reply
         if tried.busy:
             raise refusal(next(iter(tried.busy.values())))
-        if len(tried.silent) == len(self.doors.context.brokers):
+        if self.doors.all_silent(tried.silent):
             raise self.doors.unreachable(tried.silent)
         if tried.silent:
             raise CommandError(
@@ -361,7 +372,7 @@ class Client:
         silent: dict[str, str] = {}
         sent = False
         busy: Reply | None = None
-        for name in self.doors.order():
+        for name in self.doors.everyone():
             try:
                 busy = self._submit_at(name, jobs, results) or busy
             except SilentError as error:

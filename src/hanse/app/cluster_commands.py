@@ -1,5 +1,6 @@
 """``hanse status``, ``clusters`` and ``nodes``: the league and its parts."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,19 +29,37 @@ STATES: Final = ("blocked", "queued", "placed", "running", "succeeded", "failed"
 def status(ctx: click.Context, /, as_json: bool) -> None:
     """Show how the league is: its brokers, its clusters, its jobs.
 
-    Ends with 1 if a broker does not answer or a cluster is out of reach, and with 69 if nobody answers.
+    Ends with 1 if a broker does not answer, a cluster is out of reach or a member may not act, and with 69 if
+    nobody answers.
     """
     with league() as client:
         answers, silent = client.every_league()
         details = _own_words(client, next(iter(answers.values())).clusters)
-    first = next(iter(answers.values()))
+    first = _together(answers)
     jobs = {state: sum(answer.jobs.get(state, 0) for answer in answers.values()) for state in STATES}
     lost = [cluster.name for cluster in first.clusters if not cluster.reachable]
     if as_json:
         print_json(_status_json(first, answers, silent, jobs, details))
     else:
         _draw_status(first, answers, silent, jobs, details)
-    ctx.exit(ExitCode.FAILED if silent or lost else ExitCode.OK)
+    ctx.exit(ExitCode.FAILED if silent or lost or first.fenced else ExitCode.OK)
+
+
+def _together(answers: "dict[str, LeagueAnswer]") -> "LeagueAnswer":
+    """The first broker's answer, with what the one with the newest league file says of other files, and with
+    the fenced members of all brokers: these tell only those who were there."""
+    import msgspec  # noqa: PLC0415  help need not wait for it
+
+    newest = max(answers.values(), key=lambda answer: answer.file_version)
+    fenced: dict[str, str] = {}
+    for answer in answers.values():
+        fenced = answer.fenced | fenced
+    return msgspec.structs.replace(
+        next(iter(answers.values())),
+        file_version=newest.file_version,
+        other_files=newest.other_files,
+        fenced=fenced,
+    )
 
 
 def _status_json(
@@ -66,6 +85,7 @@ def _status_json(
         "jobs": jobs,
         "file_version": first.file_version,
         "other_files": first.other_files,
+        "fenced": first.fenced,
     }
 
 
@@ -88,14 +108,18 @@ def _draw_status(
         answer = answers.get(broker.name)
         reason = escape(silent.get(broker.name, "not in this context"))
         seen = "[green]answers[/]" if answer else f"[red]silent[/] ({reason})"
+        seen = "[red]may not act[/]" if broker.name in first.fenced else seen
+        seen += " [yellow](another league file)[/]" if broker.name in first.other_files else ""
         todo = str(sum(answer.jobs.get(word, 0) for word in STATES[:4])) if answer else ""
         rows.append((escape(broker.name), escape(broker.door), seen, todo))
     out.print(table(("broker", "door", "state", "jobs to do"), rows, right=("jobs to do",)))
-    out.print(_clusters_table(first.clusters, details))
+    out.print(_clusters_table(first.clusters, details, first.fenced, first.other_files))
     for sentence in _drain_sentences(_drains(first.clusters, details)):
         out.print(escape(sentence))
     for name, problem in first.other_files.items():
         warn(f"the league file is version {first.file_version}, but {name}: {problem}")
+    for name, problem in first.fenced.items():
+        warn(f"{name} may not act: {problem}")
 
 
 @click.command("clusters")
@@ -186,8 +210,12 @@ def _named(places: list[str]) -> str:
 
 
 def _clusters_table(
-    found: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]"
+    found: "tuple[ClusterAnswer, ...]",
+    details: "dict[str, ClusterDetail]",
+    fenced: Collection[str] = (),
+    differing: Collection[str] = (),
 ) -> "RenderableType":
+    """``fenced``: members that may not act; ``differing``: those with another league file."""
     from rich.markup import escape  # noqa: PLC0415  only to draw
 
     from hanse.app.drawing import table  # noqa: PLC0415  as above
@@ -203,6 +231,8 @@ def _clusters_table(
             state = f"[yellow]draining[/]{part}"
         elif one.reachable and (withheld := _count_withheld(detail)):
             state = f"[yellow]withheld[/] ({withheld} of {one.nodes})"
+        state = "[red]may not act[/]" if one.name in fenced else state
+        state += " [yellow](another league file)[/]" if one.name in differing else ""
         running = str(detail.running) if detail is not None else ""
         heard = f"{span_text(one.seen_seconds)} ago" if one.seen_seconds is not None else "never"
         other = ", ".join(

@@ -40,6 +40,8 @@ class Context(msgspec.Struct, frozen=True):
     clusters: dict[str, str] = {}
     token: str = ""
     """The file with the access token to show, with which no certificate is needed; empty: none."""
+    file_version: int = 0
+    """Of the league file that names these members."""
 
     def is_same_as(self, other: "Context") -> bool:
         """Whether both are the same person's in the same league: in the same home, or with the same keys."""
@@ -118,6 +120,14 @@ def save_context(name: str, context: Context, make_current: bool = False) -> Non
         known = load()
         current = name if make_current or not known.current else known.current
         save(Contexts(current, {**known.contexts, name: context}))
+
+
+def renew_context(name: str, before: Context, now: Context) -> None:
+    """Keep what was learned of a league's members, unless the context was changed meanwhile."""
+    with _alone():
+        known = load()
+        if known.contexts.get(name) == before:
+            save(Contexts(known.current, {**known.contexts, name: now}))
 
 
 def keep_context(context: Context, wanted: str = "") -> Kept:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from hanse.app.exit_codes import ExitCode
-from hanse.app.told import CommandError, refuse_unsafe
+from hanse.app.told import CommandError, refuse_unsafe, refuse_unsafe_places
 from hanse.live.home import Home
 from hanse.live.home_check import tighten_umask
 from hanse.live.identity.credentials import Credentials
@@ -102,7 +102,9 @@ def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | No
     set_up(name, log_level)
 
     async def serve(report: StartReport) -> bool:
-        daemon = make(home, load(place.league_file), name)
+        league = load(place.league_file)
+        refuse_unsafe_places(league, name)
+        daemon = make(home, league, name)
         _refuse_damaged(Credentials(place.member(name)), place, name)
         await daemon.run(report)
         return bool(daemon.starts_again)

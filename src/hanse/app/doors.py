@@ -2,19 +2,27 @@
 
 Brokers are asked in the order of the context, the one that answered last first. It is remembered beside the
 file of contexts, so that a broker that swallows connections delays one command and not all of them.
+
+A context lists the members of its time. Brokers say with every answer which league file they live by; when
+that is another one, when a door does not answer or a name is not known, the members are asked for anew and
+kept. Of a member that is known already the address stays, which may lead there from here alone, until another
+one has answered in its place.
 """
 
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
 from hanse.app.access_token import token_of
-from hanse.app.answers import ErrorAnswer, ErrorText, SubmitResult
-from hanse.app.contexts import Context, config_path, current
+from hanse.app.answers import ErrorAnswer, ErrorText, LeagueAnswer, SubmitResult
+from hanse.app.contexts import Context, config_path, current, renew_context
 from hanse.app.exit_codes import ExitCode
 from hanse.app.told import CommandError
-from hanse.app.transport import ANSWER_SECONDS_MAX, Door, Reply, SilentError
+from hanse.app.transport import ANSWER_SECONDS_MAX, Door, Reply, SilentError, is_address
+from hanse.live.home import Home
 from hanse.live.identity.certificate import CertificateError
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity, Role
@@ -48,6 +56,8 @@ class Doors:
         self._token = token_of(context.token, token)
         self._open: dict[tuple[Identity, str], Door] = {}
         self._last = _remembered().get(name, "")
+        self._moved: dict[tuple[Role, str], str] = {}
+        """Where members are to be found that do not answer where the context says."""
 
     @classmethod
     def chosen(cls, name: str | None, token: str | None = None) -> "Doors":
@@ -73,19 +83,61 @@ class Doors:
         names = list(self.context.brokers)
         return sorted(names, key=lambda name: name != self._last)  # stable: the others keep their order
 
+    def everyone(self) -> Iterator[str]:
+        """The brokers in that order; when all of them were asked and the league may have others by now, or
+        elsewhere, these too."""
+        asked = {name: self._address(Role.BROKER, name) for name in self.order()}
+        yield from asked
+        doors = [door for (who, _), door in self._open.items() if who.role is Role.BROKER]
+        if any(not door.answered or door.file_version > self.context.file_version for door in doors):
+            self._learn()
+        later = [name for name in self.order() if self._address(Role.BROKER, name) != asked.get(name)]
+        yield from later
+
+    def missed(self, silent: dict[str, str], heard: Collection[str]) -> dict[str, str]:
+        """Those of the silent that belong to the league and were not found elsewhere."""
+        return {
+            name: why for name, why in silent.items() if name in self.context.brokers and name not in heard
+        }
+
+    def all_silent(self, silent: dict[str, str]) -> bool:
+        """Whether these are all the brokers that there are."""
+        return all(name in silent for name in self.context.brokers)
+
     def broker(self, name: str, address: str = "") -> Door:
         """A broker's door."""
-        return self._door(Role.BROKER, name, address or self.context.brokers[name])
+        return self._door(Role.BROKER, name, address or self._address(Role.BROKER, name))
+
+    def has_cluster(self, name: str) -> bool:
+        """Whether there is such a cluster; if it is not known, a broker is asked."""
+        if name not in self.context.clusters:
+            self._learn()
+        return name in self.context.clusters
 
     def cluster(self, name: str, address: str = "") -> Door:
         """The door of a cluster's warden."""
-        found = address or self.context.clusters.get(name, "")
-        if not found:
-            known = ", ".join(self.context.clusters) or "none"
+        if not address and name not in self.context.clusters and not self._learn():
+            silent = "the context knows no cluster '{}', and no broker answers that could know it"
+            raise CommandError(silent.format(name), ExitCode.UNAVAILABLE, self._known_clusters())
+        if not address and name not in self.context.clusters:
             raise CommandError(
-                f"there is no cluster '{name}' in this league", ExitCode.USAGE, f"there are: {known}"
+                f"there is no cluster '{name}' in this league", ExitCode.USAGE, self._known_clusters()
             )
-        return self._door(Role.WARDEN, name, found)
+        return self._door(Role.WARDEN, name, address or self._address(Role.WARDEN, name))
+
+    def moved_cluster(self, silent: Door) -> Door | None:
+        """The door of a warden elsewhere, if one that does not answer is to be found there by now."""
+        self._learn()
+        name = silent.server.name
+        is_elsewhere = self._address(Role.WARDEN, name) != silent.address
+        return self.cluster(name) if is_elsewhere else None
+
+    def _known_clusters(self) -> str:
+        return f"there are: {', '.join(self.context.clusters) or 'none'}"
+
+    def _address(self, role: Role, name: str) -> str:
+        known = self.context.brokers if role is Role.BROKER else self.context.clusters
+        return self._moved.get((role, name), "") or known.get(name, "")
 
     def runner(self, name: str, address: str) -> Door:
         """The door of a runner on a machine of its own."""
@@ -101,6 +153,77 @@ class Doors:
         """Let go of every connection."""
         for door in self._open.values():
             door.close()
+        self._settle()
+
+    # --- members that came, left or moved -------------------------------------------------------------------
+
+    def _learn(self) -> bool:
+        """Find out who the members are, from a broker or else from the home; whether anybody could tell."""
+        for name in self.order():
+            door = self.broker(name)
+            if door.tried and not door.answered:
+                continue  # it was silent a moment ago
+            with suppress(SilentError, CommandError):
+                answer = decoded(door.ask("GET", "/v1/league"), LeagueAnswer)
+                self._take(
+                    {one.name: one.door for one in answer.brokers if is_address(one.door)},
+                    {one.name: one.door for one in answer.clusters if is_address(one.door)},
+                    door.file_version,
+                )
+                return True
+        self._learn_at_home()
+        return False
+
+    def _learn_at_home(self) -> None:
+        """Read the league file, where there is one."""
+        if not self.context.home:
+            return
+        from hanse.live.league import LeagueError  # noqa: PLC0415  only when nobody answers
+        from hanse.live.league_file import load  # noqa: PLC0415  as above
+
+        with suppress(OSError, LeagueError):
+            league = load(Home(Path(self.context.home)).league_file)
+            self._take(
+                {entry.name: str(entry.door) for entry in league.serving_brokers},
+                {entry.name: str(entry.door) for entry in league.serving_clusters},
+                league.version,
+            )
+
+    def _take(self, brokers: dict[str, str], clusters: dict[str, str], version: int) -> None:
+        """Believe in these members, unless an older file names them."""
+        if not brokers or version < self.context.file_version:
+            return
+        before = self.context
+        kept = []
+        for role, old, new in (
+            (Role.BROKER, before.brokers, brokers),
+            (Role.WARDEN, before.clusters, clusters),
+        ):
+            kept.append({name: old.get(name) or door for name, door in new.items()})
+            for name, door in new.items():
+                silent = self._open.get((Identity(before.league, role, name), old.get(name, "")))
+                if silent is not None and not silent.answered and door != silent.address:
+                    self._moved[role, name] = door
+        self._keep(before, msgspec.structs.replace(
+            before, brokers=kept[0], clusters=kept[1], file_version=version
+        ))  # fmt: skip
+
+    def _settle(self) -> None:
+        """Keep the new addresses of members that have answered there."""
+        brokers, clusters = dict(self.context.brokers), dict(self.context.clusters)
+        for (role, name), address in self._moved.items():
+            door = self._open.get((Identity(self.context.league, role, name), address))
+            known = brokers if role is Role.BROKER else clusters
+            if door is not None and door.answered and name in known:
+                known[name] = address
+        self._keep(self.context, msgspec.structs.replace(self.context, brokers=brokers, clusters=clusters))
+
+    def _keep(self, before: Context, now: Context) -> None:
+        if now == before:
+            return
+        self.context = now
+        with suppress(OSError, CommandError):  # the next command finds out for itself
+            renew_context(self.name, before, now)
 
     def good(self, name: str) -> None:
         """A broker has answered: ask it first from now on."""
@@ -121,7 +244,7 @@ class Doors:
         """The first broker that answers; one that is busy is passed over while there are others."""
         silent: dict[str, str] = {}
         busy: Reply | None = None
-        for name in self.order():
+        for name in self.everyone():
             try:
                 reply = self.broker(name).ask(method, target, body, seconds)
             except SilentError as error:
@@ -139,7 +262,7 @@ class Doors:
     def unreachable(self, silent: dict[str, str]) -> CommandError:
         """No broker answers: what that means here, and what to do."""
         reasons = "; ".join(
-            f"{name} at {self.context.brokers.get(name, '?')}: {why}" for name, why in silent.items()
+            f"{name} at {self._address(Role.BROKER, name) or '?'}: {why}" for name, why in silent.items()
         )
         expired = self._expired()
         if expired:

@@ -75,6 +75,7 @@ def _reached(league: League, credentials: Path) -> Context:
         credentials=str(credentials),
         brokers={entry.name: str(entry.door) for entry in league.serving_brokers},
         clusters={entry.name: str(entry.door) for entry in league.serving_clusters},
+        file_version=league.version,
     )
 
 

@@ -57,7 +57,7 @@ def _is_placed(row: "TaskRow") -> bool:
 
 def _waits(client: "Client", cluster: str, job: str) -> Iterator[WaitAnswer]:
     """What waits in a cluster, by the word of its own runner and of those on other machines."""
-    if cluster not in client.doors.context.clusters:
+    if not client.doors.has_cluster(cluster):
         return
     first = _asked(client, cluster, job, {})
     yield from first.waits

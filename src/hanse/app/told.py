@@ -8,6 +8,7 @@ from hanse.app.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from hanse.live.home import Home
+    from hanse.live.league import League
 
 
 class CommandError(click.ClickException):
@@ -30,6 +31,15 @@ def refuse_unsafe(home: "Home", member: str | None = None) -> None:
     from hanse.live.home_check import home_problem  # noqa: PLC0415  help texts must not wait for it
 
     problem = home_problem(home, member)
+    if problem is not None:
+        raise CommandError(problem, ExitCode.CONFIG)
+
+
+def refuse_unsafe_places(league: "League", member: str | None = None) -> None:
+    """Leave if somebody else could change what backends of this league keep outside of its home."""
+    from hanse.live.home_check import elsewhere_problem  # noqa: PLC0415  as above
+
+    problem = elsewhere_problem(league, member)
     if problem is not None:
         raise CommandError(problem, ExitCode.CONFIG)
 

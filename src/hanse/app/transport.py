@@ -25,6 +25,8 @@ from hanse.live.identity.identity import Identity
 
 CONNECT_SECONDS_MAX: Final = 3.0
 """For connecting and the handshake: whoever takes longer is treated as gone."""
+FILE_VERSION_HEADER: Final = "x-hanse-league-file"
+"""With which a broker says which version of the league file it lives by."""
 ANSWER_SECONDS_MAX: Final = 15.0
 """For an answer that nobody has to wait for."""
 PATIENCE_SECONDS_MAX: Final = 5
@@ -85,8 +87,10 @@ class Door:
         self._credentials = credentials
         self._token = token
         """Shown instead of the certificate."""
-        self.answered = False
-        """Whether it has ever said anything."""
+        self.tried = self.answered = False
+        """Whether it was ever asked, and has ever said anything."""
+        self.file_version = 0
+        """Of the league file that it lives by, as far as it said."""
         self._connection: http.client.HTTPSConnection | None = None
         self._socket: socket.socket | None = None
         """Of the connection; kept because ``http.client`` forgets it when the answer will end with it."""
@@ -176,6 +180,7 @@ class Door:
         self, method: str, target: str, body: bytes | None, seconds: float
     ) -> http.client.HTTPResponse:
         """Send a request and read the head of its answer."""
+        self.tried = True
         if self._connection is not None:
             try:
                 return self._exchange(method, target, body, seconds)
@@ -204,6 +209,8 @@ class Door:
         connection.request(method, target, body, headers)
         response = connection.getresponse()
         self.answered = True
+        version = response.headers.get(FILE_VERSION_HEADER, "")
+        self.file_version = int(version) if version.isascii() and version.isdigit() else self.file_version
         return response
 
     def _connect(self) -> None:
@@ -241,6 +248,15 @@ def _asked_to_wait(reply: Reply) -> int:
 
 def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in response.headers.items()}
+
+
+def is_address(text: str) -> bool:
+    """Whether a door could be there."""
+    try:
+        host_and_port(text)
+    except CommandError:
+        return False
+    return True
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -24,7 +24,7 @@ from hanse.app.member_pids import running_members, stop_members
 from hanse.app.nursery import Nursery
 from hanse.app.starting import Outcome, daemon_environment, start_members
 from hanse.app.task_user import python_problem, user_problem
-from hanse.app.told import CommandError, refuse_unsafe, warn
+from hanse.app.told import CommandError, refuse_unsafe, refuse_unsafe_places, warn
 from hanse.live.home import PEOPLE, Home
 from hanse.live.home_check import tighten_umask
 
@@ -94,6 +94,7 @@ def up(
         league = league_of(place, source, clusters, brokers, nodes)
         if user:
             league = _with_user(place, league, user)
+        refuse_unsafe_places(league)
         there_already = running_members(place)
         outcome = start_members(place, _verbs(league), flags, nursery)
     except LeagueError as error:
@@ -334,4 +335,5 @@ def _context(home: Home, league: "League") -> Context:
         credentials=str(home.person(PERSON)),
         brokers={entry.name: str(entry.door) for entry in league.serving_brokers},
         clusters={entry.name: str(entry.door) for entry in league.serving_clusters},
+        file_version=league.version,
     )

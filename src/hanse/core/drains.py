@@ -54,6 +54,11 @@ class Drains:
         self.kept = [*kept, Drain(self._short(unnamed))] if unnamed else kept
         self._review()
 
+    def is_withheld(self, node: int) -> bool:
+        """Whether its runner says that nothing of a node is for the league."""
+        wanted, _ = self._ledger.withheld.get(node, (None, None))
+        return wanted == self._ledger.capacity[node]
+
     def running(self) -> list[int]:
         """How many attempts each node has, ordered or running."""
         found = [0] * self._ledger.nodes

@@ -8,6 +8,7 @@ from hanse.live.clock import Clock
 from hanse.live.daemon import Daemon, peer_of
 from hanse.live.door.cluster_door import RunnerDoor
 from hanse.live.door.server import Door
+from hanse.live.home_check import elsewhere_problem
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.league import League
 from hanse.live.membership.membership import Membership
@@ -48,7 +49,7 @@ class RunnerDaemon(Daemon):
         self.receivers[name] = self.host.receive
         await self.wire.listen(self.address.host, self.address.port)
         await self.host.start()
-        membership = Membership(self, lambda _: "")
+        membership = Membership(self, lambda league: elsewhere_problem(league, self.identity.name) or "")
         watch.league_file = membership.seen
         door = RunnerDoor(self, self.cluster, backend, membership)
         application = door.application()

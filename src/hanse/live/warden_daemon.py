@@ -17,6 +17,7 @@ from hanse.live.disk_space import DiskSpace
 from hanse.live.door.cluster_door import ClusterDoor
 from hanse.live.door.server import Door
 from hanse.live.eras import WardenSettings, objection, settings_of
+from hanse.live.home_check import elsewhere_problem
 from hanse.live.identity.identity import Identity, Role
 from hanse.live.inventory import take_stock
 from hanse.live.journal.errors import RecordTooLarge
@@ -132,6 +133,9 @@ class WardenDaemon(Daemon):
         return self.machine.attempts + len(self.machine.runs.unsettled)
 
     def _objection(self, league: League) -> str:
+        problem = elsewhere_problem(league, self.identity.name)
+        if problem is not None:
+            return problem
         if not league.cluster(self.identity.name).nodes:
             return ""  # the backend says what there is, when the warden starts
         return objection(self.machine, settings_of(league, self.identity.name))

@@ -73,6 +73,10 @@ def test_members_come_change_and_go_by_commands_while_jobs_run() -> None:
             join(hand, "warden", "west")
             join(hand, "broker", "broker-4")
             lands_on(live, "west", "broker-4")
+            assert "west" in hand.types("hanse drain west")  # with a context that is older than west
+            hand.types("hanse undrain west")
+            hand.types("hanse status")
+            assert "broker-4" in hand.types("hanse config view")
 
             file = directory / "league.yaml"
             shown = hand.types("hanse league show")

@@ -50,8 +50,9 @@ def test_members_with_another_file_and_fenced_ones_are_shown(tmp_path: Path) -> 
         own.compare("b2", FileStanding(3, own.standing.digest))
         own.compare("north", FileStanding(3, "another"))
         for name in ("b2", "north", "south"):
-            own.fences.add(name)
+            own.fences.add(name, f"{name} lost records")
         assert own.seen() == (3, ["north"], ["b2", "north"]), "who has retired may be as it likes"
+        assert own.told()["fenced"] == {"b2": "b2 lost records", "north": "north lost records"}
         found = samples_of(render(watch._membership_families()))
         assert total(found, "hanse_league_file_version") == 3
         assert total(found, "hanse_league_file_differs", member="north") == 1
@@ -68,7 +69,7 @@ def test_a_fence_is_forgotten_unless_it_is_told_again(tmp_path: Path) -> None:
         fences.add("north")
         before, fencing.FENCE_SECONDS = fencing.FENCE_SECONDS, 0.0  # type: ignore[misc]
         try:
-            return fences.names(Member(tmp_path).league)
+            return list(fences.reasons(Member(tmp_path).league))
         finally:
             fencing.FENCE_SECONDS = before  # type: ignore[misc]
 

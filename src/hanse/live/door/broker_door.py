@@ -96,6 +96,7 @@ class BrokerDoor:
         self.membership = membership
         self._league_file = LeagueFileDoor(membership, self._is_open)
         self.gate = self.revocations.gate()
+        self.gate.file_version = host.league.version
         self._events: Events
 
     def application(self) -> Application:

@@ -4,7 +4,7 @@ A runner on a machine of its own has a door too, for the output of its tasks; it
 asks for that there.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
@@ -205,7 +205,7 @@ class ClusterDoor(RunnerDoor):
                 draining=draining,
                 running=running[number],
                 runner=node.runner,
-                withheld=closures.get(number, "") if node.runner == self.entry.own_runner else "",
+                withheld=self._withheld(number, node.runner, closures),
             )
             for number, (node, (up, draining, free)) in enumerate(zip(self.entry.nodes, states, strict=True))
             if first <= number < behind
@@ -221,6 +221,13 @@ class ClusterDoor(RunnerDoor):
                 next=str(behind - 1) if behind < len(self.entry.nodes) else None,
             )
         )
+
+    def _withheld(self, node: int, runner: str, closures: Mapping[int, str]) -> str:
+        """Why nothing of a node is for the league. Of a runner by itself only that it says so is known."""
+        if runner == self.entry.own_runner:
+            return closures.get(node, "")
+        kept = self._machine.drains.is_withheld(node)
+        return f"{runner} keeps all of it back, and its log says why" if kept else ""
 
     async def _drain(self, call: Call) -> Response:
         wish = await body_of(call.request, DrainRequest)

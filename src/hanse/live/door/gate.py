@@ -48,6 +48,8 @@ PEOPLE_SEEN_MAX: Final = 4_096
 ADDRESSES_KNOWN_MAX: Final = 1_024
 """Addresses whose network is not worked out again."""
 SCHEME: Final = "bearer"
+FILE_VERSION_HEADER: Final = "X-Hanse-League-File"
+"""Whoever keeps a list of the members sees by it that there is another one."""
 log: Final = logging.getLogger(__name__)
 
 Values = dict[str, Any]
@@ -139,6 +141,8 @@ class Gate:
         self.seen: dict[str, None] = {}
         """The people who have asked something here."""
         self.observe: Observe | None = None
+        self.file_version: int | None = None
+        """Of the league file that the member lives by, told with every answer; None: not told."""
 
     def routes(self, table: tuple[Operation, ...], handlers: dict[Operation, Handler]) -> list[Route]:
         """A route for every path of a table. Every operation has a handler, and no other has one."""
@@ -170,6 +174,8 @@ class Gate:
                 response = bug().answer()
             if self.observe is not None:
                 self.observe(operation.name, response.status_code, time.monotonic() - begun)
+            if self.file_version is not None:
+                response.headers[FILE_VERSION_HEADER] = str(self.file_version)
             await response(request.scope, receive, send)
         finally:
             if call is not None:

@@ -73,7 +73,7 @@ class LeagueFileDoor:
 
     async def _fenced(self, call: Call) -> Response:
         fence = await body_of(call.request, Fence)
-        self._membership.fences.add(call.peer.name)
+        self._membership.fences.add(call.peer.name, fence.reason)
         log.error("%s may not act: %s", call.peer.name, fence.reason)
         return json_answer(fence)
 

@@ -78,6 +78,8 @@ class LeagueAnswer(msgspec.Struct, frozen=True):
     """Of the league file that this broker has."""
     other_files: dict[str, str] = {}
     """Members that have another league file, or cannot live by it yet, and what is the matter."""
+    fenced: dict[str, str] = {}
+    """Members that may not act, because they lost records or others remember more of them, and why."""
 
 
 class NodeAnswer(msgspec.Struct, frozen=True):

@@ -34,21 +34,24 @@ class Fences:
     """Members that said so, at one broker."""
 
     def __init__(self) -> None:
-        self._since: dict[str, float] = {}
+        self._since: dict[str, tuple[float, str]] = {}
 
-    def add(self, name: str) -> None:
-        """A member says that it may not act."""
-        self._since[name] = asyncio.get_running_loop().time()
+    def add(self, name: str, reason: str = "") -> None:
+        """A member says that it may not act, and why."""
+        self._since[name] = (asyncio.get_running_loop().time(), reason)
 
     def lift(self, name: str) -> None:
         """A member takes part."""
         self._since.pop(name, None)
 
-    def names(self, league: League) -> list[str]:
-        """Who is fenced and has not retired."""
+    def reasons(self, league: League) -> dict[str, str]:
+        """Who is fenced and has not retired, and why."""
         now = asyncio.get_running_loop().time()
-        fresh = [name for name, since in self._since.items() if now - since < FENCE_SECONDS]
-        return sorted(name for name in fresh if not league.is_retired(name))
+        return {
+            name: reason
+            for name, (since, reason) in sorted(self._since.items())
+            if now - since < FENCE_SECONDS and not league.is_retired(name)
+        }
 
 
 async def tell_fenced(host: Host, reason: str) -> None:

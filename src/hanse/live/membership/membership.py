@@ -141,13 +141,14 @@ class Membership:
                 others[name] = f"it has version {theirs.version}"
             elif theirs.digest != own.digest:
                 others[name] = f"it has another file of the same version {own.version}"
-        return {"file_version": own.version, "other_files": others}
+        fenced = self.fences.reasons(self.known)
+        return {"file_version": own.version, "other_files": others, "fenced": fenced}
 
     def seen(self) -> tuple[int, list[str], list[str]]:
         """What monitoring sees: the version, who has another file or cannot live by it, who may not act."""
         others = self.told()["other_files"]
         assert isinstance(others, dict), "members by name"
-        return self.known.version, sorted(others), self.fences.names(self.known)
+        return self.known.version, sorted(others), list(self.fences.reasons(self.known))
 
     def owed(self) -> list[Neighbour]:
         """Whom to talk to. A broker: everybody who is not known to have its file. The others: a broker, until

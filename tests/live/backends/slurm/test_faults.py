@@ -1,5 +1,6 @@
 """What goes wrong with a real Slurm: its controller forgets, its nodes vanish, its operators interfere."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -42,6 +43,36 @@ def our_jobs(slurm: Slurm) -> list[str]:
     numbers = [number for number, name in lines if name.startswith("hanse:")]
     assert len({name for _, name in lines if name.startswith("hanse:")}) == 1, lines
     return sorted(numbers, key=int)
+
+
+# --- the shared directory -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "outcome"),
+    [(errno.ENOSPC, Outcome.UNSTARTED), (errno.EDQUOT, Outcome.UNSTARTED), (errno.EIO, Outcome.LOST)],
+)
+def test_orders_for_which_there_is_no_room_were_never_given(
+    slurm: Slurm, place: Path, monkeypatch: pytest.MonkeyPatch, number: int, outcome: Outcome
+) -> None:
+    log = Log(place)
+    order = SharedDirectory.order
+
+    def full(*_: object) -> None:
+        raise OSError(number, "as the disk says")
+
+    async def story(desk: Desk) -> None:
+        desk.guard(now() + HOUR)
+        monkeypatch.setattr(SharedDirectory, "order", full)
+        end = await desk.run(launch(log.task()))
+        assert end.outcome is outcome
+        assert "the shared directory cannot be used" in end.note
+        assert our_names(slurm) == []
+        monkeypatch.setattr(SharedDirectory, "order", order)
+        assert (await desk.run(launch(log.task(), 1))).outcome is Outcome.SUCCEEDED
+        assert log.said("begin", 0) == 0
+
+    with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), story)
 
 
 # --- the controller -----------------------------------------------------------------------------------------

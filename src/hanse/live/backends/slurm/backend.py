@@ -297,8 +297,9 @@ class SlurmBackend:
 
         def written(result: OSError | None) -> None:
             if isinstance(result, OSError):
-                for attempt in self._keeper.living(keys):
-                    fate = Fate(Outcome.LOST, f"the shared directory cannot be used: {result}")
+                outcome = Outcome.UNSTARTED if result.errno in NO_ROOM else Outcome.LOST
+                for attempt in self._keeper.living(keys):  # none of them was submitted
+                    fate = Fate(outcome, f"the shared directory cannot be used: {result}")
                     self._keeper.finish(attempt, untold(attempt, fate))
             else:
                 self._submitter.submit(keys)
