@@ -9,8 +9,8 @@ import pytest
 from hanse.app.cli import run
 from hanse.app.exit_codes import ExitCode
 from hanse.app.queue_waits import KINDS_MAX
-from hanse.live.clock import wall_now
 from hanse.live.identity.identity import Role
+from hanse.live.identity.wall_time import wall_now
 from tests.app.canned import Answer, Asked, CannedLeague, not_found, task
 from tests.app.canned_broker import broker
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hanse.live.clock import wall_now
 from hanse.live.eras import ERAS
 from hanse.live.identity.certificate import Certificate
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.journal.layout import SECTOR
 from hanse.live.recovery import CLOCK
 from hanse.live.wall_clock import WallWatch

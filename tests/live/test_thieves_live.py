@@ -16,10 +16,10 @@ import pytest
 import hanse
 from hanse.app.client import Client
 from hanse.app.sdk.league import chosen
-from hanse.live.clock import wall_now
 from hanse.live.identity.access_ledger import AccessLedger
 from hanse.live.identity.authority import Authority
 from hanse.live.identity.identity import Role
+from hanse.live.identity.wall_time import wall_now
 from tests.live import sdk_calls
 from tests.live.harness import LiveLeague, open_directory
 from tests.live.sdk_league import LEAGUE as OWN_LEAGUE

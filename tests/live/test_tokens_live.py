@@ -15,11 +15,11 @@ import hanse
 from hanse.app.contexts import load
 from hanse.app.exit_codes import ExitCode
 from hanse.app.sdk.errors import NotAllowedError
-from hanse.live.clock import wall_now
 from hanse.live.identity.access_ledger import AccessLedger
 from hanse.live.identity.authority import Authority
 from hanse.live.identity.identity import Role
 from hanse.live.identity.revoked import DAY
+from hanse.live.identity.wall_time import wall_now
 from tests.live.harness import LiveLeague, open_directory, running
 from tests.live.sdk_league import LEAGUE
 

@@ -286,7 +286,7 @@ class Doors:
         """A sentence if the reason is our own certificate."""
         if self._token is not None:
             return ""
-        from hanse.live.clock import wall_now  # noqa: PLC0415  only this failure needs it
+        from hanse.live.identity.wall_time import wall_now  # noqa: PLC0415  only this failure needs it
 
         try:
             certificate = Credentials(Path(self.context.credentials)).certificate()

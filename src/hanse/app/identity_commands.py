@@ -12,7 +12,6 @@ import msgspec
 from hanse.app.contexts import Context, keep_context
 from hanse.app.league_making import PERSON, certify_founder, certify_one, found, roles_of, with_ports
 from hanse.app.told import CommandError, warn
-from hanse.live.clock import wall_now
 from hanse.live.home import Home
 from hanse.live.home_check import tighten_umask
 from hanse.live.identity import files
@@ -23,6 +22,7 @@ from hanse.live.identity.identity import Identity, Role
 from hanse.live.identity.refusal import Refusal
 from hanse.live.identity.revoked import RevokedError, revoked_until
 from hanse.live.identity.tokens import TokenBook, TokenBookError
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.league import League, LeagueError
 from hanse.live.league_file import load
 from hanse.model.ids import SECOND

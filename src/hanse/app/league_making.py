@@ -158,8 +158,8 @@ def certify_one(
 
 
 def _revoked_until(home: Path, name: str) -> int:
-    from hanse.live.clock import wall_now  # noqa: PLC0415  as above
     from hanse.live.identity.revoked import RevokedError, revoked_until  # noqa: PLC0415  as above
+    from hanse.live.identity.wall_time import wall_now  # noqa: PLC0415  as above
 
     try:
         return revoked_until(home, name, wall_now())
@@ -170,8 +170,8 @@ def _revoked_until(home: Path, name: str) -> int:
 def _lasts(credentials: Credentials) -> bool:
     """Whether the certificate is good for some time yet: whoever holds it renews it itself. A damaged one is
     not replaced unasked: whoever needs it says so."""
-    from hanse.live.clock import wall_now  # noqa: PLC0415  as above
     from hanse.live.identity.certificate import due_for_renewal  # noqa: PLC0415  with the clock, used here only
+    from hanse.live.identity.wall_time import wall_now  # noqa: PLC0415  as above
 
     try:
         return not due_for_renewal(credentials.path, wall_now())

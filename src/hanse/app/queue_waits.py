@@ -13,7 +13,7 @@ from hanse.app.answers import WaitAnswer, WaitsAnswer
 from hanse.app.doors import decoded
 from hanse.app.told import CommandError
 from hanse.app.transport import Reply, SilentError
-from hanse.live.clock import wall_now
+from hanse.live.identity.wall_time import wall_now
 from hanse.model.ids import SECOND
 
 if TYPE_CHECKING:

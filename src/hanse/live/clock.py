@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from hanse.live.identity.wall_time import wall_now
 from hanse.model.ids import Instant
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -63,11 +64,6 @@ class Clock:
             clock.offset += behind
         _write(path, _Saved(boot, clock.offset))
         return clock
-
-
-def wall_now() -> int:
-    """The wall clock in microseconds since 1970, for people; no machine ever sees it."""
-    return time.time_ns() // 1_000
 
 
 def _read(path: Path) -> _Saved | None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from hanse.live import notary_desk
-from hanse.live.clock import wall_now
 from hanse.live.door.server import Door
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity, Role
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.league import Address, League, LeagueError
 from hanse.live.logs import fields
 from hanse.live.loop_lag import LoopLag

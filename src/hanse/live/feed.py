@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from hanse.live.clock import wall_now
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.reads.reads import Reads
 from hanse.live.shell import Fail
 from hanse.model.commands import Accepted, Command, JobSettled, Record, Rejected, Send, TaskSettled

@@ -28,7 +28,6 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.live.clock import wall_now
 from hanse.live.home import Home
 from hanse.live.identity.authority import HOSTS_MAX, Authority, AuthorityError, hosts_problem
 from hanse.live.identity.certificate import read_certificate
@@ -38,6 +37,7 @@ from hanse.live.identity.identity import Identity, Role, parse_identity
 from hanse.live.identity.refusal import Reason, Refusal
 from hanse.live.identity.revoked import RevokedError, revoked_until
 from hanse.live.identity.tokens import TokenBook
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.league_file import load
 
 ANSWER_BYTES_MAX: Final = 1 << 20

@@ -11,8 +11,9 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.clock import Clock, wall_now
+from hanse.live.clock import Clock
 from hanse.live.eras import ERAS, Era, Past, Replayed, Settings, objection, read_eras, write_eras
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.journal.journal import Journal
 from hanse.live.journal.journal import Recovered as Found
 from hanse.live.league import LeagueError

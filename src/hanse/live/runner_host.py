@@ -15,8 +15,9 @@ import msgspec
 from hanse.core.config import RunnerConfig
 from hanse.core.runner import Runner
 from hanse.live.backends.interface import Backend
-from hanse.live.clock import Clock, wall_now
+from hanse.live.clock import Clock
 from hanse.live.identity.files import PRIVATE, replace
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.shell import Shell
 from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, Send
 from hanse.model.events import BackendReported, Booted, Received, RoomWithheld, TasksMoved

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from hanse.live.clock import wall_now
 from hanse.live.identity.certificate import Certificate
+from hanse.live.identity.wall_time import wall_now
 from hanse.model.ids import SECOND
 
 LOOK_SECONDS: Final = 30.0

@@ -12,7 +12,6 @@ import pytest
 
 from hanse.app.league_making import certify, found, with_ports
 from hanse.live import notary
-from hanse.live.clock import wall_now
 from hanse.live.home import Home
 from hanse.live.identity.authority import Authority
 from hanse.live.identity.certificate import read_certificate
@@ -22,6 +21,7 @@ from hanse.live.identity.keys import new_key, request
 from hanse.live.identity.refusal import Reason, Refusal
 from hanse.live.identity.revoked import CLOCKS_APART, REVOKED_FILE, Revoked
 from hanse.live.identity.tokens import TokenBook
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.league import League
 from hanse.live.league_file import league_from_data
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse.live.clock import Clock, wall_now
+from hanse.live.clock import Clock
 from hanse.live.identity.identity import Identity, Role
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.observe import otlp
 from hanse.live.observe.otlp import QUEUE_SPANS_MAX, Exporter, Target, exporter_of, target_of
 from hanse.live.observe.spans import JOBS_MAX, Span, SpanMaker

@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from hanse.core.broker import Broker
-from hanse.live.clock import wall_now
 from hanse.live.disk_space import DiskSpace
 from hanse.live.door import operations as op
 from hanse.live.door.application import Application, Document, Host
@@ -54,6 +53,7 @@ from hanse.live.door.replies import (
 from hanse.live.door.revocations import Revocations
 from hanse.live.door.submission import ROOM_SECONDS, SUBMIT_SECONDS_MAX, Submission, flaws
 from hanse.live.feed import Feed
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.membership.membership import Membership
 from hanse.live.reads.rows import JobDetail
 from hanse.live.reads.why import why

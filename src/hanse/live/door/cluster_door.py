@@ -11,7 +11,6 @@ from starlette.routing import BaseRoute
 
 from hanse.core.warden import Warden
 from hanse.live.backends.interface import Backend, OutputDroppedError, Stream
-from hanse.live.clock import wall_now
 from hanse.live.door import operations as op
 from hanse.live.door.application import Application, Document, Host
 from hanse.live.door.gate import Call, Handler
@@ -35,6 +34,7 @@ from hanse.live.door.replies import (
     json_answer,
 )
 from hanse.live.door.revocations import Revocations
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.league import ClusterEntry
 from hanse.live.membership.membership import Membership
 from hanse.live.reads.drained import drain_facts

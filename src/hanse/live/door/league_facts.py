@@ -3,7 +3,6 @@
 from hanse import __version__
 from hanse.core.broker import Broker
 from hanse.core.view import Sight
-from hanse.live.clock import wall_now
 from hanse.live.door.records import (
     Amounts,
     BrokerAnswer,
@@ -12,6 +11,7 @@ from hanse.live.door.records import (
     NodeAnswer,
     NodesAnswer,
 )
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.league import ClusterEntry, League
 from hanse.live.reads.drained import DrainFacts, drain_facts
 from hanse.live.reads.facts import ClusterFacts, NodeFacts

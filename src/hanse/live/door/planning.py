@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.clock import wall_now
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.reads.estimate import Ahead, Occupant, Plan, estimate
 from hanse.live.reads.facts import ClusterFacts
 from hanse.live.reads.reads import Reads

@@ -19,7 +19,6 @@ from typing import Final, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from hanse.live.clock import wall_now
 from hanse.live.door import operations as op
 from hanse.live.door.application import Host
 from hanse.live.door.asking import asked
@@ -40,6 +39,7 @@ from hanse.live.identity.revoked import (
     RevokedError,
     read_revoked,
 )
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.league import Address, League
 
 PATH: Final = op.EXCHANGE.path

@@ -20,12 +20,12 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.clock import wall_now
 from hanse.live.identity.certificate import public_key_of
 from hanse.live.identity.identity import MEMBERS, Identity, Role, name_problem
 from hanse.live.identity.refusal import Reason, Refusal
 from hanse.live.identity.revoked import Revoked, RevokedError, read_revoked
 from hanse.live.identity.signature import genuine
+from hanse.live.identity.wall_time import wall_now
 
 ACCESS_DAYS: Final = 30
 ACCESS_CHARACTERS_MAX: Final = 1_024

@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.clock import wall_now
 from hanse.live.home import Home
 from hanse.live.identity import files
 from hanse.live.identity.access import PEOPLE, Access, token_text
@@ -30,6 +29,7 @@ from hanse.live.identity.revoked import (
     read_revoked,
     revoked_at,
 )
+from hanse.live.identity.wall_time import wall_now
 
 TOKENS_MAX: Final = 10_000
 """Tokens on the list; expired ones leave it."""

@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from hanse.live.clock import wall_now
 from hanse.live.home import AUTHORITY_CERTIFICATE, AUTHORITY_KEY, AUTHORITY_SOURCE
 from hanse.live.identity import files
 from hanse.live.identity.certificate import fingerprint_of
@@ -26,6 +25,7 @@ from hanse.live.identity.identity import BACKDATED, Identity, Role, name_problem
 from hanse.live.identity.keys import key_bytes, new_key, read_key, read_request
 from hanse.live.identity.refusal import Reason, Refusal
 from hanse.live.identity.revoked import ACCESS_DAYS_MAX
+from hanse.live.identity.wall_time import wall_now
 from hanse.model.ids import SECOND
 
 DAY: Final = 24 * 3_600 * SECOND

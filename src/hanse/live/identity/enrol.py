@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from hanse.live.clock import wall_now
 from hanse.live.identity.authority import Authority, hosts_problem
 from hanse.live.identity.certificate import CertificateError, fingerprint_of, read_certificate
 from hanse.live.identity.credentials import Credentials
@@ -24,6 +23,7 @@ from hanse.live.identity.identity import Identity
 from hanse.live.identity.keys import key_bytes, new_key, read_key, read_request, request
 from hanse.live.identity.refusal import Reason, Refusal
 from hanse.live.identity.tokens import TokenBook, Until, never_revoked, read_token
+from hanse.live.identity.wall_time import wall_now
 
 __all__ = ["accept", "enrol", "new_key", "renew", "request", "trusted"]
 

@@ -22,10 +22,10 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.clock import wall_now
 from hanse.live.identity import files
 from hanse.live.identity.identity import Role, name_problem
 from hanse.live.identity.refusal import Reason, Refusal
+from hanse.live.identity.wall_time import wall_now
 from hanse.model.ids import SECOND
 
 TOKENS_MAX: Final = 1_000

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.live.clock import Clock, wall_now
+from hanse.live.clock import Clock
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.observe.tracing import Parent, parent_of
 from hanse.model.commands import Accepted, Command, JobSettled, Rejected, Send
 from hanse.model.events import Event, Received, Submitted

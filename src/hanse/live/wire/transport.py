@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from random import Random, SystemRandom
 
-from hanse.live.clock import wall_now
 from hanse.live.identity.credentials import Credentials
 from hanse.live.identity.identity import Identity
+from hanse.live.identity.wall_time import wall_now
 from hanse.live.wire.bounds import Bounds, Office
 from hanse.live.wire.incoming import Gate
 from hanse.live.wire.limits import Limits

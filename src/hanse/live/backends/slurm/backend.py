@@ -35,8 +35,8 @@ from hanse.live.backends.slurm.shared import SharedDirectory
 from hanse.live.backends.slurm.submitter import START_MICROSECONDS_MAX, Submitter
 from hanse.live.backends.slurm.tags import Key, prefix_of
 from hanse.live.backends.slurm.waits import wait_of
-from hanse.live.clock import wall_now
 from hanse.live.disk_space import NO_ROOM
+from hanse.live.identity.wall_time import wall_now
 from hanse.model.commands import Launch
 from hanse.model.ids import SECOND, JobId, TaskId, index_of, job_of, job_text, task_text
 from hanse.model.messages import End, Outcome
