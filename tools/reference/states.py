@@ -42,11 +42,9 @@ def tasks() -> str:
     return paragraphs(
         "# Task states",
         _diagram("blocked", arrows, STATE_NAMES[SUCCEEDED:]),
-        "A broker keeps one of these states for each task of its jobs (`core/jobs.py`). Tasks begin as "
-        "`blocked`. "
-        "Terminal states are never left. A task that goes back to `waiting` gets a higher attempt number "
-        "at its "
-        "next start, and the end of an older attempt changes nothing.",
+        "A broker keeps one of these states for each task of its jobs (`core/jobs.py`). "
+        "Tasks begin as `blocked`. Terminal states are never left. A task that goes back to `waiting` gets a "
+        "higher attempt number at its next start, and the end of an older attempt changes nothing.",
         table(("state", "meaning"), [(f"`{name}`", MEANINGS[name]) for name in STATE_NAMES]),
         "## Transitions",
         table(

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from hanse.app.exit_codes import ExitCode
-from hanse.app.told import CommandError, refuse_unsafe, refuse_unsafe_places
+from hanse.app.home_refusal import refuse_unsafe, refuse_unsafe_places
+from hanse.app.told import CommandError
 from hanse.live.home import Home
 from hanse.live.home_check import tighten_umask
 from hanse.live.identity.credentials import Credentials

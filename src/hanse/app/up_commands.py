@@ -18,13 +18,14 @@ from hanse.app.contexts import Context, Kept, chosen_home, current, keep_context
 from hanse.app.contexts import load as load_contexts
 from hanse.app.exit_codes import ExitCode
 from hanse.app.home_option import home_option
+from hanse.app.home_refusal import refuse_unsafe, refuse_unsafe_places
 from hanse.app.isolation_notice import isolation_notices
 from hanse.app.league_options import context_option
 from hanse.app.member_pids import running_members, stop_members
 from hanse.app.nursery import Nursery
 from hanse.app.starting import Outcome, daemon_environment, start_members
 from hanse.app.task_user import python_problem, user_problem
-from hanse.app.told import CommandError, refuse_unsafe, refuse_unsafe_places, warn
+from hanse.app.told import CommandError, warn
 from hanse.live.home import PEOPLE, Home
 from hanse.live.home_check import tighten_umask
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 from hanse.app.again import form_again
 from hanse.app.client import ENDED, WAIT_SECONDS_MAX
 from hanse.app.job_form import with_client_id
-from hanse.app.logs_command import Ask, Sink, copy
 from hanse.app.sdk.errors import JobFailedError, JobRefusedError, SdkError
 from hanse.app.sdk.league import LeagueDoors
+from hanse.app.task_logs import Ask, Sink, copy
 from hanse.app.transport import SilentError
 from hanse.live.reads.rows import JobRow, TaskRow
 

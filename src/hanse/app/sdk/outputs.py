@@ -3,7 +3,7 @@
 import io
 
 from hanse.app.doors import Doors
-from hanse.app.logs_command import Ask, Sink, copy
+from hanse.app.task_logs import Ask, Sink, copy
 from hanse.app.told import CommandError
 from hanse.live.reads.rows import TaskRow
 
