@@ -353,7 +353,8 @@ class Estates:
     def _lags(self, record: JobRecord) -> bool:
         """Whether the heir is so far behind that nothing more should end unasked."""
         owned = self.state.owned[record.estate]
-        return len(owned.publishing) + len(owned.again) > UNPUBLISHED_MAX
+        runs = sum([entry[4] for entry in owned.again])
+        return len(owned.publishing) + runs > UNPUBLISHED_MAX
 
     def job_cancelled(self, record: JobRecord) -> None:
         """The heir must not run a cancelled job."""
