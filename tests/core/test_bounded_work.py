@@ -15,13 +15,14 @@ import pytest
 from hanse.core.broker import Broker
 from hanse.core.copies import INLINE_MAX
 from hanse.core.end_columns import STRETCH_TASKS, cut_ends, ends_in, is_column
-from hanse.core.ending import QUEUED_EACH
+from hanse.core.ending import QUEUED_EACH, SLICE_PAUSE
 from hanse.core.jobs import BLOCKED, FAILED, SUCCEEDED, WAITING, JobRecord
+from hanse.core.link import NEVER
 from hanse.core.portions import ENTRIES_MAX
 from hanse.live.journal.layout import RECORD_BYTES_MAX
-from hanse.model.commands import Command, Send, TaskSettled
+from hanse.model.commands import Command, Send, TaskSettled, TasksSettled
 from hanse.model.events import Event
-from hanse.model.ids import SECOND, JobId
+from hanse.model.ids import SECOND, JobId, task_id
 from hanse.model.messages import Outcome, Progress
 from tests.core.wired import Wired, job, node, tasks
 
@@ -29,6 +30,11 @@ SLICE = 256
 SMALL, LARGE = 8 * STRETCH_TASKS, 32 * STRETCH_TASKS
 PORTION_LINES = 400
 """Lines that a stretch of a job may cost where it is copied or revived: none for each task."""
+
+
+def settled_by(command: Command) -> int:
+    """Of how many tasks a command makes the end known."""
+    return command.count if isinstance(command, TasksSettled) else isinstance(command, TaskSettled)
 
 
 class Counted(Wired):
@@ -59,7 +65,7 @@ class Counted(Wired):
             sys.settrace(sys_trace)
         self.lines = max(self.lines, lines)
         self.queued_most = max(self.queued_most, self._queued(name) - before)
-        self.settled_most = max(self.settled_most, sum(isinstance(one, TaskSettled) for one in commands))
+        self.settled_most = max(self.settled_most, sum(map(settled_by, commands)))
         for command in commands:
             if isinstance(command, Send) and isinstance(command.envelope.body, Progress):
                 body = command.envelope.body
@@ -67,7 +73,7 @@ class Counted(Wired):
                 self.told_most = max(self.told_most, told)
             if isinstance(command, Send):
                 self.bytes_most = max(self.bytes_most, len(msgspec.msgpack.encode(command.envelope)))
-            self._perform(name, command)
+            self._perform_each(name, command)
         return commands
 
     def _queued(self, name: str) -> int:
@@ -160,13 +166,52 @@ def adopt(count: int) -> int:
     return one.lines
 
 
-@pytest.mark.parametrize("phase", [admit, cancel])
+def spoil(count: int) -> int:
+    one = Counted({"c1": (node(4_000),)}, ("b1", "b2", "b3"))
+    one.counting = True
+    number = one.submit(job(tasks(1, name="a"), tasks(count, name="b", needs=("a",)), tasks(1, name="c")))
+    one.lines = 0
+    one.end(number, 0, outcome=Outcome.FAILED, code=1)
+    one.run(3 * SECOND)
+    assert number not in one.over, "it takes many slices"
+    assert list(one.running(number)) == [count + 1], "what does not need the failed group goes on"
+    one.check_bounds()
+    one.check()
+    return one.lines
+
+
+def take(count: int) -> int:
+    """A broker hears that its estate is another's, with very many ends of a job that the other never got, as
+    of one that it had adopted itself."""
+    one, number = made(1)
+    other = JobId(number + 1)
+    owned = one.machines["b1"]._estates.state.owned["b1#1"]  # type: ignore[attr-defined]
+    one.deaf["b1"] = True
+    base, half = task_id(other, 0), count // 2
+    owned.again.append((NEVER - 1, base, 1, SUCCEEDED, half))
+    states, attempts = b"\5\6" * (STRETCH_TASKS // 2), b"\1" * STRETCH_TASKS
+    for at in range(half, count, STRETCH_TASKS):
+        owned.again_columns.append((NEVER - 1, base + at, states, attempts))
+    one.run(30 * SECOND)
+    assert one.marks("b2")["broker.adopted_estate"] == 1
+    assert not one.settled
+    one.lines = 0
+    one.boot("b1")
+    one.run(30 * SECOND)
+    assert one.marks("b1")["broker.estate_taken"] == 1
+    assert len(one.settled) == count, "all of it is made known, slice by slice"
+    one.check_bounds()
+    one.check()
+    return one.lines
+
+
+@pytest.mark.parametrize("phase", [admit, cancel, spoil])
 def test_an_event_does_as_much_for_a_job_of_four_times_the_size(phase: Any) -> None:
     small, large = phase(SMALL), phase(LARGE)
     assert large <= small + PORTION_LINES, (small, large)
 
 
-@pytest.mark.parametrize("phase", [replicate, adopt])
+@pytest.mark.parametrize("phase", [replicate, adopt, take])
 def test_an_event_grows_with_the_portions_of_a_job_and_not_with_its_tasks(phase: Any) -> None:
     small, large = phase(SMALL), phase(LARGE)
     extra = (LARGE - SMALL) // STRETCH_TASKS
@@ -199,6 +244,48 @@ def test_a_job_that_is_cancelled_while_it_is_queued_is_queued_no_further() -> No
     one.run(60 * SECOND)
     assert one.over[number] is Outcome.CANCELLED
     one.check_idle()
+
+
+def test_a_spoiled_group_is_ended_by_whoever_has_the_job() -> None:
+    one = Counted({"c1": (node(4_000),)}, ("b1", "b2", "b3"))
+    number = one.submit(
+        job(
+            tasks(1, name="a"),
+            tasks(99 * SLICE, name="b", needs=("a",)),
+            tasks(2, name="c", needs=("b",)),
+            tasks(1, name="d"),
+        )
+    )
+    one.end(number, 0, outcome=Outcome.FAILED, code=1)
+    assert BLOCKED in record_of(one, number).state
+    one.restart("b1")
+    one.machines["b1"].check()
+    one.run(3 * SLICE_PAUSE)
+    assert 0 < record_of(one, number).state.count(BLOCKED) < 60 * SLICE
+    one.deaf["b1"] = True
+    one.run(60 * SECOND)
+    assert one.marks("b2")["broker.adopted_estate"] == 1
+    assert list(one.running(number)) == [99 * SLICE + 3]
+    one.end(number, 99 * SLICE + 3)
+    one.run(60 * SECOND)
+    assert one.over[number] is Outcome.FAILED
+    assert one.outcome(number, 99 * SLICE + 3) is Outcome.SUCCEEDED
+    assert one.outcome(number, 99 * SLICE + 2) is Outcome.CANCELLED
+    one.machines["b2"].check()
+
+
+def test_a_job_is_cancelled_while_a_group_of_it_is_ended() -> None:
+    one = Counted({"c1": (node(4_000),)}, ("b1", "b2"))
+    number = one.submit(
+        job(tasks(1, name="a"), tasks(51 * SLICE, name="b", needs=("a",)), tasks(9, name="d"))
+    )
+    one.end(number, 0, outcome=Outcome.FAILED, code=1)
+    assert BLOCKED in record_of(one, number).state
+    one.cancel(number)
+    one.check()
+    one.run(60 * SECOND)
+    assert one.over[number] is Outcome.CANCELLED
+    one.check()
 
 
 def test_columns_tell_what_runs_tell() -> None:

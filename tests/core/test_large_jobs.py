@@ -13,11 +13,12 @@ from hanse.core.ending import SLICE_PAUSE, find_tasks
 from hanse.core.jobs import BLOCKED, CANCELLED, FAILED, SUCCEEDED, WAITING
 from hanse.core.portions import ENTRIES_MAX
 from hanse.live.journal.layout import RECORD_BYTES_MAX
-from hanse.model.commands import Command, TaskSettled
+from hanse.model.commands import Command
 from hanse.model.events import CancelRequested, Event, Received
 from hanse.model.ids import SECOND, JobId, TaskId
 from hanse.model.job import JobSpec
 from hanse.model.messages import Outcome, Progress, Replicate
+from tests.core.test_bounded_work import settled_by
 from tests.core.wired import Wired, job, node, tasks
 
 MILLION = 1_000_000
@@ -36,7 +37,7 @@ class Weighed(Wired):
         if isinstance(event, Received) and isinstance(event.envelope.body, Progress | Replicate):
             self.largest = max(self.largest, len(msgspec.msgpack.encode(event)))
         commands = super().give(name, event)
-        self.most_settled = max(self.most_settled, sum(isinstance(one, TaskSettled) for one in commands))
+        self.most_settled = max(self.most_settled, sum(map(settled_by, commands)))
         self.said.clear()
         return commands
 

@@ -29,6 +29,7 @@ from hanse.model.commands import (
     Rejected,
     Send,
     TaskSettled,
+    TasksSettled,
     WakeAt,
 )
 from hanse.model.constraints import Value
@@ -197,9 +198,13 @@ class Wired:
         """Hand an event to a machine and perform what comes of it, without delivering messages."""
         commands = self.machines[name].handle(event)
         for command in commands:
-            self._perform(name, command)
+            self._perform_each(name, command)
         self.asked += [(name, command) for command in commands if isinstance(command, AskAdvice)]
         return commands
+
+    def _perform_each(self, name: str, command: Command) -> None:
+        for one in command.each() if isinstance(command, TasksSettled) else (command,):
+            self._perform(name, one)
 
     def _perform(self, name: str, command: Command) -> None:
         if isinstance(command, Send):

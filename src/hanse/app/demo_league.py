@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hanse.core.config import NodeConfig, Timings, WardenConfig
-from hanse.model.commands import Accepted, Command, JobSettled, Record, Send, TaskSettled
+from hanse.model.commands import Accepted, Command, JobSettled, Record, Send, TaskSettled, TasksSettled
 from hanse.model.constraints import Constraint, Is
 from hanse.model.decision import Decision
 from hanse.model.events import Event, Received
@@ -25,6 +25,7 @@ from hanse.sim.clients import Clients
 from hanse.sim.league import Design, League, Policies
 from hanse.sim.network import Network, delay_table
 from hanse.sim.render import decision_text
+from hanse.sim.settled import one_by_one
 from hanse.sim.standard import standard_factories
 from hanse.sim.story import Story
 from hanse.sim.workload import GroupTruth, JobPlan, Workload, payload_of
@@ -194,7 +195,7 @@ class DemoLeague:
         self.witness = Witness(self.oracle)
         self.league.equip(self.workload.fate, self.witness)
         for broker in self.league.brokers.values():
-            broker.connect({TaskSettled: self.oracle.settle})
+            broker.connect({TaskSettled: self.oracle.settle, TasksSettled: one_by_one(self.oracle.settle)})
         self.clients = Clients(
             self.world, Random(rng.getrandbits(64)), self.workload, self.league.brokers, self.oracle
         )

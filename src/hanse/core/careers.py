@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from hanse.core.desk import Desk
-from hanse.core.ending import Ended, Ending, find_tasks
+from hanse.core.ending import Ended, Ending, find_stretches, find_tasks
 from hanse.core.jobs import (
     BLOCKED,
     CANCELLED,
@@ -20,9 +20,10 @@ from hanse.core.jobs import (
     PLACED,
     RUNNING,
     SUCCEEDED,
-    WAITING,
     JobRecord,
     blocked_tasks,
+    cancel_columns,
+    dependents_of,
     first_task,
     is_unqueued,
     unmet_need,
@@ -53,7 +54,7 @@ class Careers:
     def __init__(self, desk: Desk, placing: Placing) -> None:
         self.desk = desk
         self.placing = placing
-        self.ending = Ending(desk.jobs, self._settle, self._release, desk.config.slice_tasks)
+        self.ending = Ending(desk.jobs, self._settle_run, self._release, desk.config.slice_tasks)
         self.withdrawing = Withdrawing(desk, placing)
         self.ended: dict[JobId, Ended] = {}
         self.clients: dict[str, JobId] = {}
@@ -62,13 +63,14 @@ class Careers:
         """Peers that want to know when a job of ours ends."""
         self.unknown: dict[JobId, Asked] = {}
         """Jobs of others that we wait for."""
-        self.round = 0
-        """How often peers were asked about jobs."""
+        self.round = 0  # how often peers were asked about jobs
         self.deadlines: list[tuple[int, JobId]] = []
         self.tasks = 0
         """Tasks of live jobs."""
         self.done: Callable[[JobRecord, int, int], None] = _unheard
         """Called with the attempt for every task that has become terminal: the estate makes it known."""
+        self.done_run: Callable[[JobRecord, int, int], None] = _unheard
+        """The same for neighbours that never ran and have ended alike: the first, and how many."""
         self.over: Callable[[JobRecord], None] = _unheard
         """Called for every job whose tasks are all terminal."""
         self.awaited: dict[JobId, None] = {}
@@ -357,13 +359,25 @@ class Careers:
             self.placing.enqueue(record, group, [])  # fewer are left to start together
         elif not record.unfinished[group] and record.left:
             self._unlock(record, group)
+        self._progressed(record, group)
+
+    def _progressed(self, record: JobRecord, group: int) -> bool:
+        """Tasks of a group have ended: whether the job is over with them."""
         if not record.unfinished[group]:
             self.placing.leave(record, group)
             if not record.left:
                 self._finish(record)
-                return
+                return True
         if self.desk.order.follows_progress:
             self.placing.rekey(record)
+        return False
+
+    def _settle_run(self, record: JobRecord, first: int, count: int) -> bool:
+        """Neighbours of one group that wait in no queue are cancelled; whether the job is over."""
+        group = cancel_columns(record, first, count)
+        self.done_run(record, first, count)
+        self._spoil(record, group, CANCELLED)
+        return self._progressed(record, group)
 
     def _unlock(self, record: JobRecord, group: int) -> None:
         """A group has succeeded: queue those that needed it."""
@@ -381,13 +395,13 @@ class Careers:
         if record.spec.gang and state == FAILED and not record.cancelled:
             self.desk.mark("broker.gang_failed")
             self._cancel_rest(record)
-        name = record.spec.groups[group].name
-        for other, part in enumerate(record.spec.groups):
-            if name in part.needs and record.id not in self.ending.marked:  # else they end in any case
-                first = first_task(record, other)
-                for index in range(first, first + part.count):
-                    if record.state[index] == BLOCKED:
-                        self._settle(record, index, CANCELLED)
+        ends = record.id in self.ending.marked  # then they do in any case
+        for first, behind in () if ends else dependents_of(record.spec, group):
+            if record.state.count(BLOCKED, first, behind) > self.ending.most:
+                self.ending.spoil(self.desk.now, record)
+                return
+            for at, count in find_stretches(record.state, self.ending.most, first, behind):
+                self._settle_run(record, at, count)
 
     def _cancel_rest(self, record: JobRecord) -> None:
         large = record.cancelled and record.left > self.ending.most
@@ -412,9 +426,8 @@ class Careers:
         if large:
             self.ending.begin(self.desk.now, record)
             return
-        for index, state in enumerate(record.state):
-            if state in (BLOCKED, WAITING):
-                self._settle(record, index, CANCELLED)
+        self.ending.end(record, record.left)
+        self.ending.drop(record.id)  # a group of it may have been ended in slices
 
     def _finish(self, record: JobRecord) -> None:
         desk = self.desk

@@ -14,7 +14,7 @@ import msgspec
 
 from hanse.core.end_columns import Column, Cut, Run, attempts_of, cut_ends, has_ends
 from hanse.core.jobs import SUCCEEDED, JobRecord
-from hanse.core.portions import ENTRY_BYTES, pieces, portions
+from hanse.core.portions import ENTRIES_MAX, ENTRY_BYTES, pieces, portions
 from hanse.model.ids import JobId, TaskId, task_id
 from hanse.model.messages import EstateId, Progress, Replica, Replicate
 
@@ -29,6 +29,8 @@ STRETCH: Final = 1_024
 
 Done = tuple[TaskId, int, int]
 """A task, its terminal state, and the attempt that made it so."""
+TaskRun = tuple[TaskId, int, int, int]
+"""The same, and how many neighbours ended like it."""
 
 
 class Ends(msgspec.Struct, gc=False):
@@ -112,10 +114,17 @@ def _rest(estate: EstateId, record: JobRecord, cut: Cut | None) -> Iterator[Prog
 
 
 def progress(
-    estate: EstateId, done: Sequence[Done], cancelled: Sequence[JobId], forget: Sequence[JobId]
-) -> Iterator[Progress]:
+    estate: EstateId, done: Sequence[Done], runs: Sequence[TaskRun], cancelled: Sequence[JobId],
+    forget: Sequence[JobId],
+) -> Iterator[Progress]:  # fmt: skip
     """The messages that tell an heir what has ended, in order. That a job is cancelled comes first, so that
     its many ends say nothing new; which jobs are over comes last: it concerns the tasks before it."""
+    if len(done) + len(runs) <= ENTRIES_MAX:
+        yield Progress(estate, tuple(done), tuple(cancelled), tuple(forget), tuple(runs))
+        return
+    for some in pieces(runs) if runs else ():
+        yield Progress(estate, (), tuple(cancelled), runs=tuple(some))
+        cancelled = ()
     parts = list(pieces(done))
     for part in parts[:-1]:
         yield Progress(estate, tuple(part), tuple(cancelled))

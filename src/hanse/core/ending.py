@@ -7,12 +7,12 @@ an heir that adopts the job goes on where its copy stands. The same holds for a 
 adopted: its first tasks are queued at once, the others by and by, and what is blocked by nothing is left.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
 
-from hanse.core.jobs import BLOCKED, CANCELLED, WAITING, JobRecord, is_unqueued
+from hanse.core.jobs import BLOCKED, WAITING, JobRecord, has_failed, is_unqueued, spans_of
 from hanse.core.link import NEVER
 from hanse.model.ids import MILLISECOND, JobId
 from hanse.model.messages import Outcome
@@ -21,6 +21,10 @@ SLICE_PAUSE: Final = 20 * MILLISECOND
 """Between two slices: the time belongs to everybody else."""
 QUEUED_EACH: Final = 64
 """How many tasks are queued in the time that it takes to end one."""
+LOOKED_AT: Final = 8_192
+"""Tasks that are looked at together when some are looked for that wait."""
+
+_WAITS: Final = bytes(value in (BLOCKED, WAITING) for value in range(256))
 
 
 class Ended(msgspec.Struct, gc=False):
@@ -36,7 +40,7 @@ class Ending:
     """The large jobs of one broker that are being cancelled, or queued."""
 
     def __init__(
-        self, jobs: dict[JobId, JobRecord], settle: Callable[[JobRecord, int, int], None],
+        self, jobs: dict[JobId, JobRecord], settle: Callable[[JobRecord, int, int], bool],
         release: Callable[[JobRecord], None], most: int,
     ) -> None:  # fmt: skip
         self._jobs = jobs
@@ -65,6 +69,13 @@ class Ending:
             self.marked[record.id] = None
             self.step(now)
 
+    def spoil(self, now: int, record: JobRecord) -> None:
+        """So much of a job can never run, because something that it needs has failed, that it is ended by and
+        by. The rest of the job goes on."""
+        self.marked[record.id] = None
+        if self.due == NEVER:
+            self.due = now + SLICE_PAUSE
+
     def queue_later(self, now: int, record: JobRecord) -> None:
         """More of a job than one event queues is to be queued."""
         self.unqueued[record.id] = None
@@ -86,11 +97,17 @@ class Ending:
         job = min(self.marked)
         record = self._jobs[job]
         if not self.held(record):
-            tasks = find_tasks(record.state, (BLOCKED, WAITING), self.most)
-            for index in tasks:
-                self._settle(record, index, CANCELLED)
+            self.end(record, self.most)
             if not is_unended(record):  # the last slice may have been a whole one
                 self.drop(job)
+
+    def end(self, record: JobRecord, most: int) -> None:
+        """End so many of the tasks that wait in no queue and can never run."""
+        for first, behind in _doomed(record):
+            for at, count in find_stretches(record.state, most, first, behind):
+                most -= count
+                if self._settle(record, at, count):
+                    return  # all of it is over, and it is ours no longer
 
     def drop(self, job: JobId) -> None:
         """A job has ended, or is somebody else's."""
@@ -123,13 +140,55 @@ def _unqueued(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:
 
 
 def _unended(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:
-    """Cancelled jobs with tasks that wait."""
-    return {job: None for job, record in jobs.items() if record.cancelled and is_unended(record)}
+    """Jobs with tasks that wait and can never run."""
+    return {job: None for job, record in jobs.items() if is_unended(record)}
 
 
 def is_unended(record: JobRecord) -> bool:
-    """Whether a job has tasks that wait. The search is the bytearray's own, as in ``find_tasks``."""
-    return BLOCKED in record.state or WAITING in record.state
+    """Whether a job has tasks that wait and can never run: it is cancelled, or something that they need has
+    failed."""
+    return any(_first_waiting(record.state, first, behind) >= 0 for first, behind in _doomed(record))
+
+
+def _doomed(record: JobRecord) -> Iterator[tuple[int, int]]:
+    """Where the tasks of a job are that can never run if they wait: the first, the one behind the last. The
+    parts of a cancelled job are its groups; else those that need one of which some task did not succeed."""
+    groups = record.spec.groups
+    if len(groups) == 1:
+        if record.cancelled:
+            yield 0, len(record.state)
+        return
+    spans = spans_of(record.spec)
+    for group in groups:
+        if record.cancelled or any(has_failed(record.state, *spans[need]) for need in group.needs):
+            yield spans[group.name]
+
+
+def _first_waiting(states: bytearray, first: int, behind: int) -> int:
+    """The first task that waits; -1: none. The search is the bytearray's own, as in ``find_tasks``."""
+    queued = states.find(WAITING, first, behind)
+    blocked = states.find(BLOCKED, first, behind if queued < 0 else queued)
+    return queued if blocked < 0 else blocked
+
+
+def find_stretches(
+    states: bytearray, most: int, first: int = 0, behind: int | None = None
+) -> list[tuple[int, int]]:
+    """The first ``most`` tasks that wait, as stretches of neighbours: where each begins, and how many. As
+    many steps as there are stretches, and not as there are tasks."""
+    behind = len(states) if behind is None else behind
+    base, found = _first_waiting(states, first, behind), list[tuple[int, int]]()
+    while most and 0 <= base < behind:
+        block = bytes(states[base : min(base + LOOKED_AT, behind)]).translate(_WAITS)
+        at = block.find(1)
+        while at >= 0 and most:
+            behind = block.find(0, at)
+            count = min((len(block) if behind < 0 else behind) - at, most)
+            found.append((base + at, count))
+            most -= count
+            at = block.find(1, at + count)
+        base += len(block)
+    return found
 
 
 def find_tasks(states: bytearray, kinds: tuple[int, ...], most: int) -> list[int]:

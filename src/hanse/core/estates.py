@@ -48,8 +48,10 @@ class Estates:
         self.seeking.dropped = self._dropped
         self.busy = True
         """Whether something may be released: more has come to wait, or what it waits for has come."""
+        self._budget_of, self._budget = desk.out, PUBLISH_MAX
+        """How much the event that has this list of commands may still make known."""
         desk.post.firmed = self._firmed
-        careers.done = self._task_done
+        careers.done, careers.done_run = self._task_done, self._tasks_done
         careers.over = self._job_over
         careers.ending.held, careers.ending.begun = self._lags, self.job_cancelled
         timings = desk.timings
@@ -171,14 +173,10 @@ class Estates:
         owned.covered = owned.copied = self._replicate(estate, owned, jobs, {})
         if not owned.copied:  # else the old heir, which has all, stays the heir until the new one has
             self._register(estate)
-        owned.done.clear()
-        owned.cancelled.clear()
-        owned.forget.clear()
-        entries = [(cluster, task, attempt) for _, cluster, task, attempt in owned.settling] + owned.unsent
-        owned.settling = [(owned.covered, *entry) for entry in entries]
+        owned.settling = [(owned.covered, *entry[1:]) for entry in owned.settling]
+        owned.told(owned.covered)
         owned.publishing = [(owned.covered, *entry[1:]) for entry in owned.publishing]
         owned.cover_again(owned.covered)
-        owned.unsent.clear()
         owned.admitting = [(owned.covered, job) for _, job in owned.admitting]
         self.busy = True
         self.release()
@@ -212,6 +210,8 @@ class Estates:
         if not self.busy:
             return
         self.busy = False
+        if self._budget_of is not self.desk.out:  # another event
+            self._budget_of, self._budget = self.desk.out, PUBLISH_MAX
         for estate, owned in self.state.owned.items():
             if owned.copied and owned.copied <= self.desk.post.link(owned.heir).firm:
                 owned.copied = 0
@@ -221,12 +221,14 @@ class Estates:
                 continue
             safe = self._safe(owned)
             if again <= safe and again < NEVER:
-                self.desk.out += owned.take_again(PUBLISH_MAX)
-                self.state.progress_at = self.desk.now
-            elif owned.publishing and 0 <= owned.publishing[0][0] <= safe:
+                self._budget -= owned.take_again(safe, self._budget, self.desk.out)
+                again = owned.next_again()
+            if again > safe or again == NEVER:
                 self._publish(owned, safe)
-                if owned.publishing and 0 <= owned.publishing[0][0] <= safe:
-                    self.state.progress_at = self.desk.now
+            if (again <= safe and again < NEVER) or (
+                owned.publishing and 0 <= owned.publishing[0][0] <= safe
+            ):
+                self.state.progress_at = self.desk.now
             while owned.admitting and owned.admitting[0][0] <= safe:
                 _, job = owned.admitting.pop(0)
                 record = self.desk.jobs.get(job)
@@ -280,21 +282,16 @@ class Estates:
         count = 0
         out = self.desk.out
         for number, subject, attempt, state in owned.publishing:
-            if not 0 <= number <= safe or count == PUBLISH_MAX:
+            if not 0 <= number <= safe or count == self._budget:
                 break
             count += 1
             if attempt >= 0:
                 out.append(TaskSettled(TaskId(subject), attempt, OUTCOMES[state]))
             else:
-                self._make_known(subject, attempt, state)
+                out.append(JobSettled(JobId(subject), OUTCOMES[state]))
+                self.careers.announce(JobId(subject))
+        self._budget -= count
         del owned.publishing[:count]
-
-    def _make_known(self, subject: int, attempt: int, state: int) -> None:
-        if attempt < 0:
-            self.desk.out.append(JobSettled(JobId(subject), OUTCOMES[state]))
-            self.careers.announce(JobId(subject))
-        else:
-            self.desk.out.append(TaskSettled(TaskId(subject), attempt, OUTCOMES[state]))
 
     def admit(self, record: JobRecord) -> None:
         """The job is safe: acknowledge it and let it run."""
@@ -330,6 +327,18 @@ class Estates:
             owned.publishing.append((0, task, attempt, state))
             self.busy = True
 
+    def _tasks_done(self, record: JobRecord, first: int, count: int) -> None:
+        """Neighbours that never ran have ended alike."""
+        if count == 1:
+            self._task_done(record, first, 0)
+            return
+        owned = self.state.owned[record.estate]
+        owned.end_run(task_id(record.id, first), record.state[first], count)
+        if owned.heir:
+            self._soon()
+        else:
+            self.busy = True
+
     def _job_over(self, record: JobRecord) -> None:
         owned = self.state.owned[record.estate]
         owned.publishing.append((-1 if owned.heir else 0, record.id, -1, STATES[record.outcome()]))
@@ -343,7 +352,9 @@ class Estates:
 
     def _lags(self, record: JobRecord) -> bool:
         """Whether the heir is so far behind that nothing more should end unasked."""
-        return len(self.state.owned[record.estate].publishing) > UNPUBLISHED_MAX
+        owned = self.state.owned[record.estate]
+        runs = sum([entry[4] for entry in owned.again])
+        return len(owned.publishing) + runs > UNPUBLISHED_MAX
 
     def job_cancelled(self, record: JobRecord) -> None:
         """The heir must not run a cancelled job."""
@@ -364,11 +375,11 @@ class Estates:
                 unknown = unknown or Unknown(estates.values())
                 if (task, end.attempt) in unknown.ends or task >> INDEX_BITS in self.state.given_jobs:
                     continue  # it is settled when the heir knows, or by the adopter
-                if task not in unknown.tasks:
+                owned = unknown.owner_of(task)
+                if owned is None:
                     self.desk.settling.add(self.desk.now, cluster, [(task, end.attempt)])
                     continue
                 self.desk.mark("broker.old_end_kept")
-                owned = unknown.tasks[task]
             if owned.settle_later(cluster, task, end.attempt):
                 self._soon()
             else:
@@ -383,20 +394,11 @@ class Estates:
         """Tell the heirs what has ended."""
         self.state.progress_at = NEVER
         for estate, owned in self.state.owned.items():
-            if owned.heir and (owned.done or owned.cancelled or owned.forget):
-                for message in progress(estate, owned.done, owned.cancelled, owned.forget):
+            if owned.heir and (owned.done or owned.done_runs or owned.cancelled or owned.forget):
+                ends, runs = owned.done, owned.done_runs
+                for message in progress(estate, ends, runs, owned.cancelled, owned.forget):
                     owned.covered = self.desk.post.send(self.desk.out, self.desk.now, owned.heir, message)
-            owned.done.clear()
-            owned.cancelled.clear()
-            owned.forget.clear()
-            number = owned.covered if owned.heir else 0
-            if owned.unsent:
-                owned.settling += [(number, *entry) for entry in owned.unsent]
-                owned.unsent.clear()
-            at = len(owned.publishing)
-            while at and owned.publishing[at - 1][0] < 0:  # what was not told yet is at the end
-                at -= 1
-                owned.publishing[at] = (number, *owned.publishing[at][1:])
+            owned.told(owned.covered if owned.heir else 0)
         self.busy = True
         self.release()
 
@@ -479,13 +481,8 @@ class Estates:
                     self.desk.out.append(Accepted(record.client, record.request, record.id))
             else:
                 self._rehome(record)
-        for task, attempt, state in owned.all_again():
-            if job_of(TaskId(task)) not in theirs:
-                self._make_known(task, attempt, state)
-        for _, subject, attempt, state in owned.publishing:
-            job = JobId(subject) if attempt < 0 else job_of(TaskId(subject))
-            if job not in theirs:  # it had been told to forget the job, so nobody else will make this known
-                self._make_known(subject, attempt, state)
+        owned.leave_to(self.state.owned[self.base], theirs)
+        self.busy = True
         self.careers.ask_adopter(theirs)
 
     def _rehome(self, record: JobRecord) -> None:

@@ -199,12 +199,52 @@ def blocked_tasks(record: JobRecord, group: int, most: int) -> list[int]:
 
 
 def unmet_need(record: JobRecord, group: int) -> str:
-    """The first group that has not ended of those that a group needs; "": there is none."""
+    """The first group that has not succeeded of those that a group needs; "": there is none. One that needs
+    what has failed is never queued: it is ended, by and by if it is large."""
     needs = record.spec.groups[group].needs
     if not needs:
         return ""
     names = {part.name: position for position, part in enumerate(record.spec.groups)}
-    return next((need for need in needs if record.unfinished[names[need]]), "")
+    spans = spans_of(record.spec)
+    for need in needs:
+        if record.unfinished[names[need]] or has_failed(record.state, *spans[need]):
+            return need
+    return ""
+
+
+def cancel_columns(record: JobRecord, first: int, count: int) -> int:
+    """Neighbours of one group that never ran are cancelled; their group. Whole columns are changed at once:
+    this costs as much for one task as for thousands."""
+    behind = first + count
+    record.ran[first:behind] = bytes(count)
+    record.state[first:behind] = bytes((CANCELLED,)) * count
+    record.place[first:behind] = [-1] * count
+    group = record.group_of(first)
+    record.left -= count
+    record.unfinished[group] -= count
+    return group
+
+
+def spans_of(spec: JobSpec) -> dict[str, tuple[int, int]]:
+    """Where each group's tasks are: the first, the one behind the last."""
+    spans, at = {}, 0
+    for group in spec.groups:
+        spans[group.name] = at, at + group.count
+        at += group.count
+    return spans
+
+
+def dependents_of(spec: JobSpec, group: int) -> list[tuple[int, int]]:
+    """Where the tasks of the groups are that need one."""
+    if len(spec.groups) == 1:
+        return []
+    name, spans = spec.groups[group].name, spans_of(spec)
+    return [spans[other.name] for other in spec.groups if name in other.needs]
+
+
+def has_failed(states: bytearray, first: int, behind: int) -> bool:
+    """Whether one of these tasks has ended without success."""
+    return states.find(FAILED, first, behind) >= 0 or states.find(CANCELLED, first, behind) >= 0
 
 
 def is_unqueued(record: JobRecord) -> bool:

@@ -34,7 +34,17 @@ from hanse.live.shell import JournalledShell
 from hanse.live.wire.limits import Limits, broker_limits
 from hanse.live.wire.peers import Peer
 from hanse.model.advice import Advice
-from hanse.model.commands import Accepted, AskAdvice, Command, JobSettled, Record, Rejected, Send, TaskSettled
+from hanse.model.commands import (
+    Accepted,
+    AskAdvice,
+    Command,
+    JobSettled,
+    Record,
+    Rejected,
+    Send,
+    TaskSettled,
+    TasksSettled,
+)
 from hanse.model.events import Advised, Booted, Received
 from hanse.model.messages import Envelope
 from hanse.policy.sizers import SIZERS
@@ -200,4 +210,6 @@ class BrokerDaemon(Daemon):
             if self._policy is not None:
                 self._policy.ask(command)  # type: ignore[arg-type]  # the type is the test
         else:
-            assert kind in (Record, TaskSettled, JobSettled), f"a broker does not ask for {command}"
+            assert kind in (Record, TaskSettled, TasksSettled, JobSettled), (
+                f"a broker does not ask for {command}"
+            )

@@ -16,7 +16,16 @@ from typing import Final, TypeVar
 from hanse.live.identity.wall_time import wall_now
 from hanse.live.reads.reads import Reads
 from hanse.live.shell import Fail
-from hanse.model.commands import Accepted, Command, JobSettled, Record, Rejected, Send, TaskSettled
+from hanse.model.commands import (
+    Accepted,
+    Command,
+    JobSettled,
+    Record,
+    Rejected,
+    Send,
+    TaskSettled,
+    TasksSettled,
+)
 from hanse.model.events import Advised, Event, Received, Tick
 from hanse.model.ids import SECOND, JobId
 from hanse.model.messages import Taken
@@ -38,7 +47,7 @@ ROOM_SECONDS: Final = 1.0
 READERS: Final = 2
 """Threads that answer questions."""
 
-_SHOWN: Final = frozenset((Accepted, Rejected, Record, TaskSettled, JobSettled))
+_SHOWN: Final = frozenset((Accepted, Rejected, Record, TaskSettled, TasksSettled, JobSettled))
 """Commands that change what people see of jobs."""
 _QUIET: Final = frozenset((Tick, Advised))
 """Events that do not, by themselves."""

@@ -62,6 +62,19 @@ class TaskSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="t
     outcome: Outcome
 
 
+class TasksSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="tasks_settled"):
+    """The same of ``count`` neighbours, this task and those behind it, all alike."""
+
+    task: TaskId
+    attempt: int
+    outcome: Outcome
+    count: int
+
+    def each(self) -> list[TaskSettled]:
+        """One by one."""
+        return [TaskSettled(TaskId(self.task + at), self.attempt, self.outcome) for at in range(self.count)]
+
+
 class JobSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="job_settled"):
     """Every task of a job is terminal."""
 
@@ -114,6 +127,7 @@ Command = (
     | Accepted
     | Rejected
     | TaskSettled
+    | TasksSettled
     | JobSettled
     | Launch
     | Kill

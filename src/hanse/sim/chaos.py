@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.model.commands import AskAdvice, TaskSettled
+from hanse.model.commands import AskAdvice, TaskSettled, TasksSettled
 from hanse.model.ids import INDEX_BITS, SECOND
 from hanse.sim.adviser import Adviser
 from hanse.sim.checkers import Oracle, check_estates, check_quiet, check_replay, check_speakers
@@ -27,6 +27,7 @@ from hanse.sim.membership import Membership, draw_changes
 from hanse.sim.network import Network
 from hanse.sim.render import resources_text
 from hanse.sim.restoring import Restoring
+from hanse.sim.settled import one_by_one
 from hanse.sim.story import Story
 from hanse.sim.workload import draw_workload
 from hanse.sim.world import Violation, World
@@ -101,7 +102,7 @@ class Trial:
         self.oracle = Oracle(self.world, self.workload, wardens, options.lost_max)
         self.league.equip(self.workload.fate, self.oracle)
         for broker in self.league.brokers.values():
-            broker.connect({TaskSettled: self.oracle.settle})
+            broker.connect({TaskSettled: self.oracle.settle, TasksSettled: one_by_one(self.oracle.settle)})
         self.clients = Clients(self.world, branch(), self.workload, self.league.brokers, self.oracle)
         self.injector = Injector(self.league, self.clients, options, branch())
         safety = 0 if options.scenario == "calm" else options.safety

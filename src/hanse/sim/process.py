@@ -19,7 +19,7 @@ import msgspec
 
 from hanse.core.machine import Machine
 from hanse.model.advice import Advice
-from hanse.model.commands import Command, Send, TaskSettled, WakeAt
+from hanse.model.commands import Command, Send, TaskSettled, TasksSettled, WakeAt
 from hanse.model.events import (
     Advised,
     BackendReported,
@@ -376,12 +376,13 @@ class Process:
         machine = self._factory()
         if self.snapshot is not None:
             machine.restore(self.snapshot)
-        settled = self.performers.get(TaskSettled)
+        settled: dict[type, Any] = {kind: self.performers.get(kind) for kind in (TaskSettled, TasksSettled)}
         for event in self.journal:
             for command in machine.handle(event):
                 # A crash may have kept it from the world, but it is on record: it counts, and it must agree.
-                if settled is not None and type(command) is TaskSettled:
-                    settled(command)
+                judge = settled.get(type(command))
+                if judge is not None:
+                    judge(command)
         return machine
 
     def _bury(self) -> None:

@@ -27,7 +27,17 @@ from typing import Any, Final
 import msgspec
 
 from hanse.core.config import NodeConfig, Timings, WardenConfig
-from hanse.model.commands import Accepted, Command, Guard, Launch, Rejected, Send, TaskSettled, WakeAt
+from hanse.model.commands import (
+    Accepted,
+    Command,
+    Guard,
+    Launch,
+    Rejected,
+    Send,
+    TaskSettled,
+    TasksSettled,
+    WakeAt,
+)
 from hanse.model.constraints import Value
 from hanse.model.events import BackendReported, Booted, Event, Received, Tick
 from hanse.model.ids import MILLISECOND, SECOND, broker_number, parse_task
@@ -49,6 +59,7 @@ from hanse.sim.league import Design, Factories, League, Policies
 from hanse.sim.network import Link, Network
 from hanse.sim.render import command_text, event_text, record_text, resources_text, seconds, words
 from hanse.sim.script_words import ScriptError, duration_of, job_from, job_named, resources_of, value_of
+from hanse.sim.settled import one_by_one
 from hanse.sim.story import Story
 from hanse.sim.workload import GroupTruth, JobPlan, Workload
 from hanse.sim.world import Violation, World
@@ -227,7 +238,10 @@ class Player:
         self._oracle = Oracle(self._world, self._workload, wardens, design.lost_max)
         self._league.equip(self._workload.fate, self._oracle)
         for broker in self._league.brokers.values():
-            broker.connect({TaskSettled: self._oracle.settle, Accepted: self._accepted, Rejected: _ignore})
+            broker.connect({
+                TaskSettled: self._oracle.settle, TasksSettled: one_by_one(self._oracle.settle),
+                Accepted: self._accepted, Rejected: _ignore,
+            })  # fmt: skip
         for backend in self._league.backends.values():
             backend.notice_max = 0
         self._network.manual = False

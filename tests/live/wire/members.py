@@ -20,6 +20,7 @@ from hanse.live.wire.frames import take_frame
 from hanse.live.wire.limits import Limits
 from hanse.live.wire.peers import Peer
 from hanse.live.wire.transport import Transport
+from hanse.live.wire.versions import client_context
 from hanse.model.ids import TaskId
 from hanse.model.messages import Body, Cancel, Envelope
 from tests.live.identity.leagues import Clock, PaperLeague
@@ -172,7 +173,7 @@ class Caller:
 
     @classmethod
     async def dial(cls, to: Member, credentials: Credentials | None) -> "Caller":
-        context = None if credentials is None else credentials.client_context(to.identity)
+        context = None if credentials is None else client_context(credentials, to.identity)
         name = None if context is None else "hanse"
         return cls(*await asyncio.open_connection(HOST, to.port, ssl=context, server_hostname=name))
 

@@ -20,6 +20,7 @@ from hanse.live.wire.frames import ENVELOPES_MAX, FRAME_BYTES_MAX, decode
 from hanse.live.wire.incoming import Inlet
 from hanse.live.wire.peers import MAY_SAY, Peer
 from hanse.live.wire.transport import Transport
+from hanse.live.wire.versions import server_context
 from hanse.model import messages as m
 from hanse.model.ids import SECOND
 from hanse.model.messages import Ack, Cancel, Gossip
@@ -208,7 +209,7 @@ def test_who_is_dialled_must_not_talk_back(league: PaperLeague) -> None:
             await reader.read()
             writer.close()
 
-        server = await asyncio.start_server(chatter, HOST, 0, ssl=warden.server_context())
+        server = await asyncio.start_server(chatter, HOST, 0, ssl=server_context(warden))
         port = server.sockets[0].getsockname()[1]
         await broker.start({"c1": Peer(league.identity(Role.WARDEN, "c1"), HOST, port)})
         broker.wire.send(envelope(1))

@@ -12,7 +12,7 @@ from hanse.live.wire.peers import Peer
 from tests.live.identity.leagues import PaperLeague
 from tests.live.wire.members import HOST, Caller, Member, envelope, fortress, frame, member, pair, play
 
-MARKED = ["hanse-wire/2", "hanse-wire"]
+MARKED = ["hanse-wire/3", "hanse-wire"]
 """What a member of the next version offers."""
 
 
@@ -36,8 +36,8 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize(
     "offers",
-    [[], ["hanse-wire/1"], ["hanse-wire/1", "hanse-wire"], ["hanse-wire/2", "hanse-wire/1", "hanse-wire"]],
-    ids=["before", "same", "marked", "newer and same"],
+    [["hanse-wire/2"], ["hanse-wire/2", "hanse-wire"], ["hanse-wire/3", "hanse-wire/2", "hanse-wire"]],
+    ids=["same", "marked", "newer and same"],
 )
 def test_who_has_a_version_in_common_is_understood(league: PaperLeague, offers: list[str]) -> None:
     async def story() -> None:
@@ -45,7 +45,7 @@ def test_who_has_a_version_in_common_is_understood(league: PaperLeague, offers: 
         caller = await dial(league, warden, offers)
         caller.say(frame(envelope(1)))
         assert await warden.post.reach(1) == [envelope(1)]
-        assert chosen_by(caller) == ("hanse-wire/1" if offers else None)
+        assert chosen_by(caller) == "hanse-wire/2"
         assert warden.counters.refused() == {}
         await caller.hang_up()
         await warden.stop()
@@ -54,7 +54,9 @@ def test_who_has_a_version_in_common_is_understood(league: PaperLeague, offers: 
 
 
 @pytest.mark.parametrize(
-    "offers", [["hanse-wire/2"], MARKED, ["hanse-wire/7", "hanse-wire/6"]], ids=["2", "2 marked", "7 and 6"]
+    "offers",
+    [[], ["hanse-wire/1", "hanse-wire"], ["hanse-wire/3"], MARKED, ["hanse-wire/7", "hanse-wire/6"]],
+    ids=["before", "1 marked", "3", "3 marked", "7 and 6"],
 )
 def test_who_speaks_other_versions_only_is_refused_and_named_once(
     league: PaperLeague, offers: list[str], caplog: pytest.LogCaptureFixture
@@ -73,10 +75,10 @@ def test_who_speaks_other_versions_only_is_refused_and_named_once(
         sentences = told(caplog)
         assert len(sentences) == 1
         assert "broker b1 of local is refused" in sentences[0]
-        assert "hanse-wire/1 only" in sentences[0]
+        assert "hanse-wire/2 only" in sentences[0]
         assert "docs/upgrades.md" in sentences[0]
 
-        again = await dial(league, warden, ["hanse-wire/1"])  # it was upgraded, and downgraded later
+        again = await dial(league, warden, ["hanse-wire/2"])  # it was upgraded, and downgraded later
         again.say(frame(envelope(2)))
         assert await warden.post.reach(1) == [envelope(2)]
         await again.hang_up()
@@ -100,13 +102,15 @@ def test_both_sides_know_that_there_is_none_in_common(league: PaperLeague) -> No
     play(story())
 
 
+@pytest.mark.parametrize("offers", [MARKED, ["hanse-wire/1", "hanse-wire"], []], ids=["3", "1", "before"])
 def test_a_dialler_says_nothing_to_a_member_of_another_version(
-    league: PaperLeague, caplog: pytest.LogCaptureFixture
+    league: PaperLeague, offers: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
         broker = member(league, Role.BROKER, "b1")
         context = league.credentials(Role.WARDEN, "c1").server_context()
-        context.set_alpn_protocols(MARKED)
+        if offers:
+            context.set_alpn_protocols(offers)
         said = bytearray()
 
         async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -127,29 +131,6 @@ def test_a_dialler_says_nothing_to_a_member_of_another_version(
         server.close()
         await server.wait_closed()
         assert not said
-
-    play(story())
-
-
-def test_a_member_from_before_is_dialled_and_understood(league: PaperLeague) -> None:
-    async def story() -> None:
-        broker = member(league, Role.BROKER, "b1")
-        arrived = asyncio.get_running_loop().create_future()
-
-        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            arrived.set_result(await reader.readexactly(len(frame(envelope(1)))))
-            writer.close()
-
-        context = league.credentials(Role.WARDEN, "c1").server_context()
-        server = await asyncio.start_server(listen, HOST, 0, ssl=context)
-        port = server.sockets[0].getsockname()[1]
-        await broker.start({"c1": Peer(league.identity(Role.WARDEN, "c1"), HOST, port)})
-        broker.wire.send(envelope(1))
-        assert await arrived == frame(envelope(1))
-        assert broker.counters.refused() == {}
-        await broker.stop()
-        server.close()
-        await server.wait_closed()
 
     play(story())
 

@@ -34,7 +34,16 @@ from hanse.live.observe.exposition import (
 from hanse.live.observe.member_watch import Daemonic, JournalWatch, MemberWatch
 from hanse.live.reads.reads import Reads
 from hanse.live.reads.rows import JobRow, Totals
-from hanse.model.commands import Accepted, Command, JobSettled, Record, Rejected, Send, TaskSettled
+from hanse.model.commands import (
+    Accepted,
+    Command,
+    JobSettled,
+    Record,
+    Rejected,
+    Send,
+    TaskSettled,
+    TasksSettled,
+)
 from hanse.model.decision import Answered
 from hanse.model.events import Event, Received, Submitted
 from hanse.model.ids import INDEX_BITS, SECOND, JobId, broker_number, job_of, parse_job
@@ -124,7 +133,8 @@ class BrokerWatch(MemberWatch):
         }  # fmt: skip
         self._does: dict[type, Callable[[int, Any], None]] = {
             Send: self._sent, Record: self._decided, Accepted: self._accepted, Rejected: self._refused,
-            TaskSettled: self._task_settled, JobSettled: self._job_settled,
+            TaskSettled: self._task_settled, TasksSettled: self._tasks_settled,
+            JobSettled: self._job_settled,
         }  # fmt: skip
 
     def _trace_if_asked(self, clock: Clock) -> None:
@@ -231,6 +241,9 @@ class BrokerWatch(MemberWatch):
 
     def _task_settled(self, _: int, settled: TaskSettled) -> None:
         self._tasks[settled.outcome] += 1
+
+    def _tasks_settled(self, _: int, settled: TasksSettled) -> None:
+        self._tasks[settled.outcome] += settled.count
 
     def _job_settled(self, _: int, settled: JobSettled) -> None:
         job = self._leave(settled.job)

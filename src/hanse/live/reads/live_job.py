@@ -115,8 +115,7 @@ class LiveJob(msgspec.Struct):
         """Everything that waits is to be cancelled: which tasks must be settled, with a row for each. Those
         of a large job of which the file has no row are cancelled here, and get none."""
         if len(self.state) > LARGE_TASKS:
-            known = any(self.attempt)
-            kept = [index for index in self._waiting() if self.attempt[index]] if known else []
+            kept = self._tried()
             before = [self.state[index] for index in kept]
             for group in range(len(self.firsts)):
                 self._swap(group, BLOCKED, CANCELLED)
@@ -125,6 +124,35 @@ class LiveJob(msgspec.Struct):
                 self.move(index, state)
             return kept
         return self._waiting()
+
+    def _tried(self) -> list[int]:
+        """Tasks that wait and have been tried. Attempts are looked at a stretch at a time: most of a large
+        job was never tried, and each task's look would keep the interpreter from the loop."""
+        tried: list[int] = []
+        for at in range(0, len(self.state), LARGE_TASKS):
+            if any(self.attempt[at : at + LARGE_TASKS]):
+                behind = min(at + LARGE_TASKS, len(self.state))
+                tried += [one for one in range(at, behind) if self.attempt[one] and self.state[one] <= QUEUED]
+        return tried
+
+    def end_stretch(self, first: int, behind: int, state: int, attempt: int) -> bool:
+        """Neighbours have ended alike: whether nothing more is to be done. Of a large job those that never
+        ran are cancelled here and get no row, as in ``end_waiting``."""
+        column = self.state[first:behind]
+        if column.count(state) == len(column):
+            return True
+        old = column[0]
+        alike = column.count(old) == len(column) and old <= QUEUED and not any(self.attempt[first:behind])
+        if state != CANCELLED or attempt or not alike or len(self.state) <= LARGE_TASKS:
+            return False
+        group = self.group_of(first)
+        if behind > self.span(group)[1]:
+            return False
+        self.state[first:behind] = bytes((state,)) * len(column)
+        for counts in (self.totals, self.parts[group]) if self.parts else (self.totals,):
+            counts[old] -= len(column)
+            counts[state] += len(column)
+        return True
 
     def _waiting(self) -> list[int]:
         return [index for index, state in enumerate(self.state) if state <= QUEUED]

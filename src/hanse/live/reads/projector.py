@@ -14,6 +14,7 @@ begun and must not run twice), and that a task was lost once too often.
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -26,9 +27,19 @@ from hanse.live.reads.heirs import Heirs
 from hanse.live.reads.live_job import LiveJob, new_live
 from hanse.live.reads.memory import Memory, Pending
 from hanse.live.reads.rows import BLOCKED, CANCELLED, FAILED, PLACED, QUEUED, RUNNING, SUCCEEDED
+from hanse.live.reads.settled import ENDS, task_settled, tasks_settled
 from hanse.live.reads.sheet import Sheet
 from hanse.live.reads.times import Times
-from hanse.model.commands import Accepted, Command, JobSettled, Record, Rejected, Send, TaskSettled
+from hanse.model.commands import (
+    Accepted,
+    Command,
+    JobSettled,
+    Record,
+    Rejected,
+    Send,
+    TaskSettled,
+    TasksSettled,
+)
 from hanse.model.decision import Answered
 from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted
 from hanse.model.ids import INDEX_BITS, TASKS_PER_JOB_MAX, JobId, TaskId, broker_number, task_id
@@ -64,7 +75,6 @@ _INDEX: Final = TASKS_PER_JOB_MAX - 1
 _CANCELLED: Final = "cancelled: "
 _TOO_SOON: Final = "it ended before it was accepted"
 _AFTER: Final = "waits for other jobs to succeed"
-_ENDS: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELLED: CANCELLED}
 _NONE8: Final = (None,) * 8
 _UNSET: Final = object()
 
@@ -110,8 +120,9 @@ class Projector:
             Register: heirs.registered,
         }  # fmt: skip
         self._does: dict[type, Callable[[Any], None]] = {
-            Send: self._sent, Record: self._decided, TaskSettled: self._task_settled,
-            JobSettled: self._job_settled, Accepted: self._accepted, Rejected: self._rejected,
+            Send: self._sent, Record: self._decided, TaskSettled: partial(task_settled, self),
+            TasksSettled: partial(tasks_settled, self), JobSettled: self._job_settled,
+            Accepted: self._accepted, Rejected: self._rejected,
         }  # fmt: skip
 
     # --- one step ------------------------------------------------------------------------------------------
@@ -463,23 +474,15 @@ class Projector:
                 job.release()
                 self.touch(job)
 
-    def _task_settled(self, command: TaskSettled) -> None:
-        job = self.mine(JobId(command.task >> INDEX_BITS))
-        if job is None:
-            return
-        index, state = command.task & _INDEX, _ENDS[command.outcome]
-        if job.state[index] != state:
-            self.settle(job, index, state)
-
     def _job_settled(self, command: JobSettled) -> None:
         job = self.mine(command.job)
         if job is None:
             unseen = self.memory.unseen
-            unseen[command.job] = _ENDS[command.outcome]
+            unseen[command.job] = ENDS[command.outcome]
             if len(unseen) > UNSEEN_MAX:
                 del unseen[next(iter(unseen))]
             return
-        self.over(job, _ENDS[command.outcome])
+        self.over(job, ENDS[command.outcome])
         if command.outcome is Outcome.SUCCEEDED:
             self.succeeded[job.id] = None
             if len(self.succeeded) > SUCCEEDED_MAX:

@@ -244,7 +244,8 @@ def _all_tasks(base: sqlite3.Connection, number: JobId, after: int, state: str |
             if lot_of is not None and (cells is None or lot_of[0] > cells[2]):
                 yield _placed_task(frame, group.name, index, lot_of, cells)
             elif cells is not None:
-                yield _task_row(frame, group.name, cells)
+                if state is None or STATE_NAMES[cells[3]] == state:
+                    yield _task_row(frame, group.name, cells)
             else:
                 yield _waiting_task(group.name, index, waiting)
         first += group.count

@@ -5,7 +5,7 @@ behind them, ``MARKER``; whoever is dialled chooses the best that it speaks itse
 marker. So each side knows what was chosen:
 
 * a version of its own: that is spoken;
-* nothing: the other is a member from before there were versions, and speaks version 1;
+* nothing: the other is a member from before there were versions, and speaks ``UNNAMED``;
 * the marker, or a version that it does not speak: they have none in common, and the connection ends.
 
 Doors speak HTTP and have no part in this.
@@ -19,7 +19,9 @@ from hanse.live.identity.identity import Identity
 
 MARKER: Final = "hanse-wire"
 """Says that its bearer knows of versions."""
-SPOKEN: Final = (f"{MARKER}/1",)
+UNNAMED: Final = f"{MARKER}/1"
+"""What members speak that know of no versions."""
+SPOKEN: Final = (f"{MARKER}/2",)
 """What this release speaks, the best first. The number rises whenever a frame, an envelope or a message
 changes so that a member of the release before would refuse it or take it for something else."""
 RECOGNISED_MAX: Final = 99
@@ -44,8 +46,8 @@ def client_context(credentials: Credentials, peer: Identity) -> ssl.SSLContext:
 
 def version_problem(connection: ssl.SSLObject) -> str:
     """Why a peer whose handshake is done cannot be understood, and what to do; empty: it can."""
-    chosen = connection.selected_alpn_protocol()
-    if chosen is None or chosen in SPOKEN:
+    chosen = connection.selected_alpn_protocol() or UNNAMED
+    if chosen in SPOKEN:
         return ""
     other = "another version" if chosen == MARKER else chosen
     return (

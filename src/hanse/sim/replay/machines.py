@@ -37,7 +37,17 @@ import numpy as np
 from hanse.core.link import NEVER
 from hanse.core.placing import EXPECTED_MAX
 from hanse.core.runner import Runner
-from hanse.model.commands import Accepted, Command, JobSettled, Launch, Rejected, Send, TaskSettled, WakeAt
+from hanse.model.commands import (
+    Accepted,
+    Command,
+    JobSettled,
+    Launch,
+    Rejected,
+    Send,
+    TaskSettled,
+    TasksSettled,
+    WakeAt,
+)
 from hanse.model.events import BackendReported, Booted, Received, Submitted, TasksMoved, TaskStarted, Tick
 from hanse.model.ids import JobId, index_of, job_of
 from hanse.model.messages import End, Envelope
@@ -177,7 +187,7 @@ class LeanShell:
                 count(envelope)
                 self.number += 1
                 lane.append((now + self.delay, self.number, envelope.target, envelope))
-            elif kind is TaskSettled:
+            elif kind is TaskSettled or kind is TasksSettled:
                 continue
             elif isinstance(command, WakeAt):
                 at = max(command.at, now)

@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from hanse.core.broker_state import BrokerState
-from hanse.model.commands import Accepted, Command, JobSettled, Rejected, TaskSettled
+from hanse.model.commands import Accepted, Command, JobSettled, Rejected, TaskSettled, TasksSettled
 from hanse.model.events import Event, Received, Submitted
 from hanse.model.ids import JobId, TaskId, index_of, job_of
 from hanse.model.job import JobSpec
@@ -118,6 +118,9 @@ class Past:
         for command in commands:
             if isinstance(command, TaskSettled):
                 self._settled(command)
+            elif isinstance(command, TasksSettled):
+                for one in command.each():
+                    self._settled(one)
             elif isinstance(command, JobSettled):
                 self._over(command)
             elif isinstance(command, Accepted | Rejected):
