@@ -7,6 +7,7 @@ import pytest
 
 from hanse.core import acceptance, admission, broker, estates, wards
 from hanse.core.jobs import (
+    CANCELLED,
     STATE_NAMES,
     SUCCEEDED,
     TRANSITIONS,
@@ -26,16 +27,16 @@ Change = tuple[int, int]
 
 
 class WatchedStates(bytearray):
-    """States of a job's tasks that note every change. A slice that does not set all to waiting is what an
-    adopted job begins with, and no change."""
+    """States of a job's tasks that note every change. Slices are set to waiting when a group is queued, and
+    to cancelled when many tasks end together. Any other slice is the beginning of an adopted job."""
 
     seen: set[Change]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(key, int):
             self.seen.add((self[key], value))
-        elif value[:1] == bytes((WAITING,)):
-            self.seen.update((before, WAITING) for before in self[key])
+        elif value and set(value) <= {WAITING, CANCELLED}:
+            self.seen.update(zip(self[key], value, strict=True))
         super().__setitem__(key, value)
 
 
