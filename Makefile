@@ -52,7 +52,7 @@ help:
 	@echo "make bench-instructions  machine instructions per simulated event (needs valgrind)"
 	@echo "make schema      thousands of odd requests against a real league's HTTP interface"
 	@echo "make fuzz        $(FUZZ_SECONDS) s of guided fuzzing of what arrives from the network"
-	@echo "make mutants     planted bugs, each of which some test must notice; ONLY=core/wards for some of them"
+	@echo "make mutants     planted bugs, each of which some test must notice; ONLY=core/broker/failover/standby for some of them"
 	@echo "make soak        a real league under clients and faults for $(MINUTES) minutes; SEED=2 for others; writes results/soak.json"
 	@echo "make chaos-long  $(LONG_SEEDS) seeds of chaos"
 	@echo "make docs        build the documentation site into site/; a bad link fails it"
@@ -65,7 +65,7 @@ help:
 install: $(READY)
 
 # Exact versions of everything: setuptools first, because the package is then built with it and not with a newer one.
-$(READY): pyproject.toml setup.py requirements.lock src/hanse/policy/kernel/kernels.c src/hanse/live/supervisor/supervisor.c $(wildcard src/hanse/sim/replay/plain/*.[ch])
+$(READY): pyproject.toml setup.py requirements.lock src/hanse/policy/kernels/kernels.c src/hanse/live/supervisor/supervisor.c $(wildcard src/hanse/sim/replay/compiled/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "hanse needs Python 3.11 or later; say which with 'make PYTHON=/path/to/python3.11 ...'"; exit 1; }
 	$(PYTHON) -m venv --clear --without-pip $(VENV)
@@ -138,7 +138,7 @@ reference: install
 # Needs the public traces: ../shared/traces, or wherever HANSE_TRACES says.
 validate: install
 	$(BIN)/python -m hanse.sim.replay.validate --out docs/validation.md
-	$(BIN)/python -m hanse.sim.rigid.validate
+	$(BIN)/python -m hanse.sim.baselines.rigid.validate
 
 bench-live: install
 	@mkdir -p results
@@ -167,10 +167,10 @@ bench-instructions: install
 	$(BIN)/python bench/instructions.py --json results/bench-instructions.json
 
 schema: install
-	HANSE_SCHEMA_EXAMPLES=100 HANSE_SCHEMA_PHASES=examples,coverage,fuzzing $(BIN)/pytest tests/live/door/test_clients_live.py
+	HANSE_SCHEMA_EXAMPLES=100 HANSE_SCHEMA_PHASES=examples,coverage,fuzzing $(BIN)/pytest tests/live/http/test_clients_live.py
 
 fuzz: install
-	$(BIN)/python tests/live/wire/fuzz_frames.py -max_total_time=$(FUZZ_SECONDS)
+	$(BIN)/python tests/live/rpc/fuzz_frames.py -max_total_time=$(FUZZ_SECONDS)
 
 # Verdicts are kept in build/mutants as they come, so an interrupted run goes on where it stopped.
 mutants: $(LEARN)
@@ -195,6 +195,6 @@ lock:
 	rm -rf build
 
 clean:
-	rm -rf $(VENV) $(SIMULATORS) $(DOCS) site .cache build dist results src/*.egg-info src/hanse/policy/kernel/_kernels.so src/hanse/live/supervisor/_supervisor src/hanse/sim/replay/plain/_plain.so
+	rm -rf $(VENV) $(SIMULATORS) $(DOCS) site .cache build dist results src/*.egg-info src/hanse/policy/kernels/_kernels.so src/hanse/live/supervisor/_supervisor src/hanse/sim/replay/compiled/_plain.so
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

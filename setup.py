@@ -52,7 +52,7 @@ class Product(NamedTuple):
 
 
 KERNELS = Product(
-    Path("hanse/policy/kernel"),
+    Path("hanse/policy/kernels"),
     ("kernels.c",),
     "_kernels.so",
     ("-O3", "-shared", "-fPIC", "-std=c99", "-ffp-contract=off"),
@@ -68,7 +68,7 @@ SUPERVISOR = Product(
     "tasks cannot run as processes of this machine",
 )
 PLAIN = Product(
-    Path("hanse/sim/replay/plain"),
+    Path("hanse/sim/replay/compiled"),
     (
         *("broker.c", "league.c", "ledger.c", "lines.c", "placing.c", "plain.h", "post.h", "runner.c"),
         *("store.c", "warden.c"),

@@ -19,9 +19,9 @@ from typing import Any
 from figures import as_program
 
 from hanse.core.config import NodeConfig, WardenConfig
-from hanse.live.league import LIVE_TIMINGS
-from hanse.live.policy_process import SHIPPED, load_network
-from hanse.model.commands import AskAdvice, Launch, TaskSettled
+from hanse.live.config.league import LIVE_TIMINGS
+from hanse.live.policy_process.process import SHIPPED, load_network
+from hanse.model.effects import AskAdvice, Launch, TaskSettled
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import Outcome
@@ -32,7 +32,7 @@ from hanse.sim.backend import Attempt, Fate
 from hanse.sim.league import Design, League, Policies
 from hanse.sim.network import Network as Wires
 from hanse.sim.process import Process
-from hanse.sim.standard import standard_factories
+from hanse.sim.shipped_league import standard_factories
 from hanse.sim.world import World
 
 SIZERS = ("least", "generous", "priced", "network")

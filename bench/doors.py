@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.live.harness import LiveLeague, running
 
-from hanse.live.identity.access_ledger import AccessLedger
-from hanse.live.identity.authority import Authority
-from hanse.live.identity.identity import Role
+from hanse.security.access_token_issuer import AccessLedger
+from hanse.security.certificate_authority import Authority
+from hanse.security.identity import Role
 
 LEAGUE = """
 brokers: [{name: b1}, {name: b2}]

@@ -15,9 +15,18 @@ import numpy as np
 from figures import options_of, tell
 from numpy.typing import NDArray
 
-from hanse.policy.columns import Room, full_mask, mask_words
-from hanse.policy.kernel import BACKEND, BEST_FIT, CHEAPEST, FIRST, SPREAD, WHY_NOT_NATIVE, native, twin
-from hanse.policy.mix import mix, pick_start
+from hanse.policy.hashing import mix, pick_start
+from hanse.policy.kernels import (
+    BACKEND,
+    BEST_FIT,
+    CHEAPEST,
+    FIRST,
+    SPREAD,
+    WHY_NOT_NATIVE,
+    c_kernels,
+    numpy_kernels,
+)
+from hanse.policy.node_columns import Room, full_mask, mask_words
 
 NODES = (1_000, 10_000, 50_000)
 MODES = {"first": FIRST, "best_fit": BEST_FIT, "spread": SPREAD, "cheapest": CHEAPEST}
@@ -54,9 +63,9 @@ def cpu_rate(work: Callable[[], int], seconds: float) -> float:
 
 def beside(work: Callable[[ModuleType], Callable[[], int]], seconds: float) -> dict[str, float]:
     """The rate of both backends and native over twin; of the twin alone if there is no native one."""
-    rates = {"twin": cpu_rate(work(twin), seconds)}
+    rates = {"twin": cpu_rate(work(numpy_kernels), seconds)}
     if not WHY_NOT_NATIVE:
-        rates["native"] = cpu_rate(work(native), seconds)
+        rates["native"] = cpu_rate(work(c_kernels), seconds)
         rates["ratio"] = rates["native"] / rates["twin"]
     return {name: float(f"{rate:.4g}") for name, rate in rates.items()}
 
@@ -80,7 +89,7 @@ def bench_match(nodes: int, constraints: int | None, seconds: float) -> dict[str
     starts = rng.integers(0, nodes, BATCH)
 
     def work(backend: ModuleType) -> Callable[[], int]:
-        size = BATCH if backend is native else BATCH_TWIN
+        size = BATCH if backend is c_kernels else BATCH_TWIN
 
         def batch() -> int:
             return len(backend.match(rows, available, wanted[:size], starts[:size], nodes, False))
@@ -88,7 +97,9 @@ def bench_match(nodes: int, constraints: int | None, seconds: float) -> dict[str
         return batch
 
     few = (rows, available, wanted[:BATCH_TWIN], starts[:BATCH_TWIN], nodes, False)
-    assert WHY_NOT_NATIVE or np.array_equal(native.match(*few), twin.match(*few)), "the backends differ"
+    assert WHY_NOT_NATIVE or np.array_equal(c_kernels.match(*few), numpy_kernels.match(*few)), (
+        "the backends differ"
+    )
     return beside(work, seconds)
 
 
@@ -142,17 +153,17 @@ class Placing:
 
 def bench_placing(nodes: int, count: int, kind: str, seconds: float) -> dict[str, float]:
     """Tasks per CPU-second that ``pick`` (by mode) or ``settle`` places, ``count`` a call."""
-    series = [Placing(backend, nodes, count, kind) for backend in (twin, native)]
+    series = [Placing(backend, nodes, count, kind) for backend in (numpy_kernels, c_kernels)]
     theirs = series[0].answers()
     assert all(len(answer) == count and min(answer) >= 0 for answer in theirs), "the cluster is too small"
     assert WHY_NOT_NATIVE or series[1].answers() == theirs, "the backends differ"
-    return beside(lambda backend: series[backend is native], seconds)
+    return beside(lambda backend: series[backend is c_kernels], seconds)
 
 
 def bench_call(seconds: float) -> dict[str, float]:
     """Microseconds of CPU a call takes that places one task, and a mix."""
     room, mask, small = Room([(1 << 40, 1 << 50, 8)] * 1_000), full_mask(1_000), (1, 1, 0)
-    backend = twin if WHY_NOT_NATIVE else native
+    backend = numpy_kernels if WHY_NOT_NATIVE else c_kernels
     calls: dict[str, Callable[[], object]] = {
         "pick": lambda: backend.pick(room, small, mask, 7, 1, FIRST, 0, None),
         "settle": lambda: backend.settle(room, small, mask, [9], 7),

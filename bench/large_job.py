@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.live.harness import Door, LiveLeague, running
 
-from hanse.live.identity.identity import Role
+from hanse.security.identity import Role
 
 LEAGUE = """
 brokers: [{name: b1}, {name: b2}, {name: b3}]

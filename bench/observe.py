@@ -21,19 +21,19 @@ from rounds import JOB_TASKS, NODES, REPEATS, RUNNER, Pair
 
 from hanse.core.config import NodeConfig
 from hanse.live.clock import Clock
-from hanse.live.feed import Feed
-from hanse.live.identity.identity import Identity, Role
+from hanse.live.config.league import Address, ClusterEntry
 from hanse.live.journal.journal import Journal
-from hanse.live.league import Address, ClusterEntry
-from hanse.live.observe.broker_watch import BrokerWatch
-from hanse.live.observe.exposition import render
-from hanse.live.observe.member_watch import Daemonic
-from hanse.live.observe.warden_watch import WardenWatch
-from hanse.model.commands import Command, Send, TaskSettled
+from hanse.live.readmodel.feeder import Feed
+from hanse.live.telemetry.broker_metrics import BrokerWatch
+from hanse.live.telemetry.member_metrics import Daemonic
+from hanse.live.telemetry.prometheus_text import render
+from hanse.live.telemetry.warden_metrics import WardenWatch
+from hanse.model.effects import Command, Send, TaskSettled
 from hanse.model.events import Event
 from hanse.model.ids import SECOND
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.resources import Resources
+from hanse.security.identity import Identity, Role
 
 ROUNDS = 10
 SCRAPES = 20

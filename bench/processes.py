@@ -28,11 +28,11 @@ from figures import as_program
 from hanse.core.config import NodeConfig
 from hanse.live.backends.interface import Backend
 from hanse.live.backends.null import NullBackend, NullTask, null_payload
-from hanse.live.backends.process import ProcessBackend
-from hanse.model.commands import Launch
+from hanse.live.backends.process.backend import ProcessBackend
+from hanse.model.effects import Launch
 from hanse.model.ids import TaskId, job_id, task_id
 from hanse.model.messages import End, Outcome
-from hanse.model.payload import Command, payload_of
+from hanse.model.program import Command, payload_of
 from hanse.model.resources import Resources
 
 STARTS = 2_000

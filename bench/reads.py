@@ -25,9 +25,9 @@ from typing import Any
 
 from figures import as_program
 
-from hanse.live.reads.reads import Reads
-from hanse.model.commands import Accepted, Command, JobSettled, Record, Send, TaskSettled
+from hanse.live.readmodel.read_model import Reads
 from hanse.model.decision import Answered, Considered, Decision
+from hanse.model.effects import Accepted, Command, JobSettled, Record, Send, TaskSettled
 from hanse.model.events import Event, Received, Submitted
 from hanse.model.ids import JobId, job_id, task_id
 from hanse.model.job import JobSpec, TaskGroup

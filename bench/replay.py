@@ -29,14 +29,14 @@ import msgspec
 import numpy as np
 from figures import options_of, tell
 
-from hanse.sim.replay.measures import Result
+from hanse.sim.replay.execution import run_once
+from hanse.sim.replay.metrics import Result
 from hanse.sim.replay.records import SECOND, Settings, Workload
 from hanse.sim.replay.registry import policies
-from hanse.sim.replay.runs import run_once
+from hanse.sim.replay.trace_workload import at_load, from_chunk, read_workload
 from hanse.sim.replay.validate import traces_folder
-from hanse.sim.replay.workloads import at_load, from_chunk, read_workload
-from hanse.sim.trace.chunk import concatenate
-from hanse.sim.trace.generate import Wish, generate
+from hanse.sim.traces.chunk import concatenate
+from hanse.sim.traces.generate import Wish, generate
 
 MACHINES: Final = "hanse-machines"
 NAMES: Final = ("hanse", MACHINES, "central", "sparrow")

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from hanse.core.config import BrokerConfig
 from hanse.live import shell as shell_module
-from hanse.live.eras import BrokerSettings
-from hanse.live.league import Policies
+from hanse.live.config.config_history import BrokerSettings
+from hanse.live.config.league import Policies
 from hanse.live.recovery import recover
 from hanse.live.shell import JournalledShell
 from hanse.model.events import Booted, CancelRequested, Submitted

@@ -27,23 +27,23 @@ from typing import Any
 
 from figures import options_of, tell
 
-from hanse.core import acceptance, grants
-from hanse.core.broker import Broker
+from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig, NodeConfig, Timings, WardenConfig
-from hanse.core.link import Post
 from hanse.core.machine import Machine
-from hanse.core.warden import Warden
-from hanse.model.commands import Command, Send, TaskSettled
+from hanse.core.messaging.link import Post
+from hanse.core.warden import claims, grants
+from hanse.core.warden.warden import Warden
+from hanse.model.effects import Command, Send, TaskSettled
 from hanse.model.events import Booted, Event, Received, Submitted, Tick
 from hanse.model.ids import SECOND
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import Body, End, Envelope, Hello, Orders, Outcome, Report, RunnerBeat
 from hanse.model.resources import Resources
 from hanse.policy import placers
-from hanse.policy.kernel import BACKEND, WHY_NOT_NATIVE, twin
-from hanse.policy.orders import Fifo
+from hanse.policy.cluster_rankers import Rotate
+from hanse.policy.kernels import BACKEND, WHY_NOT_NATIVE, numpy_kernels
 from hanse.policy.placers import Random
-from hanse.policy.ranks import Rotate
+from hanse.policy.queue_orders import Fifo
 from hanse.policy.sizers import Least
 
 NODES = 10_000
@@ -192,12 +192,12 @@ def measure(nodes: int, tasks: int, jobs: int) -> dict[str, float]:
 def twin_kernels() -> Iterator[None]:
     """The kernels in NumPy, wherever the machines and their policies use the compiled ones."""
     places: list[tuple[Any, str]] = [
-        (placers, "pick"), (grants, "pick"), (acceptance, "pick"), (acceptance, "settle"),
+        (placers, "pick"), (grants, "pick"), (claims, "pick"), (claims, "settle"),
     ]  # fmt: skip
     kept = [(module, name, getattr(module, name)) for module, name in places]
     try:
         for module, name in places:
-            setattr(module, name, getattr(twin, name))
+            setattr(module, name, getattr(numpy_kernels, name))
         yield
     finally:
         for module, name, function in kept:

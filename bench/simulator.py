@@ -12,9 +12,9 @@ from typing import Any
 from figures import options_of, tell
 from rounds import twin_kernels
 
-from hanse.policy.kernel import BACKEND, WHY_NOT_NATIVE
+from hanse.policy.kernels import BACKEND, WHY_NOT_NATIVE
 from hanse.sim.chaos import run_seed, whole_digest
-from hanse.sim.standard import standard_factories
+from hanse.sim.shipped_league import standard_factories
 
 SEEDS = range(30)
 REPEATS = 3

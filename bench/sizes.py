@@ -9,12 +9,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hanse.sim.literature.central import central
-from hanse.sim.replay.machines import hanse
-from hanse.sim.replay.measures import delays_of
+from hanse.sim.baselines.task_level.central import central
+from hanse.sim.replay.hanse_policy import hanse
+from hanse.sim.replay.metrics import delays_of
 from hanse.sim.replay.records import Settings
+from hanse.sim.replay.trace_workload import read_workload
 from hanse.sim.replay.validate import traces_folder
-from hanse.sim.replay.workloads import read_workload
 
 SIZES = (
     (7_000, 4, 10), (8_000, 10, 20), (9_000, 10, 12), (10_000, 4, 10), (10_000, 4, 25), (11_000, 5, 15),

@@ -23,18 +23,18 @@ import msgspec
 from figures import as_program
 
 from hanse.core.config import NodeConfig, WardenConfig
-from hanse.live.identity.authority import Authority
-from hanse.live.identity.credentials import Credentials
-from hanse.live.identity.enrol import accept, new_key, request
-from hanse.live.identity.identity import Identity, Role
-from hanse.live.wire.frames import decode, take_frame
-from hanse.live.wire.limits import Limits, warden_limits
-from hanse.live.wire.peers import Peer
-from hanse.live.wire.transport import Transport
-from hanse.live.wire.vetting import vet_frame
+from hanse.live.rpc.frames import decode, take_frame
+from hanse.live.rpc.peer_permissions import Peer
+from hanse.live.rpc.transport import Transport
+from hanse.live.rpc.validation import vet_frame
+from hanse.live.rpc.validation_context import Limits, warden_limits
 from hanse.model.ids import JobId, TaskId
 from hanse.model.messages import Ack, Brief, Cancel, Claim, Envelope, Lot, Shape
 from hanse.model.resources import Resources
+from hanse.security.certificate_authority import Authority
+from hanse.security.credentials import Credentials
+from hanse.security.enrollment import accept, new_key, request
+from hanse.security.identity import Identity, Role
 
 HOST = "127.0.0.1"
 NODES = 10_000

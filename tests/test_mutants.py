@@ -19,12 +19,12 @@ def test_every_planted_bug_can_still_be_planted() -> None:
 def test_there_are_many_in_every_room() -> None:
     assert len(MUTANTS) >= COUNT_MIN
     rooms = {mutant.name.split("/")[0] for mutant in MUTANTS}
-    assert rooms == {"core", "policy", "live"}
+    assert rooms == {"core", "policy", "live", "security"}
 
 
 def test_a_text_that_is_gone_or_there_twice_is_told() -> None:
-    gone = Mutant("core/x", "src/hanse/core/link.py", "no such text", "", "a bug", ("tests/core",))
-    twice = Mutant("core/y", "src/hanse/core/link.py", "link", "", "a bug", ("tests/core",))
+    gone = Mutant("core/x", "src/hanse/core/messaging/link.py", "no such text", "", "a bug", ("tests/core",))
+    twice = Mutant("core/y", "src/hanse/core/messaging/link.py", "link", "", "a bug", ("tests/core",))
     found = problems([gone, twice])
     assert len(found) == 2
     assert "0 times and not once" in found[0]
@@ -33,16 +33,21 @@ def test_a_text_that_is_gone_or_there_twice_is_told() -> None:
 
 def test_a_bug_that_is_no_python_is_told() -> None:
     broken = Mutant(
-        "core/z", "src/hanse/core/link.py", "NEVER: Final = 1 << 62", "NEVER = (", "a bug", ("tests",)
+        "core/z",
+        "src/hanse/core/messaging/link.py",
+        "NEVER: Final = 1 << 62",
+        "NEVER = (",
+        "a bug",
+        ("tests",),
     )
     with pytest.raises(ValueError, match="is not Python"):
         mutated(broken)
 
 
 def test_only_some_are_chosen_by_the_beginning_of_their_names() -> None:
-    some = load("core/wards")
+    some = load("core/broker/failover/standby")
     assert 0 < len(some) < len(MUTANTS)
-    assert all(mutant.name.startswith("core/wards/") for mutant in some)
+    assert all(mutant.name.startswith("core/broker/failover/standby/") for mutant in some)
 
 
 def test_the_report_lists_survivors_with_the_reason() -> None:

@@ -12,17 +12,15 @@ from tools.reference.league_file import SECTIONS, timing_fields
 from tools.reference.pages import PAGES, outdated
 from tools.reference.schemas import sample
 
-from hanse.app.cli import hanse
-from hanse.app.exit_codes import ExitCode
-from hanse.app.job_form import option_of
-from hanse.app.submit_command import submit
+from hanse.cli.commands.submit import submit
+from hanse.cli.main import hanse
+from hanse.client.exit_codes import ExitCode
+from hanse.client.job_form import option_of
 from hanse.core.config import Timings
 from hanse.live.backends.slurm.league_fields import SLURM_TABLE
 from hanse.live.backends.slurm.settings import SlurmSettings
-from hanse.live.door.openapi import document
-from hanse.live.door.operations import DOORS, Operation
-from hanse.live.league import League
-from hanse.live.league_fields import (
+from hanse.live.config.league import League
+from hanse.live.config.league_fields import (
     BACKEND_FIELDS,
     BROKER_FIELDS,
     CLUSTER_FIELDS,
@@ -32,9 +30,10 @@ from hanse.live.league_fields import (
     RUNNER_FIELDS,
     USERS_FIELDS,
 )
-from hanse.live.league_file import league_from_data
-from hanse.model import check
-from hanse.model.check import job_from_data
+from hanse.live.config.league_file import league_from_data
+from hanse.live.http.openapi import document
+from hanse.live.http.operations import DOORS, Operation
+from hanse.model import job_parser
 from hanse.model.form_fields import (
     AFFINITY_FIELDS,
     ASK_FIELDS,
@@ -46,6 +45,7 @@ from hanse.model.form_fields import (
     FormField,
 )
 from hanse.model.job import JobSpec
+from hanse.model.job_parser import job_from_data
 from hanse.model.problem import Problem
 
 ROOT = Path(__file__).parent.parent
@@ -126,7 +126,7 @@ def test_the_table_and_the_parser_know_the_same_job_fields() -> None:
         found = job_from_data({**COMMAND, **form})
         assert isinstance(found, tuple), f"nothing reads {field.name}"
         assert any(field.name in problem.field for problem in found), found
-    source = Path(check.__file__).read_text(encoding="utf-8")
+    source = Path(job_parser.__file__).read_text(encoding="utf-8")
     assert set(re.findall(r"\.(?:take|has|raw)\(\"(\w+)\"", source)) <= {field.name for field in JOB_FILE}
 
 

@@ -1,7 +1,8 @@
 """Hanse: a league of autonomous clusters that act as one machine.
 
-The rooms, from the top: ``app`` (composition root), ``learn`` (training), ``live`` and ``sim`` (the two
-shells), ``core`` (the sans-IO machines), ``policy`` (pure decisions over columns), ``model`` (records).
+The rooms, from the top: ``cli`` (command line), ``sdk`` (Python programs), ``learn`` (training), ``client``
+(of a league), ``live`` and ``sim`` (the two shells), ``api`` (HTTP records), ``security`` (certificates and
+tokens), ``core`` (the sans-IO machines), ``policy`` (pure decisions over columns), ``model`` (records).
 Imports go downwards only; see ``ARCHITECTURE.md``.
 
 For programs: ``hanse.Executor``, ``hanse.Client``, ``hanse.AsyncClient``, ``hanse.Future``, ``hanse.Job``,
@@ -14,9 +15,9 @@ if not __debug__:  # our bugs are assertions: without them a broken invariant wo
 
 TYPE_CHECKING = False  # type checkers take it for true; importing ``typing`` for it would cost 10 ms
 if TYPE_CHECKING:
-    from hanse.app.sdk.asynchronous import AsyncClient
-    from hanse.app.sdk.client import Client
-    from hanse.app.sdk.errors import (
+    from hanse.sdk.async_client import AsyncClient
+    from hanse.sdk.client import Client
+    from hanse.sdk.errors import (
         CallExitedError,
         CannotTravelError,
         DependencyFailedError,
@@ -29,20 +30,20 @@ if TYPE_CHECKING:
         SdkError,
         TooManyCallsError,
     )
-    from hanse.app.sdk.executor import Executor
-    from hanse.app.sdk.future import Eta, Future
-    from hanse.app.sdk.jobs import Job
-    from hanse.app.sdk.task import task
+    from hanse.sdk.executor import Executor
+    from hanse.sdk.future import Eta, Future
+    from hanse.sdk.job import Job
+    from hanse.sdk.task import task
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncClient": "asynchronous",
+    "AsyncClient": "async_client",
     "Client": "client",
     "Eta": "future",
     "Executor": "executor",
     "Future": "future",
-    "Job": "jobs",
+    "Job": "job",
     "task": "task",
     **dict.fromkeys(
         (
@@ -61,7 +62,7 @@ _HOMES = {
         "errors",
     ),
 }
-"""Public names and the modules of ``hanse.app.sdk`` that they live in."""
+"""Public names and the modules of ``hanse.sdk`` that they live in."""
 
 __all__ = [
     "AsyncClient",
@@ -93,7 +94,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'hanse' has no attribute '{name}'")
     from importlib import import_module  # noqa: PLC0415  nobody who does not come here pays for it
 
-    value: object = getattr(import_module(f"hanse.app.sdk.{home}"), name)
+    value: object = getattr(import_module(f"hanse.sdk.{home}"), name)
     globals()[name] = value
     return value
 

@@ -1,6 +1,6 @@
 """``python -m hanse``: the command line, for those who start it from another program."""
 
-from hanse.app.cli import main
+from hanse.cli.main import main
 
 if __name__ == "__main__":
     main()

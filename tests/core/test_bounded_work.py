@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from hanse.core.broker import Broker
-from hanse.core.copies import INLINE_MAX
-from hanse.core.end_columns import STRETCH_TASKS, cut_ends, ends_in, is_column
-from hanse.core.ending import QUEUED_EACH, SLICE_PAUSE
-from hanse.core.jobs import BLOCKED, FAILED, SUCCEEDED, WAITING, JobRecord
-from hanse.core.link import NEVER
-from hanse.core.portions import ENTRIES_MAX
+from hanse.core.broker.broker import Broker
+from hanse.core.broker.failover.end_columns import STRETCH_TASKS, cut_ends, ends_in, is_column
+from hanse.core.broker.failover.replica_updates import INLINE_MAX
+from hanse.core.broker.job_table import BLOCKED, FAILED, SUCCEEDED, WAITING, JobRecord
+from hanse.core.broker.large_cancellation import QUEUED_EACH, SLICE_PAUSE
+from hanse.core.messaging.link import NEVER
+from hanse.core.messaging.message_splitting import ENTRIES_MAX
 from hanse.live.journal.layout import RECORD_BYTES_MAX
-from hanse.model.commands import Command, Send, TaskSettled, TasksSettled
+from hanse.model.effects import Command, Send, TaskSettled, TasksSettled
 from hanse.model.events import Event
 from hanse.model.ids import SECOND, JobId, task_id
 from hanse.model.messages import Outcome, Progress

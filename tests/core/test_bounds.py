@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from hanse.core import grants as grants_module
-from hanse.core.broker import Broker
-from hanse.core.link import RESEND_MAX, WINDOW_MAX
-from hanse.core.warden import Warden
-from hanse.model.commands import Accepted
+from hanse.core.broker.broker import Broker
+from hanse.core.messaging.link import RESEND_MAX, WINDOW_MAX
+from hanse.core.warden import grants as grants_module
+from hanse.core.warden.warden import Warden
+from hanse.model.effects import Accepted
 from hanse.model.events import Submitted
 from hanse.model.ids import SECOND, job_id, task_id
 from hanse.model.messages import Progress, Refusal, Replicate, Watch

@@ -1,7 +1,7 @@
 """A peer that is away while much happens: nobody's queue bursts, and nothing is lost."""
 
-from hanse.core.link import WINDOW_MAX
-from hanse.model.commands import Accepted, Rejected
+from hanse.core.messaging.link import WINDOW_MAX
+from hanse.model.effects import Accepted, Rejected
 from hanse.model.ids import SECOND
 from hanse.model.job import Unreachable
 from hanse.model.messages import Outcome

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hanse.model.commands import Accepted
+from hanse.model.effects import Accepted
 from hanse.model.ids import MILLISECOND, SECOND, JobId
 from hanse.model.job import Affinity, JobSpec
 from hanse.model.messages import Outcome

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from hanse.core import acceptance, admission, broker, estates, wards
-from hanse.core.jobs import (
+from hanse.core.broker import admission, broker
+from hanse.core.broker.failover import replication, standby
+from hanse.core.broker.job_table import (
     CANCELLED,
     STATE_NAMES,
     SUCCEEDED,
@@ -15,10 +16,11 @@ from hanse.core.jobs import (
     JobRecord,
     new_record,
 )
-from hanse.core.ledger import ORDERED, RUNNING, STOPPING, Run
-from hanse.core.runs import ATTEMPT_TRANSITIONS
+from hanse.core.warden import claims
+from hanse.core.warden.attempts import ATTEMPT_TRANSITIONS
+from hanse.core.warden.ledger import ORDERED, RUNNING, STOPPING, Run
 from hanse.sim.chaos import run_seed
-from hanse.sim.standard import standard_factories
+from hanse.sim.shipped_league import standard_factories
 
 SEEDS = (*range(24), 30, 37, 72)
 """Together they show every change; if one is missing after a change of the simulator, take more seeds."""
@@ -66,9 +68,9 @@ def changes() -> tuple[set[Change], set[Change]]:
 
     ATTEMPTS.clear()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (admission, estates, wards):
+        for module in (admission, replication, standby):
             patch.setattr(module, "new_record", watched)
-        patch.setattr(acceptance, "Run", WatchedRun)
+        patch.setattr(claims, "Run", WatchedRun)
         patch.setattr(broker, "encode_state", msgspec.msgpack.Encoder(enc_hook=bytes).encode)
         for seed in SEEDS:
             assert run_seed(seed, standard_factories()).finding is None

@@ -11,12 +11,14 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TypeVar
 
-from hanse.core.broker import Broker
+from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, Timings, WardenConfig
 from hanse.core.machine import Machine
-from hanse.core.runner import Runner
-from hanse.core.warden import Warden
-from hanse.model.commands import (
+from hanse.core.runner.runner import Runner
+from hanse.core.warden.warden import Warden
+from hanse.model.constraints import Value
+from hanse.model.decision import Decision
+from hanse.model.effects import (
     Accepted,
     AskAdvice,
     Command,
@@ -32,8 +34,6 @@ from hanse.model.commands import (
     TasksSettled,
     WakeAt,
 )
-from hanse.model.constraints import Value
-from hanse.model.decision import Decision
 from hanse.model.events import (
     BackendReported,
     Booted,
@@ -50,9 +50,9 @@ from hanse.model.ids import SECOND, JobId, TaskId, task_id
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import Body, End, Envelope, Outcome, Usage
 from hanse.model.resources import Resources
-from hanse.policy.orders import ORDERS
+from hanse.policy.cluster_rankers import RANKS
 from hanse.policy.placers import PLACERS
-from hanse.policy.ranks import RANKS
+from hanse.policy.queue_orders import ORDERS
 from hanse.policy.sizers import SIZERS
 
 T = TypeVar("T")

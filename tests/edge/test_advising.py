@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hanse.live.policy_process import SHIPPED, load_network
+from hanse.live.policy_process.process import SHIPPED, load_network
 from hanse.model.advice import Advice, ClusterRoom, HeldRoom, Observation, SizeBelief, WaitingGroup
 from hanse.model.ids import SECOND, JobId
 from hanse.policy.edge import advising

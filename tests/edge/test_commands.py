@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from click.testing import CliRunner
 
-from hanse.app.edge_commands import eval_edge
-from hanse.app.edge_evaluation import half_width, named
+from hanse.cli.commands.edge import eval_edge
+from hanse.cli.edge_evaluation import half_width, named
 from hanse.policy.edge.view import NONE
 from hanse.sim.edge import trained
 from hanse.sim.edge.observation import observe

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 from click.testing import CliRunner
 
-from hanse.app import edge_report, edge_trained
-from hanse.app.edge_commands import report_edge
-from hanse.app.edge_evaluation import named
+from hanse.cli import edge_report, edge_trained
+from hanse.cli.commands.edge import report_edge
+from hanse.cli.edge_evaluation import named
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "edge.md"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hanse.sim.script import play
-from hanse.sim.standard import standard_factories
+from hanse.sim.scripts.golden_script import play
+from hanse.sim.shipped_league import standard_factories
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 

@@ -11,13 +11,13 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
-from hanse.app.cli import run
-from hanse.app.contexts import Context, save_context
-from hanse.app.exit_codes import ExitCode
-from hanse.app.starting import start_member
-from hanse.live.home import Home
-from hanse.live.identity.credentials import Credentials
-from hanse.live.league_file import load
+from hanse.cli.embedded.member_start import start_member
+from hanse.cli.main import run
+from hanse.client.contexts import Context, save_context
+from hanse.client.exit_codes import ExitCode
+from hanse.live.config.league_file import load
+from hanse.security.credentials import Credentials
+from hanse.security.home import Home
 from tests.live.harness import START_SECONDS_MAX, LiveLeague
 from tests.live.ports import free_address
 

@@ -15,14 +15,14 @@ from typing import Any, Self
 import msgspec
 import yaml
 
-from hanse.app.league_making import PERSON, certify, found, with_ports
-from hanse.app.starting import start_member
-from hanse.app.transport import OnePiece
-from hanse.live.home import Home
-from hanse.live.identity.credentials import Credentials
-from hanse.live.identity.identity import Identity, Role
-from hanse.live.league import BrokerEntry, ClusterEntry, League, RunnerEntry
-from hanse.live.league_file import league_from_data
+from hanse.cli.embedded.league_setup import PERSON, certify, found, with_ports
+from hanse.cli.embedded.member_start import start_member
+from hanse.client.transport import OnePiece
+from hanse.live.config.league import BrokerEntry, ClusterEntry, League, RunnerEntry
+from hanse.live.config.league_file import league_from_data
+from hanse.security.credentials import Credentials
+from hanse.security.home import Home
+from hanse.security.identity import Identity, Role
 
 START_SECONDS_MAX = 60.0
 """A member that is not ready by then has failed; generous, because test machines are busy."""

@@ -4,7 +4,7 @@ import random
 import socket
 from contextlib import suppress
 
-from hanse.live.league import Address
+from hanse.live.config.league import Address
 
 
 def free_address() -> Address:

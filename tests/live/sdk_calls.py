@@ -154,15 +154,15 @@ class _Pass:
 
 def knock(address: tuple[str, int]) -> None:
     """Somebody who is no hand: garbage, silence, and TLS without a key."""
-    from hanse.app.sdk import secure
-    from hanse.app.sdk.frames import Hello, Splitter, frame
+    from hanse.sdk.workers import secure_channel
+    from hanse.sdk.workers.worker_protocol import Hello, Splitter, frame
 
     with socket.create_connection(address) as garbage:
         garbage.sendall(b"GET / HTTP/1.0\r\n\r\n")
         while garbage.recv(100):  # an alert, perhaps; then the end
             pass
     with socket.create_connection(address, 10) as stranger:
-        sealed = secure.Sealed(secure.hand_context(), server=False)
+        sealed = secure_channel.Sealed(secure_channel.hand_context(), server=False)
         while not sealed.shaken():
             stranger.sendall(sealed.out())
             sealed.feed(stranger.recv(1 << 16))

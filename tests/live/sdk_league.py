@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from hanse.app.contexts import Context, save_context
-from hanse.app.league_making import PERSON
+from hanse.cli.embedded.league_setup import PERSON
+from hanse.client.contexts import Context, save_context
 from tests.live.harness import LiveLeague, open_directory, running
 
 USER = pwd.getpwuid(os.geteuid()).pw_name

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from hanse.app.cli import hanse
+from hanse.cli.main import hanse
 from hanse.live.backup import BackupError, back_up, restore
 from hanse.live.journal.repair import verify
 from hanse.live.recovery import LOSSES

@@ -130,7 +130,7 @@ def _replays_alike(live: LiveLeague) -> None:
     """The journals of this run, taken again through fresh machines, give the very commands that it gave."""
     from click.testing import CliRunner
 
-    from hanse.app.journal_commands import journal
+    from hanse.cli.commands.journal import journal
 
     for name in ("b1", "b2", "north", "south"):
         live.kill(name, signal.SIGTERM)

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from hanse.live.clock import Clock
-from hanse.live.identity.wall_time import wall_now
+from hanse.security.wall_time import wall_now
 
 DAY = 86_400 * 1_000_000
 

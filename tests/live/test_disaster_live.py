@@ -8,12 +8,12 @@ import msgspec
 import yaml
 from click.testing import CliRunner, Result
 
-from hanse.app.cli import hanse
-from hanse.app.league_making import certify, with_ports
-from hanse.live.identity.authority import Authority
-from hanse.live.league import League
-from hanse.live.league_file import league_from_data, load, store
-from hanse.live.membership.changes import with_retired
+from hanse.cli.embedded.league_setup import certify, with_ports
+from hanse.cli.main import hanse
+from hanse.live.config.league import League
+from hanse.live.config.league_file import league_from_data, load, store
+from hanse.live.membership.league_file_diff import with_retired
+from hanse.security.certificate_authority import Authority
 from tests.live.commands import Hand, commands_on, jobs_end
 from tests.live.harness import QUICK, LiveLeague, open_directory, running, stop_launchers
 

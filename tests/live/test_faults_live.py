@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hanse.app.cli import hanse
+from hanse.cli.main import hanse
 from tests.live.execution_log import command, complaints, lives
 from tests.live.harness import LiveLeague, open_directory, running
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hanse.live.identity.identity import Role
+from hanse.security.identity import Role
 from tests.live.harness import Door, LiveLeague, open_directory, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import hanse
-from hanse.live.backends.task_users import UserRange
+from hanse.live.backends.process.task_users import UserRange
 from tests.live import sdk_calls
 from tests.live.harness import LiveLeague, open_directory
 from tests.live.sdk_league import sdk_league
@@ -36,7 +36,7 @@ PATHS = os.pathsep.join([str(Path(hanse.__file__).parent.parent), sysconfig.get_
 def runs_for_nobody(python: str) -> bool:
     """Whether nobody may run an interpreter, with the packages that hands need."""
     done = subprocess.run(
-        [python, "-c", "import hanse.app.sdk.hand, numpy"],
+        [python, "-c", "import hanse.sdk.workers.worker, numpy"],
         user=NOBODY.pw_uid, group=NOBODY.pw_gid, extra_groups=[], env={"PYTHONPATH": PATHS}, cwd="/",
         stderr=subprocess.DEVNULL, check=False,
     )  # fmt: skip

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.identity.identity import Role
-from hanse.live.wire.peers import Peer
-from hanse.live.wire.sockets import unheard
-from hanse.live.wire.transport import Transport
+from hanse.live.rpc.peer_permissions import Peer
+from hanse.live.rpc.socket_options import unheard
+from hanse.live.rpc.transport import Transport
 from hanse.model.messages import Ack, Envelope
-from tests.live.identity.leagues import PaperLeague
+from hanse.security.identity import Role
 from tests.live.namespaces import Network, network, unavailable
+from tests.security.leagues import PaperLeague
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 

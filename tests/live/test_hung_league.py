@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.live.backends.test_process_watchdog import disk_at
+from tests.live.backends.process.test_watchdog import disk_at
 from tests.live.execution_log import command, complaints, lives
 from tests.live.harness import LiveLeague, open_directory, stop_launchers
 from tests.live.test_faults_live import LEAGUE, QUICK, shared_log, until

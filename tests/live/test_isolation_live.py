@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.identity.access_ledger import AccessLedger
-from hanse.live.identity.authority import Authority
-from hanse.live.identity.identity import Role
-from hanse.live.identity.wall_time import wall_now
+from hanse.security.access_token_issuer import AccessLedger
+from hanse.security.certificate_authority import Authority
+from hanse.security.identity import Role
+from hanse.security.wall_time import wall_now
 from tests.live.backends.attack import ALL, ATTACK, PYTHON
 from tests.live.backends.places import process_with
 from tests.live.harness import LiveLeague, open_directory, running

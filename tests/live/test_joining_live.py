@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from hanse.app.cli import hanse, run
-from hanse.app.contexts import Context, save_context
-from hanse.app.exit_codes import ExitCode
-from hanse.app.starting import start_member
-from hanse.live.home import Home
-from hanse.live.identity.credentials import Credentials
-from hanse.live.identity.identity import Identity, Role
+from hanse.cli.embedded.member_start import start_member
+from hanse.cli.main import hanse, run
+from hanse.client.contexts import Context, save_context
+from hanse.client.exit_codes import ExitCode
+from hanse.security.credentials import Credentials
+from hanse.security.home import Home
+from hanse.security.identity import Identity, Role
 from tests.live.harness import open_directory, running
 
 LEAGUE = """

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 import yaml
 
-from hanse.app.league_making import roles_of
-from hanse.app.starting import start_member
-from hanse.live.home import Home
-from hanse.live.identity.certificate import read_certificate
-from hanse.live.league import League
-from hanse.live.league_file import load
+from hanse.cli.embedded.league_setup import roles_of
+from hanse.cli.embedded.member_start import start_member
+from hanse.live.config.league import League
+from hanse.live.config.league_file import load
+from hanse.security.certificate_fields import read_certificate
+from hanse.security.home import Home
 from tests.live.harness import START_SECONDS_MAX, open_directory, stop_launchers
 from tests.live.namespaces import Network, network, unavailable
-from tests.live.observe.scraped import missing, prometheus
+from tests.live.telemetry.scraped import missing, prometheus
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import hanse
-from hanse.app.contexts import save_context
-from hanse.live.identity.access_ledger import AccessLedger
-from hanse.live.identity.authority import Authority
-from hanse.live.identity.identity import Role
+from hanse.client.contexts import save_context
+from hanse.security.access_token_issuer import AccessLedger
+from hanse.security.certificate_authority import Authority
+from hanse.security.identity import Role
 from tests.live import sdk_calls
 from tests.live.backends.slurm.fixture import NODE_CPUS, Slurm, missing, slurm_clusters
 from tests.live.execution_log import command, complaints, lives

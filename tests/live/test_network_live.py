@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hanse.live.identity.identity import Role
+from hanse.security.identity import Role
 from tests.live.execution_log import Life, command, complaints, lives
 from tests.live.harness import Door, LiveLeague, open_directory, running
 from tests.live.namespaces import Network, Way, network, unavailable

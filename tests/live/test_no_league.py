@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import hanse
-from hanse.app.contexts import Context, save_context
-from hanse.app.sdk import keeper
-from hanse.live.identity.authority import Authority
-from hanse.live.identity.credentials import Credentials
-from hanse.live.identity.identity import Identity, Role
-from hanse.live.identity.keys import new_key, request
+from hanse.client.contexts import Context, save_context
+from hanse.sdk.workers import provisioner
+from hanse.security.certificate_authority import Authority
+from hanse.security.credentials import Credentials
+from hanse.security.identity import Identity, Role
+from hanse.security.private_keys import new_key, request
 
-SECONDS_MAX = 0.5 * keeper.LEAGUE_SECONDS_MAX
+SECONDS_MAX = 0.5 * provisioner.LEAGUE_SECONDS_MAX
 """Less than what a league that was there is waited for."""
 
 

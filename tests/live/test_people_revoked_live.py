@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 import pytest
 
 import hanse
-from hanse.app.contexts import load, save_context
-from hanse.app.exit_codes import ExitCode
-from hanse.app.league_making import certify_one
-from hanse.app.sdk.errors import NotAllowedError
-from hanse.live.identity.authority import Authority
-from hanse.live.identity.credentials import Credentials
-from hanse.live.identity.identity import Identity, Role
-from hanse.live.identity.keys import new_key, request
-from hanse.live.identity.revoked import REVOKED_FILE
-from tests.live.door.conftest import LEAGUE, bearer, ledger, nobody
+from hanse.cli.embedded.league_setup import certify_one
+from hanse.client.contexts import load, save_context
+from hanse.client.exit_codes import ExitCode
+from hanse.sdk.errors import NotAllowedError
+from hanse.security.certificate_authority import Authority
+from hanse.security.credentials import Credentials
+from hanse.security.identity import Identity, Role
+from hanse.security.private_keys import new_key, request
+from hanse.security.revocation_list import REVOKED_FILE
 from tests.live.harness import LiveLeague, open_directory, running
+from tests.live.http.conftest import LEAGUE, bearer, ledger, nobody
 from tests.live.sdk_league import context_of
 
 SECONDS_MAX = 60.0

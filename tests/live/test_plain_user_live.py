@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hanse.app import task_user
-from hanse.live.backends.sandbox import namespace_problem
+from hanse.cli import task_user
+from hanse.live.backends.process.sandbox import namespace_problem
 from tests.live.backends.places import process_with
 from tests.live.harness import open_directory, stop_launchers
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import pytest
 
-from hanse.app.exit_codes import ExitCode
-from hanse.app.starting import start_member
-from hanse.live.home import Home
-from hanse.live.league_file import load
+from hanse.cli.embedded.member_start import start_member
+from hanse.client.exit_codes import ExitCode
+from hanse.live.config.league_file import load
+from hanse.security.home import Home
 from tests.live.harness import open_directory, stop_launchers
 
 SECONDS_MAX = 120.0

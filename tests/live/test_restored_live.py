@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hanse.live.reached import OLDER
+from hanse.live.high_water_mark import OLDER
 from hanse.live.runner_host import EPOCH_FILE
 from tests.live.harness import QUICK, WAIT_SECONDS_MAX, LiveLeague, open_directory, running
 

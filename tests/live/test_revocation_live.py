@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from hanse.app.contexts import save_context
-from hanse.app.exit_codes import ExitCode
-from hanse.live.home import Home
-from hanse.live.identity.identity import Role
-from hanse.live.league import Address
-from tests.live.door.conftest import Said, ask, ledger, nobody
+from hanse.client.contexts import save_context
+from hanse.client.exit_codes import ExitCode
+from hanse.live.config.league import Address
+from hanse.security.home import Home
+from hanse.security.identity import Role
 from tests.live.harness import LiveLeague, open_directory
+from tests.live.http.conftest import Said, ask, ledger, nobody
 from tests.live.sdk_league import context_of
 
 LEAGUE = """

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from hanse.live.identity.identity import Role
+from hanse.security.identity import Role
 from tests.live.execution_log import command, complaints, lives
 from tests.live.harness import Door, LiveLeague, open_directory, running
 

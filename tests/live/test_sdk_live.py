@@ -86,7 +86,7 @@ def test_an_exception_comes_back_with_the_traceback_of_the_hand(pool: hanse.Exec
         future.result(SECONDS_MAX)
     assert isinstance(caught.value.__cause__, hanse.RemoteTracebackError)
     assert "in fails" in str(caught.value.__cause__)
-    assert "hand.py" not in str(caught.value.__cause__)
+    assert "worker.py" not in str(caught.value.__cause__)
 
 
 def test_what_cannot_be_pickled_is_told(pool: hanse.Executor) -> None:

@@ -98,7 +98,7 @@ def test_the_decorator(live: LiveLeague) -> None:
 
 def test_joblib_runs_on_the_league(live: LiveLeague) -> None:
     joblib = pytest.importorskip("joblib")
-    from hanse.app.sdk.joblib_backend import register
+    from hanse.sdk.joblib_backend import register
 
     register()
     with joblib.parallel_config("hanse", n_jobs=2):

@@ -20,7 +20,7 @@ from hanse.live.journal.journal import Journal
 from hanse.live.journal.layout import RECORD_BYTES_MAX
 from hanse.live.recovery import decode_event
 from hanse.live.shell import DOUBT_FEW, DOUBT_MAX, FEW_EVENTS, QUICK_SECONDS, JournalledShell
-from hanse.model.commands import Accepted, Command, Send, WakeAt
+from hanse.model.effects import Accepted, Command, Send, WakeAt
 from hanse.model.events import CancelRequested, Event, Received, Submitted, Tick
 from hanse.model.ids import JobId
 from hanse.model.job import JobSpec, TaskGroup

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hanse.app.contexts import Context, save_context
-from hanse.app.league_making import PERSON
-from hanse.app.sdk.client import Client as SdkClient
+from hanse.cli.embedded.league_setup import PERSON
+from hanse.client.contexts import Context, save_context
+from hanse.sdk.client import Client as SdkClient
 from tests.live.backends.slurm.fixture import NODE_CPUS, Slurm, missing, slurm_clusters
 from tests.live.execution_log import command, complaints, lives
 from tests.live.harness import WAIT_SECONDS_MAX, LiveLeague, open_directory, running

@@ -12,7 +12,7 @@ from hanse.live import shell as shell_module
 from hanse.live.clock import Clock
 from hanse.live.journal.journal import Journal, Recovered
 from hanse.live.shell import JournalledShell
-from hanse.model.commands import Command
+from hanse.model.effects import Command
 from hanse.model.events import Event, Submitted
 from hanse.model.job import JobSpec, TaskGroup
 

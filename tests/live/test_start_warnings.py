@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hanse.live.eras import ERAS
-from hanse.live.identity.certificate import Certificate
-from hanse.live.identity.wall_time import wall_now
+from hanse.live.config.config_history import ERAS
 from hanse.live.journal.layout import SECTOR
 from hanse.live.recovery import CLOCK
-from hanse.live.wall_clock import WallWatch
+from hanse.live.wall_clock_check import WallWatch
 from hanse.model.ids import SECOND
-from tests.live.test_eras import busy, come_back, live, warden_of
+from hanse.security.certificate_fields import Certificate
+from hanse.security.wall_time import wall_now
+from tests.live.config.test_config_history import busy, come_back, live, warden_of
 
 HOUR = 3_600 * SECOND
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import hanse
-from hanse.app.client import Client
-from hanse.app.sdk.league import chosen
-from hanse.live.identity.access_ledger import AccessLedger
-from hanse.live.identity.authority import Authority
-from hanse.live.identity.identity import Role
-from hanse.live.identity.wall_time import wall_now
+from hanse.client.client import Client
+from hanse.sdk.client_pool import chosen
+from hanse.security.access_token_issuer import AccessLedger
+from hanse.security.certificate_authority import Authority
+from hanse.security.identity import Role
+from hanse.security.wall_time import wall_now
 from tests.live import sdk_calls
 from tests.live.harness import LiveLeague, open_directory
 from tests.live.sdk_league import LEAGUE as OWN_LEAGUE
@@ -32,8 +32,8 @@ THIEF = textwrap.dedent(
     """
     import os, pickle, re, sys
     from pathlib import Path
-    from hanse.app.sdk import hand
-    from hanse.app.sdk.parcels import Packed
+    from hanse.sdk.workers import worker as hand
+    from hanse.sdk.serialization import Packed
 
     class Evil:
         def __reduce__(self):
@@ -225,7 +225,7 @@ def answer_another_call(path: str) -> str:
     import gc
     import pickle
 
-    from hanse.app.sdk.frames import VALUE, Outcome, Parcel, Results, frame
+    from hanse.sdk.workers.worker_protocol import VALUE, Outcome, Parcel, Results, frame
 
     class Evil:
         def __reduce__(self) -> tuple[object, ...]:

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import hanse
-from hanse.app.contexts import load
-from hanse.app.exit_codes import ExitCode
-from hanse.app.sdk.errors import NotAllowedError
-from hanse.live.identity.access_ledger import AccessLedger
-from hanse.live.identity.authority import Authority
-from hanse.live.identity.identity import Role
-from hanse.live.identity.revoked import DAY
-from hanse.live.identity.wall_time import wall_now
+from hanse.client.contexts import load
+from hanse.client.exit_codes import ExitCode
+from hanse.sdk.errors import NotAllowedError
+from hanse.security.access_token_issuer import AccessLedger
+from hanse.security.certificate_authority import Authority
+from hanse.security.identity import Role
+from hanse.security.revocation_list import DAY
+from hanse.security.wall_time import wall_now
 from tests.live.harness import LiveLeague, open_directory, running
 from tests.live.sdk_league import LEAGUE
 

@@ -14,11 +14,11 @@ from threading import Thread
 import msgspec
 import pytest
 
-from hanse.app.exit_codes import ExitCode
-from hanse.app.member_pids import PIDS, running_members
-from hanse.app.starting import Outcome, StartingMember, await_members, start_member
-from hanse.live.home import Home
-from hanse.live.start_report import StartReport
+from hanse.cli.embedded.member_processes import PIDS, running_members
+from hanse.cli.embedded.member_start import Outcome, StartingMember, await_members, start_member
+from hanse.client.exit_codes import ExitCode
+from hanse.live.readiness import StartReport
+from hanse.security.home import Home
 from tests.live.harness import LiveLeague, open_directory, stop_launchers
 from tests.live.test_faults_live import until
 
@@ -368,7 +368,7 @@ def test_a_member_that_works_in_silence_is_waited_for(is_busy: bool) -> None:
 
 
 def test_a_member_tells_its_progress_to_whoever_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hanse.live.start_report.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("hanse.live.readiness.PAUSE_SECONDS", 0.0)
     reader, writer = os.pipe()
     report = StartReport(writer)
     for done in range(1_001):

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse.model.check import (
+from hanse.model.ids import SECOND
+from hanse.model.job_parser import (
     Problem,
     parse_bytes,
     parse_cpus,
     parse_duration,
 )
-from hanse.model.ids import SECOND
 from hanse.model.resources import CPU_MILLI_MAX
 
 

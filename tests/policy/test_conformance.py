@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse.model.resources import Resources, Vector
-from hanse.policy.columns import Room, mask_indices, mask_of
+from hanse.policy.cluster_rankers import RANKS
 from hanse.policy.interface import ClusterFacts, ClusterRank, JobFacts, Placer, QueueOrder, Sizer
-from hanse.policy.orders import ORDERS
+from hanse.policy.node_columns import Room, mask_indices, mask_of
 from hanse.policy.placers import PLACERS
-from hanse.policy.ranks import RANKS
+from hanse.policy.queue_orders import ORDERS
 from hanse.policy.sizers import SIZERS
 
 orders = pytest.mark.parametrize("name", ORDERS)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hanse.model.resources import Vector
-from hanse.policy import kernel
-from hanse.policy.columns import (
+from hanse.policy import kernels
+from hanse.policy.kernels import BEST_FIT, CHEAPEST, FIRST, SPREAD, c_kernels, numpy_kernels
+from hanse.policy.node_columns import (
     BELIEF_MAX,
     CAPACITY_MAX,
     DIMENSIONS_MAX,
@@ -31,16 +32,15 @@ from hanse.policy.columns import (
     mask_words,
     set_bit,
 )
-from hanse.policy.kernel import BEST_FIT, CHEAPEST, FIRST, SPREAD, native, twin
 
 HAS_COMPILER = any(shutil.which(name) for name in ("cc", "gcc", "clang"))
 needs_native = pytest.mark.skipif(
-    bool(native.WHY_NOT) and not HAS_COMPILER,
+    bool(c_kernels.WHY_NOT) and not HAS_COMPILER,
     reason="no C compiler on this machine: only the twin can be tested",
 )
 MODES = (FIRST, BEST_FIT, SPREAD, CHEAPEST)
 both = pytest.mark.parametrize(
-    "backend", [pytest.param(native, marks=needs_native), twin], ids=["native", "twin"]
+    "backend", [pytest.param(c_kernels, marks=needs_native), numpy_kernels], ids=["native", "twin"]
 )
 
 
@@ -155,9 +155,9 @@ limits = st.sampled_from([0, 1, 2, 7])
 
 def agree(case: Case, run: Callable[[ModuleType, Room, MaskWords], object]) -> tuple[object, Room]:
     """Run both backends on copies; the answers and what they left behind must be equal."""
-    assert native.WHY_NOT == "", f"{native.WHY_NOT} (python setup.py build_kernel)"
+    assert c_kernels.WHY_NOT == "", f"{c_kernels.WHY_NOT} (python setup.py build_kernel)"
     left = []
-    for backend in (native, twin):
+    for backend in (c_kernels, numpy_kernels):
         room, mask = case.room.copy(), case.mask.copy()
         left.append((run(backend, room, mask), room))
         assert mask.tobytes() == case.mask.tobytes(), "the mask is only read"
@@ -238,7 +238,7 @@ def requests(draw: st.DrawFn) -> Requests:
 @settings(max_examples=200, deadline=None)
 @given(case=requests(), take=st.booleans())
 def test_match_native_twin_and_naive_agree(case: Requests, take: bool) -> None:
-    assert native.WHY_NOT == "", f"{native.WHY_NOT} (python setup.py build_kernel)"
+    assert c_kernels.WHY_NOT == "", f"{c_kernels.WHY_NOT} (python setup.py build_kernel)"
     expected, bits = [], flat_mask(case.available)
     for wanted, start in zip(case.wanted.tolist(), case.starts.tolist(), strict=True):
         left = bits
@@ -248,7 +248,7 @@ def test_match_native_twin_and_naive_agree(case: Requests, take: bool) -> None:
         node = next((node for node in circle if left >> node & 1), -1)
         bits &= ~(1 << node) if take and node >= 0 else -1
         expected.append(node)
-    for backend in (native, twin):
+    for backend in (c_kernels, numpy_kernels):
         available = case.available.copy()
         found = backend.match(case.rows, available, case.wanted, case.starts, case.nodes, take)
         assert found.dtype == np.int64
@@ -376,7 +376,7 @@ def test_our_bugs_are_assertions(backend: ModuleType) -> None:
     with pytest.raises(AssertionError):
         backend.pick(room, (1, 1), mask, 0, 1, 4, 0, None)
     with pytest.raises(AssertionError):
-        backend.pick(room, (1, 1), mask, 0, kernel.COUNT_MAX + 1, FIRST, 0, None)
+        backend.pick(room, (1, 1), mask, 0, kernels.COUNT_MAX + 1, FIRST, 0, None)
     with pytest.raises(AssertionError):
         backend.settle(room, (1, -1), mask, [0], 0)
     with pytest.raises(AssertionError):
@@ -404,13 +404,13 @@ def test_a_cluster_without_nodes(backend: ModuleType) -> None:
 
 @needs_native
 def test_the_compiled_kernels_are_at_work_in_the_tree() -> None:
-    assert native.WHY_NOT == "", f"{native.WHY_NOT} (python setup.py build_kernel)"
-    assert kernel.BACKEND == "native"
-    assert (kernel.pick, kernel.settle, kernel.fit, kernel.match) == (
-        native.pick,
-        native.settle,
-        native.fit,
-        native.match,
+    assert c_kernels.WHY_NOT == "", f"{c_kernels.WHY_NOT} (python setup.py build_kernel)"
+    assert kernels.BACKEND == "native"
+    assert (kernels.pick, kernels.settle, kernels.fit, kernels.match) == (
+        c_kernels.pick,
+        c_kernels.settle,
+        c_kernels.fit,
+        c_kernels.match,
     )
 
 

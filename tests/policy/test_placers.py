@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hanse.policy.columns import Room, full_mask, mask_of
+from hanse.policy.node_columns import Room, full_mask, mask_of
 from hanse.policy.placers import PLACERS
 
 CAPACITY = [(8_000, 0, 0)] * 5

@@ -3,7 +3,7 @@ from random import Random
 import msgspec
 import pytest
 
-from hanse.model.commands import Forgotten, Kill, Launch
+from hanse.model.effects import Forgotten, Kill, Launch
 from hanse.model.events import BackendReported, Event, TaskExited, TaskStarted
 from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome

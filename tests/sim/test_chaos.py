@@ -6,13 +6,13 @@ import os
 import pytest
 
 from hanse.core.config import RunnerConfig
+from hanse.core.coverage_marks import ALL
 from hanse.core.machine import Machine
-from hanse.core.marks import ALL
-from hanse.core.runner import Runner
-from hanse.model.commands import Command, Launch
+from hanse.core.runner.runner import Runner
+from hanse.model.effects import Command, Launch
 from hanse.model.events import Event
 from hanse.sim.chaos import TWICE_EVERY, check_seed, check_seeds, explain, options_of, run_seed, whole_digest
-from hanse.sim.standard import standard_factories
+from hanse.sim.shipped_league import standard_factories
 
 CI_SEEDS = range(500)
 """The range that ``hanse chaos --seeds 500`` runs."""

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from hanse.core.config import NodeConfig, WardenConfig
-from hanse.model.commands import TaskSettled
 from hanse.model.constraints import Is
+from hanse.model.effects import TaskSettled
 from hanse.model.ids import job_id, task_id
 from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, TaskGroup
 from hanse.model.messages import Outcome

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from hanse.sim.chaos import run_seed, whole_digest
-from hanse.sim.standard import standard_factories
+from hanse.sim.shipped_league import standard_factories
 
 GOLDEN = Path(__file__).with_name("golden_digest.txt")
 FIXED_SEED = 7
@@ -20,7 +20,7 @@ HASH_SEEDS = ("0", "1", "random")
 
 DIGESTS = f"""
 from hanse.sim.chaos import run_seed
-from hanse.sim.standard import standard_factories
+from hanse.sim.shipped_league import standard_factories
 for seed in range({SEEDS.start}, {SEEDS.stop}):
     print(seed, run_seed(seed, standard_factories()).digest)
 """

@@ -37,35 +37,34 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from hanse.core import broker as broker_module
-from hanse.core import careers as careers_module
-from hanse.core import ledger as ledger_module
-from hanse.core import withdrawing as withdrawing_module
-from hanse.core.careers import Careers
-from hanse.core.closing import Closing
+from hanse.core.broker import broker as broker_module
+from hanse.core.broker import job_lifecycle, withdrawal
+from hanse.core.broker.cluster_view import ClusterView
+from hanse.core.broker.context import Desk
+from hanse.core.broker.failover.owned_shards import EstatesState
+from hanse.core.broker.failover.standby import Wards
+from hanse.core.broker.failover.teardown import Closing
+from hanse.core.broker.job_lifecycle import Careers
+from hanse.core.broker.job_table import CLAIMED, PLACED, RUNNING, WAITING, JobRecord
+from hanse.core.broker.membership import Membership
 from hanse.core.config import Timings
-from hanse.core.desk import Desk
-from hanse.core.gossip import Membership
-from hanse.core.jobs import CLAIMED, PLACED, RUNNING, WAITING, JobRecord
-from hanse.core.ledger import Ledger, Run
-from hanse.core.link import Post
-from hanse.core.owned import EstatesState
-from hanse.core.recollection import Remembered
-from hanse.core.runner import Runner
-from hanse.core.tenure import Tenure
-from hanse.core.view import ClusterView
-from hanse.core.wards import Wards
-from hanse.model.commands import Command
+from hanse.core.history_check import Remembered
+from hanse.core.messaging.link import Post
+from hanse.core.runner.runner import Runner
+from hanse.core.warden import ledger as ledger_module
+from hanse.core.warden.ledger import Ledger, Run
+from hanse.core.warden.ownership import Tenure
+from hanse.model.effects import Command
 from hanse.model.events import Event
 from hanse.model.ids import JobId, TaskId, broker_number, index_of, job_of
 from hanse.model.messages import Body, Claim, Delta, End, Envelope, Outcome
 from hanse.model.resources import Vector
-from hanse.policy.columns import Room
+from hanse.policy.node_columns import Room
 from hanse.sim.backend import Backend
 from hanse.sim.chaos import Result, run_seed
 from hanse.sim.league import Factories
 from hanse.sim.process import Process
-from hanse.sim.standard import standard_factories
+from hanse.sim.shipped_league import standard_factories
 
 CI_SEEDS = range(500)
 """The range that ``hanse chaos --seeds 500`` runs."""
@@ -332,7 +331,7 @@ def retires_with_jobs(patch: pytest.MonkeyPatch, factories: Factories) -> Factor
 
 def lost_start_again(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A broker does not look whether a lost task may start again."""
-    patch.setattr(careers_module, "must_not_repeat", lambda _: False)
+    patch.setattr(job_lifecycle, "must_not_repeat", lambda _: False)
     return factories
 
 
@@ -346,7 +345,7 @@ def taken_back_start_again(patch: pytest.MonkeyPatch, factories: Factories) -> F
         return right(self, record, index, end)
 
     patch.setattr(Careers, "finished", finished)
-    patch.setattr(withdrawing_module, "must_not_repeat", lambda _: False)
+    patch.setattr(withdrawal, "must_not_repeat", lambda _: False)
     return factories
 
 

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from hanse.core.machine import Machine
-from hanse.model.commands import Accepted, Command
+from hanse.model.effects import Accepted, Command
 from hanse.model.events import Booted, Tick
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.sim.network import Network

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse.model.job import JobSpec, OnLoss
+from hanse.model.job_validation import check_job
 from hanse.model.resources import Resources
-from hanse.model.rules import check_job
 from hanse.sim.chaos import options_of
 from hanse.sim.faults import SCENARIOS, draw_options
 from hanse.sim.workload import Workload, draw_workload, feasible, times

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hanse.model.commands import Accepted, Command, Guard, Kill, Launch, Send, WakeAt
+from hanse.model.effects import Accepted, Command, Guard, Kill, Launch, Send, WakeAt
 from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted, Tick
 from hanse.model.ids import TaskId, job_id
 from hanse.model.messages import Ack, Envelope

@@ -75,7 +75,9 @@ def _verdicts(kept: Path, mutants: list[Mutant]) -> dict[str, Verdict]:
 def main() -> int:
     """The command; its exit code."""
     parser = argparse.ArgumentParser(prog="tools.mutants", description=__doc__)
-    parser.add_argument("--only", default="", help="only those whose names begin so: core/wards")
+    parser.add_argument(
+        "--only", default="", help="only those whose names begin so: core/broker/failover/standby"
+    )
     parser.add_argument("--seeds", type=int, default=60, help="seeds of chaos after the tests; 0: none")
     parser.add_argument("--seconds", type=float, default=300.0, help="how long tests or chaos may take")
     parser.add_argument("--workers", type=int, default=2, help="how many at a time")

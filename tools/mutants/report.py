@@ -22,7 +22,7 @@ def text(mutants: Sequence[Mutant], verdicts: dict[str, Verdict]) -> str:
     rows: dict[str, list[Verdict]] = {}
     for mutant in mutants:
         if mutant.name in verdicts:
-            rows.setdefault("/".join(mutant.name.split("/")[:2]), []).append(verdicts[mutant.name])
+            rows.setdefault(mutant.name.rpartition("/")[0], []).append(verdicts[mutant.name])
     width = max([len(row) for row in rows], default=0)
     lines = [f"{'':{width}}  planted  tests  chaos  survived"]
     for row, found in sorted(rows.items()):

@@ -13,7 +13,8 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One planted bug."""
 
     name: str
-    """Room, module and a few words: ``core/wards/any-bid-counts``. ``ONLY`` selects by how it begins."""
+    """Room, module and a few words: ``core/broker/failover/standby/any-bid-counts``. ``ONLY`` selects by how
+    it begins."""
     file: str
     old: str
     """Text that is in the file exactly once."""

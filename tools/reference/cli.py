@@ -6,8 +6,8 @@ from typing import Final
 
 import click
 
-from hanse.app.cli import OTHERS, SECTIONS, hanse
-from hanse.app.exit_codes import ExitCode
+from hanse.cli.main import OTHERS, SECTIONS, hanse
+from hanse.client.exit_codes import ExitCode
 from tools.reference.markdown import fence, paragraphs, table
 from tools.reference.source import attribute_texts
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from hanse.live.door.openapi import document
+from hanse.live.http.openapi import document
 from tools.reference.markdown import fence, paragraphs, table
 from tools.reference.schemas import fields, kind, record_of, sample
 

@@ -5,9 +5,9 @@ from typing import Final
 
 import click
 
-from hanse.app.job_form import option_of
-from hanse.app.submit_command import submit
-from hanse.model.fields import ITEMS_MAX, NESTING_MAX
+from hanse.cli.commands.submit import submit
+from hanse.client.job_form import option_of
+from hanse.model.field_reader import ITEMS_MAX, NESTING_MAX
 from hanse.model.form_fields import (
     AFFINITY_FIELDS,
     ASK_FIELDS,

@@ -5,8 +5,8 @@ from typing import Final
 
 from hanse.core.config import Timings
 from hanse.live.backends.slurm.league_fields import SLURM_TABLE
-from hanse.live.league import LIVE_TIMINGS
-from hanse.live.league_fields import (
+from hanse.live.config.league import LIVE_TIMINGS
+from hanse.live.config.league_fields import (
     BACKEND_FIELDS,
     BROKER_FIELDS,
     CLUSTER_FIELDS,

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hanse.live import observe
-from hanse.live.observe.broker_watch import BrokerWatch
-from hanse.live.observe.door_watch import DoorWatch
-from hanse.live.observe.member_watch import JournalWatch, MemberWatch
-from hanse.live.observe.otlp import Exporter
-from hanse.live.observe.warden_watch import BackendCounts, WardenWatch
+from hanse.live import telemetry
+from hanse.live.telemetry.broker_metrics import BrokerWatch
+from hanse.live.telemetry.http_metrics import DoorWatch
+from hanse.live.telemetry.member_metrics import JournalWatch, MemberWatch
+from hanse.live.telemetry.otlp import Exporter
+from hanse.live.telemetry.warden_metrics import BackendCounts, WardenWatch
 from tools.reference.markdown import fence, paragraphs, table
 
 MAKERS: Final = ("counter", "gauge", "histogram")
@@ -60,7 +60,7 @@ def page() -> str:
 def metrics() -> list[Metric]:
     """Every metric by its name."""
     found: dict[str, Metric] = {}
-    for folder in observe.__path__:
+    for folder in telemetry.__path__:
         for path in sorted(Path(folder).glob("*.py")):
             for one in _made(ast.parse(path.read_text(encoding="utf-8"))):
                 before = found.get(one.name, one)

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Final, get_args
 
-from hanse.core.jobs import CLAIMED, PLACED, RUNNING, STATE_NAMES, SUCCEEDED, TRANSITIONS
-from hanse.core.ledger import ORDERED, STOPPING
-from hanse.core.ledger import RUNNING as ATTEMPT_RUNNING
-from hanse.core.runs import ATTEMPT_TRANSITIONS, STOPPED
-from hanse.live.wire.peers import MAY_SAY
+from hanse.core.broker.job_table import CLAIMED, PLACED, RUNNING, STATE_NAMES, SUCCEEDED, TRANSITIONS
+from hanse.core.warden.attempts import ATTEMPT_TRANSITIONS, STOPPED
+from hanse.core.warden.ledger import ORDERED, STOPPING
+from hanse.core.warden.ledger import RUNNING as ATTEMPT_RUNNING
+from hanse.live.rpc.peer_permissions import MAY_SAY
 from hanse.model.messages import Outcome, Sequenced
 from tools.reference.markdown import fence, paragraphs, table
 
@@ -42,7 +42,7 @@ def tasks() -> str:
     return paragraphs(
         "# Task states",
         _diagram("blocked", arrows, STATE_NAMES[SUCCEEDED:]),
-        "A broker keeps one of these states for each task of its jobs (`core/jobs.py`). "
+        "A broker keeps one of these states for each task of its jobs (`core/broker/job_table.py`). "
         "Tasks begin as `blocked`. Terminal states are never left. A task that goes back to `waiting` gets a "
         "higher attempt number at its next start, and the end of an older attempt changes nothing.",
         table(("state", "meaning"), [(f"`{name}`", MEANINGS[name]) for name in STATE_NAMES]),
@@ -69,7 +69,7 @@ def attempts() -> str:
         "# Attempt states",
         _diagram("ordered", arrows, ("unsettled",)),
         "A warden keeps one of these states for each attempt that holds room on its nodes "
-        "(`core/ledger.py`). When "
+        "(`core/warden/ledger.py`). When "
         "an attempt ends, its room is free at once; its end is kept as *unsettled* until the broker "
         "confirms that "
         "it has recorded it.",
@@ -102,7 +102,7 @@ def messages() -> str:
         "# Messages by role",
         fence("mermaid", "\n".join(["flowchart LR", *arrows])),
         "A member accepts a message only if the role that the sender's certificate proves may send it "
-        "(`live/wire/peers.py`). Pairs of roles that are not in the table exchange nothing. "
+        "(`live/rpc/peer_permissions.py`). Pairs of roles that are not in the table exchange nothing. "
         "[Protocol](../protocol.md) explains each message. *Sequenced* messages arrive exactly once and "
         "in order; "
         "*soft* messages may be lost.",

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from tests.live.harness import Door, LiveLeague
 
-from hanse.live.identity.identity import Role
+from hanse.security.identity import Role
 from tools.soak.history import TERMINAL, Answer
 from tools.soak.setting import BROKERS, CLUSTERS, NODES
 

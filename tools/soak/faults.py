@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 from tests.live.harness import Door, LiveLeague
 
-from hanse.live.identity.identity import Role
-from hanse.live.league_file import load, text_of
+from hanse.live.config.league_file import load, text_of
+from hanse.security.identity import Role
 from tools.soak.setting import BROKERS, CLUSTERS, NODES, RUNNER, Setting
 
 MEMBERS = (*BROKERS, *CLUSTERS, RUNNER)

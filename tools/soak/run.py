@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from tests.live.harness import Door
 
-from hanse.live.identity.identity import Role
+from hanse.security.identity import Role
 from tools.soak.checker import (
     Violation,
     adopted,

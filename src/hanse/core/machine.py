@@ -7,7 +7,7 @@ order.
 
 from typing import Protocol
 
-from hanse.model.commands import Command
+from hanse.model.effects import Command
 from hanse.model.events import Event
 
 

@@ -19,15 +19,15 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.home import AUTHORITY, PEOPLE, Home
-from hanse.live.identity.files import PRIVATE, sync_directory
+from hanse.live.config.league_file import load
+from hanse.live.high_water_mark import OLDER, REACHED, ForgetfulError, Reached, read_reached
 from hanse.live.journal.disk import in_use
 from hanse.live.journal.errors import CorruptJournal, JournalError
 from hanse.live.journal.journal import Journal
 from hanse.live.journal.walk import IDENTITY_NAME, listing
-from hanse.live.league_file import load
-from hanse.live.reached import OLDER, REACHED, ForgetfulError, Reached, read_reached
 from hanse.live.recovery import JOURNAL, LOSSES
+from hanse.security.atomic_files import PRIVATE, sync_directory
+from hanse.security.home import AUTHORITY, PEOPLE, Home
 
 MANIFEST: Final = "backup.json"
 FORMAT: Final = 1

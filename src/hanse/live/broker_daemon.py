@@ -6,35 +6,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from hanse.core.broker import Broker
-from hanse.live.authority_copy import AuthorityCopy
+from hanse.core.broker.broker import Broker
+from hanse.live.ca.replication import AuthorityCopy
 from hanse.live.clock import Clock
+from hanse.live.config.config_history import BrokerSettings, Past, objection, read_eras, settings_of
+from hanse.live.config.league import League
 from hanse.live.daemon import Daemon, peer_of
-from hanse.live.door.broker_door import BrokerDoor
-from hanse.live.door.enrolment import Enrolment
-from hanse.live.door.server import Door
-from hanse.live.eras import BrokerSettings, Past, objection, read_eras, settings_of
-from hanse.live.feed import Feed
-from hanse.live.home import Home
-from hanse.live.identity.identity import Identity, Role
+from hanse.live.high_water_mark import end_reached, keep_reached, refuse_behind
+from hanse.live.history_check import ABOUT_THE_PAST, Recollection
+from hanse.live.http.broker_api import BrokerDoor
+from hanse.live.http.enrollment_api import Enrolment
+from hanse.live.http.server import Door
 from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.journal.reading import history
-from hanse.live.league import League
-from hanse.live.logs import fields
 from hanse.live.membership.membership import Membership
-from hanse.live.observe.broker_watch import BrokerWatch, living
-from hanse.live.observe.metrics import metrics_route
-from hanse.live.policy_process_host import PolicyProcess
-from hanse.live.reached import end_reached, keep_reached, refuse_behind
-from hanse.live.reads.reads import Reads
-from hanse.live.recollection import ABOUT_THE_PAST, Recollection
+from hanse.live.pending_requests import Requests
+from hanse.live.policy_process.host import PolicyProcess
+from hanse.live.readmodel.feeder import Feed
+from hanse.live.readmodel.read_model import Reads
 from hanse.live.recovery import JOURNAL, decode_event, recover
-from hanse.live.requests import Requests
+from hanse.live.rpc.peer_permissions import Peer
+from hanse.live.rpc.validation_context import Limits, broker_limits
 from hanse.live.shell import JournalledShell
-from hanse.live.wire.limits import Limits, broker_limits
-from hanse.live.wire.peers import Peer
+from hanse.live.telemetry.broker_metrics import BrokerWatch, living
+from hanse.live.telemetry.json_logs import fields
+from hanse.live.telemetry.metrics_endpoint import metrics_route
 from hanse.model.advice import Advice
-from hanse.model.commands import (
+from hanse.model.effects import (
     Accepted,
     AskAdvice,
     Command,
@@ -48,6 +46,8 @@ from hanse.model.commands import (
 from hanse.model.events import Advised, Booted, Received
 from hanse.model.messages import Envelope
 from hanse.policy.sizers import SIZERS
+from hanse.security.home import Home
+from hanse.security.identity import Identity, Role
 
 READS: Final = "reads.sqlite"
 SEED_BITS: Final = 62

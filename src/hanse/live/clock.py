@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.identity.wall_time import wall_now
 from hanse.model.ids import Instant
+from hanse.security.wall_time import wall_now
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _GAP_MAX: Final = 10 * 365 * 86_400 * 1_000_000

@@ -12,23 +12,23 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Final
 
-from hanse.live import notary_desk
-from hanse.live.door.server import Door
-from hanse.live.identity.credentials import Credentials
-from hanse.live.identity.identity import Identity, Role
-from hanse.live.identity.wall_time import wall_now
-from hanse.live.league import Address, League, LeagueError
-from hanse.live.logs import fields
-from hanse.live.loop_lag import LoopLag
+from hanse.live.ca import client
+from hanse.live.config.league import Address, League, LeagueError
+from hanse.live.high_water_mark import ForgetfulError
+from hanse.live.http.server import Door
 from hanse.live.membership.fencing import tell_fenced
-from hanse.live.observe.member_watch import MemberWatch
-from hanse.live.reached import ForgetfulError
-from hanse.live.start_report import SILENT, StartReport
-from hanse.live.wall_clock import WallWatch
-from hanse.live.wire.limits import Limits
-from hanse.live.wire.peers import Peer
-from hanse.live.wire.transport import Transport
+from hanse.live.readiness import SILENT, StartReport
+from hanse.live.rpc.peer_permissions import Peer
+from hanse.live.rpc.transport import Transport
+from hanse.live.rpc.validation_context import Limits
+from hanse.live.telemetry.json_logs import fields
+from hanse.live.telemetry.loop_lag import LoopLag
+from hanse.live.telemetry.member_metrics import MemberWatch
+from hanse.live.wall_clock_check import WallWatch
 from hanse.model.messages import Envelope
+from hanse.security.credentials import Credentials
+from hanse.security.identity import Identity, Role
+from hanse.security.wall_time import wall_now
 
 RENEWAL_PAUSE_SECONDS: Final = 60.0
 """How long to wait after a failed renewal."""
@@ -199,7 +199,7 @@ class Daemon:
         while True:
             await asyncio.sleep(self._until_renewal())
             try:
-                await notary_desk.ask("own", self.home, {"directory": str(self.directory)})
+                await client.ask("own", self.home, {"directory": str(self.directory)})
                 await self.wire.reload()
                 if self.door is not None:
                     self.door.reload()

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from hanse.core.warden import Warden
+from hanse.core.warden.warden import Warden
 from hanse.live.disk_space import DiskSpace
 from hanse.live.shell import JournalledShell
 from hanse.model.drains import Drain

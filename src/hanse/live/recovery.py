@@ -12,12 +12,18 @@ from typing import Final
 import msgspec
 
 from hanse.live.clock import Clock
-from hanse.live.eras import ERAS, Era, Past, Replayed, Settings, objection, read_eras, write_eras
-from hanse.live.identity.wall_time import wall_now
-from hanse.live.journal.journal import Journal
-from hanse.live.journal.journal import Recovered as Found
-from hanse.live.league import LeagueError
-from hanse.live.reached import (
+from hanse.live.config.config_history import (
+    ERAS,
+    Era,
+    Past,
+    Replayed,
+    Settings,
+    objection,
+    read_eras,
+    write_eras,
+)
+from hanse.live.config.league import LeagueError
+from hanse.live.high_water_mark import (
     ForgetfulError,
     read_reached,
     refuse_contradicted,
@@ -25,9 +31,12 @@ from hanse.live.reached import (
     refuse_older,
     write_reached,
 )
+from hanse.live.journal.journal import Journal
+from hanse.live.journal.journal import Recovered as Found
 from hanse.live.shell import Told
 from hanse.live.start_warnings import start_warnings
 from hanse.model.events import Event
+from hanse.security.wall_time import wall_now
 
 JOURNAL: Final = "journal"
 CLOCK: Final = "clock.json"

@@ -3,21 +3,21 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from hanse.live.backends.make import make_backend
+from hanse.live.backends.factory import make_backend
 from hanse.live.clock import Clock
+from hanse.live.config.home_permissions import elsewhere_problem
+from hanse.live.config.league import League
 from hanse.live.daemon import Daemon, peer_of
-from hanse.live.door.cluster_door import RunnerDoor
-from hanse.live.door.server import Door
-from hanse.live.home_check import elsewhere_problem
-from hanse.live.identity.identity import Identity, Role
-from hanse.live.league import League
+from hanse.live.http.cluster_api import RunnerDoor
+from hanse.live.http.server import Door
 from hanse.live.membership.membership import Membership
-from hanse.live.observe.metrics import metrics_route
-from hanse.live.observe.warden_watch import RunnerWatch
 from hanse.live.recovery import CLOCK
+from hanse.live.rpc.peer_permissions import Peer
+from hanse.live.rpc.validation_context import Limits, runner_limits
 from hanse.live.runner_host import RunnerHost
-from hanse.live.wire.limits import Limits, runner_limits
-from hanse.live.wire.peers import Peer
+from hanse.live.telemetry.metrics_endpoint import metrics_route
+from hanse.live.telemetry.warden_metrics import RunnerWatch
+from hanse.security.identity import Identity, Role
 
 
 class RunnerDaemon(Daemon):

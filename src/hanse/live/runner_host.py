@@ -13,18 +13,18 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import RunnerConfig
-from hanse.core.runner import Runner
+from hanse.core.runner.runner import Runner
 from hanse.live.backends.interface import Backend
 from hanse.live.clock import Clock
-from hanse.live.identity.files import PRIVATE, replace
-from hanse.live.identity.wall_time import wall_now
 from hanse.live.shell import Shell
-from hanse.model.commands import Command, Forgotten, Guard, Kill, Launch, Send
+from hanse.model.effects import Command, Forgotten, Guard, Kill, Launch, Send
 from hanse.model.events import BackendReported, Booted, Received, RoomWithheld, TasksMoved
 from hanse.model.ids import MILLISECOND, TaskId
 from hanse.model.messages import End, Envelope
-from hanse.model.recollection import Recall
+from hanse.model.messages.history_check import Recall
 from hanse.model.resources import Resources
+from hanse.security.atomic_files import PRIVATE, replace
+from hanse.security.wall_time import wall_now
 
 EPOCH_FILE: Final = "runner.epoch"
 log = logging.getLogger(__name__)

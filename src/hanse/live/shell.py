@@ -25,7 +25,7 @@ from hanse.core.machine import Machine
 from hanse.live.clock import Clock
 from hanse.live.journal.errors import JournalFull
 from hanse.live.journal.journal import Journal
-from hanse.model.commands import Accepted, Command, WakeAt
+from hanse.model.effects import Accepted, Command, WakeAt
 from hanse.model.events import Event, Received, Submitted, Tick
 
 UNSAFE_MAX: Final = 50_000

@@ -5,8 +5,8 @@ None of it keeps a member from starting: each has an innocent explanation too.
 
 from pathlib import Path
 
-from hanse.live.eras import ERAS
-from hanse.live.wall_clock import APART_MAX
+from hanse.live.config.config_history import ERAS
+from hanse.live.wall_clock_check import APART_MAX
 from hanse.model.ids import SECOND
 
 

@@ -8,34 +8,34 @@ from typing import Final
 
 import msgspec
 
-from hanse.core.warden import Warden
+from hanse.core.warden.warden import Warden
+from hanse.live.backends.factory import make_backend
 from hanse.live.backends.interface import Backend
-from hanse.live.backends.make import make_backend
+from hanse.live.config.config_history import WardenSettings, objection, settings_of
+from hanse.live.config.home_permissions import elsewhere_problem
+from hanse.live.config.league import ClusterEntry, League
+from hanse.live.config.node_discovery import take_stock
 from hanse.live.daemon import Daemon, peer_of
 from hanse.live.disk_guard import DiskGuard
 from hanse.live.disk_space import DiskSpace
-from hanse.live.door.cluster_door import ClusterDoor
-from hanse.live.door.server import Door
-from hanse.live.eras import WardenSettings, objection, settings_of
-from hanse.live.home_check import elsewhere_problem
-from hanse.live.identity.identity import Identity, Role
-from hanse.live.inventory import take_stock
+from hanse.live.high_water_mark import end_reached, keep_reached
+from hanse.live.history_check import ABOUT_THE_PAST, Recollection
+from hanse.live.http.cluster_api import ClusterDoor
+from hanse.live.http.server import Door
 from hanse.live.journal.errors import RecordTooLarge
-from hanse.live.league import ClusterEntry, League
-from hanse.live.logs import fields
 from hanse.live.membership.membership import Membership
-from hanse.live.observe.metrics import metrics_route
-from hanse.live.observe.warden_watch import WardenWatch
-from hanse.live.reached import end_reached, keep_reached
-from hanse.live.recollection import ABOUT_THE_PAST, Recollection
 from hanse.live.recovery import recover
+from hanse.live.rpc.peer_permissions import Peer
+from hanse.live.rpc.validation_context import Limits, warden_limits
 from hanse.live.runner_host import RunnerHost
 from hanse.live.shell import JournalledShell
-from hanse.live.wire.limits import Limits, warden_limits
-from hanse.live.wire.peers import Peer
-from hanse.model.commands import Command, Record, Send
+from hanse.live.telemetry.json_logs import fields
+from hanse.live.telemetry.metrics_endpoint import metrics_route
+from hanse.live.telemetry.warden_metrics import WardenWatch
+from hanse.model.effects import Command, Record, Send
 from hanse.model.events import Booted, Received
 from hanse.model.messages import Envelope
+from hanse.security.identity import Identity, Role
 
 SEED_BITS: Final = 62
 log = logging.getLogger(__name__)

@@ -3,7 +3,8 @@
 A node's attributes are names with values: words, whole numbers or true/false. There are no fractions, because
 two machines must agree on every comparison and every printed form; a version or a size is a whole number in a
 unit its name tells (``disk_gb``). A constraint is a small tree of the records below; ``holds`` is what it
-means, and every faster evaluation is tested against it. ``model.where`` reads and writes the text form.
+means, and every faster evaluation is tested against it. ``model.constraint_syntax`` reads and writes the text
+form.
 
 Two rules that are easily forgotten:
 

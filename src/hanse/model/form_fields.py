@@ -1,11 +1,13 @@
 """The table of all fields of a job file: type, default, limits, meaning and an example of each.
 
-The parser (``model.check``) takes its lists of known fields from here, and the reference page of the job file
-is generated from here (``python -m tools.reference``). Defaults and examples are YAML; tests parse every one.
+The parser (``model.job_parser``) takes its lists of known fields from here, and the reference page of the job
+file is generated from here (``python -m tools.reference``). Defaults and examples are YAML; tests parse every
+one.
 """
 
 from typing import Final, NamedTuple
 
+from hanse.model.attempt_key import SECRET_BYTES
 from hanse.model.ids import SECOND, TASKS_PER_JOB_MAX
 from hanse.model.job import (
     DEADLINE_MAX,
@@ -17,9 +19,8 @@ from hanse.model.job import (
     PRIORITY_MAX,
     RETRIES_MAX,
 )
+from hanse.model.job_validation import AFFINITIES_MAX, AFTER_MAX, CLUSTERS_MAX, SPEED_MAX, SPEED_UP_POINTS_MAX
 from hanse.model.resources import CPU_MILLI_MAX, CUSTOM_KINDS_MAX, CUSTOM_MAX, GPUS_MAX
-from hanse.model.rules import AFFINITIES_MAX, AFTER_MAX, CLUSTERS_MAX, SPEED_MAX, SPEED_UP_POINTS_MAX
-from hanse.model.task_key import SECRET_BYTES
 
 
 class FormField(NamedTuple):

@@ -3,7 +3,7 @@
 A job is one or more *groups*; a group is a number of tasks with the same ask, constraint and command, so that
 a broker handles thousands of tasks as one line with a count. Dependencies (the DAG) are between groups: a
 group starts when every task of the groups it names has succeeded; a DAG of single tasks is groups of one.
-A job is checked once, at the door (``model.check``); the machines trust what they are given.
+A job is checked once, at the door (``model.job_parser``); the machines trust what they are given.
 """
 
 from enum import StrEnum

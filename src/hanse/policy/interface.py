@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse.model.experience import Seen
+from hanse.model.duration_stats import Seen
 from hanse.model.job import SpeedUp
 from hanse.model.messages import Key
 from hanse.model.resources import Resources, Vector
-from hanse.policy.columns import Room
+from hanse.policy.node_columns import Room
 
 Mask = NDArray[np.uint64]
 

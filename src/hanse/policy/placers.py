@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse.model.resources import Vector
-from hanse.policy.columns import Room
 from hanse.policy.interface import Mask, Placer
-from hanse.policy.kernel import BEST_FIT, CHEAPEST, FIRST, SPREAD, pick
+from hanse.policy.kernels import BEST_FIT, CHEAPEST, FIRST, SPREAD, pick
+from hanse.policy.node_columns import Room
 
 Counts = NDArray[np.int64]
 

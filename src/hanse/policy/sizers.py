@@ -5,7 +5,7 @@ from typing import Final
 
 from hanse.model.resources import Resources
 from hanse.policy.interface import Chosen, ElasticFacts, Sizer
-from hanse.policy.pricing import Networked, Priced
+from hanse.policy.priced_sizer import Networked, Priced
 
 
 class Least:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
-from hanse.model.commands import Forgotten, Guard, Kill, Launch
+from hanse.model.effects import Forgotten, Guard, Kill, Launch
 from hanse.model.events import BackendReported
 from hanse.model.ids import MILLISECOND, TaskId
 from hanse.model.messages import End, Outcome, Usage, Withheld

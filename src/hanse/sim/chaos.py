@@ -15,19 +15,19 @@ from typing import Final
 
 import msgspec
 
-from hanse.model.commands import AskAdvice, TaskSettled, TasksSettled
+from hanse.model.effects import AskAdvice, TaskSettled, TasksSettled
 from hanse.model.ids import INDEX_BITS, SECOND
-from hanse.sim.adviser import Adviser
 from hanse.sim.checkers import Oracle, check_estates, check_quiet, check_replay, check_speakers
 from hanse.sim.clients import Clients
+from hanse.sim.fake_policy_process import Adviser
 from hanse.sim.faults import Options, draw_clock, draw_options
 from hanse.sim.injector import Injector
 from hanse.sim.league import Design, Factories, League
-from hanse.sim.membership import Membership, draw_changes
+from hanse.sim.member_changes import Membership, draw_changes
 from hanse.sim.network import Network
 from hanse.sim.render import resources_text
-from hanse.sim.restoring import Restoring
-from hanse.sim.settled import one_by_one
+from hanse.sim.restored_members import Restoring
+from hanse.sim.settled_tasks import one_by_one
 from hanse.sim.story import Story
 from hanse.sim.workload import draw_workload
 from hanse.sim.world import Violation, World

@@ -9,15 +9,15 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 from hanse.core.config import NodeConfig, WardenConfig
-from hanse.model.commands import TaskSettled
 from hanse.model.constraints import holds
+from hanse.model.effects import TaskSettled
 from hanse.model.ids import JobId, TaskId, index_of, job_of, job_text, task_id, task_text
 from hanse.model.job import JobClass, JobSpec, OnLoss, Scope
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources, Vector
 from hanse.sim.backend import Attempt, Backend
-from hanse.sim.difference import first_difference
 from hanse.sim.process import Process
+from hanse.sim.state_diff import first_difference
 from hanse.sim.workload import JobPlan, Workload
 from hanse.sim.world import Violation, World
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.model.commands import Accepted, Rejected
+from hanse.model.effects import Accepted, Rejected
 from hanse.model.ids import MILLISECOND, JobId
 from hanse.sim.checkers import Oracle
 from hanse.sim.process import Process

@@ -13,9 +13,9 @@ from hanse.core.config import NodeConfig, Timings, WardenConfig
 from hanse.model.constraints import Value
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.resources import Resources
-from hanse.policy.orders import ORDERS
+from hanse.policy.cluster_rankers import RANKS
 from hanse.policy.placers import PLACERS
-from hanse.policy.ranks import RANKS
+from hanse.policy.queue_orders import ORDERS
 from hanse.policy.sizers import SIZERS
 from hanse.sim.league import Policies
 from hanse.sim.network import DELAY_KINDS

@@ -8,7 +8,7 @@ import msgspec
 
 from hanse.core.config import BrokerConfig, RunnerConfig, Timings, WardenConfig
 from hanse.core.machine import Machine
-from hanse.model.commands import Launch
+from hanse.model.effects import Launch
 from hanse.sim.backend import Backend, Fate, Truth
 from hanse.sim.network import Network
 from hanse.sim.process import Clock, Durability, Process

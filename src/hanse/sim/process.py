@@ -19,7 +19,7 @@ import msgspec
 
 from hanse.core.machine import Machine
 from hanse.model.advice import Advice
-from hanse.model.commands import Command, Send, TaskSettled, TasksSettled, WakeAt
+from hanse.model.effects import Command, Send, TaskSettled, TasksSettled, WakeAt
 from hanse.model.events import (
     Advised,
     BackendReported,
@@ -37,8 +37,8 @@ from hanse.model.events import (
 from hanse.model.ids import Instant, JobId
 from hanse.model.job import JobSpec
 from hanse.model.messages import Body, Envelope
-from hanse.sim.difference import first_difference
 from hanse.sim.network import Link, Network
+from hanse.sim.state_diff import first_difference
 from hanse.sim.world import Violation, World
 
 MILLION: Final = 1_000_000

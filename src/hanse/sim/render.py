@@ -12,15 +12,15 @@ from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
-from hanse.model.commands import Command, Launch, Record, Send
+from hanse.model.constraint_syntax import text as where_text
 from hanse.model.constraints import Constraint
 from hanse.model.decision import Decision
+from hanse.model.effects import Command, Launch, Record, Send
 from hanse.model.events import Event, Received
 from hanse.model.ids import SECOND, JobId, TaskId, job_text, task_text
 from hanse.model.job import JobSpec
 from hanse.model.messages import Body, Delta, End, Envelope, Lot, Refused
 from hanse.model.resources import Resources
-from hanse.model.where import text as where_text
 
 _TIMES: Final = ("at", "sent_at", "echo", "until", "grace", "deadline", "duration", "age")
 _SKIPPED: Final = ("at", "seed", "client_id", "payload", "accepted_at")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from hanse.model.advice import Observation
-from hanse.model.commands import Command, Guard, Record, WakeAt
+from hanse.model.effects import Command, Guard, Record, WakeAt
 from hanse.model.events import Event, Received, Tick
 from hanse.model.ids import TaskId, index_of, job_of, job_text, task_text
 from hanse.model.messages import Delta, Envelope, Lot, Snapshot

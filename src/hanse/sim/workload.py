@@ -13,13 +13,13 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import WardenConfig
-from hanse.model.commands import Launch
 from hanse.model.constraints import All, AnyOf, Compare, Constraint, Has, In, Is, Not, holds
+from hanse.model.effects import Launch
 from hanse.model.ids import MILLISECOND, SECOND, index_of
 from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, Scope, SpeedUp, TaskGroup, Unreachable
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
-from hanse.policy.mix import mix
+from hanse.policy.hashing import mix
 from hanse.sim.backend import Fate
 
 LABELS: Final = ("web", "db", "cache")

@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from types import UnionType
 
 from hanse.core.config import NodeConfig, Timings
-from hanse.model.commands import Accepted, Command, Guard, JobSettled, Launch, Rejected, TaskSettled
+from hanse.model.effects import Accepted, Command, Guard, JobSettled, Launch, Rejected, TaskSettled
 from hanse.model.events import Event, Received, Tick
 from hanse.model.ids import SECOND, JobId, TaskId, task_id
 from hanse.model.job import JobSpec

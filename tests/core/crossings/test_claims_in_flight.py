@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from hanse.core.warden import Warden
+from hanse.core.warden.warden import Warden
 from hanse.model.events import DrainRequested
 from hanse.model.ids import SECOND, task_id
 from hanse.model.messages import Answer, Beat, BeatReply, Change, Claim, Envelope, News, RunnerBeat, Snapshot

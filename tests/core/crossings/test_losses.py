@@ -8,8 +8,8 @@ from hanse.model.decision import Answered
 from hanse.model.ids import SECOND, JobId
 from hanse.model.job import JobSpec, OnLoss, Unreachable
 from hanse.model.messages import Cancel, Claim, Demand, Estate, News, Orders, Outcome, Progress, Report
+from tests.core.broker.test_cluster_eligibility import start_again
 from tests.core.crossings.harness import Crossings
-from tests.core.test_clusters import start_again
 from tests.core.wired import job, node, tasks
 
 BOTH = ("b1", "b2")

@@ -1,7 +1,7 @@
 """What an owner may say, and when: crossings of its messages to heir and wardens, and a change of heir."""
 
-from hanse.core.copies import REPLICATE_JOBS_MAX
-from hanse.model.commands import Accepted
+from hanse.core.broker.failover.replica_updates import REPLICATE_JOBS_MAX
+from hanse.model.effects import Accepted
 from hanse.model.ids import SECOND, JobId, job_id
 from hanse.model.messages import Adopt, Outcome, Progress, Register, Replicate, Settle, Watch
 from tests.core.crossings.harness import THREE, Crossings, Kept

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from hanse.core.broker import Broker
+from hanse.core.broker.broker import Broker
 from hanse.model.ids import SECOND
 from hanse.model.messages import Outcome
-from hanse.policy.orders import ORDERS
+from hanse.policy.cluster_rankers import RANKS
 from hanse.policy.placers import PLACERS
-from hanse.policy.ranks import RANKS
+from hanse.policy.queue_orders import ORDERS
 from hanse.policy.sizers import SIZERS
 from tests.core.crossings.harness import THREE, Crossings
 from tests.core.wired import job, tasks

@@ -1,6 +1,6 @@
 """An owner that was away comes back: what it lets go, what it keeps, and what it answers."""
 
-from hanse.model.commands import Accepted, Rejected
+from hanse.model.effects import Accepted, Rejected
 from hanse.model.events import CancelRequested
 from hanse.model.ids import SECOND, JobId
 from hanse.model.messages import Claim, Outcome, Register, Taken, Watched

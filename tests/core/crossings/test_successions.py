@@ -1,9 +1,9 @@
 """Owners one after the other: what a former one still says must not harm what a later one has."""
 
-from hanse.model.closing import Over
-from hanse.model.commands import Accepted
+from hanse.model.effects import Accepted
 from hanse.model.ids import SECOND, job_id
 from hanse.model.messages import Ack, Adopt, Gossip, News, Outcome, Progress, Register, Replicate, Taken
+from hanse.model.messages.shard_teardown import Over
 from tests.core.crossings.harness import THREE, Crossings
 from tests.core.wired import job, tasks
 

@@ -1,6 +1,6 @@
 """A takeover and what crosses it: late answers, ends in the middle, bids that are given up."""
 
-from hanse.model.commands import Accepted
+from hanse.model.effects import Accepted
 from hanse.model.events import Submitted
 from hanse.model.ids import SECOND, JobId
 from hanse.model.messages import (

@@ -14,11 +14,11 @@ import pytest
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.interface import WAIT_CHARACTERS_MAX, Backend, Found, Living, Stream
+from hanse.model.attempt_key import task_key
 from hanse.model.ids import JobId, job_of, job_text
 from hanse.model.messages import Outcome
-from hanse.model.payload import Command, payload_of
+from hanse.model.program import Command, payload_of
 from hanse.model.resources import Resources
-from hanse.model.task_key import task_key
 from tests.live.backends.desk import (
     ESTATE,
     HOUR,

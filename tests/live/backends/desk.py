@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from hanse.live.backends.interface import Backend, Found, Stream
-from hanse.model.commands import Launch
+from hanse.model.effects import Launch
 from hanse.model.ids import TaskId, job_id, task_id
 from hanse.model.messages import End
 from hanse.model.resources import Resources

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from hanse.live.backends.process import ProcessBackend
+from hanse.live.backends.process.backend import ProcessBackend
 from hanse.model.ids import TaskId
 from hanse.model.messages import End
 from hanse.model.resources import Resources

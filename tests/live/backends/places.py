@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.limits import group_name
-from hanse.model.payload import Command, payload_of
+from hanse.live.backends.process.cgroups import group_name
+from hanse.model.program import Command, payload_of
 from hanse.model.resources import Resources
 
 NODES = (NodeConfig(Resources(cpu=4_000, memory=1 << 30), (("zone", "a"),)),) * 2

@@ -10,7 +10,7 @@ from hanse.live.backends import null
 from hanse.live.backends.interface import Stream
 from hanse.live.backends.null import NullBackend, NullTask, null_payload
 from hanse.model.messages import Outcome
-from hanse.model.payload import Command, payload_of
+from hanse.model.program import Command, payload_of
 from tests.live.backends.conformance import NODES, BackendConformance
 from tests.live.backends.desk import HOUR, SECOND, Desk, launch, task, with_desk
 

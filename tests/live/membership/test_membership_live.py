@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import msgspec
 
-from hanse.app.league_making import certify
-from hanse.live.identity.authority import Authority
-from hanse.live.identity.identity import Role
-from hanse.live.league import ClusterEntry, League
-from hanse.live.league_file import load, text_of
+from hanse.cli.embedded.league_setup import certify
+from hanse.live.config.league import ClusterEntry, League
+from hanse.live.config.league_file import load, text_of
+from hanse.security.certificate_authority import Authority
+from hanse.security.identity import Role
 from tests.live.harness import Door, LiveLeague, open_directory, running
 from tests.live.ports import free_address
 

@@ -3,9 +3,9 @@
 import asyncio
 from typing import cast
 
-from hanse.live.door.league_records import FileStanding
-from hanse.live.league import League
-from hanse.live.league_file import parse
+from hanse.api.league_records import FileStanding
+from hanse.live.config.league import League
+from hanse.live.config.league_file import parse
 from hanse.live.membership import retirement
 from hanse.live.membership.membership import Membership
 from hanse.live.membership.retirement import broker_problem, cluster_problem

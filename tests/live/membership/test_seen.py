@@ -4,16 +4,16 @@ import asyncio
 from pathlib import Path
 from typing import cast
 
-from hanse.live.door.league_records import FileStanding
-from hanse.live.identity.credentials import Credentials
-from hanse.live.identity.identity import Identity, Role
-from hanse.live.league import League
-from hanse.live.league_file import parse
+from hanse.api.league_records import FileStanding
+from hanse.live.config.league import League
+from hanse.live.config.league_file import parse
 from hanse.live.membership import fencing
 from hanse.live.membership.membership import Host, Membership
-from hanse.live.observe.exposition import render
-from hanse.live.observe.member_watch import Daemonic, MemberWatch
-from tests.live.observe.scraped import samples_of, total
+from hanse.live.telemetry.member_metrics import Daemonic, MemberWatch
+from hanse.live.telemetry.prometheus_text import render
+from hanse.security.credentials import Credentials
+from hanse.security.identity import Identity, Role
+from tests.live.telemetry.scraped import samples_of, total
 
 TEXT = """
 league: hansa

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hanse.app.exit_codes import ExitCode
-from hanse.app.replay_commands import main
-from hanse.sim.literature import engine
-from hanse.sim.literature.sparrow import sparrow
+from hanse.cli.commands.replay import main
+from hanse.client.exit_codes import ExitCode
+from hanse.sim.baselines.task_level import engine
+from hanse.sim.baselines.task_level.sparrow import sparrow
 from hanse.sim.replay import registry
-from hanse.sim.replay.measures import TIME_FIELDS
+from hanse.sim.replay.metrics import TIME_FIELDS
 from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
 from hanse.sim.replay.sweep import finished
 
@@ -127,7 +127,7 @@ def test_equal_seeds_give_equal_files_under_any_hash_seed(trace: Path, tmp_path:
     for hash_seed in ("1", "4242"):
         out = tmp_path / f"{hash_seed}.json"
         command = [
-            sys.executable, "-m", "hanse.app.replay_commands", "replay", str(trace), "--nodes", "40",
+            sys.executable, "-m", "hanse.cli.commands.replay", "replay", str(trace), "--nodes", "40",
             "--clusters", "2", "--brokers", "2", "--policy", names, "--repeat", "2", "--json", str(out),
         ]  # fmt: skip
         subprocess.run(

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from hanse.app.replay_commands import main
-from hanse.sim.replay.faulted import FaultedRun
-from hanse.sim.replay.faults import Fault, read_faults
-from hanse.sim.replay.machines import hanse
+from hanse.cli.commands.replay import main
+from hanse.sim.replay.fault_file import Fault, read_faults
+from hanse.sim.replay.hanse_policy import hanse
+from hanse.sim.replay.hanse_with_faults import FaultedRun
 from hanse.sim.replay.records import Outcome, ReplayError, Settings, Workload
 
 SECOND = 1_000_000

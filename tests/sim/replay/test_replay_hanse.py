@@ -4,15 +4,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from hanse.sim.literature import engine
-from hanse.sim.literature.central import central
-from hanse.sim.replay import machines
-from hanse.sim.replay.checks import problems
-from hanse.sim.replay.league import CLUSTER_NODES_MAX, Specs, objection
-from hanse.sim.replay.machines import LeanShell, hanse
-from hanse.sim.replay.measures import delays_of
-from hanse.sim.replay.plain import objection as objection_to_twin
-from hanse.sim.replay.plain.compare import difference
+from hanse.sim.baselines.task_level import engine
+from hanse.sim.baselines.task_level.central import central
+from hanse.sim.replay import hanse_policy
+from hanse.sim.replay.compiled import objection as objection_to_twin
+from hanse.sim.replay.compiled.outcome_diff import difference
+from hanse.sim.replay.hanse_policy import LeanShell, hanse
+from hanse.sim.replay.invariants import problems
+from hanse.sim.replay.league_setup import CLUSTER_NODES_MAX, Specs, objection
+from hanse.sim.replay.metrics import delays_of
 from hanse.sim.replay.records import Outcome, ReplayError, Settings, Workload
 from hanse.sim.replay.registry import chosen
 
@@ -139,7 +139,7 @@ def test_a_seed_decides_everything() -> None:
 def test_reported_starts_change_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = made([(0, [10]), (1, [5]), (2, [3])])
     without = ran(workload, ONE)
-    monkeypatch.setattr(machines, "UNREPORTED_TASKS_MAX", 0)
+    monkeypatch.setattr(hanse_policy, "UNREPORTED_TASKS_MAX", 0)
     told = ran(workload, ONE)
     assert told.start.tolist() == without.start.tolist()
     assert told.messages > without.messages

@@ -5,13 +5,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hanse.sim.replay.checks import problems
-from hanse.sim.replay.measures import measure
+from hanse.sim.replay.invariants import problems
+from hanse.sim.replay.metrics import measure
 from hanse.sim.replay.published import cases
 from hanse.sim.replay.records import Settings, Workload
 from hanse.sim.replay.registry import policies
+from hanse.sim.replay.trace_workload import read_workload
 from hanse.sim.replay.validate import main, outcomes, traces_folder
-from hanse.sim.replay.workloads import read_workload
 
 _FOLDER = traces_folder()
 pytestmark = pytest.mark.skipif(

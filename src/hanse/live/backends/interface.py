@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.model.commands import Launch
+from hanse.model.effects import Launch
 from hanse.model.ids import JobId, TaskId
 from hanse.model.messages import End
 from hanse.model.resources import Resources

@@ -16,7 +16,7 @@ import msgspec
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.interface import Found, Reports, Stream, Wait
-from hanse.model.commands import Launch
+from hanse.model.effects import Launch
 from hanse.model.ids import JobId, TaskId, task_text
 from hanse.model.messages import End, Outcome, Usage
 

@@ -10,13 +10,13 @@ from typing import Final, Protocol
 
 import msgspec
 
-from hanse.live.door import operations as op
-from hanse.live.door.asking import asked
-from hanse.live.door.league_records import FENCE_CHARACTERS_MAX, Fence
-from hanse.live.door.revocations import Neighbour, neighbours
-from hanse.live.identity.credentials import Credentials
-from hanse.live.identity.identity import Identity, Role
-from hanse.live.league import League
+from hanse.api.league_records import FENCE_CHARACTERS_MAX, Fence
+from hanse.live.config.league import League
+from hanse.live.http import operations as op
+from hanse.live.http.peer_client import asked
+from hanse.live.http.revocation_sync import Neighbour, neighbours
+from hanse.security.credentials import Credentials
+from hanse.security.identity import Identity, Role
 
 FENCE_SECONDS: Final = 3_600.0
 """How long a broker believes it, unless it is told again: services start a member again that has ended."""

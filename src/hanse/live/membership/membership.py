@@ -1,9 +1,10 @@
 """One member's part in keeping the league file the same everywhere.
 
-Brokers agree on each next version (``ballots``) and then tell everybody's door, again and again until it was
+Brokers agree on each next version (``paxos``) and then tell everybody's door, again and again until it was
 heard, as they do with revocations. Whoever hears of a higher version writes it down and starts again with
 it, each member at its own time, so that not all are away at once: a member's machine takes new settings where
-it recovers (``live.eras``), and nowhere else. Tasks go on meanwhile. Only brokers are believed.
+it recovers (``live.config.config_history``), and nowhere else. Tasks go on meanwhile. Only brokers are
+believed.
 """
 
 import asyncio
@@ -16,19 +17,19 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from hanse.live.door import operations as op
-from hanse.live.door.asking import asked
-from hanse.live.door.league_records import BallotAnswer, BallotRequest, FileStanding, LeagueFile
-from hanse.live.door.revocations import Neighbour, neighbours
-from hanse.live.home import Home
-from hanse.live.identity import files
-from hanse.live.identity.credentials import Credentials
-from hanse.live.identity.identity import Identity, Role
-from hanse.live.league import League, LeagueError
-from hanse.live.league_file import parse
-from hanse.live.membership.ballots import Acceptor, Question, Reply, Tally, Vote
-from hanse.live.membership.changes import change_problem
+from hanse.api.league_records import BallotAnswer, BallotRequest, FileStanding, LeagueFile
+from hanse.live.config.league import League, LeagueError
+from hanse.live.config.league_file import parse
+from hanse.live.http import operations as op
+from hanse.live.http.peer_client import asked
+from hanse.live.http.revocation_sync import Neighbour, neighbours
 from hanse.live.membership.fencing import Fences
+from hanse.live.membership.league_file_diff import change_problem
+from hanse.live.membership.paxos import Acceptor, Question, Reply, Tally, Vote
+from hanse.security import atomic_files
+from hanse.security.credentials import Credentials
+from hanse.security.home import Home
+from hanse.security.identity import Identity, Role
 
 VOTE_FILE: Final = "vote.json"
 ROUNDS_MAX: Final = 5
@@ -215,7 +216,7 @@ class Membership:
         with suppress(LeagueError, OSError):
             if parse(self._file.read_bytes(), str(self._file)).version >= version:
                 return
-        files.replace(self._file, text.encode(), files.PUBLIC)
+        atomic_files.replace(self._file, text.encode(), atomic_files.PUBLIC)
 
     # --- starting again -------------------------------------------------------------------------------------
 
@@ -372,7 +373,7 @@ class Membership:
             ) from None
 
     def _keep_vote(self, vote: Vote) -> None:
-        files.replace(self._vote_file, msgspec.json.encode(vote), files.PRIVATE)
+        atomic_files.replace(self._vote_file, msgspec.json.encode(vote), atomic_files.PRIVATE)
 
 
 def digest_of(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from hanse.live.door.league_records import FileStanding
+from hanse.api.league_records import FileStanding
 from hanse.live.membership.membership import Membership
 
 TELL_SECONDS: Final = 5.0

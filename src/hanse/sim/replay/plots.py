@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.sim.replay.measures import Floats
+from hanse.sim.replay.metrics import Floats
 
 WIDTH: Final = 760
 HEIGHT: Final = 340

@@ -6,20 +6,20 @@ from typing import Final
 
 import msgspec
 
-from hanse.sim.literature.central import central, ideal, independent
-from hanse.sim.literature.eagle import eagle
-from hanse.sim.literature.hawk import hawk
-from hanse.sim.literature.megha import megha, megha_repaired
-from hanse.sim.literature.megha_logged import megha_logged
-from hanse.sim.literature.pigeon import pigeon
-from hanse.sim.literature.shared import shared
-from hanse.sim.literature.sparrow import sparrow
-from hanse.sim.replay.batch import batch_names
-from hanse.sim.replay.faults import read_faults
-from hanse.sim.replay.league import objection
-from hanse.sim.replay.machines import hanse
-from hanse.sim.replay.plain import objection_to
+from hanse.sim.baselines.task_level.central import central, ideal, independent
+from hanse.sim.baselines.task_level.eagle import eagle
+from hanse.sim.baselines.task_level.hawk import hawk
+from hanse.sim.baselines.task_level.limited_sharing import shared
+from hanse.sim.baselines.task_level.megha import megha, megha_repaired
+from hanse.sim.baselines.task_level.megha_logged import megha_logged
+from hanse.sim.baselines.task_level.pigeon import pigeon
+from hanse.sim.baselines.task_level.sparrow import sparrow
+from hanse.sim.replay.compiled import objection_to
+from hanse.sim.replay.fault_file import read_faults
+from hanse.sim.replay.hanse_policy import hanse
+from hanse.sim.replay.league_setup import objection
 from hanse.sim.replay.records import ORDERS, Outcome, Progress, ReplayError, Settings, Workload
+from hanse.sim.replay.whole_job_policies import batch_names
 
 Runner = Callable[[Workload, Settings, Progress | None], Outcome]
 

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from hanse.sim.replay.execution import Run, write_whole
 from hanse.sim.replay.plots import Axis, Line, distribution, plot
 from hanse.sim.replay.records import Settings
-from hanse.sim.replay.runs import Run, write_whole
 
 COLUMNS: Final = (
     ("policy", "policy"), ("order", "order"), ("delay_mean", "delay mean s"), ("delay_p50", "p50"),

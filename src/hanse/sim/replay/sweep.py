@@ -17,14 +17,14 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.sim.replay.batch import BatchTrace, batch_names, chosen_batch
-from hanse.sim.replay.batch import at_load as batch_at_load
-from hanse.sim.replay.measures import as_dict
+from hanse.sim.replay.execution import run_batch, run_once
+from hanse.sim.replay.metrics import as_dict
 from hanse.sim.replay.records import ReplayError, Settings, Workload
 from hanse.sim.replay.registry import chosen
-from hanse.sim.replay.runs import run_batch, run_once
-from hanse.sim.replay.workloads import at_load, digest, read_workload
-from hanse.sim.trace import ReadRules, TraceError, load_with_report
+from hanse.sim.replay.trace_workload import at_load, digest, read_workload
+from hanse.sim.replay.whole_job_policies import BatchTrace, batch_names, chosen_batch
+from hanse.sim.replay.whole_job_policies import at_load as batch_at_load
+from hanse.sim.traces import ReadRules, TraceError, load_with_report
 
 CELLS_MAX: Final = 100_000
 """Runs of one sweep."""

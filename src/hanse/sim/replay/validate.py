@@ -10,14 +10,14 @@ from typing import Final
 import click
 import msgspec
 
-from hanse.sim.replay.measures import Result
+from hanse.sim.replay.confidence_intervals import mean_with_interval
+from hanse.sim.replay.execution import run_once
+from hanse.sim.replay.metrics import Result
 from hanse.sim.replay.published import Case, cases
 from hanse.sim.replay.records import SECOND, Workload
 from hanse.sim.replay.registry import policies
 from hanse.sim.replay.report import shown
-from hanse.sim.replay.runs import run_once
-from hanse.sim.replay.statistics import mean_with_interval
-from hanse.sim.replay.workloads import read_workload
+from hanse.sim.replay.trace_workload import read_workload
 
 NAMES: Final = {
     "delay_mean": "mean", "delay_p50": "p50", "delay_p90": "p90", "delay_p99": "p99", "delay_p999": "p99.9",

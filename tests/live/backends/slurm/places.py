@@ -11,7 +11,7 @@ import msgspec
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.slurm.backend import SlurmBackend
-from hanse.live.backends.slurm.make import make_slurm_backend
+from hanse.live.backends.slurm.factory import make_slurm_backend
 from hanse.live.backends.slurm.settings import SlurmSettings
 from tests.live.backends.desk import WAIT_SECONDS_MAX
 from tests.live.backends.places import shell

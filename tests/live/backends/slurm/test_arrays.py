@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from hanse.live.backends.commands import task_user
+from hanse.live.backends.process.launch_requests import task_user
 from hanse.live.backends.slurm.cli import CliDriver
 from hanse.live.backends.slurm.driver import SlurmDriver, SlurmJob, Submission
 from tests.live.backends.slurm.fixture import NODE_CPUS, Slurm

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.commands import task_user
+from hanse.live.backends.process.launch_requests import task_user
 from hanse.live.backends.slurm.backend import SlurmBackend
-from hanse.live.backends.slurm.room import NODE
-from hanse.live.backends.slurm.shared import SharedDirectory
+from hanse.live.backends.slurm.capacity import NODE
+from hanse.live.backends.slurm.shared_directory import SharedDirectory
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from tests.live.backends.desk import HOUR, SECOND, Desk, launch, now, task, with_desk

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.backends.commands import task_user
-from hanse.live.backends.slurm.script import LEASE_OVER
-from hanse.live.backends.slurm.shared import SharedDirectory
+from hanse.live.backends.process.launch_requests import task_user
+from hanse.live.backends.slurm.batch_script import LEASE_OVER
+from hanse.live.backends.slurm.shared_directory import SharedDirectory
 from tests.live.backends.desk import SECOND, Desk, launch, now, task, with_desk
 from tests.live.backends.places import shell
 from tests.live.backends.slurm.fixture import Slurm, missing, slurm_clusters, steps_below

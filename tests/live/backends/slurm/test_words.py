@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.commands import TaskUser
-from hanse.live.backends.slurm.attempts import NOTHING, Attempt, Fate
+from hanse.live.backends.process.launch_requests import TaskUser
+from hanse.live.backends.slurm.attempt_store import NOTHING, Attempt, Fate
+from hanse.live.backends.slurm.batch_script import Began, Ended, ScriptMaker, read_began, read_ended
+from hanse.live.backends.slurm.capacity import NODE, Room, asked, held
 from hanse.live.backends.slurm.cli import read_job, read_node, read_partition
 from hanse.live.backends.slurm.driver import (
     SlurmAwayError,
@@ -21,17 +23,15 @@ from hanse.live.backends.slurm.driver import (
     complaint_error,
     parse_gres,
 )
-from hanse.live.backends.slurm.ends import told
-from hanse.live.backends.slurm.reasons import bars, in_words
-from hanse.live.backends.slurm.room import NODE, Room, asked, held
-from hanse.live.backends.slurm.script import Began, Ended, ScriptMaker, read_began, read_ended
-from hanse.live.backends.slurm.shared import SharedDirectory
-from hanse.live.backends.slurm.tags import TASKS_CHARACTERS_MAX, Key, parts, read_tasks, write_tasks
-from hanse.live.league import League
-from hanse.live.league_file import league_from_data, league_to_data
+from hanse.live.backends.slurm.exit_status import told
+from hanse.live.backends.slurm.job_names import TASKS_CHARACTERS_MAX, Key, parts, read_tasks, write_tasks
+from hanse.live.backends.slurm.pending_reasons import bars, in_words
+from hanse.live.backends.slurm.shared_directory import SharedDirectory
+from hanse.live.config.league import League
+from hanse.live.config.league_file import league_from_data, league_to_data
 from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
-from hanse.model.payload import Command
+from hanse.model.program import Command
 from hanse.model.resources import Resources
 from tests.live.backends.desk import launch
 from tests.live.backends.places import run

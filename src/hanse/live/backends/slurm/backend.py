@@ -1,9 +1,9 @@
 """Tasks as jobs of a Slurm cluster: the backend of a warden whose cluster somebody else runs.
 
 The truth about an attempt is in the shared directory, where its script says that it began and how it ended
-(``script``, ``shared``); Slurm is asked to run scripts, and believed only about what scripts cannot tell. So
-a controller may crash, forget jobs or run them twice: an attempt begins at most once, and no attempt is
-called lost before it is certain that it does not run (``keeper``, ``review``).
+(``batch_script``, ``shared_directory``); Slurm is asked to run scripts, and believed only about what scripts
+cannot tell. So a controller may crash, forget jobs or run them twice: an attempt begins at most once, and no
+attempt is called lost before it is certain that it does not run (``attempt_tracker``, ``reconciler``).
 """
 
 import asyncio
@@ -17,31 +17,31 @@ from pathlib import Path
 from typing import Any, Final
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.commands import Refused, TaskUser
 from hanse.live.backends.interface import Found, Living, Reports, Stream, Wait
-from hanse.live.backends.outputs import KeptOutputs, Outputs
-from hanse.live.backends.slurm.attempts import NOTHING, Attempt, AttemptStore, Fate
-from hanse.live.backends.slurm.clerk import Clerk, report_failure
+from hanse.live.backends.process.launch_requests import Refused, TaskUser
+from hanse.live.backends.process.output_files import KeptOutputs, Outputs
+from hanse.live.backends.slurm.attempt_store import NOTHING, Attempt, AttemptStore, Fate
+from hanse.live.backends.slurm.attempt_tracker import Keeper, now
+from hanse.live.backends.slurm.batch_script import ScriptMaker
+from hanse.live.backends.slurm.capacity import Room, discover
 from hanse.live.backends.slurm.driver import SlurmAwayError, SlurmDriver, SlurmJob, SlurmRefusedError
-from hanse.live.backends.slurm.ends import untold
+from hanse.live.backends.slurm.exit_status import untold
+from hanse.live.backends.slurm.fs_thread import Clerk, report_failure
 from hanse.live.backends.slurm.inotify import DirectoryNews
-from hanse.live.backends.slurm.keeper import Keeper, now
-from hanse.live.backends.slurm.lookout import IDLE_FACTOR, Look, Lookout
-from hanse.live.backends.slurm.review import Review
-from hanse.live.backends.slurm.room import Room, discover
-from hanse.live.backends.slurm.script import ScriptMaker
+from hanse.live.backends.slurm.job_names import Key, prefix_of
+from hanse.live.backends.slurm.pending_report import wait_of
+from hanse.live.backends.slurm.poller import IDLE_FACTOR, Look, Lookout
+from hanse.live.backends.slurm.reconciler import Review
 from hanse.live.backends.slurm.settings import SlurmSettings
-from hanse.live.backends.slurm.shared import SharedDirectory
+from hanse.live.backends.slurm.shared_directory import SharedDirectory
 from hanse.live.backends.slurm.submitter import START_MICROSECONDS_MAX, Submitter
-from hanse.live.backends.slurm.tags import Key, prefix_of
-from hanse.live.backends.slurm.waits import wait_of
 from hanse.live.disk_space import NO_ROOM
-from hanse.live.identity.wall_time import wall_now
-from hanse.model.commands import Launch
+from hanse.model.attempt_key import task_key
+from hanse.model.effects import Launch
 from hanse.model.ids import SECOND, JobId, TaskId, index_of, job_of, job_text, task_text
 from hanse.model.messages import End, Outcome
 from hanse.model.resources import Resources
-from hanse.model.task_key import task_key
+from hanse.security.wall_time import wall_now
 
 KEPT_BYTES_MAX: Final = 1 << 30
 """Output of forgotten attempts that is kept, oldest dropped first."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from hanse.live.backends.commands import TaskUser
+from hanse.live.backends.process.launch_requests import TaskUser
 from hanse.live.backends.slurm.driver import (
     CLOSED_STATES,
     ENVIRONMENT_PATH,
@@ -28,9 +28,9 @@ from hanse.live.backends.slurm.driver import (
     parse_gres,
     plain_reason,
 )
+from hanse.live.backends.slurm.job_names import WORD
 from hanse.live.backends.slurm.settings import SlurmSettings
-from hanse.live.backends.slurm.tags import WORD
-from hanse.live.child_input import child_input
+from hanse.live.child_stdin import child_input
 
 COMMANDS_MAX: Final = 4
 """Commands at once."""

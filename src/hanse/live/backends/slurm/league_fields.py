@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hanse.live.backends.slurm.settings import SlurmSettings
-from hanse.model.fields import Fields, text
+from hanse.model.field_reader import Fields, text
 from hanse.model.form_fields import FormField, names_of
 from hanse.model.problem import Problem, given
 from hanse.model.quantities import parse_duration, parse_whole

@@ -1,8 +1,8 @@
 """Slurm by its REST daemon, over a socket of this machine or over HTTP, with a token.
 
 A connection per request: requests are few (a look at Slurm every second or so), and slurmrestd closes
-connections as it likes. The version to speak is agreed upon with the first request (``versions``). None of
-those cancels a waiting element of an array reliably; so there are no arrays here, and a submission is one
+connections as it likes. The version to speak is agreed upon with the first request (``rest_versions``). None
+of those cancels a waiting element of an array reliably; so there are no arrays here, and a submission is one
 exchange of a few milliseconds.
 """
 
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hanse.live.backends.commands import TaskUser
+from hanse.live.backends.process.launch_requests import TaskUser
 from hanse.live.backends.slurm.cli import time_limit_minutes
 from hanse.live.backends.slurm.driver import (
     CLOSED_STATES,
@@ -34,9 +34,9 @@ from hanse.live.backends.slurm.driver import (
     parse_gres,
     plain_reason,
 )
+from hanse.live.backends.slurm.job_names import WORD
+from hanse.live.backends.slurm.rest_versions import DOCUMENT, choose, no_common, offered
 from hanse.live.backends.slurm.settings import SlurmSettings
-from hanse.live.backends.slurm.tags import WORD
-from hanse.live.backends.slurm.versions import DOCUMENT, choose, no_common, offered
 
 NOT_FOUND: Final = 404
 REQUESTS_MAX: Final = 4

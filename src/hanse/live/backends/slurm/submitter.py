@@ -4,7 +4,10 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from hanse.live.backends.slurm.attempts import Attempt, Fate, Phase
+from hanse.live.backends.slurm.attempt_store import Attempt, Fate, Phase
+from hanse.live.backends.slurm.attempt_tracker import Keeper, now
+from hanse.live.backends.slurm.batch_script import ScriptMaker
+from hanse.live.backends.slurm.capacity import asked
 from hanse.live.backends.slurm.driver import (
     SlurmAwayError,
     SlurmDriver,
@@ -12,10 +15,7 @@ from hanse.live.backends.slurm.driver import (
     SlurmRefusedError,
     Submission,
 )
-from hanse.live.backends.slurm.keeper import Keeper, now
-from hanse.live.backends.slurm.room import asked
-from hanse.live.backends.slurm.script import ScriptMaker
-from hanse.live.backends.slurm.tags import Key, parts, title, write_tasks
+from hanse.live.backends.slurm.job_names import Key, parts, title, write_tasks
 from hanse.model.ids import SECOND
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources

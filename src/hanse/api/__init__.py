@@ -1,0 +1,1 @@
+"""Records of the HTTP interface, shared by the members that answer and the clients that ask."""

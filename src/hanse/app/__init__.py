@@ -1,1 +1,0 @@
-"""Composition root: configuration, wiring and the command line."""

@@ -1,0 +1,305 @@
+"""``hanse access``: tokens with which people and programs use a league's doors without a certificate, and the
+end of what people were given."""
+
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from hanse.cli.common_options import context_option, league
+from hanse.cli.embedded.league_setup import PERSON
+from hanse.client.contexts import Context
+from hanse.client.errors import CommandError
+from hanse.client.exit_codes import ExitCode
+from hanse.model.ids import SECOND
+from hanse.security import atomic_files
+from hanse.security.access_token_issuer import AccessError, AccessLedger, Given
+from hanse.security.access_tokens import ACCESS_DAYS, PEOPLE
+from hanse.security.certificate_authority import Authority, AuthorityError
+from hanse.security.credentials import Credentials
+from hanse.security.home import Home
+from hanse.security.identity import Role
+from hanse.security.known_people import people_of
+from hanse.security.revocation_list import ACCESS_DAYS_MAX
+
+if TYPE_CHECKING:
+    from hanse.client.client import Client
+    from hanse.client.endpoints import Doors
+    from hanse.client.responses import RevokeAnswer
+
+SERIALS_PER_REQUEST: Final = 1_000
+NAMES_SHOWN_MAX: Final = 3
+"""Names that look like a misspelt one."""
+
+_home = click.option(
+    "--home", type=click.Path(path_type=Path, file_okay=False), required=True, envvar="HANSE_HOME",
+    help="The league's home on the machine of a broker.",
+)  # fmt: skip
+
+
+@click.group()
+def access() -> None:
+    """Access tokens: for curl, scripts and programs that show no certificate; and revoking people.
+
+    Doors take them as 'Authorization: Bearer TOKEN'. Only their bearers have them: they are shown once.
+    """
+
+
+@access.command("create")
+@_home
+@click.argument("name")
+@click.option("--role", type=click.Choice([str(role) for role in PEOPLE]), required=True)
+@click.option(
+    "--days", type=click.IntRange(1, ACCESS_DAYS_MAX), default=ACCESS_DAYS, show_default=True,
+    help="How long it is good.",
+)  # fmt: skip
+@click.option(
+    "--into", type=click.Path(path_type=Path, dir_okay=False), default=None,
+    help="A new file for it, for you alone, instead of the screen.",
+)  # fmt: skip
+def create(home: Path, name: str, role: str, days: int, into: Path | None) -> None:
+    """Make a token for NAME and print it, or keep it in a file."""
+    if into is not None and into.exists():
+        raise click.ClickException(f"{into} is there already, and is left as it is; choose another file")
+    try:
+        token = _ledger(home).create(Role(role), name, days)
+    except AccessError as error:
+        raise click.ClickException(str(error)) from None
+    if into is None:
+        click.echo(token)
+        return
+    try:
+        atomic_files.write_new(into, token.encode("ascii") + b"\n", atomic_files.PRIVATE)
+    except OSError as error:
+        raise click.ClickException(f"{into} cannot be written: {error.strerror}") from None
+    click.echo(f"The token of {name} is in {into}: use it with 'hanse config set NAME --token-file {into}'.")
+
+
+@access.command("list")
+@_home
+def listed(home: Path) -> None:
+    """List the tokens that have not expired, then the names that were revoked.
+
+    Not the tokens themselves, which nobody keeps. Of a revoked name the certificates have ended too, up to
+    the time that is shown.
+    """
+    try:
+        given, names = _ledger(home).listed(), _ledger(home).names()
+    except AccessError as error:
+        raise click.ClickException(str(error)) from None
+    for one in given:
+        click.echo(_line(one))
+    for name, until in names.items():
+        click.echo(f"{name}  all that was given until {_moment(until)}  revoked")
+
+
+@access.command("revoke")
+@context_option
+@click.option(
+    "--home", type=click.Path(path_type=Path, file_okay=False), envvar="HANSE_HOME",
+    help="The home of a broker, to end single tokens that were made there, or when no broker answers. "
+    "Default: ask a broker of the current context, as an admin.",
+)  # fmt: skip
+@click.argument("name")
+@click.option("--serial", default="", help="Only the token whose serial begins so; see 'hanse access list'.")
+@click.option("--yes", is_flag=True, help="Also if NAME is your own: this ends what you ask with.")
+@click.option("--unknown", is_flag=True, help="Also if nobody who can be asked has heard of NAME.")
+def revoke(home: Path | None, name: str, serial: str, yes: bool, unknown: bool) -> None:
+    """End everything that NAME has until now, at every door of the league.
+
+    That is: access tokens, certificates of people, and join tokens that were not used. What is made for NAME
+    afterwards is good, and a member of the league that is called NAME goes on. A door that cannot be reached
+    now is told as soon as it can be. A NAME that neither the brokers nor the home know is refused: it may be
+    misspelt.
+    """
+    if home is not None and Home(home.absolute()).has_authority:
+        place = Home(home.absolute())
+        if serial:
+            _revoke_tokens(place, name, serial)
+        else:
+            _revoke_at_home(place, name, yes, unknown)
+        return
+    if serial:
+        raise click.UsageError("--serial needs --home, where the list of tokens is")
+    with league() as client:
+        if not unknown:
+            _must_be_known(name, *client.people())
+        answer = _asked(client, name, yes)
+    click.echo(f"{_everything(name)} is revoked.")
+    _tell(answer)
+
+
+class KeptError(CommandError):
+    """Whoever was about to revoke themselves has thought better of it."""
+
+
+class UnknownNameError(CommandError):
+    """Nobody has heard of whom to revoke."""
+
+
+def _must_be_known(name: str, names: set[str], silent: dict[str, str]) -> None:
+    """Refuse a name that nobody knows, with those that look like it."""
+    if name in names:
+        return
+    from difflib import get_close_matches  # noqa: PLC0415  only a slip of the pen needs it
+
+    near = get_close_matches(name, sorted(names), n=NAMES_SHOWN_MAX)
+    who = f"did you mean {' or '.join(near)}? " if near else ""
+    unasked = f" ({', '.join(silent)} could not be asked)" if silent else ""
+    raise UnknownNameError(
+        f"nobody called {name!r} is known here{unasked}, so nothing was revoked",
+        ExitCode.USAGE,
+        f"{who}insist with '--unknown'",
+    )
+
+
+def _asked(client: "Client", name: str, yes: bool) -> "RevokeAnswer":
+    """Let a broker revoke a name; who asks for their own end is asked once more."""
+    from hanse.client.client import OwnNameError  # noqa: PLC0415  only this asks the league
+
+    try:
+        return client.revoke(name, own=yes)
+    except OwnNameError as error:
+        _confirm(error.message)
+        return client.revoke(name, own=True)
+
+
+def _confirm(problem: str) -> None:
+    """Go on only if somebody says so; a program says it with ``--yes``."""
+    text = "In the home of a broker, 'hanse renew --anew' makes a new certificate. Go on?"
+    try:
+        agreed = click.confirm(f"{problem[:1].upper()}{problem[1:]}.\n{text}", err=True)
+    except click.Abort:  # nobody is there to ask
+        agreed = False
+        click.echo(err=True)
+    if not agreed:
+        raise KeptError("nothing was revoked", ExitCode.FAILED, "insist with '--yes'")
+
+
+def _revoke_at_home(home: Home, name: str, yes: bool, unknown: bool) -> None:
+    """Let a broker spread it, and write it down where tokens are made: in this order, because afterwards the
+    doors of this machine do not take a certificate of that name, which may be the one that asks."""
+    if not yes and name == _holder(home):
+        _confirm(f"this ends the certificate in {home.person(PERSON)}, with which you ask")
+        yes = True
+    try:
+        known = {*people_of(home), *_ledger(home.path).names()}
+    except AccessError as error:
+        raise click.ClickException(str(error)) from None
+    answer: RevokeAnswer | CommandError
+    try:
+        with closing(_doors(home)) as doors:
+            from hanse.client.client import Client  # noqa: PLC0415  only this asks the league
+
+            client = Client(doors)
+            if not unknown and name not in known:
+                names, silent = client.people()
+                known |= names
+                _must_be_known(name, known, silent)
+            answer = _asked(client, name, yes)
+    except (KeptError, UnknownNameError):
+        raise
+    except CommandError as error:
+        if not unknown:
+            _must_be_known(name, known, {"the brokers": error.message})
+        answer = error
+    try:
+        ended = _ledger(home.path).revoke(name)
+    except AccessError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(
+        f"{_everything(name)} is revoked ({len(ended)} of the tokens made here). The doors of this machine "
+        "refuse it from now on."
+    )
+    if isinstance(answer, CommandError):
+        raise _untold(answer)
+    _tell(answer)
+
+
+def _revoke_tokens(home: Home, name: str, serial: str) -> None:
+    """Write down the end of single tokens where they are made, then let a broker spread it."""
+    from hanse.client.client import Client  # noqa: PLC0415  only this asks the league
+
+    try:
+        ended = _ledger(home.path).revoke(name, serial)
+    except AccessError as error:
+        raise click.ClickException(str(error)) from None
+    if not ended:
+        raise click.ClickException(f"there is no such token of {name!r} to revoke; see 'hanse access list'")
+    click.echo(f"{len(ended)} of {name}'s tokens revoked. The doors of this machine refuse them from now on.")
+    serials = [access.serial for access in ended]
+    try:
+        with closing(_doors(home)) as doors:
+            for first in range(0, len(serials), SERIALS_PER_REQUEST):
+                answer = Client(doors).revoke(serials=tuple(serials[first : first + SERIALS_PER_REQUEST]))
+        _tell(answer)
+    except CommandError as error:
+        raise _untold(error) from None
+
+
+def _untold(error: CommandError) -> CommandError:
+    return CommandError(
+        f"no broker could be asked to tell the other machines: {error.message}",
+        error.status,
+        "a broker on this machine tells them when it starts, or when it is next asked by a person",
+    )
+
+
+def _everything(name: str) -> str:
+    return f"Everything that {name} has until now (tokens and a person's certificates)"
+
+
+def _holder(home: Home) -> str:
+    """Whose certificate the commands show in a league's own home; empty if there is none to be read."""
+    try:
+        identity = Credentials(home.person(PERSON)).certificate().identity
+    except (OSError, ValueError):
+        return ""
+    return identity.name if identity is not None else ""
+
+
+def _doors(home: Home) -> "Doors":
+    from hanse.client.endpoints import Doors  # noqa: PLC0415  only this asks the league
+
+    return Doors("", _own_context(home))
+
+
+def _own_context(home: Home) -> Context:
+    """The league as its founder reaches it."""
+    from hanse.live.config.league import LeagueError  # noqa: PLC0415  only this asks the league
+    from hanse.live.config.league_file import load  # noqa: PLC0415  as above
+
+    try:
+        league_of_home = load(home.league_file)
+    except (LeagueError, OSError) as error:
+        raise CommandError(str(error), ExitCode.UNAVAILABLE) from None
+    brokers = {entry.name: str(entry.door) for entry in league_of_home.brokers}
+    return Context(league_of_home.name, str(home.path), str(home.person(PERSON)), brokers)
+
+
+def _tell(answer: "RevokeAnswer") -> None:
+    """Who has heard of it."""
+    click.echo(f"Refused from now on by: {', '.join(answer.told)}")
+    if answer.owed:
+        click.echo(f"Not reached; told as soon as they are back: {', '.join(answer.owed)}")
+
+
+def _ledger(home: Path) -> AccessLedger:
+    place = Home(home.absolute())
+    try:
+        return AccessLedger(place, Authority.open(place.authority))
+    except AuthorityError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _line(given: Given) -> str:
+    """A token in a list."""
+    access = given.access
+    state = "revoked" if given.revoked else f"until {_moment(access.expires)}"
+    return f"{access.name}  {access.role}  {access.serial[:12]}  {state}"
+
+
+def _moment(micro: int) -> str:
+    return datetime.fromtimestamp(micro // SECOND, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,59 @@
+"""``hanse backup`` and ``hanse restore``: a member of this machine, or the authority, as a file."""
+
+from pathlib import Path
+
+import click
+
+from hanse.live.backup import BackupError, back_up, restore
+from hanse.live.config.league import LeagueError
+from hanse.live.journal.errors import JournalError
+from hanse.security.home import AUTHORITY, Home
+
+_home = click.option(
+    "--home", type=click.Path(path_type=Path, file_okay=False), required=True, envvar="HANSE_HOME",
+    help="The league's home on this machine.",
+)  # fmt: skip
+
+
+@click.command("backup")
+@_home
+@click.argument("member")
+@click.option("--to", "target", type=click.Path(path_type=Path), required=True, help="The file to write.")
+def backup_command(home: Path, member: str, target: Path) -> None:
+    """Write a backup of MEMBER to a file, also while it runs; 'authority' for the league's authority.
+
+    There are keys in it: keep it as you keep them.
+    """
+    try:
+        manifest = back_up(Home(home), member, target)
+    except (BackupError, JournalError, LeagueError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    records = "" if manifest.reached is None else f", {manifest.reached.position} records"
+    click.echo(f"{manifest.name} of league {manifest.league}{records}: {target}")
+
+
+@click.command("restore")
+@_home
+@click.argument("source", metavar="FILE", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def restore_command(home: Path, source: Path) -> None:
+    """Put a backup back. What is there is set aside; tasks that run are left alone.
+
+    A member that has said more since than the backup knows does not start under its name again: its peers
+    notice, and adopt its work.
+    """
+    try:
+        done = restore(Home(home), source)
+    except (BackupError, JournalError, LeagueError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    name = done.manifest.name
+    click.echo(f"{name} is as it was at {done.manifest.made}.")
+    if done.aside is not None:
+        click.echo(f"What was there before is in {done.aside}.")
+    if done.lost:
+        click.echo(
+            f"\n{name} had {done.lost} more records, so it will not start under this name: its peers "
+            "remember what it has forgotten. Let them adopt its work, and bring it back under a new name at "
+            "the end of the league file."
+        )
+    elif name != AUTHORITY:
+        click.echo("Start it: its peers are asked whether they remember more of it before it acts.")

@@ -1,0 +1,333 @@
+"""``hanse status``, ``clusters`` and ``nodes``: the league and its parts."""
+
+from collections.abc import Collection
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hanse.cli.common_options import league, league_options, print_json
+from hanse.client.errors import CommandError, warn
+from hanse.client.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from hanse.client.client import Client
+    from hanse.client.responses import ClusterAnswer, ClusterDetail, DrainFacts, LeagueAnswer, NodeAnswer
+
+DRAINS_SHOWN_MAX: Final = 8
+"""Drains of one cluster that are told in sentences."""
+NODES_NAMED_MAX: Final = 8
+"""In one sentence."""
+STATES: Final = ("blocked", "queued", "placed", "running", "succeeded", "failed", "cancelled")
+
+
+@click.command("status")
+@league_options
+@click.pass_context
+def status(ctx: click.Context, /, as_json: bool) -> None:
+    """Show how the league is: its brokers, its clusters, its jobs.
+
+    Ends with 1 if a broker does not answer, a cluster is out of reach or a member may not act, and with 69 if
+    nobody answers.
+    """
+    with league() as client:
+        answers, silent = client.every_league()
+        details = _own_words(client, next(iter(answers.values())).clusters)
+    first = _together(answers)
+    jobs = {state: sum(answer.jobs.get(state, 0) for answer in answers.values()) for state in STATES}
+    lost = [cluster.name for cluster in first.clusters if not cluster.reachable]
+    if as_json:
+        print_json(_status_json(first, answers, silent, jobs, details))
+    else:
+        _draw_status(first, answers, silent, jobs, details)
+    ctx.exit(ExitCode.FAILED if silent or lost or first.fenced else ExitCode.OK)
+
+
+def _together(answers: "dict[str, LeagueAnswer]") -> "LeagueAnswer":
+    """The first broker's answer, with what the one with the newest league file says of other files, and with
+    the fenced members of all brokers: these tell only those who were there."""
+    import msgspec  # noqa: PLC0415  help need not wait for it
+
+    newest = max(answers.values(), key=lambda answer: answer.file_version)
+    fenced: dict[str, str] = {}
+    for answer in answers.values():
+        fenced = answer.fenced | fenced
+    return msgspec.structs.replace(
+        next(iter(answers.values())),
+        file_version=newest.file_version,
+        other_files=newest.other_files,
+        fenced=fenced,
+    )
+
+
+def _status_json(
+    first: "LeagueAnswer",
+    answers: "dict[str, LeagueAnswer]",
+    silent: dict[str, str],
+    jobs: dict[str, int],
+    details: "dict[str, ClusterDetail]",
+) -> dict[str, Any]:
+    return {
+        "league": first.league,
+        "brokers": [
+            {
+                "name": broker.name,
+                "door": broker.door,
+                "answers": broker.name in answers,
+                "reason": silent.get(broker.name, ""),
+                "version": answers[broker.name].version if broker.name in answers else None,
+            }
+            for broker in first.brokers
+        ],
+        "clusters": _clusters_json(first.clusters, details),
+        "jobs": jobs,
+        "file_version": first.file_version,
+        "other_files": first.other_files,
+        "fenced": first.fenced,
+    }
+
+
+def _draw_status(
+    first: "LeagueAnswer",
+    answers: "dict[str, LeagueAnswer]",
+    silent: dict[str, str],
+    jobs: dict[str, int],
+    details: "dict[str, ClusterDetail]",
+) -> None:
+    from rich.markup import escape  # noqa: PLC0415  only to draw
+
+    from hanse.cli.tables import console, state, table  # noqa: PLC0415  as above
+
+    out = console()
+    told = "  ".join(f"{count} {state(word)}" for word, count in jobs.items() if count) or "none"
+    out.print(f"[bold]league {escape(first.league)}[/]   jobs: {told}")
+    rows = []
+    for broker in first.brokers:
+        answer = answers.get(broker.name)
+        reason = escape(silent.get(broker.name, "not in this context"))
+        seen = "[green]answers[/]" if answer else f"[red]silent[/] ({reason})"
+        seen = "[red]may not act[/]" if broker.name in first.fenced else seen
+        seen += " [yellow](another league file)[/]" if broker.name in first.other_files else ""
+        todo = str(sum(answer.jobs.get(word, 0) for word in STATES[:4])) if answer else ""
+        rows.append((escape(broker.name), escape(broker.door), seen, todo))
+    out.print(table(("broker", "door", "state", "jobs to do"), rows, right=("jobs to do",)))
+    out.print(_clusters_table(first.clusters, details, first.fenced, first.other_files))
+    for sentence in _drain_sentences(_drains(first.clusters, details)):
+        out.print(escape(sentence))
+    for name, problem in first.other_files.items():
+        warn(f"the league file is version {first.file_version}, but {name}: {problem}")
+    for name, problem in first.fenced.items():
+        warn(f"{name} may not act: {problem}")
+
+
+@click.command("clusters")
+@league_options
+def clusters(as_json: bool) -> None:
+    """List the clusters: what they have, what is free, and when they were last heard of."""
+    with league() as client:
+        answer = client.league()
+        details = _own_words(client, answer.clusters)
+    if as_json:
+        print_json({"clusters": _clusters_json(answer.clusters, details)})
+        return
+    from hanse.cli.tables import console  # noqa: PLC0415  only to draw
+
+    console().print(_clusters_table(answer.clusters, details))
+    for sentence in _drain_sentences(_drains(answer.clusters, details)):
+        click.echo(sentence)
+    for name, detail in details.items():
+        for warning in detail.warnings:
+            warn(f"{name}: {warning}")
+
+
+def _own_words(client: "Client", found: "tuple[ClusterAnswer, ...]") -> "dict[str, ClusterDetail]":
+    """What clusters say of themselves. Those that a broker does not reach are not asked."""
+    from hanse.client.transport import SilentError  # noqa: PLC0415  help need not wait for it
+
+    details: dict[str, ClusterDetail] = {}
+    for one in found:
+        if one.reachable:
+            with suppress(SilentError):  # then a broker's word must do
+                details[one.name] = client.cluster(one.name, one.door)
+    return details
+
+
+def _count_withheld(detail: "ClusterDetail | None") -> int:
+    """How many nodes those who run the cluster keep from the league, by the cluster's own word."""
+    return sum(node.withheld != "" for node in detail.nodes) if detail is not None else 0
+
+
+def _draining(detail: "ClusterDetail | None") -> int:
+    """Nodes of a cluster that take no new tasks."""
+    return sum(node.draining is True for node in detail.nodes) if detail is not None else 0
+
+
+def _clusters_json(
+    found: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]"
+) -> list[dict[str, Any]]:
+    """A broker's words on each cluster, and the cluster's own where it answers (else null)."""
+    import msgspec  # noqa: PLC0415  as above
+
+    rows: list[dict[str, Any]] = []
+    for one in found:
+        detail = details.get(one.name)
+        row = msgspec.to_builtins(one)
+        row["draining"] = one.draining if detail is None else 0 < len(detail.nodes) == _draining(detail)
+        row["nodes_draining"] = None if detail is None else _draining(detail)
+        row["drains"] = msgspec.to_builtins(_drains((one,), details)[one.name])
+        row["running"] = None if detail is None else detail.running
+        row["backend"] = None if detail is None else detail.backend
+        row["warnings"] = None if detail is None else list(detail.warnings)
+        rows.append(row)
+    return rows
+
+
+Drains = dict[str, "tuple[DrainFacts, ...]"]
+
+
+def _drains(found: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]") -> Drains:
+    """The drains of each cluster, by its own word or else a broker's."""
+    return {one.name: details[one.name].drains if one.name in details else one.drains for one in found}
+
+
+def _drain_sentences(found: Drains) -> list[str]:
+    """Why, by whom, since and until when parts of the league are drained."""
+    sentences = []
+    for name, drains in found.items():
+        for drain in drains[:DRAINS_SHOWN_MAX]:
+            which = _named([f"{name}/{node}" for node in drain.nodes]) if drain.nodes else name
+            sentences.append(f"{which} {'are' if len(drain.nodes) > 1 else 'is'} drained{drain.text()}.")
+        if len(drains) > DRAINS_SHOWN_MAX:
+            sentences.append(f"{name} has {len(drains) - DRAINS_SHOWN_MAX} more drains: see --json.")
+    return sentences
+
+
+def _named(places: list[str]) -> str:
+    more = len(places) - NODES_NAMED_MAX
+    return ", ".join(places[:NODES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _clusters_table(
+    found: "tuple[ClusterAnswer, ...]",
+    details: "dict[str, ClusterDetail]",
+    fenced: Collection[str] = (),
+    differing: Collection[str] = (),
+) -> "RenderableType":
+    """``fenced``: members that may not act; ``differing``: those with another league file."""
+    from rich.markup import escape  # noqa: PLC0415  only to draw
+
+    from hanse.cli.formatting import cpus_free, gpus_free, memory_free, span_text  # noqa: PLC0415  as above
+    from hanse.cli.tables import table  # noqa: PLC0415  as above
+
+    numbers = ("nodes", "running", "CPUs free", "memory free", "GPUs free", "heard of")
+    rows = []
+    for one in found:
+        detail = details.get(one.name)
+        state = "[green]open[/]" if one.reachable else "[red]out of reach[/]"
+        if one.reachable and (one.draining or _draining(detail)):
+            part = f" ({_draining(detail)} of {one.nodes})" if _draining(detail) < one.nodes else ""
+            state = f"[yellow]draining[/]{part}"
+        elif one.reachable and (withheld := _count_withheld(detail)):
+            state = f"[yellow]withheld[/] ({withheld} of {one.nodes})"
+        state = "[red]may not act[/]" if one.name in fenced else state
+        state += " [yellow](another league file)[/]" if one.name in differing else ""
+        running = str(detail.running) if detail is not None else ""
+        heard = f"{span_text(one.seen_seconds)} ago" if one.seen_seconds is not None else "never"
+        other = ", ".join(
+            f"{one.free.custom.get(name, 0)}/{amount} {name}" for name, amount in one.capacity.custom.items()
+        )
+        room = (one.free, one.capacity)
+        amounts = (cpus_free(*room), memory_free(*room), gpus_free(*room))
+        rows.append((escape(one.name), state, str(one.nodes), running, *amounts, heard, escape(other)))
+    return table(("cluster", "state", *numbers, "other"), rows, right=numbers)
+
+
+@click.command("nodes")
+@click.argument("names", nargs=-1, metavar="[CLUSTER...]")
+@league_options
+def nodes(names: tuple[str, ...], as_json: bool) -> None:
+    """List the nodes of all clusters, or of some, as the clusters themselves see them.
+
+    Of a cluster that does not answer, the nodes are shown as a broker last heard of them.
+    """
+    with league() as client:
+        rows, drains = _nodes(client, names)
+    if as_json:
+        print_json({"nodes": rows})
+        return
+    from hanse.cli.tables import console  # noqa: PLC0415  only to draw
+
+    console().print(_nodes_table(rows))
+    for sentence in (*_drain_sentences(drains), *_withheld(rows)):
+        click.echo(sentence)
+
+
+def _nodes(client: "Client", names: tuple[str, ...]) -> "tuple[list[NodeAnswer], Drains]":
+    """Every node, and the drains, by the word of its own cluster, or of a broker where that is silent."""
+    import msgspec  # noqa: PLC0415  help need not wait for it
+
+    from hanse.client.transport import SilentError  # noqa: PLC0415  as above
+
+    known = client.league().clusters
+    doors = {cluster.name: cluster.door for cluster in known}
+    drains = {name: told for name, told in _drains(known, {}).items() if name in names or not names}
+    unknown = [name for name in names if name not in doors]
+    if unknown:
+        raise CommandError(
+            f"there is no cluster '{unknown[0]}' in this league",
+            ExitCode.USAGE,
+            f"there are: {', '.join(doors) or 'none'}",
+        )
+    rows: list[NodeAnswer] = []
+    for name in names or doors:
+        try:
+            found = client.cluster(name, doors[name])
+            rows += [msgspec.structs.replace(node, cluster=name) for node in found.nodes]
+            drains[name] = found.drains
+        except SilentError as error:
+            warn(f"{name} does not answer ({error}); its nodes are shown as a broker last heard of them")
+            rows += client.nodes(name).nodes
+    return rows, drains
+
+
+def _nodes_table(rows: "list[NodeAnswer]") -> "RenderableType":
+    from rich.markup import escape  # noqa: PLC0415  only to draw
+
+    from hanse.cli.formatting import cpus_free, gpus_free, memory_free  # noqa: PLC0415  as above
+    from hanse.cli.tables import table  # noqa: PLC0415  as above
+
+    numbers = ("CPUs free", "memory free", "GPUs free")
+    found = []
+    for one in rows:
+        state = (
+            "[dim]as last heard of[/]" if one.up is None else "[green]open[/]" if one.up else "[red]down[/]"
+        )
+        if one.up and one.withheld:
+            state = "[yellow]withheld[/]"
+        if one.up and one.draining:
+            state = "[yellow]draining[/]"
+        known = {**one.attributes, **one.capacity.custom}
+        attributes = ", ".join(f"{name}={_written(value)}" for name, value in known.items())
+        room = (one.free, one.capacity)
+        amounts = (cpus_free(*room), memory_free(*room), gpus_free(*room))
+        found.append((escape(f"{one.cluster}/{one.node}"), state, *amounts, escape(attributes)))
+    return table(("node", "state", *numbers, "attributes"), found, right=numbers)
+
+
+def _withheld(rows: "list[NodeAnswer]") -> list[str]:
+    """Why nodes are not for the league, a sentence for each reason, in the order of their first nodes."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for one in rows:
+        if one.withheld:
+            nodes.setdefault((one.cluster, one.withheld), []).append(f"{one.cluster}/{one.node}")
+    sentences = []
+    for (_, why), some in nodes.items():
+        sentences.append(f"{_named(some)}: {why}.")
+    return sentences
+
+
+def _written(value: object) -> str:
+    """An attribute as conditions write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

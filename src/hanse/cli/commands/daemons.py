@@ -1,0 +1,128 @@
+"""``hanse broker``, ``hanse warden`` and ``hanse runner``: one member of a league, until told to stop."""
+
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hanse.cli.home_refusal import refuse_unsafe, refuse_unsafe_places
+from hanse.client.errors import CommandError
+from hanse.client.exit_codes import ExitCode
+from hanse.live.config.home_permissions import tighten_umask
+from hanse.live.config.league import LeagueError
+from hanse.live.config.league_file import load
+from hanse.live.journal.errors import JournalError
+from hanse.live.readiness import SILENT, StartReport
+from hanse.live.supervisor import SupervisorMissingError
+from hanse.live.telemetry.json_logs import set_up
+from hanse.security.credentials import Credentials
+from hanse.security.home import Home
+
+Made = Callable[[Path, Any, str], Any]
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """What all three take."""
+    for option in (
+        click.argument("name"),
+        click.option(
+            "--home", type=click.Path(path_type=Path, file_okay=False), required=True, envvar="HANSE_HOME",
+            help="The league's home on this machine (see 'hanse init' and 'hanse join').",
+        ),
+        click.option("--log-level", default="info", show_default=True,
+                     type=click.Choice(["debug", "info", "warning", "error"])),
+        click.option("--ready-fd", type=int, hidden=True, help="Where to say how the start goes on."),
+        click.option("--record-digests", is_flag=True,
+                     help="Keep a digest of all commands, to compare an offline replay with."),
+        click.option("--founding", is_flag=True, hidden=True,
+                     help="The league is being founded: nobody can remember anything of this member."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.command()
+@_options
+def broker(
+    name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool, founding: bool
+) -> None:
+    """Run the broker NAME of the league in --home, in the foreground."""
+    from hanse.live.broker_daemon import BrokerDaemon  # noqa: PLC0415  NumPy and the door are slow to import
+
+    _serve(partial(BrokerDaemon, digests=record_digests, founding=founding), name, home, log_level, ready_fd)
+
+
+@click.command()
+@_options
+def warden(
+    name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool, founding: bool
+) -> None:
+    """Run the warden of the cluster NAME, in the foreground. Its tasks outlive it."""
+    from hanse.live.warden_daemon import WardenDaemon  # noqa: PLC0415  as above
+
+    _serve(partial(WardenDaemon, digests=record_digests, founding=founding), name, home, log_level, ready_fd)
+
+
+@click.command()
+@_options
+def runner(
+    name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool, founding: bool
+) -> None:
+    """Run the runner NAME on a machine that is not its warden's, in the foreground."""
+    from hanse.live.runner_daemon import RunnerDaemon  # noqa: PLC0415  as above
+
+    del record_digests, founding  # a runner's truth is its backend: there is nothing to replay
+    _serve(RunnerDaemon, name, home, log_level, ready_fd)
+
+
+def _refuse_damaged(credentials: Credentials, place: Home, name: str) -> None:
+    """Leave if the member has no certificate to show."""
+    problem = credentials.problem()
+    if problem is not None:
+        raise CommandError(
+            f"{problem}. {name} cannot say who it is: move {credentials.path} away if it is there. Where the "
+            f"league was founded, 'hanse up --home {place.path}' then makes a new one; elsewhere join again "
+            f"with a token of 'hanse token create'",
+            ExitCode.FILE,
+        )
+
+
+def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | None) -> None:
+    import uvloop  # noqa: PLC0415  as above
+
+    place = Home(home)
+    if not place.league_file.is_file():
+        raise click.ClickException(
+            f"{place.league_file} is missing; make a league with 'hanse init' or 'hanse up'"
+        )
+    tighten_umask()
+    refuse_unsafe(place, name)
+    set_up(name, log_level)
+
+    async def serve(report: StartReport) -> bool:
+        league = load(place.league_file)
+        refuse_unsafe_places(league, name)
+        daemon = make(home, league, name)
+        _refuse_damaged(Credentials(place.member(name)), place, name)
+        await daemon.run(report)
+        return bool(daemon.starts_again)
+
+    try:
+        report = StartReport(ready_fd)
+        while uvloop.run(serve(report)):
+            report = SILENT
+    except (LeagueError, SupervisorMissingError) as error:
+        raise click.ClickException(str(error)) from None
+    except JournalError as error:
+        click.echo(f"hanse: {error}", err=True)
+        raise SystemExit(ExitCode.FILE) from None
+    except sqlite3.Error as error:
+        click.echo(
+            f"hanse: the read model of {name} cannot be written: {error}. If the disk is full, make room and "
+            f"start {name} again; if not, delete {place.member(name)}/reads.sqlite*: it is built anew.",
+            err=True,
+        )
+        raise SystemExit(ExitCode.FILE) from None

@@ -1,0 +1,169 @@
+"""``hanse drain`` and ``undrain``: close parts of the league to new work, with the reason, and open them."""
+
+import time
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from hanse.cli.common_options import PLACE, league, league_options, print_json, seconds_option
+from hanse.client.errors import CommandError
+from hanse.client.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from hanse.client.client import Client
+    from hanse.client.responses import DrainAnswer
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at what still runs."""
+
+Places = tuple[tuple[str, int | None], ...]
+
+
+def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """A time of day (the next such), or a date and a time; local unless it names its zone."""
+    if value is None:
+        return None
+    now = datetime.now().astimezone()
+    try:
+        clock = datetime.strptime(value, "%H:%M")
+    except ValueError:
+        try:
+            return datetime.fromisoformat(value).astimezone()
+        except ValueError:
+            rule = "write a time as 14:30, '2027-01-31 14:30' or 2027-01-31T14:30+01:00"
+            raise click.BadParameter(rule, ctx, param) from None
+    found = now.replace(hour=clock.hour, minute=clock.minute, second=0, microsecond=0)
+    return found if found > now else found + timedelta(days=1)
+
+
+@click.command("drain")
+@click.argument("places", type=PLACE, nargs=-1, required=True, metavar="CLUSTER[/NODE]...")
+@click.option("--reason", default="", metavar="TEXT", help="Shown to whoever asks why nothing starts there.")
+@click.option("--until", metavar="TIME", callback=_moment, help="Open it by itself then: 14:30, or a date.")
+@seconds_option("--for", "Open it by itself after so long: 90s, 2h.")
+@click.option("--wait", "wait", is_flag=True, help="Return when nothing runs there any more.")
+@league_options
+def drain(
+    places: Places, reason: str, until: datetime | None, wait: bool, as_json: bool, **options: float | None
+) -> None:
+    """Let no new task onto a cluster or a node. What runs there goes on to its end.
+
+    It stays so until 'hanse undrain', or until the time of --until or --for. Who asked for it, when and why
+    is kept by the cluster, and told by 'hanse clusters', 'nodes', 'status', 'why' and 'plan'.
+    """
+    from hanse.model.drains import reason_problem  # noqa: PLC0415  help need not wait for it
+
+    span = options["for"]
+    if span is not None and until is not None:
+        raise click.UsageError("--until and --for exclude each other.")
+    end = until.timestamp() if until is not None else None if span is None else time.time() + span
+    if end is not None and end <= time.time():
+        raise click.UsageError("The end of a drain lies in the future.")
+    problem = reason_problem(reason)
+    if problem is not None:
+        raise click.UsageError(f"--reason: {problem}.")
+    wanted = _sorted_out(places)
+    with league() as client:
+        answers = _set_drain(client, wanted, True, reason, None if end is None else int(end * 1e6))
+        if not as_json:
+            _tell(answers, wanted, "takes no new tasks")
+        if wait:
+            for cluster, numbers in wanted.items():
+                _await_empty(client, cluster, numbers)
+    if as_json:
+        print_json({"places": answers})
+
+
+@click.command("undrain")
+@click.argument("places", type=PLACE, nargs=-1, required=True, metavar="CLUSTER[/NODE]...")
+@league_options
+def undrain(places: Places, as_json: bool) -> None:
+    """Open a cluster or a node again that was drained."""
+    wanted = _sorted_out(places)
+    with league() as client:
+        answers = _set_drain(client, wanted, False)
+    if as_json:
+        print_json({"places": answers})
+    else:
+        _tell(answers, wanted, "is open again")
+
+
+def _sorted_out(places: Places) -> dict[str, list[int] | None]:
+    """The nodes that are meant of each cluster; None: all of them."""
+    wanted: dict[str, list[int] | None] = {}
+    for cluster, node in places:
+        known = wanted.setdefault(cluster, [])
+        if node is None or known is None:
+            wanted[cluster] = None  # the whole cluster contains its nodes
+        else:
+            known.append(node)
+    return wanted
+
+
+def _set_drain(
+    client: "Client",
+    wanted: dict[str, list[int] | None],
+    draining: bool,
+    reason: str = "",
+    until: int | None = None,
+) -> "list[DrainAnswer]":
+    answers = []
+    for cluster, numbers in wanted.items():
+        try:
+            answers.append(client.drain(cluster, numbers, draining, reason, until))
+        except CommandError as error:
+            if error.status != ExitCode.BAD_JOB or numbers is None or until is not None:
+                raise
+            which = ", ".join(f"{cluster}/{number}" for number in numbers)
+            raise CommandError(
+                f"not all of these are nodes of {cluster}: {which}",
+                ExitCode.USAGE,
+                f"'hanse nodes {cluster}' lists them",
+            ) from None
+    return answers
+
+
+def _tell(answers: "list[DrainAnswer]", wanted: dict[str, list[int] | None], what: str) -> None:
+    for answer in answers:
+        numbers = wanted.get(answer.cluster)
+        which = answer.cluster if numbers is None else ", ".join(f"{answer.cluster}/{n}" for n in numbers)
+        end = ""
+        if answer.until is not None:
+            end = f" until {datetime.fromtimestamp(answer.until / 1e6).astimezone():%Y-%m-%d %H:%M}"
+        click.echo(f"{which} {what}{end}")
+
+
+def _await_empty(client: "Client", cluster: str, numbers: list[int] | None) -> None:
+    """Return when none of these nodes runs anything, telling each change of their number."""
+    from hanse.client.transport import SilentError  # noqa: PLC0415  help need not wait for it
+
+    told = -1
+    while True:
+        try:
+            detail = client.cluster(cluster)
+        except SilentError as error:
+            raise CommandError(
+                f"the cluster {cluster} does not answer any more: {error}",
+                ExitCode.UNAVAILABLE,
+                "it stays drained; ask again with the same command when its warden runs",
+            ) from None
+        places = [node for node in detail.nodes if numbers is None or node.node in numbers]
+        running = sum(node.running or 0 for node in places)
+        if not running:
+            click.echo(f"{cluster}: nothing runs there any more", err=True)
+            return
+        if not all(node.draining for node in places):
+            raise CommandError(
+                f"{cluster} was opened again while {_counted(running)} ran there",
+                ExitCode.FAILED,
+                f"'hanse drain {cluster} --wait' closes it again",
+            )
+        if running != told:
+            click.echo(f"{cluster}: {_counted(running)} still to end", err=True)
+            told = running
+        time.sleep(LOOK_SECONDS)
+
+
+def _counted(tasks: int) -> str:
+    return f"{tasks} task{'' if tasks == 1 else 's'}"

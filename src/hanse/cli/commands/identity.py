@@ -1,0 +1,255 @@
+"""``hanse init``, ``hanse token``, ``hanse join`` and ``hanse renew``: who belongs to a league."""
+
+import http.client
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from hanse.cli.embedded.league_setup import PERSON, certify_founder, certify_one, found, roles_of, with_ports
+from hanse.client.contexts import Context, keep_context
+from hanse.client.errors import CommandError, warn
+from hanse.live.config.home_permissions import tighten_umask
+from hanse.live.config.league import League, LeagueError
+from hanse.live.config.league_file import load
+from hanse.model.ids import SECOND
+from hanse.model.problem import Problem
+from hanse.model.quantities import parse_duration
+from hanse.security import atomic_files
+from hanse.security.auth_refusal import Refusal
+from hanse.security.certificate_authority import Authority, AuthorityError
+from hanse.security.credentials import Credentials, joining_context
+from hanse.security.enrollment import accept, new_key, request, trusted
+from hanse.security.home import Home
+from hanse.security.identity import Identity, Role
+from hanse.security.join_tokens import TokenBook, TokenBookError
+from hanse.security.revocation_list import RevokedError, revoked_until
+from hanse.security.wall_time import wall_now
+
+DOOR_SECONDS_MAX: Final = 30.0
+ANSWER_BYTES_MAX: Final = 8 << 20
+
+_home = click.option(
+    "--home", type=click.Path(path_type=Path, file_okay=False), required=True, envvar="HANSE_HOME",
+    help="The league's home on this machine.",
+)  # fmt: skip
+
+
+@click.command()
+@_home
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "--member", "members", multiple=True, help="A member that runs on this machine; may be repeated."
+)
+def init(home: Path, file: Path, members: tuple[str, ...]) -> None:
+    """Found a league from a league FILE: a private authority, and a certificate for yourself.
+
+    Members named with --member get theirs at once: the first broker has nobody else to ask.
+    The members on other machines then join with tokens: see 'hanse token create' and 'hanse join'.
+    """
+    place = Home(home.absolute())
+    tighten_umask()
+    try:
+        league = with_ports(load(file))
+        roles = _roles_of_all(league, members, file)
+        authority = found(place, league)
+        certify_founder(place, league, authority)
+        for name in members:
+            identity = Identity(league.name, roles[name], name)
+            certify_one(authority, place.member(name), identity, league.hosts_of(name))
+    except LeagueError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"The league '{league.name}' is founded in {place.path}")
+    click.echo(f"Its authority: {authority.fingerprint}")
+    _keep(_reached(league, place.person(PERSON)))
+    _say_what_is_next(place, league, members)
+
+
+def _reached(league: League, credentials: Path) -> Context:
+    """The context of somebody whose keys are here, for a league whose members may be anywhere."""
+    return Context(
+        league=league.name,
+        credentials=str(credentials),
+        brokers={entry.name: str(entry.door) for entry in league.serving_brokers},
+        clusters={entry.name: str(entry.door) for entry in league.serving_clusters},
+        file_version=league.version,
+    )
+
+
+def _keep(context: Context) -> None:
+    """Let commands speak to this league from now on, and say so. If that cannot be, the rest counts."""
+    try:
+        kept = keep_context(context)
+    except (CommandError, OSError) as error:
+        reason = error.message if isinstance(error, CommandError) else error
+        warn(f"no context was kept, so commands do not find this league: {reason}")
+        return
+    back = f"; 'hanse config use {kept.before}' goes back" if kept.before not in ("", kept.name) else ""
+    click.echo(f"Commands speak to it from now on, by the context '{kept.name}'{back}.")
+
+
+def _say_what_is_next(place: Home, league: League, members: tuple[str, ...]) -> None:
+    """The next commands, in the order in which they can be run."""
+    here = [entry for entry in league.brokers if entry.name in members]
+    others = [f"{role} {name}" for name, role in roles_of(league).items() if name not in members]
+    if not here:
+        click.echo(
+            "No broker has a certificate yet, and nobody can join without one that runs: run all members on "
+            f"this machine ('hanse up --home {place.path}'), or delete {place.path} and found the league "
+            "with --member BROKER."
+        )
+        return
+    click.echo("\nNext, on this machine (your service manager starts members, see deploy/README.md):")
+    for name, role in roles_of(league).items():  # brokers first: the others talk to them
+        if name in members:
+            click.echo(f"  hanse {role} {name} --home {place.path}")
+    click.echo("  hanse status")
+    if others:
+        click.echo(f"Then a token for each of {', '.join(others)}:")
+        click.echo(f"  hanse token create --home {place.path} {others[0]}")
+        click.echo("and on the machine of each, before it is started:")
+        click.echo(f"  hanse join --home HOME {here[0].door} --token TOKEN")
+
+
+def _roles_of_all(league: League, members: tuple[str, ...], file: Path) -> dict[str, Role]:
+    """The roles of the league's members; all of ``members`` are among them."""
+    roles = roles_of(league)
+    for name in members:
+        if name not in roles:
+            raise LeagueError(f"{file} has no member called {name!r}; there are: {', '.join(roles)}")
+    return roles
+
+
+@click.group()
+def token() -> None:
+    """Single-use tokens with which members and people join."""
+
+
+@token.command("create")
+@_home
+@click.argument("role", type=click.Choice([str(role) for role in Role]))
+@click.argument("name")
+@click.option("--for", "lifetime", default="24h", show_default=True, help="How long it may be used.")
+def token_create(home: Path, role: str, name: str, lifetime: str) -> None:
+    """Make a token for one certificate with this ROLE and NAME, and print it."""
+    place = Home(home.absolute())
+    span = parse_duration(lifetime, "--for")
+    if isinstance(span, Problem):
+        raise click.UsageError(f"--for: {span.rule}")
+    try:
+        authority = Authority.open(place.authority)
+        if Role(role).member and name not in load(place.league_file).members():
+            raise click.ClickException(
+                f"the league has no member called {name!r}; add it to {place.league_file} first"
+            )
+        after = -1 if Role(role).member else revoked_until(place.path, name, wall_now())
+        click.echo(TokenBook(place.authority, authority.fingerprint).create(Role(role), name, span, after))
+    except (AuthorityError, TokenBookError, RevokedError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+@click.command()
+@_home
+@click.argument("door")
+@click.option(
+    "--token",
+    "secret",
+    envvar="HANSE_JOIN_TOKEN",
+    required=True,
+    help="What 'hanse token create' printed; better in $HANSE_JOIN_TOKEN, where 'ps' does not show it.",
+)
+def join(home: Path, door: str, secret: str) -> None:
+    """Join the league whose broker has its DOOR at host:port: fetch a certificate and the league file."""
+    place = Home(home.absolute())
+    tighten_umask()
+    host, colon, port = door.rpartition(":")
+    if not colon or not port.isdigit():
+        raise click.UsageError("DOOR is host:port, the door of a broker")
+    try:
+        authority = str(_asked(host, int(port), _blind(), "GET", "/v1/authority", None)["authority"])
+        distrust = trusted(authority, secret)
+        if distrust is not None:
+            raise click.ClickException(distrust.detail)
+        key = new_key()
+        wish = {"csr": request(key), "token": secret, "hosts": []}
+        answer = _asked(host, int(port), joining_context(authority), "POST", "/v1/join", wish)
+    except (OSError, http.client.HTTPException) as error:
+        raise click.ClickException(f"the broker at {door} could not be asked: {error}") from None
+    _settle(place, key, answer, authority)
+
+
+@click.command()
+@_home
+@click.argument("name")
+@click.option(
+    "--anew", is_flag=True,
+    help="Also if it was revoked. Only in the home of a broker; elsewhere join again with a new token.",
+)  # fmt: skip
+def renew(home: Path, name: str, anew: bool) -> None:
+    """Renew the certificate of NAME, a person who joined from this machine, before it ends.
+
+    Members renew theirs themselves. Run this now and then for programs that have a certificate, such as
+    Prometheus: it makes a new key, asks a broker, and replaces the file. A certificate that was revoked is
+    not renewed.
+    """
+    from hanse.live.ca.process import own  # noqa: PLC0415  only this needs it
+
+    place = Home(home.absolute())
+    directory = place.person(name) if place.person(name).is_dir() else place.member(name)
+    credentials = Credentials(directory)
+    if not credentials.path.is_file():
+        raise click.ClickException(f"there is no certificate of {name!r} in {place.path}")
+    try:
+        own(place, {"directory": str(directory), "anew": anew})
+    except SystemExit as error:
+        raise click.ClickException(f"the certificate could not be renewed: {error}") from None
+    ends = datetime.fromtimestamp(credentials.certificate().not_after / SECOND, UTC)
+    click.echo(f"Renewed; it ends on {ends:%Y-%m-%d at %H:%M} UTC.")
+
+
+def _settle(home: Home, key: str, answer: dict[str, Any], authority: str) -> None:
+    """Keep what was given."""
+    spare = Credentials(home.path / "joining")
+    identity = accept(spare, key, answer["certificate"], authority)
+    if isinstance(identity, Refusal):
+        raise click.ClickException(identity.detail)
+    directory = home.member(identity.name) if identity.role.member else home.person(identity.name)
+    Credentials(directory).store(key, answer["certificate"], authority)
+    spare.path.unlink()
+    spare.authority_path.unlink()
+    spare.directory.rmdir()
+    atomic_files.replace(home.league_file, str(answer["league"]).encode(), atomic_files.PUBLIC)
+    league = load(home.league_file)
+    click.echo(f"You are {identity}.")
+    if identity.role.member:
+        click.echo(f"Start it: hanse {identity.role} {identity.name} --home {home.path}")
+        return
+    _keep(_reached(league, directory))
+    click.echo("Look around: hanse status")
+
+
+def _blind() -> ssl.SSLContext:
+    """For fetching what is then compared with the token's fingerprint: nothing secret is sent over it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _asked(
+    host: str, port: int, context: ssl.SSLContext, verb: str, path: str, body: object
+) -> dict[str, Any]:
+    door = http.client.HTTPSConnection(host, port, context=context, timeout=DOOR_SECONDS_MAX)
+    try:
+        door.request(verb, path, None if body is None else msgspec.json.encode(body))
+        answer = door.getresponse()
+        decoded: dict[str, Any] = msgspec.json.decode(answer.read(ANSWER_BYTES_MAX))
+    finally:
+        door.close()
+    if answer.status != 200:
+        raise click.ClickException(f"{decoded['error']['message']}. {decoded['error']['hint']}")
+    return decoded

@@ -1,0 +1,180 @@
+"""``hanse league``: show the league file, and change it while the league runs."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from hanse.cli.common_options import league as asking
+from hanse.cli.common_options import league_options, print_json
+from hanse.client.errors import CommandError, warn
+from hanse.client.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from hanse.api.league_records import ApplyAnswer
+    from hanse.client.client import Client
+    from hanse.live.config.league import League
+    from hanse.model.problem import Problem
+
+CHANGES_MAX: Final = 5
+"""How often a member is added or retired anew because somebody else has changed the file meanwhile."""
+
+
+@click.group()
+def league() -> None:
+    """The league file: who the members are, and what each cluster has.
+
+    It has a version, which a majority of the brokers agrees on, and is the same everywhere. A change is made
+    at any broker; every member then starts again with it, one after the other. Tasks go on meanwhile.
+    """
+
+
+@league.command("show")
+@league_options
+def show(as_json: bool) -> None:
+    """Print the league file as it is now."""
+    with asking() as client:
+        found = client.league_file()
+    if as_json:
+        print_json(found)
+        return
+    click.echo(found.text, nl=not found.text.endswith("\n"))
+
+
+_force = click.option("--force", is_flag=True, help="Retire a cluster although tasks may run there.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+
+
+@league.command("apply")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@_force
+@_dry_run
+@league_options
+def apply(file: Path, force: bool, dry_run: bool, as_json: bool) -> None:
+    """Change the league to FILE: what 'hanse league show' prints, with your changes."""
+    text = file.read_text(encoding="utf-8")
+    with asking() as client:
+        _tell(client.apply_league_file(text, force, dry_run), dry_run, as_json)
+
+
+@league.command("add")
+@click.argument("kind", type=click.Choice(["broker", "cluster"]))
+@click.argument("name")
+@click.option("--address", required=True, metavar="HOST:PORT", help="Where its peers reach it.")
+@click.option("--door", required=True, metavar="HOST:PORT", help="Where people reach it.")
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes of a cluster.")
+@click.option("--cpus", default="1", show_default=True, help="Of each node.")
+@click.option("--memory", default="1GiB", show_default=True, help="Of each node.")
+@_dry_run
+@league_options
+def add(kind: str, name: str, address: str, door: str, dry_run: bool, as_json: bool, **nodes: object) -> None:
+    """Add a member at the end of the league file; then make a token for it, and join from its machine.
+
+    For a cluster with unequal nodes, other backends or runners: 'hanse league show', then 'apply'.
+    """
+    entry: dict[str, object] = {"name": name, "address": address, "door": door}
+    if kind == "cluster":
+        entry["nodes"] = [{"count": nodes["nodes"], "cpus": nodes["cpus"], "memory": nodes["memory"]}]
+    with asking() as client:
+        _tell(
+            _change(client, lambda before: _with(before, f"{kind}s", entry), False, dry_run), dry_run, as_json
+        )
+    if not dry_run and not as_json:
+        role = "broker" if kind == "broker" else "warden"
+        click.echo(
+            f"Next: 'hanse token create {role} {name}' beside a broker, then 'hanse join' on its machine."
+        )
+
+
+@league.command("retire")
+@click.argument("name")
+@_force
+@_dry_run
+@league_options
+def retire(name: str, force: bool, dry_run: bool, as_json: bool) -> None:
+    """Take the broker or cluster NAME out of the league.
+
+    A cluster must be drained, with nothing running. A broker's unfinished jobs go to its heirs. The name
+    keeps its place in the file and is not used again.
+    """
+    with asking() as client:
+        answer = _change(client, lambda before: _without(before, name), force, dry_run)
+        _tell(answer, dry_run, as_json)
+
+
+def _change(
+    client: "Client", change: "Callable[[League], League]", force: bool, dry_run: bool
+) -> "ApplyAnswer":
+    """Change the league file as it is now; once more if somebody else has changed it meanwhile."""
+    from hanse.client.client import ConflictError  # noqa: PLC0415  help need not wait
+    from hanse.live.config.league_file import text_of  # noqa: PLC0415  as above
+
+    for _ in range(CHANGES_MAX - 1):
+        with suppress(ConflictError):
+            return client.apply_league_file(text_of(change(_known(client))), force, dry_run)
+    return client.apply_league_file(text_of(change(_known(client))), force, dry_run)
+
+
+def _with(before: "League", kind: str, entry: dict[str, object]) -> "League":
+    """The league with a member at the end of its list; as it is, if it has that very member."""
+    from hanse.live.config.league import League  # noqa: PLC0415  help need not wait
+    from hanse.live.config.league_file import league_from_data, league_to_data  # noqa: PLC0415  as above
+
+    def extended(members: tuple[str, ...]) -> "League | tuple[Problem, ...]":
+        data = league_to_data(before)
+        there = data[kind]
+        assert isinstance(there, list), "a league file has lists of members"
+        data[kind] = [one for one in there if one["name"] not in members] + [entry]
+        return league_from_data(data)
+
+    name = str(entry["name"])
+    if name in [one.name for one in getattr(before, kind)]:
+        again = extended((name,))
+        if isinstance(again, League) and getattr(again, kind)[-1] in getattr(before, kind):
+            return before
+    after = extended(())
+    if isinstance(after, tuple):
+        raise CommandError("; ".join(f"{one.field}: {one.rule}" for one in after), ExitCode.USAGE)
+    return after
+
+
+def _without(before: "League", name: str) -> "League":
+    """The league with a member retired."""
+    from hanse.live.membership.league_file_diff import with_retired  # noqa: PLC0415  help need not wait
+
+    after = with_retired(before, name)
+    if after is None:
+        brokers, clusters = before.serving_brokers, before.serving_clusters
+        there = [*(one.name for one in brokers), *(one.name for one in clusters)]
+        raise CommandError(
+            f"the league has no broker and no cluster called '{name}'", ExitCode.USAGE,
+            f"there are: {', '.join(there)}",
+        )  # fmt: skip
+    return after
+
+
+def _known(client: "Client") -> "League":
+    from hanse.live.config.league_file import parse  # noqa: PLC0415  help need not wait
+
+    return parse(client.league_file().text.encode(), "the league file")
+
+
+def _tell(answer: "ApplyAnswer", dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    for sentence in answer.changes:
+        click.echo(sentence)
+    if not answer.changes:
+        click.echo(f"The league file says so already: it is version {answer.version}.")
+        return
+    if dry_run:
+        click.echo(f"This would be version {answer.version}. Nothing was changed.")
+        return
+    click.echo(f"The league file is version {answer.version} now. Its members start again with it, in turn.")
+    for name, problem in answer.problems.items():
+        warn(f"{name} cannot live by it yet: {problem}")
+    if answer.untold:
+        warn(f"not told yet, and told when they can be reached: {', '.join(answer.untold)}")

@@ -1,0 +1,88 @@
+"""``hanse plan``: what would become of a job if it were submitted now."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hanse.cli.common_options import league, league_options, print_json
+from hanse.client.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from hanse.client.responses import PlanAnswer
+
+
+@click.command("plan")
+@click.argument("file", metavar="FILE")
+@league_options
+@click.pass_context
+def plan(ctx: click.Context, /, file: str, as_json: bool) -> None:
+    """Tell whether the job in FILE ('-': standard input) would start now and where, or when.
+
+    Nothing is submitted. The times are an estimate from what runs, what waits, and how long such tasks took
+    before; what nobody can know is called unknown.
+
+    Ends with 0 if it would start now, 1 if it would wait, 255 if that could not be told.
+    """
+    try:
+        answer = _asked(file)
+    except click.ClickException as error:
+        error.show()
+        ctx.exit(ExitCode.UNTOLD)
+    except OSError as error:
+        click.echo(f"hanse: {file}: {error.strerror or error}", err=True)
+        ctx.exit(ExitCode.UNTOLD)
+    if as_json:
+        print_json(answer)
+    else:
+        _draw(answer)
+    ctx.exit(ExitCode.OK if answer.starts_now else ExitCode.FAILED)
+
+
+def _asked(file: str) -> "PlanAnswer":
+    from hanse.client.job_form import checked, read_drafts  # noqa: PLC0415  help need not wait for it
+
+    drafts = read_drafts(file)
+    if len(drafts) != 1:
+        raise click.UsageError(f"{file} holds {len(drafts)} jobs; a plan is for one")
+    checked(drafts)
+    with league() as client:
+        return client.plan(drafts[0].form)
+
+
+def _draw(answer: "PlanAnswer") -> None:
+    from rich.markup import escape  # noqa: PLC0415  only to draw
+
+    from hanse.cli.formatting import span_text  # noqa: PLC0415  as above
+    from hanse.cli.tables import console, table  # noqa: PLC0415  as above
+
+    out = console()
+    chosen = next((one.cluster for one in answer.candidates if one.chosen), "")
+    if answer.starts_now:
+        out.print(f"[green]It would start now[/], in {escape(chosen)}.")
+    elif answer.start.p50 is not None:
+        early, late = answer.start.p10, answer.start.p90
+        span = (
+            f", between {span_text((early or 0) / 1e6)} and {span_text(late / 1e6)}"
+            if late is not None
+            else ""
+        )
+        where = f", most likely in {escape(chosen)}" if chosen else ""
+        out.print(f"[yellow]It would wait[/] about {span_text(answer.start.p50 / 1e6)}{span}{where}.")
+    else:
+        out.print("[yellow]It would wait[/], and how long is unknown.")
+    if answer.unknown:
+        out.print(escape(answer.unknown))
+    rows = [
+        (
+            "*" if one.chosen else "",
+            escape(one.cluster),
+            str(one.slots),
+            f"{one.score / 10:.0f} %" if one.score else "",
+            escape(one.reason),
+        )
+        for one in answer.candidates
+    ]
+    columns = ("", "cluster", "room for", "starts there", "because")
+    out.print(table(columns, rows, right=("room for", "starts there")))
+    for caveat in answer.caveats:
+        out.print(f"[dim]{escape(caveat)}[/]")

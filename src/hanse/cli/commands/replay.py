@@ -1,0 +1,445 @@
+"""The commands ``hanse replay`` and ``hanse sweep``: a trace through one policy after another, or through a
+grid."""
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hanse.cli.commands.trace import FileRefusedError, opened_journals
+from hanse.client.errors import CommandError
+from hanse.client.exit_codes import ExitCode
+from hanse.sim.replay import report as reports
+from hanse.sim.replay.confidence_intervals import mean_with_interval
+from hanse.sim.replay.execution import REPEATS_MAX, Run, runs_of, summary, write_json
+from hanse.sim.replay.records import ENGINES, ORDERS, ReplayError, Settings, Workload
+from hanse.sim.replay.records import Progress as Watch
+from hanse.sim.replay.registry import Policy, chosen, policies
+from hanse.sim.replay.sweep import Grid, finished, sweep
+from hanse.sim.replay.trace_workload import at_load, from_chunk
+from hanse.sim.replay.whole_job_policies import FAMILIES, BatchPolicy, BatchTrace, batch_names, chosen_batch
+from hanse.sim.replay.whole_job_policies import at_load as batch_at_load
+from hanse.sim.traces import JobChunk, ReadReport, ReadRules, TraceError, load_open, open_trace
+
+BAD_ROWS_SHOWN: Final = 5
+UNBROKEN: Final = " unbroken"
+"""Behind the name of a policy that was run without the faults, to compare with."""
+COSTS: Final = {
+    "delay_mean": "mean delay, s", "delay_p99": "p99, s", "makespan": "makespan, s",
+    "messages_per_task": "messages a task",
+}  # fmt: skip
+"""What faults cost, and in which words."""
+PLAIN_STEPS: Final = 10
+"""Lines of progress of a run, where there is no terminal to draw on."""
+LOAD_MIN: Final = 1e-6
+"""The least offered load of a sweep."""
+
+_SHARED_OPTIONS: Final = (
+    click.argument("trace", type=click.Path(path_type=Path)),
+    click.option("--nodes", type=click.IntRange(1), required=True, help="Nodes, one task each."),
+    click.option("--clusters", type=click.IntRange(1), default=10, show_default=True, help="Clusters."),
+    click.option("--policy", "names", default="central", show_default=True, help="Policies, commas between."),
+    click.option("--order", type=click.Choice(ORDERS), default="fewest-remaining", show_default=True,
+                 help="Queue order, for policies that let one choose."),
+    click.option("--delay-ms", type=click.FloatRange(0), default=0.5, show_default=True,
+                 help="One-way delay of a message."),
+    click.option("--short-cutoff", type=click.FloatRange(0), default=90.5811, show_default=True,
+                 help="Seconds: jobs whose mean task is shorter than this are short."),
+    click.option("--short-percent", type=click.FloatRange(0, 50), default=2.0, show_default=True,
+                 help="Per cent of nodes kept for short jobs (hawk, eagle, pigeon)."),
+    click.option("--reserve-percent", type=click.FloatRange(0, 50), default=0.0, show_default=True,
+                 help="Per cent of each cluster's nodes kept for short jobs (hanse)."),
+    click.option("--pigeon-group", type=click.IntRange(1), default=100, show_default=True,
+                 help="Nodes per group (pigeon)."),
+    click.option("--heartbeat", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
+                 help="Seconds between heartbeats (megha, hanse)."),
+    click.option("--gossip", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+                 help="Seconds between gossip (shared)."),
+    click.option("--whole-seconds", is_flag=True, help="Cut durations of .tr traces to whole seconds."),
+    click.option("--node-gpus", type=click.IntRange(0), default=8, show_default=True,
+                 help="GPUs of a node (GPU jobs)."),
+    click.option("--node-cpus", type=click.IntRange(0), default=0,
+                 help="CPUs of a node (GPU jobs); 0: not counted."),
+    click.option("--node-memory", type=click.IntRange(0), default=0,
+                 help="GiB of a node (GPU jobs); 0: not counted."),
+    click.option("--node-list", type=click.Path(dir_okay=False, path_type=Path),
+                 help="Machines, for the placement of pods (fgd and its peers)."),
+    click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True,
+                 help="What plays hanse: its compiled twin or the machines themselves; equal results."),
+)  # fmt: skip
+
+
+class UnrunnableError(CommandError):
+    """What was asked for cannot be run; nothing was done."""
+
+    exit_code = int(ExitCode.USAGE)  # what click ends with where a command runs without ``hanse``
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ExitCode.USAGE)
+
+
+@contextmanager
+def _edge() -> Iterator[None]:
+    """Where refusals become the command line's: nothing was done, so the command must be another one."""
+    try:
+        yield
+    except ReplayError as reason:
+        raise UnrunnableError(str(reason)) from reason
+    except TraceError as reason:
+        raise FileRefusedError(str(reason)) from reason
+    except OSError as reason:
+        place = reason.filename or "the output"
+        raise FileRefusedError(f"{place}: {reason.strerror or reason}") from reason
+
+
+def _writable(*paths: Path | None) -> None:
+    """Refuse early what could not be written after hours of work."""
+    for path in paths:
+        if path is not None and not path.absolute().parent.is_dir():
+            raise FileRefusedError(f"{path}: the folder {path.parent} does not exist")
+
+
+def _with_shared_options(command: Any) -> Any:
+    for option in reversed(_SHARED_OPTIONS):
+        command = option(command)
+    return command
+
+
+def _settings(options: dict[str, Any], brokers: int, seed: int) -> Settings:
+    return Settings(
+        nodes=options["nodes"],
+        clusters=options["clusters"],
+        brokers=brokers,
+        order=options["order"],
+        delay_us=round(options["delay_ms"] * 1000),
+        seed=seed,
+        short_cutoff_us=round(options["short_cutoff"] * 1_000_000),
+        short_percent=options["short_percent"],
+        reserve_percent=options["reserve_percent"],
+        pigeon_group=options["pigeon_group"],
+        heartbeat_us=round(options["heartbeat"] * 1_000_000),
+        gossip_us=round(options["gossip"] * 1_000_000),
+        node_gpus=options["node_gpus"],
+        node_cpus=options["node_cpus"],
+        node_memory_gib=options["node_memory"],
+        node_list=str(options["node_list"] or ""),
+        engine=options["engine"],
+        faults=str(options.get("faults") or ""),
+    )
+
+
+class _Stop:
+    """Whether Ctrl-C was pressed. The second time it ends the program at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take Ctrl-C for the time of a block."""
+        before = signal.signal(signal.SIGINT, self._handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+@click.command()
+@_with_shared_options
+@click.option("--brokers", type=click.IntRange(1), default=4, show_default=True, help="Brokers.")
+@click.option(
+    "--load", type=click.FloatRange(0, min_open=True), help="Rescale arrivals to this offered load."
+)
+@click.option("--faults", type=click.Path(dir_okay=False, path_type=Path), help="Faults to inject.")
+@click.option(
+    "--baseline/--no-baseline",
+    default=True,
+    show_default=True,
+    help="With faults: also run the same league with nothing broken, and say what the faults cost.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="First seed.")
+@click.option(
+    "--repeat", type=click.IntRange(1, REPEATS_MAX), default=1, show_default=True, help="Seeds to run."
+)
+@click.option("--limit", type=click.IntRange(1), help="Only the first jobs of the trace.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the results here."
+)
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page here.")
+@click.option("--progress/--no-progress", default=None, help="Show progress (by default on a terminal only).")
+def replay(trace: Path, names: str, **options: Any) -> None:
+    """Run a trace through one or more policies on the same network and compare them."""
+    console = Console(stderr=True)
+    settings = _settings(options, options["brokers"], options["seed"])
+    _writable(options["json_file"], options["report"])
+    stop = _Stop()
+    runs: list[Run] = []
+    with _edge():
+        selected, workload = _selected(_split(names), trace, settings, options, console)
+        with stop.listening(), _progress(console, options["progress"]) as bar:
+            watch = _watcher(bar, workload, stop, plain=options["progress"] is True)
+            for policies_of, chosen_settings in _passes(selected, settings, options["baseline"]):
+                for run in runs_of(policies_of, workload, chosen_settings, options["repeat"], watch):
+                    runs.append(run)
+                    _write(runs, settings, options)
+                if stop():
+                    break
+    rows = summary(runs)
+    _print_table(rows, f"{workload.name}: {settings.nodes} nodes, load {reports.shown(rows[0]['load'])}")
+    for line in _costs(rows):
+        click.echo(line)
+    if stop():
+        console.print(_stopped(runs))
+        sys.exit(ExitCode.INTERRUPTED)
+
+
+def _passes(
+    selected: Sequence[Policy | BatchPolicy], settings: Settings, baseline: bool
+) -> list[tuple[Sequence[Policy | BatchPolicy], Settings]]:
+    """What to run: everything once; with faults then once more in a league of which nothing breaks.
+
+    That is not the league that a replay without faults runs: it pays for heirs, beats and reported starts.
+    """
+    if not settings.faults or not baseline:
+        return [(selected, settings)]
+    whole = [
+        msgspec.structs.replace(policy, name=f"{policy.name}{UNBROKEN}")
+        for policy in selected
+        if isinstance(policy, Policy)
+    ]
+    return [(selected, settings), (whole, msgspec.structs.replace(settings, faults=os.devnull))]
+
+
+def _costs(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """A sentence for every policy that was run with and without faults."""
+    by_name = {row["policy"]: row for row in rows}
+    for row in rows:
+        whole = by_name.get(f"{row['policy']}{UNBROKEN}")
+        if whole is None or not (row["complete"] and whole["complete"]):
+            continue
+        more = {
+            what: f"{'+' if row[field] >= whole[field] else ''}{reports.shown(row[field] - whole[field])}"
+            for field, what in COSTS.items()
+        }
+        again = round((row["starts_per_task"] - whole["starts_per_task"]) * row["tasks"])
+        yield (
+            f"{row['policy']} with these faults, against the same league with nothing broken: "
+            + ", ".join(f"{what} {change}" for what, change in more.items())
+            + f"; {again} tasks more were started; all {row['jobs_ended']} jobs ended."
+        )
+
+
+def _stopped(runs: list[Run]) -> str:
+    if runs[-1].result.complete:
+        return "Stopped: what is shown is complete, what is not shown was not run."
+    return "Stopped: the last run shown is incomplete, its figures are those of the jobs that had ended."
+
+
+def _split(names: str) -> list[str]:
+    """Names between commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+
+
+def _selected(
+    names: list[str], trace: Path, settings: Settings, options: dict[str, Any], console: Console
+) -> tuple[Sequence[Policy | BatchPolicy], Workload | BatchTrace]:
+    """The policies of these names and the trace in the form that they take."""
+    if not names or any(name not in batch_names() for name in names):
+        selected = chosen(names, settings)
+        workload = from_chunk(_chunk(trace, options, console), trace.name)
+        if options["load"] is not None:
+            workload = at_load(workload, settings.nodes, options["load"])
+        return selected, workload
+    whole = BatchTrace(trace.name, _chunk(trace, options, console))
+    batch = chosen_batch(names, whole, settings)
+    if options["load"] is not None:
+        whole = batch_at_load(whole, settings, options["load"], batch[0])
+    return batch, whole
+
+
+def _chunk(trace: Path, options: dict[str, Any], console: Console) -> JobChunk:
+    """The trace, or the first entries of it, with a word about what could not be used."""
+    if trace.is_dir():
+        reader = opened_journals([trace])
+    else:
+        reader = open_trace(trace, rules=ReadRules(truncate_seconds=options["whole_seconds"]))
+    chunk = load_open(reader, options["limit"])
+    _tell_bad_rows(trace, reader.report, console)
+    return chunk
+
+
+def _tell_bad_rows(trace: Path, account: ReadReport, console: Console) -> None:
+    if account.bad:
+        console.print(f"{trace.name}: {account.bad} rows could not be used")
+        for row in account.first[:BAD_ROWS_SHOWN]:
+            console.print(f"  line {row.line}: {row.reason} {row.detail}")
+
+
+def _progress(console: Console, wanted: bool | None) -> Progress:
+    shown = console.is_terminal if wanted is None else wanted
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("left"),
+        TimeRemainingColumn(), console=console, disable=not shown, transient=True,
+    )  # fmt: skip
+
+
+def _watcher(bar: Progress, workload: Workload | BatchTrace, stop: _Stop, *, plain: bool) -> Any:
+    """For every run a line of progress, and the way to stop it; ``plain``: also lines of text now and then,
+    if there is no terminal to draw on."""
+
+    def watch(policy: Policy | BatchPolicy, seed: int) -> Watch:
+        line = bar.add_task(f"{policy.name} seed {seed}", total=workload.tasks)
+        began, told = time.monotonic(), 0
+
+        def begun(tasks: int) -> bool:
+            nonlocal told
+            bar.update(line, completed=tasks)
+            step = PLAIN_STEPS * tasks // max(1, workload.tasks)
+            if plain and not bar.console.is_terminal and step > told:
+                told = step
+                left = (time.monotonic() - began) * (workload.tasks - tasks) / tasks
+                name = f"{policy.name} seed {seed}"
+                click.echo(f"{name}: {100 * tasks // workload.tasks} % begun, {left:.0f} s left", err=True)
+            return not stop.asked
+
+        return begun
+
+    return watch
+
+
+def _write(runs: list[Run], settings: Settings, options: dict[str, Any]) -> None:
+    """Bring both files up to date after every run, so that whatever happens next they are of use."""
+    rows = summary(runs)
+    if options["json_file"] is not None:
+        write_json(options["json_file"], rows)
+    if options["report"] is not None:
+        command = shlex.join(["hanse", *sys.argv[1:]])
+        reports.write_page(options["report"], reports.page(rows, runs, settings, command))
+
+
+def _print_table(rows: list[dict[str, Any]], title: str) -> None:
+    table = Table(title=title)
+    for index, (_, heading) in enumerate(reports.COLUMNS):
+        table.add_column(heading, justify="left" if index < 2 else "right", no_wrap=index < 2)
+    for row in rows:
+        table.add_row(*(reports.shown_with_interval(row, field) for field, _ in reports.COLUMNS))
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def _numbers(text: str, kind: type[int] | type[float], least: float) -> tuple[Any, ...]:
+    try:
+        numbers = tuple(kind(part) for part in _split(text))
+    except ValueError as error:
+        raise click.UsageError(f"{text!r} is not a list of numbers with commas between") from error
+    if any(not number >= least for number in numbers):
+        raise click.UsageError(f"{text!r}: nothing below {least} makes sense there")
+    return numbers
+
+
+@click.command("sweep")
+@_with_shared_options
+@click.option("--loads", default="", help="Offered loads, commas between; none = as in the trace.")
+@click.option("--brokers", default="4", show_default=True, help="Numbers of brokers, commas between.")
+@click.option("--seeds", default="0", show_default=True, help="Seeds, commas between.")
+@click.option(
+    "--processes", type=click.IntRange(1), default=None, help="Runs at a time; by default one per processor."
+)
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Result file, JSON lines."
+)
+def sweep_command(trace: Path, names: str, out: Path, **options: Any) -> None:
+    """Run a grid (load x policy x brokers x seeds) in parallel; a second start goes on where the first was
+    stopped."""
+    console = Console(stderr=True)
+    brokers, seeds = _numbers(options["brokers"], int, 1), _numbers(options["seeds"], int, 0)
+    loads = _numbers(options["loads"], float, LOAD_MIN) or (None,)
+    if not brokers or not seeds:
+        raise click.UsageError("a sweep needs at least one number of brokers and one seed")
+    _writable(out)
+    fixed = _settings(options, brokers[0], 0)
+    grid = Grid(trace, tuple(_split(names)), loads, brokers, seeds, fixed, options["whole_seconds"])
+    stop = _Stop()
+    with _edge():
+        keys = [cell.key() for cell in grid.cells()]
+        before = finished(out)
+        count = sum(key in before for key in keys)
+        console.print(f"{len(keys)} runs, {count} of them in {out.name} already")
+        with stop.listening(), _progress(console, None) as bar:
+            line = bar.add_task("sweep", total=len(keys), completed=count)
+            for done, _, _ in sweep(grid, out, options["processes"] or os.cpu_count() or 1, stop):
+                bar.update(line, completed=done)
+    after = finished(out)
+    _print_grid([after[key] for key in keys if key in after])
+    if stop():
+        kept = sum(key in after for key in keys)
+        console.print(f"Stopped: {kept} of {len(keys)} runs are in {out.name}; start again to go on.")
+        sys.exit(ExitCode.INTERRUPTED)
+
+
+def _print_grid(entries: list[dict[str, Any]]) -> None:
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for entry in entries:
+        cell = entry["policy"], entry["order"], entry["brokers"], reports.shown(entry["load"])
+        groups.setdefault(cell, []).append(entry)
+    fields = (
+        "delay_mean",
+        "delay_p50",
+        "delay_p99",
+        "short_delay_p99",
+        "utilisation",
+        "messages_per_task",
+        "rejects_per_task",
+    )
+    table = Table(title="Means over seeds, ± 95 %")
+    for heading in ("policy", "order", "brokers", "load", "seeds", *fields):
+        table.add_column(heading)
+    for cell, group in groups.items():
+        figures = []
+        for field in fields:
+            values = [entry[field] for entry in group if entry[field] is not None]
+            mean, interval = mean_with_interval(values) if values else (None, 0.0)
+            figures.append(reports.shown(mean) + (f" ± {reports.shown(interval)}" if interval else ""))
+        table.add_row(*(str(part) for part in cell), str(len(group)), *figures)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+@click.command("policies")
+def policies_command() -> None:
+    """List the policies of a replay."""
+    for policy in policies().values():
+        click.echo(f"{policy.name:<15} {policy.about}")
+    for family in FAMILIES.values():
+        for batch in family.values():
+            click.echo(f"{batch.name:<15} {batch.about}")
+
+
+@click.group()
+def main() -> None:
+    """Replay traces."""
+
+
+main.add_command(replay)
+main.add_command(sweep_command)
+main.add_command(policies_command)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""``hanse submit``: give the league a job, from a file or from the command line."""
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from hanse.cli.common_options import JOB, league, league_options, print_json, seconds_option
+from hanse.client.errors import CommandError
+from hanse.client.exit_codes import ExitCode
+
+NAME_CHARACTERS_MAX: Final = 60
+"""Of the name that a job of the command line gets from its program."""
+
+
+class SplitCommand(click.Command):
+    """A command whose arguments behind ``--`` are passed on as they are."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep what is behind the first ``--`` apart; click would forget that it stood there."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta["hanse.command"] = tuple(args[at + 1 :])
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """As people write it."""
+        return [*super().collect_usage_pieces(ctx), "[-- CMD...]"]
+
+
+_OPTIONS: Final = (
+    click.option("-n", "--count", type=int, metavar="N",
+                 help="How many tasks; each finds its index in $HANSE_TASK."),
+    click.option("--name", help="Name of the job.  [default: that of the program]"),
+    click.option("--cpus", metavar="N", help="CPUs of a task: 2, 0.5, 500m, or 2..16 for elastic work."),
+    click.option("--mem", "--memory", "memory", metavar="SIZE",
+                 help="Memory of a task, such as 512MB or 4GiB.  [default: none is set aside; it is "
+                 "ended beyond its share of the node's]"),
+    click.option("--gpus", metavar="N", help="GPUs of a task, or a range such as 1..8."),
+    click.option("--resource", "resources", multiple=True, metavar="NAME=N",
+                 help="Another resource of a task."),
+    click.option("--where", metavar="COND",
+                 help="""Where it may run: 'arch == "arm64" and zone in ("a","b")'."""),
+    click.option("--cluster", "allow", multiple=True, metavar="NAME", help="Run in these clusters only."),
+    click.option("--not-cluster", "deny", multiple=True, metavar="NAME", help="Never run there."),
+    click.option("--prefer", multiple=True, metavar="NAME", help="Clusters that hold its data, best first."),
+    click.option("--priority", type=int, metavar="N", help="-1000 to 1000; higher is more urgent."),
+    click.option("--class", "class", type=click.Choice(["batch", "latency"]), help="How it values time."),
+    click.option("--deadline", metavar="TIME", help="Cancel it if it has not ended by then, such as 2h."),
+    click.option("--duration", metavar="TIME", help="How long a task takes, as an estimate."),
+    click.option("--retries", type=int, metavar="N", help="How often a task that fails is tried again."),
+    click.option("--gang", is_flag=True, help="All tasks start together, in one cluster, or none does."),
+    click.option("--preemptible", is_flag=True, help="More urgent work may stop it; it starts again later."),
+    click.option("--grace", metavar="TIME", help="From the signal to save its work to its end."),
+    click.option("--unreachable", type=click.Choice(["move", "wait"]),
+                 help="What to do when its cluster cannot be reached."),
+    click.option("--on-loss", type=click.Choice(["retry", "fail"]),
+                 help="What to do with a task that may have begun and was lost."),
+    click.option("--after", multiple=True, type=JOB, metavar="JOB",
+                 help="Start when this job has succeeded."),
+    click.option("--label", "labels", multiple=True, metavar="WORD", help="What other jobs may be near to."),
+    click.option("--tenant", metavar="NAME", help="For whom.  [default: $HANSE_TENANT]"),
+    click.option("--env", multiple=True, metavar="NAME[=VALUE]",
+                 help="A variable of its environment; without a value, that of this shell."),
+    click.option("--workdir", metavar="DIR", help="Where it runs, on the node."),
+    click.option("--trace", metavar="TRACEPARENT",
+                 help="The W3C trace that it belongs to.  [default: $TRACEPARENT]"),
+    click.option("--client-id", metavar="ID", help="The same id twice gives the same job."),
+    click.option("--dry-run", is_flag=True, help="Only check the job, and print it with --json."),
+    click.option("-q", "--quiet", is_flag=True, help="Print nothing but the ids."),
+    click.option("--wait", is_flag=True, help="Wait until it has ended; the status says how."),
+    click.option("-f", "--follow", is_flag=True, help="Show its output until it has ended; then as --wait."),
+    seconds_option("--timeout", "With --wait: no longer than this (status 124)."),
+)  # fmt: skip
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command("submit", cls=SplitCommand)
+@click.argument("files", nargs=-1, metavar="[FILE...]")
+@_options
+@league_options
+@click.pass_context
+def submit(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Submit a job: a command behind '--', or FILEs in YAML or JSON ('-' is standard input).
+
+    \b
+      hanse submit -- make all
+      hanse submit -n 100 --cpus 2 --mem 1GiB -- ./simulate
+      hanse submit job.yaml --priority 5
+
+    Options go before what the file says. A job is safe with two brokers when its id is printed. A file may
+    hold several jobs, with '---' between them.
+
+    \b
+    Ends with 0 if the league has the job, 2 or 65 if it breaks a rule, 3 if the league cannot place it, 75 if
+    the league did not say in time; with --wait or --follow as 'hanse wait'.
+    """
+    from hanse.client.job_form import Draft, checked, with_client_id  # noqa: PLC0415  help need not wait for it
+
+    if given["follow"] and as_json:
+        raise click.UsageError("--follow shows the output of the job, which is not JSON; use --wait")
+    drafts = _drafts(files, ctx.meta.get("hanse.command", ()), given)
+    if given["client_id"] and len(drafts) > 1:
+        raise click.UsageError("--client-id names one submission, and these are several jobs")
+    checked(drafts)
+    drafts = [Draft(with_client_id(draft.form), draft.source, draft.lines) for draft in drafts]
+    forms = [draft.form for draft in drafts]
+    if given["dry_run"]:
+        if as_json:
+            print_json({"jobs": forms})
+        else:
+            click.echo(f"{len(forms)} job{'s' * (len(forms) != 1)} checked, nothing wrong, nothing submitted")
+        return
+    with league() as client:
+        results = client.submit(forms)
+        mode = "json" if as_json else "ids" if given["quiet"] else "words"
+        status = _tell(drafts, results, "nothing" if as_json and given["wait"] else mode)
+        if given["wait"] or given["follow"]:
+            ids = [result.job for result in results if result.job]
+            status = _see_through(client, ids, given, as_json) or status
+    ctx.exit(status)
+
+
+def _drafts(files: tuple[str, ...], command: tuple[str, ...], given: dict[str, Any]) -> "list[Any]":
+    from hanse.client.job_form import Draft, form_of_options, read_drafts  # noqa: PLC0415  as above
+
+    form = form_of_options(given, command)
+    if command and files:
+        raise click.UsageError("a job is a file or a command, not both; put the command into the file")
+    if command:
+        form.setdefault("name", _name_of(command))
+        return [Draft(_with_shell(form))]
+    if not files:
+        raise click.UsageError("what is to run? Write 'hanse submit -- CMD...', or name a job file")
+    _missing(files)
+    drafts = [draft for file in files for draft in read_drafts(file)]
+    return [
+        Draft(_with_shell({**draft.form, **form}), draft.source, draft.lines)
+        if isinstance(draft.form, dict)
+        else draft
+        for draft in drafts
+    ]
+
+
+def _with_shell(form: dict[str, object]) -> dict[str, object]:
+    """The shell's tenant and trace, for a job that names none. A trace that makes no sense is ignored: the
+    variable may be there for others."""
+    from hanse.model.field_reader import trace  # noqa: PLC0415  as above
+
+    tenant, parent = os.environ.get("HANSE_TENANT"), trace(os.environ.get("TRACEPARENT"), "")
+    shell: dict[str, object] = {"tenant": tenant} if tenant else {}
+    if isinstance(parent, str):
+        shell["trace"] = parent
+    return {**shell, **form}
+
+
+def _missing(files: tuple[str, ...]) -> None:
+    """A program's name where a file is expected is the commonest slip."""
+    from pathlib import Path  # noqa: PLC0415  as above
+
+    for file in files:
+        if file != "-" and not Path(file).exists():
+            words = " ".join(files)
+            raise CommandError(
+                f"there is no file '{file}'",
+                ExitCode.FILE,
+                f"to run a command write: hanse submit -- {words}",
+            )
+
+
+def _name_of(command: tuple[str, ...]) -> str:
+    """The program's name, as far as it may name a job."""
+    name = "".join(letter for letter in command[0].rpartition("/")[2] if letter.isprintable()).strip()
+    return name[:NAME_CHARACTERS_MAX] or "job"
+
+
+def _tell(drafts: list[Any], results: list[Any], mode: str) -> ExitCode:
+    """Say what became of each job, as JSON, ids, words or nothing; the status for all of them."""
+    from hanse.client.job_form import told  # noqa: PLC0415  as above
+    from hanse.model.problem import Problem  # noqa: PLC0415  as above
+
+    statuses = []
+    for draft, result in zip(drafts, results, strict=True):
+        name = draft.form.get("name", "job")
+        if result.job:
+            statuses.append(ExitCode.OK)
+            if mode in ("ids", "words"):
+                click.echo(result.job if mode == "ids" else f"{result.job}  {name}")
+            continue
+        lines = told(draft, [Problem(flaw.field, flaw.rule) for flaw in result.problems]) or [result.refused]
+        error = CommandError("\n  ".join([f"the league did not take '{name}':", *lines]), _refused(result))
+        if result.unsure:
+            error.hint = f"submit it again with: --client-id {draft.form['client_id']}"
+        error.show()
+        statuses.append(error.status)
+    if mode == "json":
+        print_json({"results": [_json_result(*pair) for pair in zip(drafts, results, strict=True)]})
+    elif mode == "words" and len(results) == 1 and results[0].job:
+        click.echo(f"  hanse logs -f {results[0].job}   hanse why {results[0].job}", err=True)
+    return next((status for status in statuses if status is not ExitCode.OK), ExitCode.OK)
+
+
+def _refused(result: Any) -> ExitCode:
+    if result.problems:
+        return ExitCode.BAD_JOB
+    return ExitCode.UNSURE if result.unsure else ExitCode.UNPLACEABLE
+
+
+def _json_result(draft: Any, result: Any) -> dict[str, object]:
+    return {
+        "name": draft.form.get("name", "job"),
+        "client_id": draft.form["client_id"],
+        "job": result.job or None,
+        "problems": [{"field": flaw.field, "rule": flaw.rule} for flaw in result.problems],
+        "refused": result.refused or None,
+        "unsure": result.unsure,
+    }
+
+
+def _see_through(client: Any, jobs: list[str], given: dict[str, Any], as_json: bool) -> ExitCode:
+    """Wait for the jobs, with their output if it was asked for; how they ended."""
+    from hanse.cli.commands.logs import Output, follow  # noqa: PLC0415  as above
+    from hanse.cli.waiting import first_bad, say_end, status_of, wait_for  # noqa: PLC0415  as above
+
+    if given["follow"]:
+        for job in jobs:
+            follow(client.doors, job, None, Output())
+    rows = wait_for(client, jobs, given["timeout"])
+    if as_json:
+        print_json({"jobs": rows})
+    elif not given["quiet"]:
+        for row in rows:
+            say_end(row)
+    return first_bad([status_of(row) for row in rows])

@@ -1,0 +1,122 @@
+"""``hanse tour``: a real league on this machine, from nothing to nothing, in half a minute.
+
+It does what a new user would do, with the same commands: start a league, submit work, ask why, read the
+output, lose a broker, and go on. Everything lives in a directory of its own that is gone afterwards.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import click
+
+from hanse.client.access_token import TOKEN_VARIABLE
+from hanse.client.exit_codes import ExitCode
+
+STEP_SECONDS_MAX: Final = 120.0
+
+PIPELINE: Final = """\
+name: pipeline
+retries: 1
+groups:
+  - name: fetch
+    command: sleep 0.3; echo fetched in $HANSE_CLUSTER
+  - name: compute
+    count: 4
+    needs: [fetch]
+    memory: 64MiB
+    command: echo part $HANSE_TASK computed on node $HANSE_NODE of $HANSE_CLUSTER
+  - name: publish
+    needs: [compute]
+    where: zone == "a"
+    command: echo published
+"""
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="Leave the league running, and say how to go on.")
+def tour(keep: bool) -> None:
+    """See a real league place, run and explain real work on this machine."""
+    directory = Path(tempfile.mkdtemp(prefix="hanse-tour-"))
+    directory.chmod(0o755)  # tasks run as somebody else
+    guide = _Guide(directory)
+    try:
+        guide.walk()
+    finally:
+        if not keep:
+            guide.leave()
+    if keep:
+        click.echo("\nThe league is still up. Use it from this shell with:")
+        click.echo(f"  export HANSE_CONFIG={guide.config} HANSE_HOME={guide.home}")
+
+
+class _Guide:
+    """Runs the commands of the tour, each shown before its output."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.home = directory / "home"
+        self.config = directory / "config.json"
+
+    def walk(self) -> None:
+        """The tour itself."""
+        self.say("A league of two brokers and three clusters, each member a process of its own:")
+        self.run("up", "--home", str(self.home))
+        self.run("status")
+        self.say("Work: a command three times, then a job file with three groups that need each other.")
+        self.run("submit", "--name", "hello", "-n", "3", "--wait", "--", "sh", "-c",
+                 "echo hello from node $HANSE_NODE of $HANSE_CLUSTER")  # fmt: skip
+        self.run("logs", "1-0")
+        file = self.directory / "pipeline.yaml"
+        file.write_text(PIPELINE, encoding="utf-8")
+        self.run("plan", str(file), allowed=(0, 1))
+        self.run("submit", "--wait", str(file))
+        self.run("show", "1-1")
+        self.say("More work than there is room for: it waits, and says why.")
+        self.run("submit", "--name", "crowd", "-n", "20", "--", "sleep", "2")
+        self.run("why", "1-2")
+        self.say("Now the broker that took it dies. Its heir takes the work over; nothing is lost.")
+        self._kill("broker-1")
+        self.run("wait", "1-2")
+        self.run("jobs")
+
+    def leave(self) -> None:
+        """Stop the league and remove all of it."""
+        self.run("down", "--home", str(self.home), "--delete")
+        self.config.unlink(missing_ok=True)
+        for path in self.directory.iterdir():
+            path.unlink()
+        self.directory.rmdir()
+
+    def say(self, text: str) -> None:
+        """A word to the visitor."""
+        click.echo()
+        click.secho(f"# {text}", bold=True)
+
+    def run(self, *words: str, allowed: tuple[int, ...] = (0,)) -> None:
+        """Run a command as the visitor would."""
+        click.echo()
+        click.secho(f"$ hanse {shlex.join(words)}", fg="cyan")
+        sys.stdout.flush()
+        environment = {**os.environ, "HANSE_CONFIG": str(self.config), "HANSE_HOME": str(self.home)}
+        environment.pop(TOKEN_VARIABLE, None)  # of another league
+        done = subprocess.run(  # noqa: S603  our own program
+            [sys.executable, "-m", "hanse", *words], env=environment, check=False, timeout=STEP_SECONDS_MAX
+        )
+        if done.returncode not in allowed:
+            click.echo(
+                f"hanse: the tour ends here: that command ended with status {done.returncode}", err=True
+            )
+            raise SystemExit(ExitCode.FAILED)
+
+    def _kill(self, name: str) -> None:
+        from hanse.cli.embedded.member_processes import kill_member  # noqa: PLC0415  only here
+        from hanse.security.home import Home  # noqa: PLC0415  as above
+
+        click.echo()
+        click.secho(f"$ kill -9 {name}", fg="cyan")
+        kill_member(Home(self.home), name)

@@ -1,0 +1,456 @@
+"""``hanse trace``: convert, describe, sample and generate traces.
+
+Results go to standard output or to the file that is named; progress and what must be said about bad rows go
+to standard error. Exit codes as everywhere (``hanse.client.exit_codes``): 74 when a trace cannot be read or
+written, 1 when ``--strict`` found bad rows, 2 for bad usage.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hanse.client.errors import CommandError
+from hanse.client.exit_codes import ExitCode
+from hanse.sim.traces.chunk import SECOND, JobChunk, by_arrival, concatenate
+from hanse.sim.traces.describe import Description, figure
+from hanse.sim.traces.formats import FORMATS, open_trace
+from hanse.sim.traces.generate import FAMILY_NAMES, Wish
+from hanse.sim.traces.generate import generate as generated
+from hanse.sim.traces.line_source import STDIN, Source
+from hanse.sim.traces.node_lists import NodeTable, is_node_list, read_nodes
+from hanse.sim.traces.read_options import Cancelled, Estimates, Processors, ReadRules, TimeUnit
+from hanse.sim.traces.read_report import TraceError
+from hanse.sim.traces.reader import OpenTrace, head_of
+from hanse.sim.traces.sample import Sampling
+from hanse.sim.traces.sample import sample as sampled
+from hanse.sim.traces.writers import WRITTEN, Marks, TraceWriter
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+SUMMARY_KEYS = ("mean", "min", "p10", "p50", "p90", "p99", "p999", "max")
+SPREADS = {
+    "tasks_per_job": "tasks of a job",
+    "task_seconds": "task duration, s",
+    "interarrival_seconds": "between arrivals, s",
+}
+
+
+class FileRefusedError(CommandError):
+    """A file that cannot be read or written."""
+
+    exit_code = int(ExitCode.FILE)  # what click ends with where a command runs without ``hanse``
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ExitCode.FILE)
+
+
+@contextmanager
+def _edge() -> Iterator[None]:
+    """Where our errors become the command line's."""
+    try:
+        yield
+    except TraceError as error:
+        raise FileRefusedError(str(error)) from error
+    except BrokenPipeError:
+        # who read our output has enough; the null device keeps the interpreter's last flush quiet
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - open until the very end
+        sys.exit(0)
+    except OSError as error:
+        place = error.filename or "the output"
+        raise FileRefusedError(f"{place}: {error.strerror or error}") from error
+
+
+def _choices(kind: Any) -> click.Choice[str]:
+    return click.Choice([member.value for member in kind])
+
+
+def _reading(command: Command) -> Command:
+    """The options of every command that reads a trace."""
+    options = (
+        click.option(
+            "--format", "form", metavar="NAME", help="Format of the trace; recognised when not given."
+        ),
+        click.option("--truncate-seconds", is_flag=True, help=".tr: durations cut down to whole seconds."),
+        click.option(
+            "--processors",
+            type=_choices(Processors),
+            default=Processors.REQUESTED.value,
+            show_default=True,
+            help="SWF: which number of processors counts.",
+        ),
+        click.option(
+            "--estimates",
+            type=_choices(Estimates),
+            default=Estimates.REQUESTED.value,
+            show_default=True,
+            help="SWF: what a job's estimate is.",
+        ),
+        click.option("--kill-at-estimate", is_flag=True, help="SWF: no job runs longer than it requested."),
+        click.option(
+            "--cancelled",
+            type=_choices(Cancelled),
+            default=Cancelled.RAN.value,
+            show_default=True,
+            help="SWF: which cancelled jobs stay.",
+        ),
+        click.option("--skip-zero-runtime", is_flag=True, help="SWF: leave out jobs of run time 0."),
+        click.option(
+            "--time-unit",
+            type=_choices(TimeUnit),
+            default=TimeUnit.AUTO.value,
+            show_default=True,
+            help="GAIA: unit of its times.",
+        ),
+        click.option(
+            "--with",
+            "further",
+            type=click.Path(file_okay=False, path_type=Path),
+            multiple=True,
+            metavar="DIR",
+            help="Journals: those of further brokers of the same league.",
+        ),
+        click.option("--strict", is_flag=True, help="Exit with 1 when a row was no good."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+_RULE_FIELDS = tuple(
+    field.name for field in msgspec.structs.fields(ReadRules) if not field.name.startswith("whole_")
+)
+
+
+def _opened(path: str, options: dict[str, Any]) -> OpenTrace:
+    """A reader by the options of ``_reading``, which are taken out of ``options``."""
+    rules = {name: options.pop(name) for name in _RULE_FIELDS}
+    form, further = options.pop("form"), options.pop("further")
+    if path != STDIN and Path(path).is_dir():
+        return opened_journals([Path(path), *further], form)
+    if further:
+        raise click.UsageError("--with is for journals, and the trace is none")
+    return open_trace(path, form, msgspec.convert(rules, ReadRules))
+
+
+def opened_journals(paths: list[Path], form: str | None = None) -> OpenTrace:
+    """A reader of the journals in these directories."""
+    from hanse.cli.journal_trace import FORMAT, JournalReader, is_journal  # noqa: PLC0415  slow to import
+
+    strange = [str(path) for path in paths if not is_journal(path)]
+    if strange or form not in (None, FORMAT):
+        what = f"{strange[0]} is a folder without a journal" if strange else f"a folder is no {form}"
+        raise TraceError(
+            f"{what}: give the path of a trace file, - for standard input, or the home of a league"
+        )
+    return JournalReader(paths)
+
+
+def _bar() -> Progress:
+    """Progress on standard error, and only when that is a terminal."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[done]}"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _watched(reader: OpenTrace) -> Iterator[JobChunk]:
+    """The reader's chunks, with progress."""
+    with _bar() as progress:
+        task = progress.add_task(f"reading {reader.name}", total=1.0, done="")
+        for chunk in reader:
+            fraction = reader.fraction
+            done = f"{reader.report.jobs:,} jobs"
+            progress.update(
+                task, completed=fraction or 0.0, total=None if fraction is None else 1.0, done=done
+            )
+            yield chunk
+
+
+def _tell(reader: OpenTrace, strict: bool) -> None:
+    """The report, on standard error."""
+    for line in reader.report.lines():
+        click.echo(line, err=True)
+    if strict and reader.report.bad:
+        raise CommandError("--strict: there were bad rows", ExitCode.FAILED)
+
+
+def _marked(
+    reader: OpenTrace, chunks: Iterable[JobChunk], begin: int = 0
+) -> tuple[Iterable[JobChunk], Marks]:
+    """The chunks, and what our own form keeps of what the trace says about itself.
+
+    The first chunk is taken for it, because only then the trace's beginning is known. ``begin``: how much
+    later the chunks begin than the trace, in microseconds.
+    """
+    stream = iter(chunks)
+    first = next(stream, None)
+    marks: Marks = {}
+    if reader.unix_start is not None and reader.origin is not None:
+        marks["unix_start"] = str(reader.unix_start + (reader.origin + begin) // SECOND)
+    if reader.nodes_hint is not None:
+        marks["nodes"] = str(reader.nodes_hint)
+    if not reader.has_durations:
+        marks["durations"] = "no"
+    return (stream if first is None else chain([first], stream)), marks
+
+
+def _written(chunks: Iterable[JobChunk], out: str, form: str | None, marks: Marks) -> None:
+    with TraceWriter(out, form, marks) as writer:
+        for chunk in chunks:
+            writer.write(chunk)
+    click.echo(f"{writer.jobs:,} jobs, {writer.tasks:,} tasks written to {out} ({writer.form})", err=True)
+
+
+@click.group()
+def trace() -> None:
+    """Convert, describe, thin and generate traces of jobs."""
+
+
+@trace.command()
+@click.argument("source", metavar="TRACE")
+@click.argument("out", metavar="OUT")
+@click.option("--to", type=click.Choice(WRITTEN), help="What to write; by OUT's name when not given.")
+@click.option("--sort", is_flag=True, help="Put jobs in order of arrival (holds the whole trace in memory).")
+@_reading
+def convert(source: str, out: str, to: str | None, sort: bool, strict: bool, **options: Any) -> None:
+    """Write TRACE as our CSV or Parquet, or as .tr.
+
+    TRACE and OUT may be - for standard input and output. TRACE may be the home of a league, or the directory
+    of a broker in it: then its jobs are told by the brokers' journals. .tr keeps arrivals and durations only.
+    """
+    with _edge():
+        reader = _opened(source, options)
+        chunks: Iterable[JobChunk] = _watched(reader)
+        if sort:
+            chunks = [by_arrival(concatenate(list(chunks)))]
+        marked, marks = _marked(reader, chunks)
+        _written(marked, out, to, marks)
+        if reader.report.disordered and not sort:
+            click.echo("use --sort to put the jobs in order of arrival", err=True)
+        _tell(reader, strict)
+
+
+@trace.command()
+@click.argument("source", metavar="TRACE")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_reading
+def describe(source: str, as_json: bool, strict: bool, **options: Any) -> None:
+    """Say what TRACE holds: counts, span, demand, percentiles, bad rows.
+
+    TRACE may also be a list of machines (Alibaba GPU 2023, Google 2019).
+    """
+    with _edge():
+        if _is_node_list(source, options["form"]):
+            _describe_nodes(source, read_nodes(source), as_json, strict)
+            return
+        reader = _opened(source, options)
+        found = Description()
+        for chunk in _watched(reader):
+            found.add(chunk)
+        facts = {
+            "trace": source,
+            "format": reader.format,
+            **found.as_dict(),
+            "nodes_hint": reader.nodes_hint,
+            "has_durations": reader.has_durations,
+            "report": msgspec.to_builtins(reader.report),
+        }
+        if as_json:
+            click.echo(msgspec.json.format(msgspec.json.encode(facts)).decode())
+        else:
+            _print_facts(facts)
+        _tell(reader, strict)
+
+
+def _is_node_list(source: str, form: str | None) -> bool:
+    is_file = source != STDIN and form is None and not Path(source).is_dir()
+    return is_file and is_node_list(head_of(Source(source)))
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    console = Console()
+    console.print(f"{facts['trace']} ({facts['format']})", highlight=False, markup=False, soft_wrap=True)
+    table = Table(show_header=False)
+    stated = facts["jobs_that_state"]
+    rows = {
+        "jobs": facts["jobs"],
+        "tasks": facts["tasks"],
+        "span, s": facts["span_seconds"],
+        "work, s of one slot": facts["work_seconds"],
+        "mean demand, slots": facts["mean_demand_slots"],
+        "mean demand, CPUs": facts["mean_demand_cpus"] if stated["cpu"] else None,
+        "mean demand, GPUs": facts["mean_demand_gpus"] if stated["gpu"] else None,
+        "jobs with an estimate": stated["estimate"],
+        "users": facts["users"],
+        "sites": facts["sites"],
+        "DAG edges": facts["dag_edges"],
+        "nodes, says the trace": facts["nodes_hint"],
+        "bad rows": facts["report"]["bad"],
+    }
+    for key, value in rows.items():
+        table.add_row(key, figure(value))
+    if not facts["has_durations"]:
+        table.add_row("durations", "not stated")
+    console.print(table)
+    spread = Table("", *SPREADS.values())
+    for key in SUMMARY_KEYS:
+        spread.add_row(key, *(figure(facts[kind][key]) for kind in SPREADS))
+    console.print(spread)
+
+
+def _describe_nodes(source: str, nodes: NodeTable, as_json: bool, strict: bool) -> None:
+    facts = {
+        "nodes": source,
+        "machines": nodes.machines,
+        "gpus": nodes.gpus,
+        "cpus": float((nodes.cpu * nodes.count).sum()) / 1_000,
+        "memory_bytes": float((nodes.memory.astype(float) * nodes.count).sum()),
+        "gpu_models": sorted({nodes.names[index] for index in nodes.model.tolist() if index >= 0}),
+        "sites": sorted({nodes.names[index] for index in nodes.site.tolist() if index >= 0}),
+        "report": msgspec.to_builtins(nodes.report),
+    }
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(facts)).decode())
+    else:
+        click.echo(f"{source} (list of machines)")
+        table = Table(show_header=False)
+        for key in ("machines", "cpus", "gpus", "memory_bytes"):
+            table.add_row(key, f"{facts[key]:,.0f}")
+        for key in ("gpu_models", "sites"):
+            table.add_row(key, ", ".join(facts[key]) or "-")
+        Console().print(table)
+    for line in nodes.report.lines():
+        click.echo(line, err=True)
+    if strict and nodes.report.bad:
+        raise CommandError("--strict: there were bad rows", ExitCode.FAILED)
+
+
+@trace.command()
+@click.argument("source", metavar="TRACE")
+@click.argument("out", metavar="OUT")
+@click.option("--every", type=click.IntRange(min=1), default=1, help="Keep one job in so many.")
+@click.option(
+    "--fraction",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    help="Keep about this share of the jobs, by the seed.",
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--from", "begin", type=click.FloatRange(min=0), default=0.0, help="Keep arrivals from here, s."
+)
+@click.option("--until", type=click.FloatRange(min=0), help="Keep arrivals before this, s.")
+@click.option("--to", type=click.Choice(WRITTEN), help="What to write; by OUT's name when not given.")
+@_reading
+def sample(  # noqa: PLR0913 - one argument per option, as click hands them over
+    *,
+    source: str,
+    out: str,
+    every: int,
+    fraction: float,
+    seed: int,
+    begin: float,
+    until: float | None,
+    to: str | None,
+    strict: bool,
+    **options: Any,
+) -> None:
+    """Write a part of TRACE: every k-th job, a fraction by seed, a window of time.
+
+    A DAG stays or goes as a whole. A window's arrivals count from its beginning.
+    """
+    if every == 1 and fraction == 1.0 and begin == 0 and until is None:
+        raise click.UsageError("say what to keep: --every K, --fraction F, --from S or --until S")
+    if until is not None and until <= begin:
+        raise click.UsageError(f"--until {until:g} is not after --from {begin:g}: the window is empty")
+    wish = Sampling(
+        every=every,
+        fraction=fraction,
+        seed=seed,
+        begin=round(begin * SECOND),
+        end=None if until is None else round(until * SECOND),
+    )
+    with _edge():
+        reader = _opened(source, options)
+        marked, marks = _marked(reader, sampled(_watched(reader), wish), wish.begin)
+        _written(marked, out, to, marks)
+        _tell(reader, strict)
+
+
+@trace.command()
+@click.option("--family", type=click.Choice(FAMILY_NAMES), default=FAMILY_NAMES[0], show_default=True)
+@click.option("--jobs", type=click.IntRange(min=2), default=1_000, show_default=True)
+@click.option("--load", type=click.FloatRange(min=0, min_open=True), default=0.8, show_default=True)
+@click.option("--nodes", type=click.IntRange(min=1), default=1_000, show_default=True, help="Slots to load.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--tasks-per-job", type=click.IntRange(min=1), help="poisson only; 10 when not given.")
+@click.option(
+    "--mean-seconds", type=click.FloatRange(min=0, min_open=True), help="poisson only; 10 when not given."
+)
+@click.option("--out", default="-", show_default=True, help="Where to; - is standard output.")
+@click.option("--to", type=click.Choice(WRITTEN), help="What to write; by --out's name when not given.")
+def generate(  # noqa: PLR0913 - one argument per option, as click hands them over
+    *,
+    family: str,
+    jobs: int,
+    load: float,
+    nodes: int,
+    seed: int,
+    tasks_per_job: int | None,
+    mean_seconds: float | None,
+    out: str,
+    to: str | None,
+) -> None:
+    """Make a trace: Poisson arrivals that load NODES slots to LOAD, sizes and durations of a family."""
+    if family != FAMILY_NAMES[0] and (tasks_per_job is not None or mean_seconds is not None):
+        raise click.UsageError(
+            f"--tasks-per-job and --mean-seconds are for the family {FAMILY_NAMES[0]}; {family} has its own"
+        )
+    wish = Wish(
+        family=family,
+        jobs=jobs,
+        load=load,
+        nodes=nodes,
+        seed=seed,
+        tasks_per_job=10 if tasks_per_job is None else tasks_per_job,
+        mean_seconds=10.0 if mean_seconds is None else mean_seconds,
+    )
+    with _edge():
+        _written(_counted(wish), out, to, {"nodes": str(nodes)})
+
+
+def _counted(wish: Wish) -> Iterator[JobChunk]:
+    """The generated chunks, with progress."""
+    with _bar() as progress:
+        task = progress.add_task(f"making {wish.family}", total=wish.jobs, done="adding up the work")
+        for chunk in generated(wish):
+            progress.update(task, advance=chunk.jobs, done=f"{chunk.jobs + int(chunk.job[0]):,} jobs")
+            yield chunk
+
+
+@trace.command()
+def formats() -> None:
+    """List the formats that can be read."""
+    from hanse.cli.journal_trace import ABOUT, FORMAT  # noqa: PLC0415  slow to import
+
+    for name, about in (*((form.name, form.about) for form in FORMATS), (FORMAT, ABOUT)):
+        click.echo(f"{name:<13} {about}")
+
+
+if __name__ == "__main__":
+    trace(prog_name="hanse trace")

@@ -1,0 +1,165 @@
+"""What the commands of the live league share: their options, their client, and how ids are read."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from hanse.client import contexts
+
+if TYPE_CHECKING:
+    from hanse.client.client import Client
+
+    TextParam = click.ParamType[str]
+    PlaceParam = click.ParamType[tuple[str, int | None]]
+else:  # older versions of click have no brackets here
+    TextParam = PlaceParam = click.ParamType
+
+COMPLETED_JOBS: Final = 20
+"""Jobs that the shell offers."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _remember(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
+    if value:
+        ctx.find_root().obj = value
+    return value
+
+
+context_option: Final = click.option(
+    "--context", metavar="NAME", expose_value=False, callback=_remember,
+    help="The league to speak to; also before the command, or $HANSE_CONTEXT.",
+    shell_complete=lambda _ctx, _param, word: offered(contexts.load().contexts, word),
+)  # fmt: skip
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="One JSON document for programs.")
+
+
+def league_options(command: Command) -> Command:
+    """``--context`` and ``--json``, after a command's own options."""
+    return context_option(json_option(command))
+
+
+@contextmanager
+def league() -> "Iterator[Client]":
+    """The client of the chosen league."""
+    from hanse.client.client import Client  # noqa: PLC0415  help texts and completion must not wait for it
+    from hanse.client.endpoints import Doors  # noqa: PLC0415  as above
+
+    doors = Doors.chosen(contexts.chosen_name())
+    try:
+        yield Client(doors)
+    finally:
+        doors.close()
+
+
+def print_json(value: object) -> None:
+    """One document of records and plain data."""
+    import msgspec  # noqa: PLC0415  as above
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def offered(words: "dict[str, Any] | list[str]", begun: str) -> list[CompletionItem]:
+    """What the shell offers for a word that was begun."""
+    return [CompletionItem(word) for word in words if word.startswith(begun)]
+
+
+# --- arguments ---------------------------------------------------------------------------------------------
+
+
+class JobType(TextParam):
+    """A job as the league told it, such as ``1-7``."""
+
+    name = "job"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The same text, if it is a job."""
+        from hanse.model.ids import parse_job  # noqa: PLC0415  as above
+
+        text = str(value)
+        if parse_job(text) is None:
+            self.fail(f"'{text}' is no job; one looks like 1-7, and 'hanse jobs' lists them", param, ctx)
+        return text
+
+    def shell_complete(self, ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The newest jobs, if the league answers."""
+        with suppress(click.ClickException, OSError):
+            from hanse.client.client import JobFilter  # noqa: PLC0415  as above
+
+            del ctx
+            with league() as client:
+                rows = client.jobs(JobFilter(), COMPLETED_JOBS).rows
+            return [
+                CompletionItem(row.id, help=f"{row.name} ({row.state})")
+                for row in rows
+                if row.id.startswith(incomplete)
+            ]
+        return []
+
+
+class TaskType(JobType):
+    """A job, or one of its tasks, such as ``1-7.3``."""
+
+    name = "job[.task]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The same text, if it is a job or a task."""
+        from hanse.model.ids import parse_task  # noqa: PLC0415  as above
+
+        text = str(value)
+        return text if parse_task(text) is not None else super().convert(text, param, ctx)
+
+
+class PlaceType(PlaceParam):
+    """A cluster, or one of its nodes as ``north/3``."""
+
+    name = "cluster[/node]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int | None]:
+        """The cluster and the node's number; None: all of them."""
+        if isinstance(value, tuple):
+            return value
+        cluster, slash, node = str(value).partition("/")
+        if not cluster or (slash and not (node.isascii() and node.isdigit())):
+            self.fail(f"'{value}' is no place; write a cluster, or a node as north/3", param, ctx)
+        return cluster, int(node) if slash else None
+
+    def shell_complete(self, ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The clusters of the context."""
+        del ctx
+        with suppress(click.ClickException, OSError):
+            return offered(contexts.current(contexts.chosen_name())[1].clusters, incomplete)
+        return []
+
+
+JOB: Final = JobType()
+TASK: Final = TaskType()
+PLACE: Final = PlaceType()
+
+
+def seconds_option(name: str, help_text: str) -> Callable[[Command], Command]:
+    """An option that takes a time as job files write it: ``90``, ``90s``, ``1h30m``."""
+    return click.option(name, metavar="TIME", callback=_seconds, help=help_text)
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    if value is None:
+        return None
+    from hanse.model.problem import Problem  # noqa: PLC0415  as above
+    from hanse.model.quantities import parse_duration  # noqa: PLC0415  as above
+
+    span = parse_duration(value, param.opts[0])
+    if isinstance(span, Problem):
+        raise click.BadParameter(span.rule, ctx, param)
+    return span / 1e6
+
+
+def on_terminal() -> bool:
+    """Whether somebody watches standard error, where progress is shown."""
+    return sys.stderr.isatty()

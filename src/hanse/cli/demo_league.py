@@ -1,0 +1,397 @@
+"""The league of ``hanse demo``: two brokers, three clusters, a small mixed workload and one broker's death.
+
+Everything here is the real thing in virtual time: the machines of ``core``, the policies, the checkers of
+``sim``. The seed decides the delays of the network, when exactly jobs arrive and how long each task runs; the
+same seed gives the same report. Times in a report are seconds since the league was ready.
+"""
+
+from random import Random
+from typing import Final, NamedTuple
+
+import msgspec
+
+from hanse.core.config import NodeConfig, Timings, WardenConfig
+from hanse.model.constraints import Constraint, Is
+from hanse.model.decision import Decision
+from hanse.model.effects import Accepted, Command, JobSettled, Record, Send, TaskSettled, TasksSettled
+from hanse.model.events import Event, Received
+from hanse.model.ids import MILLISECOND, SECOND, JobId, job_of, job_text
+from hanse.model.job import JobClass, JobSpec, TaskGroup
+from hanse.model.messages import News, Outcome, Taken
+from hanse.model.resources import Resources
+from hanse.sim.backend import Attempt
+from hanse.sim.checkers import Oracle, check_quiet, check_replay
+from hanse.sim.clients import Clients
+from hanse.sim.league import Design, League, Policies
+from hanse.sim.network import Network, delay_table
+from hanse.sim.render import decision_text
+from hanse.sim.settled_tasks import one_by_one
+from hanse.sim.shipped_league import standard_factories
+from hanse.sim.story import Story
+from hanse.sim.workload import GroupTruth, JobPlan, Workload, payload_of
+from hanse.sim.world import Violation, World
+
+BROKERS: Final = ("east", "west")
+WARM_UP: Final = 3 * SECOND
+"""Time for the league to get to know each other before the first job."""
+DELAY_MEAN: Final = 2 * MILLISECOND
+"""Of a message on its way, one way."""
+CRASH_AT: Final = WARM_UP + 9 * SECOND
+RESTART_AT: Final = WARM_UP + 40 * SECOND
+FINISH_MAX: Final = 600 * SECOND
+"""The league must have done all its work by then."""
+GANG_WINDOW: Final = 2 * SECOND
+"""How far apart the tasks of a gang may start."""
+GIB: Final = 1 << 30
+
+
+class DemoJob(msgspec.Struct, frozen=True):
+    """What became of one job. Times in seconds."""
+
+    name: str
+    what: str
+    """What is special about it."""
+    job: str
+    """Its number; empty if it was refused."""
+    submitted_to: str
+    ended_at: str
+    """The broker that saw it through: another one if it was adopted."""
+    submitted: float
+    tasks: int
+    attempts: int
+    """Attempts that really ran; more than tasks if some were preempted, lost or failed."""
+    places: dict[str, int]
+    """Cluster -> attempts that ran there."""
+    first_start: float | None
+    """From submission to the start of its first task."""
+    mean_start: float | None
+    """From submission to the start of a task, on average."""
+    finished: float | None
+    """From submission to its end."""
+    outcome: str
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """Something worth telling apart from the jobs."""
+
+    at: float
+    text: str
+
+
+class DemoDecision(msgspec.Struct, frozen=True):
+    """One recorded decision."""
+
+    at: float
+    broker: str
+    job: str
+    group: str
+    answered: str
+    tasks: int
+    reason: str
+    considered: tuple[tuple[str, int, str], ...]
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """A promise of the league, and what it was held against."""
+
+    promise: str
+    checked: str
+
+
+class DemoReport(msgspec.Struct, frozen=True):
+    """All that the demonstration shows."""
+
+    seed: int
+    simulated: float
+    """Seconds until the last job had ended."""
+    events: int
+    digest: str
+    jobs: tuple[DemoJob, ...]
+    happenings: tuple[Happening, ...]
+    decisions: tuple[DemoDecision, ...]
+    promises: tuple[Promise, ...]
+    violation: str
+    """Empty, or the promise that was broken."""
+
+
+class Witness:
+    """Sees every attempt begin and end, and passes it on to the checkers."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.launches: list[tuple[int, str, Attempt]] = []
+        self._oracle = oracle
+
+    def launched(self, cluster: str, runner: str, attempt: Attempt) -> None:
+        """An attempt begins."""
+        self._oracle.launched(cluster, runner, attempt)
+        self.launches.append((self._oracle.world.now, cluster, attempt))
+
+    def ended(self, cluster: str, attempt: Attempt, outcome: Outcome) -> None:
+        """An attempt is over."""
+        self._oracle.ended(cluster, attempt, outcome)
+
+
+class Notebook(Story):
+    """Keeps what the report needs of a run, instead of everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decisions: list[tuple[int, Decision]] = []
+        self.accepted: dict[JobId, int] = {}
+        self.settled: dict[JobId, tuple[int, str, Outcome]] = {}
+        self.happenings: list[tuple[int, str]] = []
+        self.preempted: dict[tuple[int, int], tuple[int, str]] = {}
+        """Task and attempt -> when its broker heard of it, and from which cluster."""
+
+    def took(self, now: int, who: str, event: Event) -> None:
+        """Note preemptions."""
+        del who
+        if isinstance(event, Received) and isinstance(event.envelope.body, News):
+            for end in event.envelope.body.ended:
+                if end.outcome is Outcome.PREEMPTED:
+                    self.preempted.setdefault((end.task, end.attempt), (now, event.envelope.source))
+
+    def did(self, now: int, who: str, command: Command) -> None:
+        """Note decisions, adoptions and ends."""
+        if isinstance(command, Record):
+            self.decisions.append((now, command.decision))
+        elif isinstance(command, Accepted):
+            self.accepted.setdefault(command.job, now)
+        elif isinstance(command, JobSettled):
+            self.settled.setdefault(command.job, (now, who, command.outcome))
+        elif isinstance(command, Send) and isinstance(command.envelope.body, Taken):
+            taken = command.envelope.body
+            names = ", ".join(job_text(job) for job in taken.jobs)
+            owner = command.envelope.target
+            text = f"every warden has agreed: {who} adopts the jobs of {owner} that had not ended ({names})"
+            if all(text != told for _, told in self.happenings):
+                self.happenings.append((now, text))
+
+    def fault(self, now: int, who: str, what: str) -> None:
+        """Note deaths and returns, but not the first start."""
+        if now > 0:
+            self.happenings.append((now, f"{who} {what}"))
+
+
+class DemoLeague:
+    """The world of the demonstration."""
+
+    def __init__(self, seed: int) -> None:
+        rng = Random(seed)
+        self.seed = seed
+        self.notebook = Notebook()
+        self.world = World(self.notebook)
+        self.timings = Timings()
+        wardens = _clusters(self.timings)
+        network = Network(self.world, Random(rng.getrandbits(64)))
+        design = Design(BROKERS, wardens, self.timings, policies=Policies(order="priority"))
+        self.league = League(self.world, network, standard_factories(), design, Random(rng.getrandbits(64)))
+        for link in network.links:
+            link.delays = delay_table("exponential", DELAY_MEAN)
+        arrivals = Random(rng.getrandbits(64))
+        plans = [_plan(number, line, arrivals) for number, line in enumerate(_LINES)]
+        self.workload = Workload(rng.getrandbits(63), plans)
+        self.oracle = Oracle(self.world, self.workload, wardens, design.lost_max)
+        self.witness = Witness(self.oracle)
+        self.league.equip(self.workload.fate, self.witness)
+        for broker in self.league.brokers.values():
+            broker.connect({TaskSettled: self.oracle.settle, TasksSettled: one_by_one(self.oracle.settle)})
+        self.clients = Clients(
+            self.world, Random(rng.getrandbits(64)), self.workload, self.league.brokers, self.oracle
+        )
+
+    def run(self) -> DemoReport:
+        """Play it all and report."""
+        world, east = self.world, self.league.brokers["east"]
+        self.league.boot()
+        world.at(CRASH_AT, lambda _: east.crash())
+        world.at(RESTART_AT, lambda _: east.restart())
+        violation = ""
+        try:
+            self._work()
+            self._check()
+        except Violation as broken:
+            violation = str(broken)
+        return self._report(violation)
+
+    def _work(self) -> None:
+        world = self.world
+        while self.oracle.open or self.clients.waiting or world.now <= RESTART_AT:
+            world.run(world.now + 100 * MILLISECOND)
+            if world.now >= FINISH_MAX:
+                self.oracle.check_terminal(f"after {FINISH_MAX // SECOND} s")
+                raise Violation(
+                    "every submission answered", f"{self.clients.waiting} clients wait for a reply"
+                )
+
+    def _check(self) -> None:
+        """Let every lease run out, then look for anything that was left over."""
+        timings, world = self.timings, self.world
+        world.run(world.now + 2 * timings.cluster_lease + 2 * timings.resend_max + timings.grant_lease)
+        self.oracle.check_terminal("after the league has come to rest")
+        self.oracle.check_gangs(0, GANG_WINDOW)
+        for process in self.league.processes:
+            process.machine.check()
+        check_quiet(self.league.brokers, self.league.wardens, list(self.league.backends.values()))
+        for process in self.league.journalled:
+            check_replay(process)
+
+    # --- the report ----------------------------------------------------------------------------------------
+
+    def _report(self, violation: str) -> DemoReport:
+        notebook = self.notebook
+        last = max((at for at, _, _ in notebook.settled.values()), default=self.world.now)
+        happenings = [*notebook.happenings, *self._preemptions()]
+        happenings.sort()
+        return DemoReport(
+            seed=self.seed,
+            simulated=_time(last),
+            events=self.world.events,
+            digest=self.world.digest(self.oracle.outcomes()),
+            jobs=tuple(self._job(plan) for plan in self.workload.plans),
+            happenings=tuple(Happening(_time(at), text) for at, text in happenings),
+            decisions=tuple(self._decision(at, decision) for at, decision in notebook.decisions),
+            promises=self._promises() if not violation else (),
+            violation=violation,
+        )
+
+    def _preemptions(self) -> list[tuple[int, str]]:
+        """One line a job and cluster, at the time of the first."""
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for (task, _), (at, cluster) in self.notebook.preempted.items():
+            name = self.oracle.jobs[job_of(task)].spec.name  # type: ignore[arg-type]  # a task id is a number
+            first, count = found.get((name, cluster), (at, 0))
+            found[name, cluster] = (min(first, at), count + 1)
+        return [
+            (at, f"{cluster} has stopped {count} tasks of {name} to make room for more urgent work")
+            for (name, cluster), (at, count) in found.items()
+        ]
+
+    def _job(self, plan: JobPlan) -> DemoJob:
+        job = self.clients.jobs.get(plan.number)
+        launches = [it for it in self.witness.launches if job is not None and job_of(it[2].task) == job]
+        places: dict[str, int] = {}
+        first: dict[int, int] = {}
+        for at, cluster, attempt in launches:
+            places[cluster] = places.get(cluster, 0) + 1
+            first.setdefault(attempt.task, at)
+        waits = [(at - plan.at) / SECOND for at in first.values()]
+        settled = self.notebook.settled.get(job) if job is not None else None
+        refused = self.clients.replied.get(2 * plan.number, "")
+        return DemoJob(
+            name=plan.spec.name,
+            what=_LINES[plan.number].what,
+            job=job_text(job) if job is not None else "",
+            submitted_to=plan.broker,
+            ended_at=settled[1] if settled is not None else "",
+            submitted=_time(plan.at),
+            tasks=plan.spec.tasks,
+            attempts=len(launches),
+            places=dict(sorted(places.items())),
+            first_start=min(waits, default=None),
+            mean_start=round(sum(waits) / len(waits), 6) if waits else None,
+            finished=(settled[0] - plan.at) / SECOND if settled is not None else None,
+            outcome=f"refused: {refused}" if refused else settled[2] if settled is not None else "not ended",
+        )
+
+    def _decision(self, at: int, decision: Decision) -> DemoDecision:
+        plan = self.oracle.jobs.get(decision.job)
+        assert plan is not None, decision_text(decision)
+        return DemoDecision(
+            at=_time(at),
+            broker=decision.broker,
+            job=plan.spec.name,
+            group=plan.spec.groups[decision.group].name,
+            answered=decision.answered,
+            tasks=decision.tasks,
+            reason=decision.reason,
+            considered=tuple((it.cluster, it.tasks, it.why) for it in decision.considered),
+        )
+
+    def _promises(self) -> tuple[Promise, ...]:
+        oracle = self.oracle
+        launches, tasks = len(oracle.launches), len(oracle.settled)
+        journals = len(self.league.journalled)
+        return (
+            Promise("every acknowledged task reaches a terminal state", f"{tasks} tasks"),
+            Promise("at most one live attempt of a task", f"{launches} launches"),
+            Promise("at most one effective completion of a task", f"{tasks} tasks"),
+            Promise("no node is ever over-committed", f"{launches} launches on {len(oracle.places)} nodes"),
+            Promise("work runs only where its rules allow", f"{launches} launches"),
+            Promise("nothing starts before what it needs", f"{launches} launches"),
+            Promise("a gang starts together, in one cluster", f"{len(oracle.gangs)} gangs"),
+            Promise("a journal gives back its machine's state", f"{journals} journals replayed"),
+            Promise(
+                "views converge, no lease or message is left over", f"{len(self.league.processes)} processes"
+            ),
+        )
+
+
+def _time(at: int) -> float:
+    return (at - WARM_UP) / SECOND
+
+
+def _clusters(timings: Timings) -> tuple[WardenConfig, ...]:
+    plain = NodeConfig(Resources(8_000, 32 * GIB), (("arch", "x86-64"),), "luebeck.r1")
+    strong = NodeConfig(Resources(16_000, 64 * GIB, 2), (("arch", "x86-64"), ("ssd", True)), "hamburg.r1")
+    small = NodeConfig(Resources(4_000, 16 * GIB), (("arch", "arm64"),), "bremen.r1")
+    return (
+        WardenConfig("luebeck", (plain,) * 4, BROKERS, timings, reserve=1),
+        WardenConfig("hamburg", (strong,) * 3, BROKERS, timings),
+        WardenConfig("bremen", (small,) * 4, BROKERS, timings),
+    )
+
+
+class _Line(NamedTuple):
+    """One job of the workload."""
+
+    what: str
+    """What is special about it."""
+    at: int
+    """When it comes, in seconds; shifted by up to half a second."""
+    broker: str
+    spec: JobSpec
+    run: tuple[int, ...]
+    """Mean run time of a task of each group, in seconds."""
+    failing: int = 0
+    """How many of a thousand attempts fail."""
+    after: tuple[int, ...] = ()
+    """Lines whose jobs must succeed first."""
+
+
+_CORE: Final = Resources(1_000, GIB)
+_BUILD: Final = (
+    TaskGroup("fetch", 2, _CORE),
+    TaskGroup("compile", 8, Resources(2_000, 2 * GIB), needs=("fetch",)),
+    TaskGroup("link", 1, Resources(4_000, 8 * GIB), needs=("compile",)),
+)
+
+
+def _equal(count: int, ask: Resources = _CORE, where: Constraint | None = None) -> tuple[TaskGroup, ...]:
+    return (TaskGroup(count=count, ask=ask, where=where),)
+
+
+_LINES: Final = (
+    _Line("gang, 4 GPUs", 0, "west", JobSpec(_equal(4, Resources(4_000, GIB, 1)), "train", gang=True), (15,)),
+    _Line("preemptible", 1, "east", JobSpec(_equal(72), "simulate", preemptible=True, grace=SECOND), (12,)),
+    _Line("DAG, 3 groups", 2, "east", JobSpec(_BUILD, "build"), (3, 8, 4)),
+    _Line("array", 2, "west", JobSpec(_equal(24, Resources(2_000, GIB)), "render"), (8,)),
+    _Line("needs arm64", 3, "east", JobSpec(_equal(6, where=Is("arch", "arm64")), "arm-tests"), (6,)),
+    _Line("latency class", 4, "west", JobSpec(_equal(2), "notebook", klass=JobClass.LATENCY), (2,)),
+    _Line("urgent", 6, "west", JobSpec(_equal(1, Resources(8_000, GIB)), "report", priority=50), (5,)),
+    _Line("3 retries", 7, "west", JobSpec(_equal(6), "flaky", retries=3), (3,), failing=250),
+    _Line("gang, 50 GPUs", 8, "west", JobSpec(_equal(50, Resources(1_000, GIB, 1)), "huge", gang=True), (5,)),
+    _Line("after build", 10, "west", JobSpec(_equal(1), "publish"), (2,), after=(2,)),
+)
+"""The workload: more than the league holds at once, something of everything, and one job to be refused."""
+
+
+def _plan(number: int, line: _Line, rng: Random) -> JobPlan:
+    groups = tuple(
+        msgspec.structs.replace(group, payload=payload_of(number, position))
+        for position, group in enumerate(line.spec.groups)
+    )
+    spec = msgspec.structs.replace(line.spec, groups=groups, client_id=f"demo{number}")
+    truths = tuple(GroupTruth(length * SECOND, line.failing) for length in line.run)
+    at = WARM_UP + line.at * SECOND + rng.randrange(SECOND // 2)
+    return JobPlan(number, at, line.broker, spec, truths, line.after)

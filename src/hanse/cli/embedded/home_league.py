@@ -1,0 +1,112 @@
+"""The league of a home: founded when there is none, else as it is there, with what a changed file says."""
+
+from pathlib import Path
+
+import msgspec
+
+from hanse.cli.embedded.league_setup import certify, embedded, found, with_ports, with_ports_of
+from hanse.cli.embedded.member_processes import running_members
+from hanse.client.errors import warn
+from hanse.core.config import NodeConfig
+from hanse.live.backends.process.host_nodes import default_nodes
+from hanse.live.config.league import League, LeagueError
+from hanse.live.config.league_file import load, store
+from hanse.security.certificate_authority import Authority, AuthorityError
+from hanse.security.credentials import Credentials
+from hanse.security.home import Home
+
+
+def league_of(home: Home, source: Path | None, clusters: int, brokers: int, nodes: int) -> League:
+    """The league of a home; made now if there is none. Every member gets a certificate that has none.
+
+    ``source``: a league file; without one a new league has equal clusters.
+    """
+    if home.league_file.is_file():
+        league = load(home.league_file)
+        if source is not None:
+            league = _taken_up(home, league, load(source), source)
+        try:
+            authority = Authority.open(home.authority)
+        except AuthorityError as error:
+            return _without_authority(home, league, error)
+        if not home.is_founding:
+            _refuse_strangers(home, league, f"{home.path} is the home of a broker that has joined its league")
+    else:
+        fresh = load(source) if source is not None else embedded(clusters, brokers, _slices(clusters, nodes))
+        league = with_ports(fresh)
+        authority = found(home, league)
+    certify(home, league, authority)
+    return league
+
+
+def _without_authority(home: Home, league: League, error: AuthorityError) -> League:
+    """A league goes on with the certificates that it has."""
+    _refuse_strangers(home, league, str(error))
+    warn(f"{error}. The league goes on until its certificates end: put {home.authority} back before")
+    return league
+
+
+def _refuse_strangers(home: Home, league: League, why: str) -> None:
+    """Members without a certificate here live on other machines: a second one must not be started."""
+    bare = [
+        name
+        for name in league.members()
+        if not league.is_retired(name) and not Credentials(home.member(name)).path.exists()
+    ]
+    if bare:
+        raise LeagueError(
+            f"{why}, and there are no certificates for {', '.join(bare)}. 'hanse up' is for leagues that "
+            f"were founded in their homes; a member that has joined one is started with 'hanse broker', "
+            f"'hanse warden' or 'hanse runner'"
+        )
+
+
+def _taken_up(home: Home, kept: League, fresh: League, source: Path) -> League:
+    """The league of a home, as its file says now; the ports that were chosen stay as they are."""
+    if fresh.name != kept.name:
+        raise LeagueError(
+            f"{home.path} has another one, '{kept.name}'; use another --home, or first 'hanse down --delete'"
+        )
+    moved = _misplaced(kept, fresh)
+    if moved:
+        raise LeagueError(
+            f"{source}: {moved}. Members are numbered by their places in the file: keep those of the league "
+            f"in {home.path}, also one that is dead for good, and add new ones at the end"
+        )
+    league = msgspec.structs.replace(with_ports_of(fresh, kept), version=kept.version)
+    if league == kept:
+        return kept
+    if running_members(home):
+        raise LeagueError(
+            f"{source} has changed since the league was started; run 'hanse down' first, then this again"
+        )
+    league = msgspec.structs.replace(with_ports(league), version=kept.version + 1)
+    store(home.league_file, league)
+    return league
+
+
+def _misplaced(kept: League, fresh: League) -> str:
+    """Which member of a league is not at its place in a newer file, in words; empty: all are."""
+    lists = [
+        ("broker", [entry.name for entry in kept.brokers], [entry.name for entry in fresh.brokers]),
+        ("cluster", [entry.name for entry in kept.clusters], [entry.name for entry in fresh.clusters]),
+    ]
+    for kind, before, after in lists:
+        for place, name in enumerate(before):
+            if name not in after:
+                return f"the {kind} '{name}' is missing"
+            if after[place] != name:
+                return f"the {kind} '{name}' is no longer at its place"
+    runners = {runner.name: entry.name for entry in fresh.clusters for runner in entry.runners}
+    for entry in kept.clusters:
+        for runner in entry.runners:
+            if runners.get(runner.name) != entry.name:
+                return f"the runner '{runner.name}' of {entry.name} is missing"
+    return ""
+
+
+def _slices(clusters: int, nodes: int) -> tuple[NodeConfig, ...]:
+    """One cluster's nodes. Memory is shared out among the clusters; CPUs are not, so that a task of one CPU
+    fits everywhere on a small machine: the embedded league is for trying things."""
+    whole = default_nodes(1)[0].capacity
+    return default_nodes(nodes, cpu=max(whole.cpu, 1_000 * nodes), memory=whole.memory // clusters)

@@ -1,0 +1,179 @@
+"""Making a league on this machine: its file with ports that are free, its authority, its certificates."""
+
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from hanse.core.config import NodeConfig
+from hanse.live.config.league import Address, BrokerEntry, ClusterEntry, League, LeagueError, RunnerEntry
+from hanse.live.config.league_file import store
+from hanse.security.auth_refusal import Refusal
+from hanse.security.certificate_authority import HOSTS_MAX, Authority, AuthorityError, hosts_problem
+from hanse.security.credentials import Credentials
+from hanse.security.enrollment import new_key, request
+from hanse.security.home import Home
+from hanse.security.identity import Identity, Role
+
+CLUSTER_NAMES: Final = ("north", "south", "east", "west", "harbour", "island")
+"""What an embedded league calls its clusters; further ones are numbered."""
+PERSON: Final = "admin"
+LOOPBACK: Final = ("localhost", "127.0.0.1")
+
+Entry = TypeVar("Entry", BrokerEntry, ClusterEntry, RunnerEntry)
+
+
+def embedded(clusters: int, brokers: int, nodes: tuple[NodeConfig, ...]) -> League:
+    """The league that ``hanse up`` makes when no file is given: equal clusters on this machine."""
+    entries = []
+    for number in range(clusters):
+        name = CLUSTER_NAMES[number] if number < len(CLUSTER_NAMES) else f"cluster-{number + 1}"
+        entry = ClusterEntry(name, Address(), Address(), ())
+        own = []
+        for position, node in enumerate(nodes):
+            attributes = {**dict(node.attributes), "zone": "ab"[position % 2]}
+            own.append(NodeConfig(node.capacity, tuple(sorted(attributes.items())), entry.own_runner))
+        entries.append(msgspec.structs.replace(entry, nodes=tuple(own)))
+    return League(
+        "local",
+        tuple(BrokerEntry(f"broker-{number + 1}", Address(), Address()) for number in range(brokers)),
+        tuple(entries),
+    )
+
+
+def with_ports(league: League) -> League:
+    """The league with a free port for every address that has none."""
+    with ExitStack() as held:
+
+        def chosen(address: Address, _: str) -> Address:
+            if address.port:
+                return address
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            listener = held.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            try:
+                listener.bind((address.host, 0))
+            except OSError as error:
+                raise LeagueError(f"no port is free on {address.host}: {error}") from None
+            return Address(address.host, listener.getsockname()[1])
+
+        return _with_addresses(league, chosen)
+
+
+def with_ports_of(league: League, other: League) -> League:
+    """The league with the ports that another one chose for the same members, where it has none itself."""
+    known: dict[str, Address] = {}
+
+    def noted(address: Address, place: str) -> Address:
+        known[place] = address
+        return address
+
+    def chosen(address: Address, place: str) -> Address:
+        before = known.get(place, address)
+        return before if not address.port and before.host == address.host else address
+
+    _with_addresses(other, noted)
+    return _with_addresses(league, chosen)
+
+
+def _with_addresses(league: League, chosen: Callable[[Address, str], Address]) -> League:
+    """The league with every address replaced by what is chosen for it and for the place where it stands."""
+
+    def moved(entry: Entry) -> Entry:
+        return msgspec.structs.replace(
+            entry,
+            address=chosen(entry.address, f"{entry.name} address"),
+            door=chosen(entry.door, f"{entry.name} door"),
+        )
+
+    clusters = tuple(
+        msgspec.structs.replace(moved(entry), runners=tuple(moved(runner) for runner in entry.runners))
+        for entry in league.clusters
+    )
+    return msgspec.structs.replace(
+        league, brokers=tuple(moved(entry) for entry in league.brokers), clusters=clusters
+    )
+
+
+def found(home: Home, league: League) -> Authority:
+    """Write the league's file and found its authority. Nothing that exists is replaced."""
+    home.path.mkdir(mode=0o711, parents=True, exist_ok=True)
+    if home.league_file.exists():
+        raise LeagueError(f"there is a league in {home.path} already; nothing was changed")
+    try:
+        authority = Authority.create(home.authority, league.name)
+    except AuthorityError as error:
+        raise LeagueError(str(error)) from None
+    store(home.league_file, league)
+    return authority
+
+
+def roles_of(league: League) -> dict[str, Role]:
+    """Every member's role."""
+    return {
+        **{entry.name: Role.BROKER for entry in league.brokers},
+        **{entry.name: Role.WARDEN for entry in league.clusters},
+        **{runner.name: Role.RUNNER for entry in league.clusters for runner in entry.runners},
+    }
+
+
+def certify(home: Home, league: League, authority: Authority) -> None:
+    """A certificate for every member that has none, and one for the person who started the league."""
+    for name, role in roles_of(league).items():
+        if league.is_retired(name):
+            continue
+        identity = Identity(league.name, role, name)
+        certify_one(authority, home.member(name), identity, league.hosts_of(name))
+    certify_founder(home, league, authority)
+
+
+def certify_founder(home: Home, league: League, authority: Authority) -> None:
+    """A certificate for the person who started the league, if there is none."""
+    founder = Identity(league.name, Role.ADMIN, PERSON)
+    certify_one(authority, home.person(PERSON), founder, revocations=home.path)
+
+
+def certify_one(
+    authority: Authority,
+    directory: Path,
+    identity: Identity,
+    hosts: tuple[str, ...] = (),
+    revocations: Path | None = None,
+) -> None:
+    """A key and a certificate in a directory, unless there is one that has not yet expired. ``hosts``: where
+    a member listens, beside this machine's own names; ``revocations``: where it is written up to when a
+    person's name is revoked, because what is made now counts as later."""
+    credentials = Credentials(directory)
+    if credentials.path.exists() and _lasts(credentials):
+        return
+    key = new_key()
+    named = [host for host in dict.fromkeys((*LOOPBACK, *hosts)) if not hosts_problem([host])]
+    after = -1 if revocations is None else _revoked_until(revocations, identity.name)
+    certificate = authority.issue(identity, request(key), named[:HOSTS_MAX], after=after)
+    if isinstance(certificate, Refusal):
+        raise LeagueError(f"no certificate for {identity}: {certificate.detail}")
+    credentials.store(key, certificate, authority.certificate)
+
+
+def _revoked_until(home: Path, name: str) -> int:
+    from hanse.security.revocation_list import RevokedError, revoked_until  # noqa: PLC0415  as above
+    from hanse.security.wall_time import wall_now  # noqa: PLC0415  as above
+
+    try:
+        return revoked_until(home, name, wall_now())
+    except RevokedError as error:
+        raise LeagueError(f"no certificate for {name}: {error}") from None
+
+
+def _lasts(credentials: Credentials) -> bool:
+    """Whether the certificate is good for some time yet: whoever holds it renews it itself. A damaged one is
+    not replaced unasked: whoever needs it says so."""
+    from hanse.security.certificate_fields import due_for_renewal  # noqa: PLC0415  with the clock, used here only
+    from hanse.security.wall_time import wall_now  # noqa: PLC0415  as above
+
+    try:
+        return not due_for_renewal(credentials.path, wall_now())
+    except ValueError:
+        return True

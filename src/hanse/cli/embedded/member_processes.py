@@ -1,0 +1,121 @@
+"""The processes of a home's members: which of them run, and how they are stopped.
+
+They are found by ``pids.json``, and by their command lines: whoever started them may have been killed before
+it could write their numbers down. Nothing here needs the league's file: members can be stopped when it is
+damaged.
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.security.home import Home
+
+PIDS: Final = "pids.json"
+STOP_SECONDS_MAX: Final = 15.0
+"""How long a member may take to end in good order."""
+KILL_SECONDS_MAX: Final = 15.0
+"""How long the kernel may take to end one that did not."""
+_VERBS: Final = (b"broker", b"warden", b"runner")
+_PROGRAM: Final = [b"-m", b"hanse"]
+
+
+def stop_members(home: Home, names: list[str]) -> int:
+    """Stop members in good order, and wait for their end; how many there were. One that does not end is
+    killed."""
+    pids = running_members(home)
+    watched: dict[int, str] = {}
+    for name in names:
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pids.pop(name))
+            watched[descriptor] = name
+            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+    left = _await_ends(list(watched), STOP_SECONDS_MAX)
+    for descriptor in left:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    _await_ends(left, KILL_SECONDS_MAX)
+    for descriptor in watched:
+        os.close(descriptor)
+    save_pids(home, pids)
+    return len(watched)
+
+
+def _await_ends(descriptors: list[int], seconds: float) -> list[int]:
+    """Wait until these processes have ended, or for so long; those that have not."""
+    deadline = time.monotonic() + seconds
+    left = descriptors
+    while left:
+        readable, _, _ = select.select(left, [], [], max(0.0, deadline - time.monotonic()))
+        if not readable:
+            break
+        left = [descriptor for descriptor in left if descriptor not in readable]
+    return left
+
+
+def kill_member(home: Home, name: str) -> None:
+    """End a member as a crash would."""
+    os.kill(running_members(home)[name], signal.SIGKILL)
+
+
+def running_members(home: Home) -> dict[str, int]:
+    """The members of a home that run, by name. A number that another program has now is not one of them."""
+    saved: Mapping[str, int] = {}
+    with suppress(FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        saved = msgspec.json.decode((home.path / PIDS).read_bytes(), type=dict[str, int])
+    known = {name: pid for name, pid in saved.items() if is_member(home, name, pid)}
+    return {**_seen(home), **known}
+
+
+def _seen(home: Home) -> dict[str, int]:
+    """The members of a home that ``hanse up`` has started, by the command lines of all processes of the
+    home's owner and of ours."""
+    try:
+        owners = (os.geteuid(), home.path.stat().st_uid)
+    except FileNotFoundError:
+        return {}
+    found = {}
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        with suppress(OSError):  # it has ended meanwhile, or is none of our business
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if words[1:3] != _PROGRAM or len(words) < 8 or words[3] not in _VERBS:
+                continue
+            name = os.fsdecode(words[4])
+            started = words[5:8] == [b"--home", os.fsencode(home.path), b"--ready-fd"]
+            if started and process.stat().st_uid in owners and is_member(home, name, int(process.name)):
+                found[name] = int(process.name)
+    return found
+
+
+def is_member(home: Home, name: str, pid: int) -> bool:
+    """Whether a process is this member of the home, and not over yet."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        state = (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="ascii", errors="replace")
+            .rpartition(")")[2]
+            .split()[0]
+        )
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z" and name.encode() in words and str(home.path).encode() in words
+
+
+def save_pids(home: Home, pids: dict[str, int]) -> None:
+    """Keep which members run. Where nothing can be written they are found by their command lines."""
+    part = home.path / f"{PIDS}.part"
+    with suppress(OSError):
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(pids))
+        part.replace(home.path / PIDS)

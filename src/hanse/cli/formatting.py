@@ -1,0 +1,106 @@
+"""Amounts and times in the words of people."""
+
+import time
+from typing import Final
+
+from hanse.api.rows import JobRow
+from hanse.client.responses import Amounts
+from hanse.model.resources import Resources
+
+_SPANS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def cpus(milli: int) -> str:
+    """Milli-CPUs as people count them."""
+    return f"{milli / 1_000:g}"
+
+
+def memory(count: int) -> str:
+    """Bytes in the largest unit that leaves a number above one."""
+    amount = float(count)
+    for unit in _UNITS[:-1]:
+        if amount < 1_024:
+            return f"{amount:.3g} {unit}" if amount < 1_000 else f"{amount:.0f} {unit}"
+        amount /= 1_024
+    return f"{amount:.3g} {_UNITS[-1]}"
+
+
+def cpus_free(free: Amounts, capacity: Amounts) -> str:
+    """CPUs that are free, of those there are."""
+    return f"{cpus(free.cpu)}/{cpus(capacity.cpu)}"
+
+
+def memory_free(free: Amounts, capacity: Amounts) -> str:
+    """Memory that is free, of what there is."""
+    return f"{memory(free.memory)}/{memory(capacity.memory)}"
+
+
+def gpus_free(free: Amounts, capacity: Amounts) -> str:
+    """GPUs that are free, of those there are; empty where there are none."""
+    return f"{free.gpu}/{capacity.gpu}" if capacity.gpu else ""
+
+
+def ask(least: Resources, most: Resources | None) -> str:
+    """What a task asks for."""
+    upper = most or least
+
+    def span(low: str, high: str) -> str:
+        return low if low == high else f"{low}..{high}"
+
+    parts = [f"{span(cpus(least.cpu), cpus(upper.cpu))} CPU"]
+    if upper.memory:
+        parts.append(span(memory(least.memory), memory(upper.memory)))
+    if upper.gpu:
+        parts.append(f"{span(str(least.gpu), str(upper.gpu))} GPU")
+    low = dict(least.custom)
+    parts += [f"{span(str(low.get(name, 0)), str(amount))} {name}" for name, amount in upper.custom]
+    return ", ".join(parts)
+
+
+def span_text(seconds: float) -> str:
+    """A length of time in its two largest units."""
+    if seconds < 1:
+        return f"{1_000 * seconds:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, unit, small, small_unit in _SPANS:
+        if whole >= size:
+            rest = whole % size // small
+            return f"{whole // size} {unit} {rest} {small_unit}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def ago(micro: int | None, now: float | None = None) -> str:
+    """How long ago something was."""
+    if micro is None:
+        return "-"
+    past = (time.time() if now is None else now) - micro / 1e6
+    return f"{span_text(max(past, 0.0))} ago"
+
+
+def clock(micro: int | None) -> str:
+    """A moment as the wall clock of this machine shows it."""
+    if micro is None:
+        return "-"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(micro / 1e6))
+
+
+def between(start: int | None, end: int | None) -> str:
+    """From one moment to another, or until now."""
+    if start is None:
+        return "-"
+    last = time.time() if end is None else end / 1e6
+    return span_text(max(last - start / 1e6, 0.0))
+
+
+def progress(row: JobRow) -> str:
+    """How far a job is: ``7/10``, and what is noteworthy."""
+    text = f"{row.succeeded + row.failed + row.cancelled}/{row.total}"
+    return f"{text} ({row.failed} failed)" if row.failed else text
+
+
+def counted(count: int, word: str) -> str:
+    """``1 task``, ``3 tasks``."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -1,0 +1,237 @@
+"""Hanse's own journals as a trace: the jobs that brokers took, with the run times they had.
+
+A directory is taken for journals when it is a league's home (all brokers of this machine), a broker's own
+directory, or the ``journal`` in it. A journal holds what a broker was told, not what it said; so every
+event is taken by a fresh machine once more, made from the league file in the home, and what that machine
+asks for says which jobs were accepted and how they ended (``hanse.sim.traces.journal_jobs``). Nothing is
+locked or changed, and the journal of a broker at work can be read.
+
+Every broker has a clock of its own. Brokers of one machine are brought together exactly, by the clock that
+the machine has had since it was started; others by the time of day at which their journals were last
+written, which is good to about a beat.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from heapq import merge
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.core.broker.state import decode_state
+from hanse.live.config import config_history
+from hanse.live.config.league import League, LeagueError
+from hanse.live.config.league_file import load
+from hanse.live.journal.errors import JournalError
+from hanse.live.journal.reading import History, history, read
+from hanse.live.journal.walk import listing
+from hanse.live.recovery import CLOCK, JOURNAL, decode_event
+from hanse.model.events import Event
+from hanse.security.home import LEAGUE_FILE, Home
+from hanse.sim.traces.chunk import JobChunk
+from hanse.sim.traces.chunk_builder import Builder
+from hanse.sim.traces.journal_jobs import EXTRA_KINDS, EXTRA_NAMED, Past, Times
+from hanse.sim.traces.read_report import ReadReport, TraceError
+from hanse.sim.traces.reader import OpenTrace
+
+FORMAT: Final = "journal"
+ABOUT: Final = "Hanse's own journals; a league's home, or a broker's directory in it"
+NOT_AN_EVENT: Final = "a record that is no event of this version"
+LAST_RECORDS: Final = 100
+"""How many records from the end are looked at for one that is an event."""
+_NOT_TOLD: Final = 1 << 62
+
+
+class _SavedClock(msgspec.Struct, frozen=True):
+    """What a member keeps of its clock (``hanse.live.clock``): instant = time since the boot + offset."""
+
+    boot: str
+    offset: int
+
+
+class _Broker(msgspec.Struct, frozen=True):
+    """A broker whose journal is there."""
+
+    name: str
+    directory: Path
+    """Its own, in the home."""
+    league: League
+
+    @property
+    def journal(self) -> Path:
+        """Where its records are."""
+        return self.directory / JOURNAL
+
+
+def is_journal(path: Path) -> bool:
+    """Whether a path looks like what ``JournalReader`` reads."""
+    return path.is_dir() and (
+        (path / LEAGUE_FILE).is_file() or (path / JOURNAL).is_dir() or bool(list(path.glob("*.seg")))
+    )
+
+
+class JournalReader(OpenTrace):
+    """The journals of one or more brokers of one league; may be iterated again."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        places = list(paths)
+        super().__init__(", ".join(map(str, places)), FORMAT)
+        found = [broker for path in places for broker in _brokers(path)]
+        self._brokers = list({broker.name: broker for broker in found}.values())
+        if len(found) != len(self._brokers):
+            raise TraceError(f"{self.name}: the journal of one broker is there twice: name each one once")
+        try:
+            self._shifts, self.rows_total = _shifts(self._brokers)
+        except JournalError as error:
+            raise TraceError(f"{self.name}: {error}") from error
+        self.nodes_hint = sum(len(cluster.nodes) for cluster in self._brokers[0].league.clusters)
+        self.unix_start = 0  # the shared clock is the time of day
+
+    def chunks(self) -> Iterator[JobChunk]:
+        """One pass over all journals in the order of time."""
+        try:
+            pasts = [(broker, history(broker.journal)) for broker in self._brokers]
+        except JournalError as error:
+            raise TraceError(f"{self.name}: {error}") from error
+        tellers = [
+            _Teller(broker, past, Times(self._shifts[broker.name]), self.report) for broker, past in pasts
+        ]
+        begin = min((teller.begin for teller in tellers), default=0)
+        self.origin = 0 if begin == _NOT_TOLD else begin
+        builder = Builder(self.report, EXTRA_KINDS, EXTRA_NAMED, origin=self.origin)
+        past = Past(self.report, builder.names)
+        for teller in tellers:
+            past.begin(teller.state, teller.times)
+        events = merge(*(teller.events(place) for place, teller in enumerate(tellers)))
+        for _, place, position, event in events:
+            tellers[place].tell(past, position, event)
+            for row in past.ready():
+                if builder.due(row):
+                    yield builder.flush()
+                builder.add(position, row)
+        for row in past.rest():
+            if builder.due(row):
+                yield builder.flush()
+            builder.add(0, row)
+        if builder.entries:
+            yield builder.flush()
+
+
+class _Teller:
+    """Takes a broker's past once more through a fresh machine."""
+
+    def __init__(self, broker: _Broker, past: History, times: Times, report: ReadReport) -> None:
+        self.name = broker.name
+        self.times = times
+        self._report = report
+        eras = config_history.read_eras(
+            broker.journal.parent, config_history.settings_of(broker.league, broker.name)
+        )
+        self._lived = config_history.Past(eras, past.position, past.snapshot)
+        self._stream = self._decoded(past)
+        self.state = decode_state(self._lived.machine.dump())
+        """What the broker knew where the journal begins."""
+        self._first = next(self._stream, None)
+        self.begin = min(
+            [record.accepted_at + times.shift for record in self.state.jobs.values()]
+            + [since + times.shift for ward in self.state.wards.values() for since in ward.since.values()]
+            + ([self._first[1].at + times.shift] if self._first is not None else [_NOT_TOLD])
+        )
+        """The shared time at which its past begins."""
+
+    def events(self, place: int) -> Iterator[tuple[int, int, int, Event]]:
+        """Shared time, ``place``, position and event; no two have the same first three."""
+        if self._first is not None:
+            position, event = self._first
+            yield event.at + self.times.shift, place, position, event
+        for position, event in self._stream:
+            yield event.at + self.times.shift, place, position, event
+
+    def tell(self, past: Past, position: int, event: Event) -> None:
+        """Have the machine take an event, and the past what came of it."""
+        past.take(self.name, event, self._lived.machine.handle(event), self.times)
+        self._lived.reached(position)
+
+    def _decoded(self, past: History) -> Iterator[tuple[int, Event]]:
+        """Events up to the first record that cannot be used: what follows it would be taken wrongly."""
+        position = past.position
+        try:
+            for position, record in past.records:
+                self._report.rows += 1
+                yield position, decode_event(record)
+        except msgspec.MsgspecError as error:
+            self._report.bad_row(position, NOT_AN_EVENT, str(error))
+            self._report.note(f"{self.name}: what follows record {position:,} is not read")
+        except JournalError as error:
+            self._report.note(f"{self.name}: read up to record {position:,} only: {error}")
+
+
+def _brokers(path: Path) -> list[_Broker]:
+    """The brokers whose journals a path names."""
+    if (path / LEAGUE_FILE).is_file():
+        home, names = path, None
+    else:
+        member = path if (path / JOURNAL).is_dir() else path.parent
+        home, names = member.parent, [member.resolve().name]
+    try:
+        league = load(Home(home).league_file)
+    except FileNotFoundError as error:
+        raise TraceError(
+            f"{path}: a journal is read with the league file of its league: keep {LEAGUE_FILE} beside the"
+            " brokers' directories, as in the league's home"
+        ) from error
+    except LeagueError as error:
+        raise TraceError(str(error)) from error
+    brokers = [
+        _Broker(entry.name, Home(home).member(entry.name), league)
+        for entry in league.brokers
+        if (names is None or entry.name in names) and (Home(home).member(entry.name) / JOURNAL).is_dir()
+    ]
+    if not brokers:
+        known = ", ".join(entry.name for entry in league.brokers)
+        raise TraceError(
+            f"{path}: no broker's journal is there; only brokers ({known}) have a whole job's past"
+        )
+    return brokers
+
+
+def _shifts(brokers: list[_Broker]) -> tuple[dict[str, int], int]:
+    """What to add to each broker's instants to have unix microseconds, and how many records there are."""
+    shifts: dict[str, int] = {}
+    groups: dict[str, list[tuple[str, int, int]]] = {}
+    records = 0
+    for broker in brokers:
+        files = listing(broker.journal)
+        last, at = _last(broker.journal, [first for first, _ in files.segments])
+        oldest = files.segments[0][0] if files.segments else 1
+        records += last - (oldest - 1 if oldest == 1 else min((n for n, _ in files.snapshots), default=0))
+        written = max((path.stat().st_mtime_ns // 1_000 for _, path in files.segments), default=0)
+        shifts[broker.name] = written - at
+        clock = _saved_clock(broker.directory / CLOCK)
+        if clock is not None:
+            groups.setdefault(clock.boot, []).append((broker.name, clock.offset, written - at))
+    for group in groups.values():
+        # a file is written after its last event, never before: the least lateness is the best guess
+        started = min(offset + shift for _, offset, shift in group)
+        for name, offset, _ in group:
+            shifts[name] = started - offset
+    return shifts, records
+
+
+def _saved_clock(path: Path) -> _SavedClock | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_SavedClock)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def _last(directory: Path, firsts: list[int]) -> tuple[int, int]:
+    """Number of a journal's last record, and instant of the last event; 0 and 0 when it has none."""
+    for first in reversed(firsts):
+        records = deque(read(directory, first - 1), maxlen=LAST_RECORDS)
+        for _, record in reversed(records):
+            with suppress(msgspec.MsgspecError):
+                return records[-1][0], decode_event(record).at
+    return 0, 0

@@ -1,0 +1,88 @@
+"""What ``hanse show`` tells of a job, collected from the league."""
+
+from typing import Final
+
+import msgspec
+
+from hanse.api.rows import DecisionRow, JobDetail, TaskRow
+from hanse.client.client import PAGE_ROWS, Client
+from hanse.model.messages import Usage
+
+COUNTED_MAX: Final = 10_000
+"""Tasks whose usage is added up; a larger job's is that of its first ones."""
+ORDER: Final = ("failed", "running", "placed", "cancelled", "queued", "blocked", "succeeded")
+"""In which order tasks are listed: what needs a look first."""
+DECISIONS_MAX: Final = 10
+
+
+class UsageSum(msgspec.Struct, frozen=True):
+    """What the tasks used together, as far as it was measured."""
+
+    tasks: int
+    """Tasks that were measured."""
+    of: int
+    """Tasks that were looked at."""
+    cpu: int
+    """Microseconds of CPU time."""
+    ran: int
+    """Microseconds of run time."""
+    memory: int
+    """The most bytes that one of them held."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """All of it."""
+
+    detail: JobDetail
+    tasks: tuple[TaskRow, ...]
+    """The first of them in ``ORDER``."""
+    usage: UsageSum
+    sentences: tuple[str, ...]
+    decisions: tuple[DecisionRow, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """For programs: the job's row, its groups, and the rest; without the payloads of its commands."""
+        return {
+            "job": self.detail.row,
+            "groups": self.detail.groups,
+            "after": self.detail.after,
+            "tasks": self.tasks,
+            "usage": self.usage,
+            "sentences": self.sentences,
+            "decisions": self.decisions,
+        }
+
+
+def collect(client: Client, job: str, tasks_max: int) -> Page:
+    """Ask for everything that the page shows."""
+    detail = client.job(job)
+    rows = _tasks(client, job)
+    usage = _sum(rows)
+    if detail.row.total > len(rows) and detail.row.failed:  # the failures may be among those not looked at
+        known = {row.index for row in rows}
+        failed = client.tasks(job, state="failed", limit=max(1, min(tasks_max, PAGE_ROWS))).tasks
+        rows += [row for row in failed if row.index not in known]
+    rows.sort(key=lambda row: (ORDER.index(row.state) if row.state in ORDER else len(ORDER), row.index))
+    answer = client.why(job)
+    return Page(detail, tuple(rows[:tasks_max]), usage, answer.sentences, answer.decisions[-DECISIONS_MAX:])
+
+
+def _tasks(client: Client, job: str) -> list[TaskRow]:
+    rows: list[TaskRow] = []
+    after: str | None = ""
+    while after is not None and len(rows) < COUNTED_MAX:
+        page = client.tasks(job, after=after)
+        rows += page.tasks
+        after = page.next
+    return rows
+
+
+def _sum(rows: list[TaskRow]) -> UsageSum:
+    measured: list[Usage] = [row.usage for row in rows if row.usage is not None]
+    return UsageSum(
+        tasks=len(measured),
+        of=len(rows),
+        cpu=sum(usage.cpu for usage in measured),
+        ran=sum(usage.ran for usage in measured),
+        memory=max((usage.memory for usage in measured), default=0),
+    )

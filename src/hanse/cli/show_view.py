@@ -1,0 +1,152 @@
+"""The page of ``hanse show``, drawn."""
+
+import signal
+from typing import Final
+
+from rich.console import Console, RenderableType
+from rich.markup import escape
+
+from hanse.api.rows import DecisionRow, JobRow, TaskRow
+from hanse.cli.formatting import ago, ask, between, clock, counted, memory, progress, span_text
+from hanse.cli.show_data import ORDER, Page
+from hanse.cli.tables import state, table
+from hanse.client.resubmission import command_text
+
+COMMAND_CHARACTERS_MAX: Final = 100
+GROUPS_MAX: Final = 30
+_OK_OUTCOME: Final = "succeeded"
+
+
+def draw(out: Console, page: Page) -> None:
+    """The whole page."""
+    row = page.detail.row
+    out.print(f"[bold]{row.id}  {escape(row.name)}[/]  {state(row.state)}  {progress(row)}")
+    for name, text in _facts(page):
+        out.print(f"  [dim]{name:<10}[/] {escape(text)}")
+    if page.sentences:
+        out.print()
+        for sentence in page.sentences:
+            out.print(f"  {escape(sentence)}")
+    out.print(_groups(page))
+    if page.tasks:
+        out.print(_tasks(page))
+    if page.decisions:
+        out.print(decisions_table(page.decisions))
+    out.print(f"[dim]{_next(row)}[/]")
+
+
+def _facts(page: Page) -> list[tuple[str, str]]:
+    """Header lines: only those that say something."""
+    row, spec = page.detail.row, page.detail.spec
+    facts = [("submitted", f"{clock(row.submitted)} ({ago(row.submitted)})")]
+    if row.started is not None:
+        facts.append(("started", f"{clock(row.started)} (waited {between(row.submitted, row.started)})"))
+    if row.ended is not None:
+        since = row.started if row.started is not None else row.submitted
+        facts.append(("ended", f"{clock(row.ended)} (took {between(since, row.ended)})"))
+    if row.cancel_reason:
+        facts.append(("cancelled", row.cancel_reason))
+    facts.append(("tenant", f"{row.tenant}, {row.klass}, priority {row.priority}"))
+    if row.clusters:
+        facts.append(("clusters", ", ".join(row.clusters)))
+    facts.append(("broker", row.owner))
+    rules = [
+        "gang" if spec.gang else "",
+        f"at most {spec.retries} retries of a task" if spec.retries else "",
+        f"deadline {span_text(spec.deadline / 1e6)} after submission" if spec.deadline is not None else "",
+        "preemptible" if spec.preemptible else "",
+        f"only in {', '.join(spec.clusters_allowed)}" if spec.clusters_allowed else "",
+        f"never in {', '.join(spec.clusters_forbidden)}" if spec.clusters_forbidden else "",
+    ]
+    if any(rules):
+        facts.append(("rules", "; ".join(rule for rule in rules if rule)))
+    if page.detail.after:
+        facts.append(("after", ", ".join(f"{job} ({word or 'unknown'})" for job, word in page.detail.after)))
+    usage = page.usage
+    if usage.tasks:
+        some = f" (of {usage.tasks:,} of {row.total:,} tasks)" if usage.tasks < row.total else ""
+        used = f"{span_text(usage.cpu / 1e6)} CPU time in {span_text(usage.ran / 1e6)} of running"
+        facts.append(("used", f"{used}, at most {memory(usage.memory)} at once{some}"))
+    return facts
+
+
+def _groups(page: Page) -> RenderableType:
+    """What was asked for, and where its tasks stand."""
+    groups = page.detail.groups
+    words = [word for word in ORDER if any(group.states.get(word) for group in groups)]
+    rows = []
+    for group in groups[:GROUPS_MAX]:
+        command = command_text(group.command) if group.command else "-"
+        cells = [group.name, str(group.count), *(str(group.states.get(word) or "") for word in words)]
+        cells += [ask(group.ask, group.ask_max), group.where, ", ".join(group.needs), _short(command)]
+        rows.append([escape(cell) for cell in cells])
+    note = f"and {len(groups) - GROUPS_MAX} more groups" if len(groups) > GROUPS_MAX else ""
+    columns = ("group", "tasks", *words, "asks for", "where", "needs", "command")
+    return table(columns, rows, right=("tasks", *words), note=note)
+
+
+def _short(command: str) -> str:
+    line = command.replace("\n", " ")
+    return line if len(line) <= COMMAND_CHARACTERS_MAX else f"{line[:COMMAND_CHARACTERS_MAX]}..."
+
+
+def _tasks(page: Page) -> RenderableType:
+    """Tasks, what needs a look first."""
+    several = len(page.detail.groups) > 1
+    rows = []
+    for task in page.tasks:
+        place = f"{task.cluster}/{task.node}" if task.node is not None else task.cluster
+        usage = task.usage
+        ran = "" if task.started is None else between(task.started, task.ended)
+        rows.append((
+            str(task.index),
+            escape(task.group) if several else "",
+            state(task.state),
+            escape(place),
+            str(task.attempt or ""),
+            escape(_end(task)),
+            span_text(usage.ran / 1e6) if usage is not None else ran,
+            memory(usage.memory) if usage is not None and usage.memory else "",
+            escape(task.note),
+        ))  # fmt: skip
+    left = page.detail.row.total - len(page.tasks)
+    note = f"and {counted(left, 'more task')}; --tasks N shows more" if left > 0 else ""
+    columns = ("task", "group", "state", "where", "attempt", "end", "ran", "memory", "note")
+    return table(columns, rows, right=("task", "attempt", "ran", "memory"), note=note)
+
+
+def _end(task: TaskRow) -> str:
+    """How an attempt ended, in a few words."""
+    if task.code is None or not task.outcome:
+        return task.outcome
+    if task.code < 0:
+        return f"signal {-task.code} ({_signal(-task.code)})"
+    return "exit 0" if task.code == 0 and task.outcome == _OK_OUTCOME else f"{task.outcome}, exit {task.code}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def decisions_table(decisions: tuple[DecisionRow, ...]) -> RenderableType:
+    """Recorded decisions, the oldest first."""
+    rows = []
+    for one in decisions:
+        looked = ", ".join(
+            f"{it.cluster}: {it.tasks}" + (f" ({it.why})" if it.why else "") for it in one.considered
+        )
+        cells = (clock(one.at)[-8:], one.broker, str(one.tasks), str(one.answered), one.reason, looked)
+        rows.append([escape(cell) for cell in cells])
+    return table(("when", "broker", "tasks", "answer", "reason", "considered"), rows, right=("tasks",))
+
+
+def _next(row: JobRow) -> str:
+    """What one may want to type now."""
+    if row.state == "failed":
+        return f"hanse logs {row.id}   hanse retry {row.id}"
+    if row.state in ("succeeded", "cancelled"):
+        return f"hanse logs {row.id}"
+    return f"hanse logs -f {row.id}   hanse wait {row.id}   hanse cancel {row.id}"

@@ -1,0 +1,125 @@
+"""Waiting for jobs to end, with progress for whoever watches, and what their ends mean as a status."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import click
+
+from hanse.api.rows import JobRow
+from hanse.cli.common_options import on_terminal
+from hanse.cli.formatting import between
+from hanse.client.client import ENDED, WAIT_SECONDS_MAX, Client
+from hanse.client.errors import CommandError, warn
+from hanse.client.exit_codes import ExitCode
+
+WATCHED_SECONDS: Final = 1
+"""How often a watched progress is renewed; without a watcher one request waits up to a minute."""
+SILENCE_SECONDS_MAX: Final = 60.0
+"""How long a league may be silent before waiting is given up: time enough to restart it."""
+PAUSE_SECONDS_MAX: Final = 2.0
+"""Between two attempts to reach a silent league; the first pause is a tenth of it."""
+DEADLINE_REASON: Final = "deadline"
+"""What the reason of a cancellation contains if the job's deadline was it."""
+
+
+def status_of(row: JobRow) -> ExitCode:
+    """How a job ended, as a status."""
+    if row.state == "succeeded":
+        return ExitCode.OK
+    if row.state == "failed":
+        return ExitCode.JOB_FAILED
+    if row.state == "cancelled":
+        late = DEADLINE_REASON in row.cancel_reason
+        return ExitCode.JOB_DEADLINE if late else ExitCode.JOB_CANCELLED
+    return ExitCode.JOB_NOT_FINISHED
+
+
+def first_bad(statuses: list[ExitCode]) -> ExitCode:
+    """The status for several jobs: that of the first one, in the order given, that did not succeed."""
+    return next((status for status in statuses if status is not ExitCode.OK), ExitCode.OK)
+
+
+def wait_for(client: Client, jobs: list[str], seconds: float | None) -> list[JobRow]:
+    """The jobs when all of them have ended; raises with ``TIMEOUT`` when the time is over before."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    rows: list[JobRow] = []
+    try:
+        with _watching(len(jobs)) as show:
+            for job in jobs:
+                rows.append(_wait_for_one(client, job, deadline, lambda row: show(rows, row)))
+    except KeyboardInterrupt:
+        left = [job for job in jobs if job not in [row.id for row in rows]]
+        warn(f"no longer waiting; {', '.join(left)} goes on ('hanse cancel' would end it)")
+        raise
+    return rows
+
+
+def _wait_for_one(client: Client, job: str, deadline: float | None, show: Callable[[JobRow], None]) -> JobRow:
+    most = WATCHED_SECONDS if on_terminal() else WAIT_SECONDS_MAX
+    silent_since: float | None = None
+    pause = PAUSE_SECONDS_MAX / 10
+    while True:
+        left = None if deadline is None else deadline - time.monotonic()
+        asked = most if left is None else max(0, min(most, int(left + 0.999)))
+        try:
+            row = client.wait(job, asked)
+        except CommandError as error:
+            now = time.monotonic()
+            silent_since = silent_since or now
+            patient = error.status == ExitCode.UNAVAILABLE and now - silent_since < SILENCE_SECONDS_MAX
+            if not patient or (deadline is not None and now >= deadline):
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+            continue
+        silent_since, pause = None, PAUSE_SECONDS_MAX / 10
+        show(row)
+        if row.state in ENDED:
+            return row
+        if deadline is not None and time.monotonic() >= deadline:
+            raise CommandError(
+                f"{job} has not ended in time: it is {row.state}",
+                ExitCode.TIMEOUT,
+                f"it goes on; 'hanse wait {job}' waits again, 'hanse why {job}' says what it is doing",
+            )
+
+
+Show = Callable[[list[JobRow], JobRow], None]
+
+
+@contextmanager
+def _watching(count: int) -> Iterator[Show]:
+    """Something that shows how far the jobs are, on a terminal; nothing elsewhere."""
+    if not on_terminal():
+        yield lambda _rows, _row: None
+        return
+    from rich.console import Console  # noqa: PLC0415  only a watcher needs it
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415  as above
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        line = bar.add_task("waiting", total=None, said="")
+
+        def show(done: list[JobRow], row: JobRow) -> None:
+            ended = row.succeeded + row.failed + row.cancelled
+            which = f"{row.id} ({len(done) + 1} of {count})" if count > 1 else row.id
+            said = f"{ended}/{row.total} ended, {row.running} running"
+            bar.update(line, description=which, total=row.total, completed=ended, said=said)
+
+        yield show
+
+
+def say_end(row: JobRow) -> None:
+    """How a job ended, in one line."""
+    parts = [f"{count} {word}" for word, count in (
+        ("succeeded", row.succeeded), ("failed", row.failed), ("cancelled", row.cancelled)
+    ) if count]  # fmt: skip
+    reason = f"; {row.cancel_reason}" if row.cancel_reason else ""
+    click.echo(
+        f"{row.id} {row.name} {row.state} after {between(row.submitted, row.ended)} "
+        f"({', '.join(parts)}){reason}"
+    )
+    if row.state == "failed":
+        click.echo(f"  'hanse show {row.id}' says how, 'hanse retry {row.id}' tries again", err=True)

@@ -1,0 +1,230 @@
+"""Jobs as people hand them in: files, options, and a job that was submitted before.
+
+Everything ends up as plain data in the form of ``model.job_parser`` and is checked here first, so that
+mistakes are told without a round trip, with the line of the file or the option that holds them.
+"""
+
+import os
+import sys
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+import msgspec
+
+from hanse.client.errors import CommandError
+from hanse.client.exit_codes import ExitCode
+from hanse.model.job import SPEC_BYTES_MAX, JobSpec
+from hanse.model.job_parser import job_from_data
+from hanse.model.problem import Problem
+
+FILE_BYTES_MAX: Final = 16 * SPEC_BYTES_MAX
+"""The largest file of jobs."""
+DOCUMENTS_MAX: Final = 10_000
+"""Jobs in one file."""
+OPTION_OF: Final = {
+    "count": "-n", "memory": "--mem", "class": "--class", "command": "CMD", "clusters.allow": "--cluster",
+    "clusters.deny": "--not-cluster", "clusters.prefer": "--prefer", "labels": "--label",
+    "resources": "--resource", "client_id": "--client-id", "on_loss": "--on-loss",
+}  # fmt: skip
+"""Fields of the form whose option is not ``--field``."""
+
+Form = dict[str, object]
+
+
+class Draft(NamedTuple):
+    """A job before it is submitted."""
+
+    form: Form
+    source: str = ""
+    """The file it stands in; empty: the command line."""
+    lines: Mapping[str, int] = {}
+    """Path of a field -> the line where it stands."""
+
+    def where(self, field: str) -> str:
+        """A field's place as its writer knows it."""
+        if not self.source:
+            return option_of(field)
+        path = field
+        while path and path not in self.lines:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        line = self.lines.get(path, 1)
+        return f"{self.source}:{line}: {field}" if field else f"{self.source}:{line}"
+
+
+def option_of(field: str) -> str:
+    """The option that sets a field of the form."""
+    known = [name for name in OPTION_OF if field == name or field.startswith((f"{name}[", f"{name}."))]
+    if known:
+        return OPTION_OF[max(known, key=len)]
+    head = field.partition(".")[0].partition("[")[0]
+    return f"--{head}" if head else "the job"
+
+
+def checked(drafts: Iterable[Draft]) -> list[JobSpec]:
+    """The jobs, if all of them keep the rules; otherwise all problems at once, and nothing is submitted."""
+    specs: list[JobSpec] = []
+    lines: list[str] = []
+    status = ExitCode.BAD_JOB
+    for draft in drafts:
+        spec = job_from_data(draft.form)
+        if isinstance(spec, JobSpec):
+            specs.append(spec)
+            continue
+        lines += told(draft, spec)
+        if not draft.source:
+            status = ExitCode.USAGE
+    if lines:
+        raise CommandError("\n  ".join(["the job was not submitted:", *lines]), status)
+    return specs
+
+
+def told(draft: Draft, problems: Iterable[Problem]) -> list[str]:
+    """Problems as sentences that say where."""
+    return [f"{draft.where(problem.field)}: {problem.rule}" for problem in problems]
+
+
+def with_client_id(form: Form) -> Form:
+    """The form with a client id of its own, so that it may be sent twice."""
+    return form if form.get("client_id") else {**form, "client_id": f"cli-{uuid.uuid4().hex}"}
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+
+def read_drafts(path: str) -> list[Draft]:
+    """The jobs of a YAML or JSON file (``-``: standard input), one for each document."""
+    if path == "-":
+        source, data = "standard input", sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+    else:
+        source = path
+        with Path(path).open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        raise CommandError(f"{source} is longer than {FILE_BYTES_MAX} bytes", ExitCode.BAD_JOB)
+    drafts = _json_draft(source, data) or _yaml_drafts(source, data)
+    if not drafts:
+        raise CommandError(f"{source} holds no job", ExitCode.BAD_JOB)
+    return [_unwrapped(draft) for draft in drafts]
+
+
+def _json_draft(source: str, data: bytes) -> list[Draft]:
+    """JSON is YAML too, but reading it as such takes a hundred times as long."""
+    if not data.lstrip().startswith(b"{"):
+        return []
+    try:
+        form = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []  # it may be YAML that begins with a brace; and YAML's reader tells the line of a mistake
+    return [Draft(form, source)]
+
+
+def _yaml_drafts(source: str, data: bytes) -> list[Draft]:
+    import yaml  # noqa: PLC0415  slow to import, and jobs of the command line need none
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(data)
+    drafts: list[Draft] = []
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            lines: dict[str, int] = {}
+            _note_lines(node, "", lines, source, 0)
+            drafts.append(Draft(loader.construct_document(node), source, lines))
+            if len(drafts) > DOCUMENTS_MAX:
+                raise CommandError(f"{source} holds more than {DOCUMENTS_MAX} jobs", ExitCode.BAD_JOB)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
+        raise CommandError(f"{source}:{line}: this is not YAML: {error.problem}", ExitCode.BAD_JOB) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise CommandError(f"{source}: this is not YAML: {error}", ExitCode.BAD_JOB) from None
+    finally:
+        loader.dispose()
+    return [draft for draft in drafts if draft.form is not None]
+
+
+_LINES_MAX: Final = 20_000
+_DEPTH_MAX: Final = 16
+
+
+def _note_lines(node: Any, path: str, lines: dict[str, int], source: str, depth: int) -> None:
+    """Where every field stands. Two fields of one name are an error: YAML itself would drop the first."""
+    lines.setdefault(path, node.start_mark.line + 1)
+    if len(lines) > _LINES_MAX or depth > _DEPTH_MAX:
+        return
+    if node.id == "sequence":
+        for index, item in enumerate(node.value):
+            _note_lines(item, f"{path}[{index}]", lines, source, depth + 1)
+    elif node.id == "mapping":
+        for key, value in node.value:
+            name = str(key.value)
+            below = f"{path}.{name}" if path else name
+            line = key.start_mark.line + 1
+            if key.id == "scalar" and below in lines:
+                raise CommandError(
+                    f"{source}:{line}: {below} is written twice (first in line {lines[below]})",
+                    ExitCode.BAD_JOB,
+                )
+            lines[below] = line
+            _note_lines(value, below, lines, source, depth + 1)
+
+
+def _unwrapped(draft: Draft) -> Draft:
+    """A job wrapped as Kubernetes does it (``apiVersion``, ``kind``, ``metadata``, ``spec``), laid open."""
+    form = draft.form
+    if not isinstance(form, dict) or "apiVersion" not in form:
+        return draft
+    for field, wanted in (("apiVersion", "hanse/v1"), ("kind", "Job")):
+        if form.get(field) != wanted:
+            raise CommandError(f"{draft.where(field)}: this must be {wanted}", ExitCode.BAD_JOB)
+    metadata, spec = form.get("metadata") or {}, form.get("spec")
+    unknown = [str(key) for key in form if key not in ("apiVersion", "kind", "metadata", "spec")]
+    if isinstance(metadata, dict):
+        unknown += [f"metadata.{key}" for key in metadata if key != "name"]
+    if unknown or not isinstance(metadata, dict) or not isinstance(spec, dict):
+        field = unknown[0] if unknown else "spec" if isinstance(metadata, dict) else "metadata"
+        rule = "a wrapped job has apiVersion, kind, metadata.name and spec, and nothing else"
+        raise CommandError(f"{draft.where(field)}: {rule}", ExitCode.BAD_JOB)
+    lines = {path.removeprefix("spec.").removeprefix("metadata."): line for path, line in draft.lines.items()}
+    return Draft({**metadata, **spec}, draft.source, lines)
+
+
+# --- options -----------------------------------------------------------------------------------------------
+
+
+def form_of_options(given: Mapping[str, Any], command: tuple[str, ...]) -> Form:
+    """The form that the options of ``hanse submit`` describe; only what was given is in it."""
+    plain = (
+        "name", "tenant", "class", "priority", "deadline", "retries", "grace", "unreachable", "on_loss",
+        "client_id", "trace", "count", "cpus", "memory", "gpus", "where", "duration", "workdir",
+    )  # fmt: skip
+    form: Form = {field: given[field] for field in plain if given.get(field) is not None}
+    form |= {field: True for field in ("gang", "preemptible") if given.get(field)}
+    form |= {field: list(given[field]) for field in ("labels", "after") if given.get(field)}
+    clusters = {word: list(given[word]) for word in ("allow", "deny", "prefer") if given.get(word)}
+    if clusters:
+        form["clusters"] = clusters
+    if given.get("resources"):
+        form["resources"] = dict(_pair(text, "--resource") for text in given["resources"])
+    if given.get("env"):
+        form["env"] = dict(_variable(text) for text in given["env"])
+    if command:
+        form["command"] = list(command)
+    return form
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, sign, amount = text.partition("=")
+    if not sign or not name:
+        raise click.BadParameter(f"'{text}' is not NAME=VALUE", param_hint=option)
+    return name, amount
+
+
+def _variable(text: str) -> tuple[str, str]:
+    """``NAME=VALUE``; ``NAME`` alone passes on the variable of this shell."""
+    if "=" in text:
+        return _pair(text, "--env")
+    if text not in os.environ:
+        raise click.BadParameter(f"'{text}' is not set here; write {text}=VALUE", param_hint="--env")
+    return text, os.environ[text]

@@ -1,0 +1,139 @@
+"""A job once more: from the record of a job back to its form, whole or only what did not succeed."""
+
+from typing import Final
+
+from hanse.api.redaction import HIDDEN
+from hanse.client.job_form import Form
+from hanse.model.constraint_syntax import text as where_text
+from hanse.model.ids import job_text
+from hanse.model.job import GROUPS_MAX, JobSpec, SpeedUp, TaskGroup
+from hanse.model.program import SHELL, Command, command_of
+from hanse.model.resources import Resources
+
+INDEX_WRAP: Final = "/usr/bin/env"
+"""Sets ``HANSE_TASK`` for a task that is tried again: a backend sets its own after the job's environment."""
+_INDEX: Final = "HANSE_TASK"
+
+
+def form_of(spec: JobSpec) -> Form:
+    """The form that ``model.job_parser`` would turn into this job, without its client id."""
+    form: Form = {
+        "name": spec.name,
+        "tenant": spec.tenant,
+        "class": str(spec.klass),
+        "priority": spec.priority,
+        "retries": spec.retries,
+        "preemptible": spec.preemptible,
+        "grace": f"{spec.grace}us",
+        "gang": spec.gang,
+        "unreachable": str(spec.unreachable),
+        "on_loss": str(spec.on_loss),
+        "groups": [_group_form(group) for group in spec.groups],
+    }
+    if spec.deadline is not None:
+        form["deadline"] = f"{spec.deadline}us"
+    clusters = {
+        "allow": list(spec.clusters_allowed), "deny": list(spec.clusters_forbidden), "prefer": list(spec.data)
+    }  # fmt: skip
+    form["clusters"] = {word: names for word, names in clusters.items() if names}
+    form["labels"] = list(spec.labels)
+    form["after"] = [job_text(job) for job in spec.after]
+    return form
+
+
+def _group_form(group: TaskGroup) -> Form:
+    most = group.ask_max or group.ask
+    form: Form = {
+        "name": group.name,
+        "count": group.count,
+        "cpus": f"{group.ask.cpu}m..{most.cpu}m",
+        "memory": f"{group.ask.memory}..{most.memory}",
+        "gpus": f"{group.ask.gpu}..{most.gpu}",
+        "resources": _custom(group.ask, most),
+        "needs": list(group.needs),
+        "affinity": [
+            {"label": wish.label, "scope": str(wish.scope), "apart": wish.apart} for wish in group.affinity
+        ],
+    }
+    if group.where is not None:
+        form["where"] = where_text(group.where)
+    if group.duration is not None:
+        form["duration"] = f"{group.duration}us"
+    if group.speed_up is not None:
+        form["speed_up"] = _points(group.speed_up)
+    command = command_of(group.payload)
+    if command is not None:
+        form["command"] = list(command.argv)
+        form["env"] = dict(command.env)
+        if command.workdir:
+            form["workdir"] = command.workdir
+    return form
+
+
+def _custom(least: Resources, most: Resources) -> Form:
+    low = dict(least.custom)
+    return {name: f"{low.get(name, 0)}..{amount}" for name, amount in most.custom}
+
+
+def _points(speed_up: SpeedUp) -> list[list[object]]:
+    return [[f"{cpu}m", gpu, f"{speed // 1_000}.{speed % 1_000:03}"] for cpu, gpu, speed in speed_up.points]
+
+
+def divisible(spec: JobSpec) -> bool:
+    """Whether some tasks of a job can be tried again without the others: they neither need each other nor
+    start together."""
+    return not spec.gang and not any(group.needs for group in spec.groups) and spec.tasks > 1
+
+
+def form_again(spec: JobSpec, failed: list[int], after_done: tuple[str, ...] = ()) -> Form | str:
+    """The form of a job that does again what did not succeed; or a sentence saying why there is none.
+
+    ``failed``: indices of the tasks that did not succeed, ascending. A task that is tried again on its own
+    finds the index it had in ``HANSE_TASK``. ``after_done``: jobs of ``after`` that have succeeded.
+    """
+    if any(HIDDEN in dict(command.env).values() for command in _commands(spec)):
+        return "its environment has secrets that you are not shown; submit the job anew from where it came"
+    if any(command.secret for command in _commands(spec)):
+        return "its tasks have keys that only its submitter knows; submit the job anew from where it came"
+    form = form_of(spec)
+    form["after"] = [job for job in map(job_text, spec.after) if job not in after_done]
+    if not divisible(spec) or len(failed) == spec.tasks:
+        return form
+    if len(failed) > GROUPS_MAX:
+        return (
+            f"{len(failed)} tasks did not succeed, and at most {GROUPS_MAX} can be tried again on their own"
+        )
+    groups: list[Form] = []
+    first = 0
+    for group in spec.groups:
+        for index in failed:
+            if first <= index < first + group.count:
+                name = group.name if group.count == 1 else f"{group.name[:100]}-{index}"
+                groups.append(_single(group, index, name))
+        first += group.count
+    form["groups"] = groups
+    return form
+
+
+def _commands(spec: JobSpec) -> list[Command]:
+    found = [command_of(group.payload) for group in spec.groups]
+    return [command for command in found if command is not None]
+
+
+def _single(group: TaskGroup, index: int, name: str) -> Form:
+    """One task of a group as a group of its own, which is told the index that the task had."""
+    form = {**_group_form(group), "name": name, "count": 1}
+    command = command_of(group.payload)
+    if command is not None:
+        wrapped = command.argv[0] == INDEX_WRAP and command.argv[1].startswith(f"{_INDEX}=")
+        form["command"] = list(command.argv) if wrapped else [INDEX_WRAP, f"{_INDEX}={index}", *command.argv]
+    return form
+
+
+def command_text(argv: tuple[str, ...]) -> str:
+    """A command as a person would type it."""
+    from shlex import join  # noqa: PLC0415  only what is shown needs it
+
+    if argv[: len(SHELL)] == SHELL and len(argv) == len(SHELL) + 1:
+        return argv[-1]
+    return join(argv)

@@ -1,0 +1,131 @@
+"""Output of tasks, fetched from the cluster where they ran, or from the machine of a separate runner."""
+
+import threading
+from collections.abc import Iterator
+from typing import BinaryIO, Final, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+from hanse.api.rows import TaskRow
+from hanse.client.client import Client
+from hanse.client.endpoints import Doors, refusal
+from hanse.client.errors import warn
+from hanse.client.transport import ANSWER_SECONDS_MAX, Reply, SilentError
+
+LINE_BYTES_MAX: Final = 64 << 10
+"""A line that is longer is passed on in parts."""
+RUNNER_HEADER: Final = "x-hanse-runner"
+"""With 307: the runner on whose machine the output is."""
+
+
+class Ask(NamedTuple):
+    """One stream of one attempt."""
+
+    stream: str
+    attempt: int | None = None
+    following: bool = False
+
+
+class Sink:
+    """Where output goes: line by line with a mark before each, or as it comes if there is no mark."""
+
+    _lock: Final = threading.Lock()
+
+    def __init__(self, target: BinaryIO, mark: str) -> None:
+        self._target = target
+        self._mark = mark.encode()
+        self._rest = b""
+        self.received = 0
+        """Bytes that came so far: where to go on after an interruption."""
+        self.complaint = ""
+        """What was last said of why nothing comes: it is not said again at every try."""
+
+    def write(self, piece: bytes) -> None:
+        """Pass output on. With a mark, an unfinished line waits for its end."""
+        self.received += len(piece)
+        if not self._mark:
+            self._put(piece)
+            return
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > LINE_BYTES_MAX:
+            lines.append(self._rest)
+            self._rest = b""
+        if lines:
+            self._put(b"".join(self._mark + line + b"\n" for line in lines))
+
+    def close(self) -> None:
+        """Pass on a last line that has no end."""
+        if self._rest:
+            self._put(self._mark + self._rest + b"\n")
+            self._rest = b""
+
+    def _put(self, data: bytes) -> None:
+        with Sink._lock:
+            self._target.write(data)
+            self._target.flush()
+
+
+def copy(doors: Doors, task: str, row: TaskRow, ask: Ask, sink: Sink) -> bool:
+    """Copy one stream of a task from where it ran; whether all of it was there. Goes on where ``sink`` is."""
+    latest = ask.attempt in (None, row.attempt)
+    clusters = [row.cluster] if row.cluster and latest else list(doors.context.clusters)
+    query = {
+        "attempt": str(ask.attempt or row.attempt),
+        "stream": ask.stream,
+        "offset": str(sink.received),
+        "follow": "1" if ask.following else "0",
+    }
+    seconds = None if ask.following else ANSWER_SECONDS_MAX
+    silent: list[str] = []
+    for cluster in clusters:
+        try:
+            for node in _machines(doors, cluster, row.node if latest else None):
+                target = f"/v1/logs/{quote(task)}?{urlencode({**query, **node})}"
+                reply, pieces = _opened(doors, cluster, target, seconds)
+                if reply.status == 404:
+                    continue
+                if reply.status != 200:
+                    raise refusal(reply)
+                for piece in pieces:
+                    sink.write(piece)
+                sink.close()
+                return True
+        except _RunnerSilentError as error:
+            silent.append(str(error))
+        except SilentError as error:
+            silent.append(f"the cluster {cluster} does not answer ({error})")
+    complaint = "; ".join(silent)
+    if complaint and complaint != sink.complaint:
+        warn(f"{task}: its output cannot be shown now: {complaint}")
+        sink.complaint = complaint
+    return False
+
+
+class _RunnerSilentError(SilentError):
+    """It is not the cluster's door that does not answer, but that of a runner on another machine."""
+
+
+def _machines(doors: Doors, cluster: str, node: int | None) -> Iterator[dict[str, str]]:
+    """Which nodes to name when asking a cluster: the task's own, or one of each machine if it is unknown."""
+    if node is not None:
+        yield {"node": str(node)}
+        return
+    yield {}
+    told: dict[str, int] = {}
+    for one in Client(doors).cluster(cluster).nodes:
+        told.setdefault(one.runner, one.node)
+    if len(told) > 1:
+        yield from ({"node": str(number)} for number in told.values())
+
+
+def _opened(doors: Doors, cluster: str, target: str, seconds: float | None) -> tuple[Reply, Iterator[bytes]]:
+    """An output at a cluster's door, or at that of the runner to which the door points."""
+    reply, pieces = doors.cluster(cluster).stream(target, seconds)
+    runner = reply.headers.get(RUNNER_HEADER, "")
+    if reply.status != 307 or not runner:
+        return reply, pieces
+    there = urlsplit(reply.headers.get("location", ""))
+    try:
+        return doors.runner(runner, there.netloc).stream(target, seconds)
+    except SilentError as error:
+        sentence = f"the runner {runner} of the cluster {cluster} does not answer ({error})"
+        raise _RunnerSilentError(sentence, error.sent) from None

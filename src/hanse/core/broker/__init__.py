@@ -1,0 +1,1 @@
+"""Broker: the machine that takes jobs and proposes where they run, and its parts."""

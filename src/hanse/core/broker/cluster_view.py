@@ -1,0 +1,370 @@
+"""What a broker believes about one cluster, as columns.
+
+Three things are kept apart: what the warden last said (*confirmed*), the broker's own claims on their way
+(*pending*), and the difference, which is what it may propose on (*usable*). News replaces what was
+confirmed and never touches what is pending.
+"""
+
+from operator import add, gt, sub
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from hanse.core.search_cache import NO_MARK, SMALL_NODES, Gains, table_of, wide_enough
+from hanse.model.drains import Drain
+from hanse.model.ids import MINUTE, ClusterId
+from hanse.model.messages import Delta, EstateId, Lot, Shape, Snapshot
+from hanse.model.resources import Dimensions, Vector
+from hanse.policy.constraint_index import AttributeTable
+from hanse.policy.node_columns import (
+    Column,
+    MaskWords,
+    Room,
+    empty_mask,
+    full_mask,
+    has_bit,
+    is_empty,
+    mask_flags,
+    mask_of,
+)
+
+STANDING_FULL: Final = 1_000
+SHAPES_MAX: Final = 4_096
+"""Compiled shapes kept per cluster; when there are more, all are compiled afresh."""
+BEHIND_MAX: Final = 3
+"""Beats in a row of an older state than the one that is known, after which the older one is believed."""
+WARY_TIME: Final = 60 * MINUTE
+"""How long a broker minds that a warden refused it something."""
+
+_NO_ROOM: Final = Room([], checked=False)
+_NO_TABLE: Final = AttributeTable([])
+_NO_NODES: Final = empty_mask(0)
+"""A cluster of which nothing is known yet. These have no nodes and so nothing that could change."""
+
+
+class Sight(msgspec.Struct, gc=False):
+    """The state of a view, as it is dumped."""
+
+    snapshot: Snapshot | None = None
+    version: int = 0
+    free: list[Vector] = []
+    rounds: dict[EstateId, int] = {}
+    least_round: dict[EstateId, int] = {}
+    """Rounds below this are of the past: the broker has given that lease up."""
+    echo: int = 0
+    renewed_at: int = 0
+    """When the latest beat that the broker answered came, on the broker's clock."""
+    seen_at: int = 0
+    """When the latest news of its room came."""
+    given_up: bool = False
+    standing: int = STANDING_FULL
+    claims: dict[int, list[Lot]] = {}
+    """Claims of the fast path on their way, by number."""
+    next_claim: int = 1
+    exhausted: dict[int, bool] = {}
+    """Lines for which nothing was found or given here since the last news."""
+    closed_until: int = 0
+    """A claim was refused for want of a valid lease: no more before this time."""
+    wary_until: int = 0
+    """Something was refused lately: others claim here, too."""
+    drains: tuple[Drain, ...] = ()
+    """What the latest beat said of nodes that take no new work, in instants of the warden's clock."""
+    behind: int = 0
+    """How many of the latest beats in a row were of an older state than the one that is known."""
+    left_at: int = -1
+    """Of a cluster that has retired: since when nothing can run there; -1: not known yet."""
+
+
+class Suited:
+    """A shape compiled for one cluster, as a broker sees it."""
+
+    __slots__ = ("ask", "ever", "full_at", "mask", "own")
+
+    def __init__(self, ask: Vector | None, mask: MaskWords, own: MaskWords) -> None:
+        self.ask = ask
+        """The ask in column order; None if it cannot run there."""
+        self.mask = mask
+        """Nodes that could ever take one."""
+        self.ever = not is_empty(mask)
+        self.own = own
+        """Those of them in this broker's own share."""
+        self.full_at = NO_MARK
+        """When ``mask`` was last found to have no room for one, by the view's gains."""
+
+
+class ClusterView:
+    """One broker's view of one cluster."""
+
+    def __init__(self, name: str, index: int, broker: str) -> None:
+        self.name = name
+        self.cluster = ClusterId(name)
+        self.index = index
+        self.broker = broker
+        self.is_open = True
+        """Whether it may be used: it has not retired, and every broker knows it (``core.newcomers``)."""
+        self.sight = Sight(free=[], rounds={}, least_round={}, claims={}, exhausted={})
+        self.dimensions: Dimensions = ()
+        self.usable = _NO_ROOM
+        self.gains = Gains()
+        self.table = _NO_TABLE
+        self.pending: dict[int, list[int]] = {}
+        self.fresh: list[Lot] = []
+        """Lots of this step: already pending, not yet in a claim."""
+        self.own: MaskWords = _NO_NODES
+        self._unreserved: MaskWords = _NO_NODES
+        self._fits: dict[Shape, Suited] = {}
+        self._slots: dict[Shape, int] = {}
+        self.median_cpu = 0
+        """Milli-CPU of the middle node."""
+
+    # --- news ----------------------------------------------------------------------------------------------
+
+    def snapshot(self, news: Snapshot) -> None:
+        """Take a whole state."""
+        sight = self.sight
+        if self._is_behind(news.epoch, news.version) and sight.behind < BEHIND_MAX:
+            return
+        known, sight.behind = sight.snapshot, 0
+        sight.snapshot, sight.version = news, news.version
+        sight.exhausted.clear()
+        if known is None or _layout(known) != _layout(news):
+            sight.free = list(news.free)
+            self._lay_out(news)
+            self._refresh()
+        elif tuple(sight.free) != news.free:
+            for node, free in enumerate(news.free):
+                if free != sight.free[node]:
+                    self._confirm(node, free)
+
+    def _is_behind(self, epoch: int, version: int) -> bool:
+        known = self.sight.snapshot
+        return known is not None and (epoch, version) < (known.epoch, self.sight.version)
+
+    def is_rewound(self, epoch: int, version: int) -> bool:
+        """Whether the newest beats tell of an older state than the one that is known. One may have been
+        overtaken by news; several in a row are of a warden whose past was put back from an older copy, and
+        which counts again from there: then the next snapshot counts, whatever its number."""
+        sight = self.sight
+        if sight.behind or self._is_behind(epoch, version):
+            sight.behind = sight.behind + 1 if self._is_behind(epoch, version) else 0
+        return sight.behind >= BEHIND_MAX
+
+    def _lay_out(self, news: Snapshot) -> None:
+        self.dimensions = news.dimensions
+        self.usable = Room(news.capacity, checked=False)
+        self.table = table_of(news.attributes)
+        nodes = len(news.capacity)
+        self._unreserved = full_mask(nodes) & ~mask_of(news.reserve, nodes)
+        share = news.partitions.index(self.broker) if self.broker in news.partitions else 0
+        count = max(1, len(news.partitions))
+        self.own = mask_of(range(nodes * share // count, nodes * (share + 1) // count), nodes)
+        self.median_cpu = sorted(vector[0] for vector in news.capacity)[nodes // 2] if nodes else 0
+        self._fits.clear()
+        self._slots.clear()
+
+    def _refresh(self) -> None:
+        """Usable is what was confirmed less what is pending."""
+        for node, free in enumerate(self.sight.free):
+            self.usable.set_free(node, free)
+        self.gains.forget()
+        claims, self.pending = self.sight.claims, {}
+        for lots in (*claims.values(), self.fresh):
+            for lot in lots:
+                self._debit(lot)
+
+    def delta(self, news: Delta) -> bool:
+        """Take final states; False if there is a gap, so that a snapshot is needed."""
+        sight = self.sight
+        if sight.snapshot is None or news.since > sight.version or news.epoch != sight.snapshot.epoch:
+            # Of an earlier life of the warden: old news. Of a later one: it may have other nodes now.
+            return sight.snapshot is not None and news.epoch < sight.snapshot.epoch
+        if news.version <= sight.version:
+            return True
+        sight.version = news.version
+        better = False
+        for node, free in zip(news.nodes, news.free, strict=True):
+            if self._confirm(node, free):
+                better = True
+        if better:
+            sight.exhausted.clear()
+        return True
+
+    def _confirm(self, node: int, free: Vector) -> bool:
+        """A node has this much on offer; whether that is more than it had, of anything."""
+        known = self.sight.free
+        better = any(map(gt, free, known[node]))
+        if better:
+            self.gains.add(node)
+        known[node] = free
+        pending = self.pending.get(node)
+        self.usable.set_free(node, free if pending is None else tuple(map(sub, free, pending)))
+        return better
+
+    # --- own claims ----------------------------------------------------------------------------------------
+
+    def _debit(self, lot: Lot) -> None:
+        size = lot.size.vector(self.dimensions)
+        assert size is not None
+        for node in lot.nodes:
+            self.usable.debit(node, size)
+        self._add_all(lot, 1)
+
+    def _add_all(self, lot: Lot, sign: int) -> None:
+        """A lot is on its way, or (-1) no longer, and its room is usable again. By node, not by task."""
+        size = lot.size.vector(self.dimensions)
+        assert size is not None
+        counts: dict[int, int] = {}
+        for node in lot.nodes:
+            counts[node] = counts.get(node, 0) + 1
+        for node, count in counts.items():
+            whole = size if count == 1 else tuple([amount * count for amount in size])
+            pending = self.pending.get(node)
+            if sign > 0:
+                self.pending[node] = list(whole) if pending is None else list(map(add, pending, whole))
+                continue
+            assert pending is not None, f"{self.broker} on {self.name}: nothing is pending on node {node}"
+            left = list(map(sub, pending, whole))
+            if any(left):
+                self.pending[node] = left
+            else:
+                del self.pending[node]
+            self.usable.credit(node, whole)
+            self.gains.add(node)
+
+    def reserve(self, lot: Lot) -> None:
+        """A lot will be claimed when this step ends; the placer has debited its room. News of this same step
+        must find it pending."""
+        self.fresh.append(lot)
+        self._add_all(lot, 1)
+
+    def propose(self, lots: list[Lot]) -> int:
+        """Lots are on their way in one claim; returns the claim's number."""
+        number = self.sight.next_claim
+        self.sight.next_claim += 1
+        fast = [lot for lot in lots if not lot.lease]
+        if fast:  # bindings are answered only when they fail
+            self.sight.claims[number] = fast
+        self.fresh.clear()
+        return number
+
+    def answered(self, number: int) -> list[Lot]:
+        """A claim is no longer on its way; its lots."""
+        lots = self.sight.claims.pop(number, [])
+        for lot in lots:
+            self._add_all(lot, -1)
+        return lots
+
+    def renewable(
+        self, estates: tuple[EstateId, ...], told: tuple[tuple[EstateId, int], ...]
+    ) -> tuple[EstateId, ...]:
+        """Those of our estates whose lease may be renewed, by the lease rounds of the newest beat. A warden
+        whose past was put back from an older copy may be in a round that was over long ago, or given up: its
+        leases are left to run out until it has reached a new one."""
+        rounds, least = self.sight.rounds, self.sight.least_round
+        past = [name for name, number in told if number < max(rounds.get(name, 0), least.get(name, 0))]
+        return tuple([name for name in estates if name not in past]) if past else estates
+
+    def abandon(self) -> None:
+        """No claim that is on its way will be answered."""
+        for number in list(self.sight.claims):
+            self.answered(number)
+
+    # --- questions -----------------------------------------------------------------------------------------
+
+    def fit(self, shape: Shape) -> Suited:
+        """A shape's compiled form."""
+        found = self._fits.get(shape)
+        if found is None:
+            if len(self._fits) >= SHAPES_MAX:
+                self._fits.clear()
+                self._slots.clear()
+            found = self._fits[shape] = self._compile(shape)
+        return found
+
+    def _compile(self, shape: Shape) -> Suited:
+        ask = shape.ask.vector(self.dimensions)
+        if ask is None or not shape.may_use(self.name):
+            none = empty_mask(self.usable.nodes)
+            return Suited(None, none, none)
+        mask = self.table.compile(shape.where) & wide_enough(self.usable, ask)
+        if not shape.latency:
+            mask &= self._unreserved
+        return Suited(ask, mask, mask & self.own)
+
+    def allows(self, shape: Shape) -> bool:
+        """Whether the cluster has all kinds of resources that a shape asks for, and its job may use it."""
+        return self.fit(shape).ask is not None
+
+    def futile(self, shape: Shape) -> bool:
+        """Whether there is surely no room for a shape: none was found, and nothing that helps has come."""
+        fit = self.fit(shape)
+        return fit.full_at >= 0 and self.gains.futile(fit, self.usable)
+
+    def takes(self, shape: Shape) -> bool:
+        """Whether the empty cluster could hold a task of a shape."""
+        return self.fit(shape).ever
+
+    def slots(self, shape: Shape) -> int:
+        """How many tasks of a shape the empty cluster could hold."""
+        known = self._slots.get(shape)
+        if known is None:
+            known = self._slots[shape] = self._count(shape, self.usable.capacity)
+        return known
+
+    def room_for(self, shape: Shape) -> int:
+        """How many tasks of a shape would find room now, as far as is known."""
+        return 0 if self.futile(shape) else self._count(shape, self.usable.free)
+
+    def _count(self, shape: Shape, columns: Column) -> int:
+        """How many tasks of a shape fit into so much room. Where a node has less than none of anything,
+        nothing does."""
+        fit = self.fit(shape)
+        ask = fit.ask
+        if ask is None:
+            return 0
+        if self.usable.nodes <= SMALL_NODES:  # NumPy's calls would cost more than the work
+            asked = [(row, amount) for row, amount in enumerate(ask) if amount]
+            each: list[int] = [
+                min([room[row] // amount for row, amount in asked])
+                for node, room in enumerate(columns.T.tolist())
+                if has_bit(fit.mask, node) and min(room) >= 0
+            ]
+            total, nodes = sum(each), len(each) - each.count(0)
+        else:
+            per_node = np.min([columns[row] // amount for row, amount in enumerate(ask) if amount], axis=0)
+            per_node = per_node[mask_flags(fit.mask, self.usable.nodes) & (columns.min(axis=0) >= 0)]
+            total, nodes = int(per_node.sum()), int(np.count_nonzero(per_node))
+        if shape.alone_in_cluster:
+            return min(1, total)
+        return nodes if shape.alone else total
+
+    def confirmed(self) -> list[Vector] | None:
+        """What the warden last said is free, node by node; None before the first snapshot."""
+        return self.sight.free if self.sight.snapshot is not None else None
+
+    def idle(self) -> list[str]:
+        """What is not as it should be when no work is left."""
+        complaints = [f"claim {number} to {self.name} is unanswered" for number in self.sight.claims]
+        return complaints + [f"room is pending on node {node} of {self.name}" for node in self.pending]
+
+    def check(self) -> None:
+        """What may be proposed on is what was confirmed less what is on its way."""
+        if self.sight.snapshot is not None:
+            expected = list(self.sight.free)
+            for node, pending in self.pending.items():
+                expected[node] = tuple(map(sub, expected[node], pending))
+            for node, usable in enumerate(zip(*self.usable.free.tolist(), strict=True)):
+                assert usable == expected[node], f"{self.broker} on {self.name}: node {node}"
+
+    def restore(self, sight: Sight) -> None:
+        """Take a dumped state."""
+        self.sight = sight
+        if sight.snapshot is not None:
+            self._lay_out(sight.snapshot)
+            self._refresh()
+
+
+def _layout(news: Snapshot) -> tuple[object, ...]:
+    """What of a snapshot changes only when the cluster does."""
+    return (news.dimensions, news.capacity, news.attributes, news.reserve, news.partitions)

@@ -1,0 +1,1 @@
+"""Failover of brokers: copies of jobs at an heir, their adoption, and what ends it."""

@@ -1,0 +1,204 @@
+"""What an heir is told of a peer's jobs, in messages of a size that every shell can carry.
+
+A copy of a job goes in one message with its ends, if they are few. Of a job of which many tasks have ended
+they follow in messages of their own: runs of neighbours that ended alike, and columns where they did not
+(``end_columns``). The copy says how many those are, and an heir bids for nothing before it has them: what was
+made known as ended must never run again.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+import msgspec
+
+from hanse.core.broker.failover.end_columns import Column, Cut, Run, attempts_of, cut_ends, has_ends
+from hanse.core.broker.job_table import SUCCEEDED, JobRecord
+from hanse.core.messaging.message_splitting import ENTRIES_MAX, ENTRY_BYTES, pieces, portions
+from hanse.model.ids import JobId, TaskId, task_id
+from hanse.model.messages import EstateId, Progress, Replica, Replicate
+
+REPLICATE_JOBS_MAX: Final = 64
+"""Jobs in one message to the heir."""
+INLINE_MAX: Final = 256
+"""Ends that go with the copy itself, one by one."""
+GROUP_BYTES: Final = 4_096
+"""What a group of a job takes besides its payload, as a rule at most."""
+STRETCH: Final = 1_024
+"""Tasks that are compared at once when runs are looked for."""
+
+Done = tuple[TaskId, int, int]
+"""A task, its terminal state, and the attempt that made it so."""
+TaskRun = tuple[TaskId, int, int, int]
+"""The same, and how many neighbours ended like it."""
+
+
+class Ends(msgspec.Struct, gc=False):
+    """What an heir knows of a job's ends: columns with one entry a task, as long as the job is."""
+
+    state: bytearray
+    """0: it has not ended."""
+    attempt: list[int]
+    count: int = 0
+    """How many have ended."""
+
+    def note(self, index: int, state: int, attempt: int) -> None:
+        """A task has ended."""
+        if index < len(self.state):
+            self.count += not self.state[index]
+            self.state[index], self.attempt[index] = state, attempt
+
+    def note_run(self, index: int, state: int, attempt: int, count: int) -> None:
+        """Neighbours have ended alike."""
+        behind = min(index + count, len(self.state))
+        if not index < behind:
+            return
+        self.count += self.state.count(0, index, behind)
+        self.state[index:behind] = bytes((state,)) * (behind - index)
+        self.attempt[index:behind] = [attempt] * (behind - index)
+
+    def note_column(self, column: Column) -> None:
+        """Neighbours have ended, each in its own way, or not at all. What is known stays where nothing is
+        told."""
+        first, states, _ = column
+        behind = min(first + len(states), len(self.state))
+        if not first < behind:
+            return
+        fresh, tries = states[: behind - first], attempts_of(column)[: behind - first]
+        before = self.state[first:behind]
+        self.count -= len(before) - before.count(0)
+        if before.count(0) < len(before):
+            known = self.attempt[first:behind]
+            tries = [told if state else old for state, told, old in zip(fresh, tries, known, strict=True)]
+            fresh = bytes([state or old for state, old in zip(fresh, before, strict=True)])
+        self.state[first:behind], self.attempt[first:behind] = fresh, tries
+        self.count += len(fresh) - fresh.count(0)
+
+    def runs(self) -> Iterator[Run]:
+        """All of it."""
+        return find_runs(self.state, self.attempt)
+
+    def cut(self) -> Cut:
+        """All of it, in parts of which each is a bounded piece of work."""
+        return cut_ends(self.state, self.attempt)
+
+
+def new_ends(tasks: int) -> Ends:
+    """Of a job of which nothing has ended."""
+    return Ends(bytearray(tasks), [0] * tasks)
+
+
+def copies(
+    estate: EstateId, term: int, jobs: list[JobRecord], now: int, cuts: dict[JobId, Cut]
+) -> Iterator[Replicate | Progress]:
+    """The messages that make a peer the heir of these jobs, in order. ``cuts``: their ends, as far
+    as these have been cut already."""
+    parts = [jobs] if len(jobs) == 1 else list(portions(jobs, _weight, REPLICATE_JOBS_MAX))
+    for number, part in enumerate(parts, 1):
+        yield Replicate(
+            estate, term, tuple([replica_of(record, now) for record in part]), number < len(parts)
+        )
+        for record in part:
+            if _ended(record) > INLINE_MAX:
+                yield from _rest(estate, record, cuts.get(record.id))
+
+
+def _rest(estate: EstateId, record: JobRecord, cut: Cut | None) -> Iterator[Progress]:
+    """The ends that follow a copy."""
+    base = task_id(record.id, 0)
+    runs, columns = cut or cut_ends(record.state, record.attempt, record.ran)
+    for part in pieces(runs) if runs else ():
+        yield Progress(estate, (), runs=tuple([(TaskId(base + run[0]), *run[1:]) for run in part]))
+    for first, states, attempts in columns:
+        yield Progress(estate, (), columns=((TaskId(base + first), states, attempts),))
+
+
+def progress(
+    estate: EstateId, done: Sequence[Done], runs: Sequence[TaskRun], cancelled: Sequence[JobId],
+    forget: Sequence[JobId],
+) -> Iterator[Progress]:  # fmt: skip
+    """The messages that tell an heir what has ended, in order. That a job is cancelled comes first, so that
+    its many ends say nothing new; which jobs are over comes last: it concerns the tasks before it."""
+    if len(done) + len(runs) <= ENTRIES_MAX:
+        yield Progress(estate, tuple(done), tuple(cancelled), tuple(forget), tuple(runs))
+        return
+    for some in pieces(runs) if runs else ():
+        yield Progress(estate, (), tuple(cancelled), runs=tuple(some))
+        cancelled = ()
+    parts = list(pieces(done))
+    for part in parts[:-1]:
+        yield Progress(estate, tuple(part), tuple(cancelled))
+        cancelled = ()
+    yield Progress(estate, tuple(parts[-1]), tuple(cancelled), tuple(forget))
+
+
+def replica_of(record: JobRecord, now: int) -> Replica:
+    """The copy of a job that its heir keeps, with its ends if they are few."""
+    age, ended = now - record.accepted_at, _ended(record)
+    if ended > INLINE_MAX:
+        return Replica(record.id, record.spec, age, (), record.cancelled, ended)
+    done = tuple(
+        (index + at, state, attempt)
+        for index, state, attempt, count in (ends_of(record) if ended else ())
+        for at in range(count)
+    )
+    return Replica(record.id, record.spec, age, done, record.cancelled)
+
+
+def ends_of(record: JobRecord) -> Iterator[Run]:
+    """A job's ended tasks, in order; those that never ran have the attempt 0."""
+    return find_runs(record.state, record.attempt, record.ran)
+
+
+def find_runs(states: bytearray, attempts: list[int], ran: bytearray | None = None) -> Iterator[Run]:
+    """Runs of ended tasks of one state and attempt; ``ran``: of which the attempt counts (None: of all).
+    Stretches of equals are compared as a whole: a look at each of a million tasks would take too long."""
+    first, length = 0, 0
+    last = (-1, -1)
+    for at in range(0, len(states), STRETCH):
+        behind = at + STRETCH
+        block = states[at:behind]
+        if not has_ends(block):
+            if last[0] >= SUCCEEDED:
+                yield first, *last, length
+            first, length, last = at + len(block), 0, (-1, -1)
+            continue
+        tries = attempts[at:behind]
+        if ran is not None and 0 in ran[at:behind]:
+            tries = [attempt if one else 0 for attempt, one in zip(tries, ran[at:behind], strict=True)]
+        if block.count(block[0]) == len(block) and tries.count(tries[0]) == len(tries):
+            parts = [((block[0], tries[0]), len(block))]
+        elif max(tries) < 256:
+            parts = _parts(bytes(block), bytes(tries))
+        else:
+            parts = [(key, len(list(same))) for key, same in groupby(zip(block, tries, strict=True))]
+        for key, count in parts:
+            if key == last:
+                length += count
+                continue
+            if last[0] >= SUCCEEDED:
+                yield first, *last, length
+            first, length, last = first + length, count, key
+    if last[0] >= SUCCEEDED:
+        yield first, *last, length
+
+
+def _parts(states: bytes, attempts: bytes) -> list[tuple[tuple[int, int], int]]:
+    """The runs of two columns: as many steps as there are runs, not as there are tasks."""
+    found = []
+    while states:
+        alike = len(states) - len(states.lstrip(states[:1]))
+        count = min(alike, len(attempts) - len(attempts.lstrip(attempts[:1])))
+        found.append(((states[0], attempts[0]), count))
+        states, attempts = states[count:], attempts[count:]
+    return found
+
+
+def _ended(record: JobRecord) -> int:
+    return len(record.state) - record.left
+
+
+def _weight(record: JobRecord) -> int:
+    groups = record.spec.groups
+    entries = min(_ended(record), INLINE_MAX)
+    return sum([len(group.payload) + GROUP_BYTES for group in groups]) + entries * ENTRY_BYTES

@@ -1,0 +1,500 @@
+"""What becomes of a broker's jobs: admission to the queue, release of dependents, ends, retries,
+cancellation.
+
+Every path to a terminal state goes through ``_settle``, once per task. Ends are accepted by attempt: one
+that is not the task's current attempt changes nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from hanse.core.broker.cluster_view import STANDING_FULL
+from hanse.core.broker.context import Desk
+from hanse.core.broker.job_table import (
+    BLOCKED,
+    CANCELLED,
+    CLAIMED,
+    FAILED,
+    PLACED,
+    RUNNING,
+    SUCCEEDED,
+    JobRecord,
+    blocked_tasks,
+    cancel_columns,
+    dependents_of,
+    first_task,
+    is_unqueued,
+    unmet_need,
+)
+from hanse.core.broker.large_cancellation import Ended, Ending, find_stretches, find_tasks
+from hanse.core.broker.loss_policy import LOST, TAKEN_BACK, is_ending, must_not_repeat
+from hanse.core.broker.placement import Placing
+from hanse.core.broker.withdrawal import Withdrawing
+from hanse.core.messaging.link import RESEND_MAX
+from hanse.model.decision import Answered
+from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of
+from hanse.model.messages import End, Outcome, Refusal, Watch, Watched
+
+WATCHERS_MAX: Final = 100_000
+"""Questions about other jobs' ends that are open at one time."""
+
+
+class Asked(msgspec.Struct, gc=False):
+    """A question to all peers about a job: the round of asking, and who has said that they do not know it."""
+
+    round: int
+    ignorant: list[str]
+
+
+class Careers:
+    """The lives of a broker's jobs."""
+
+    def __init__(self, desk: Desk, placing: Placing) -> None:
+        self.desk = desk
+        self.placing = placing
+        self.ending = Ending(desk.jobs, self._settle_run, self._release, desk.config.slice_tasks)
+        self.withdrawing = Withdrawing(desk, placing)
+        self.ended: dict[JobId, Ended] = {}
+        self.clients: dict[str, JobId] = {}
+        """The submitters' own names for live and remembered jobs."""
+        self.watchers: dict[JobId, list[str]] = {}
+        """Peers that want to know when a job of ours ends."""
+        self.unknown: dict[JobId, Asked] = {}
+        """Jobs of others that we wait for."""
+        self.round = 0  # how often peers were asked about jobs
+        self.deadlines: list[tuple[int, JobId]] = []
+        self.tasks = 0
+        """Tasks of live jobs."""
+        self.done: Callable[[JobRecord, int, int], None] = _unheard
+        """Called with the attempt for every task that has become terminal: the estate makes it known."""
+        self.done_run: Callable[[JobRecord, int, int], None] = _unheard
+        """The same for neighbours that never ran and have ended alike: the first, and how many."""
+        self.over: Callable[[JobRecord], None] = _unheard
+        """Called for every job whose tasks are all terminal."""
+        self.awaited: dict[JobId, None] = {}
+        """Jobs for whose end live jobs wait, and perhaps a few more: the others' ends concern nobody."""
+
+    # --- beginning -----------------------------------------------------------------------------------------
+
+    def enter(self, record: JobRecord) -> None:
+        """A job is among ours from now on."""
+        self.desk.jobs[record.id] = record
+        self.tasks += len(record.state)
+        if record.spec.client_id:
+            self.clients[record.spec.client_id] = record.id
+        for job in record.after:
+            self.awaited[job] = None
+
+    def begin(self, record: JobRecord) -> None:
+        """A job is accepted: queue what may run."""
+        desk = self.desk
+        spec = record.spec
+        if spec.deadline is not None:
+            self.deadlines.append((record.accepted_at + spec.deadline, record.id))
+            self.deadlines.sort()
+        for job in list(record.after):
+            if not record.cancelled:
+                self._await(record, job)
+        if record.cancelled or record.id not in desk.jobs:
+            return
+        if not record.after:
+            self._release(record)
+        else:
+            for group in range(len(spec.groups)):
+                count, why = record.unfinished[group], "waits for other jobs to succeed"
+                desk.decide(record, group, Answered.BLOCKED, count, why)
+
+    def _await(self, record: JobRecord, job: JobId) -> None:
+        if job in self.desk.jobs:
+            return
+        ended = self.ended.get(job)
+        if ended is None:
+            self.ask(job)
+        elif ended.known:
+            self._met(record, job, ended.outcome is Outcome.SUCCEEDED)
+
+    def ask(self, job: JobId) -> None:
+        """Ask every peer about a job that is not ours; a new round, in which only new answers count."""
+        self.round += 1
+        self.unknown[job] = Asked(self.round, [])
+        for peer in self.desk.members.peers:
+            if len(self.desk.post.link(peer).unacked) < RESEND_MAX:  # else it is away: asked when it is back
+                self.desk.post.send(self.desk.out, self.desk.now, peer, Watch(self.round, (job,)))
+        self._give_up_unknown(job)
+
+    def ask_again(self) -> None:
+        """With every beat: repeat the questions that somebody still waits for."""
+        for job in list(self.unknown):
+            if self._dependents(job):
+                self.ask(job)
+            else:
+                del self.unknown[job]
+                self.awaited.pop(job, None)
+
+    def watch(self, peer: str, message: Watch, elsewhere: Callable[[JobId], bool]) -> None:
+        """A peer asks about jobs: answer, or remember to."""
+        for job in message.jobs:
+            ended = self.ended.get(job)
+            if job in self.desk.jobs or (ended is not None and not ended.known):
+                names = self.watchers.setdefault(job, [])
+                if peer not in names and len(self.watchers) < WATCHERS_MAX:
+                    names.append(peer)
+            elif ended is not None:
+                state = SUCCEEDED if ended.outcome is Outcome.SUCCEEDED else FAILED
+                self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(message.round, job, state))
+            elif not elsewhere(job):
+                self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(message.round, job, -1))
+
+    def watched(self, peer: str, message: Watched) -> None:
+        """A peer has answered."""
+        asked = self.unknown.get(message.job)
+        if asked is None:
+            return
+        if message.state >= 0:
+            del self.unknown[message.job]
+            self._tell_dependents(message.job, message.state == SUCCEEDED)
+        elif message.round == asked.round and peer not in asked.ignorant:
+            asked.ignorant.append(peer)
+            self._give_up_unknown(message.job)
+
+    def _give_up_unknown(self, job: JobId) -> None:
+        if len(self.unknown[job].ignorant) == len(self.desk.members.peers):
+            del self.unknown[job]
+            self.desk.mark("broker.dependency_unknown")
+            self._tell_dependents(job, False)
+
+    def _tell_dependents(self, job: JobId, succeeded: bool) -> None:
+        for record in self._dependents(job):
+            self._met(record, job, succeeded)
+        self.awaited.pop(job, None)
+
+    def _dependents(self, job: JobId) -> list[JobRecord]:
+        """The live jobs that wait for the end of a job, in the order of their coming."""
+        if job not in self.awaited:
+            return []
+        return [record for record in self.desk.jobs.values() if job in record.after]
+
+    def _met(self, record: JobRecord, job: JobId, succeeded: bool) -> None:
+        if job not in record.after:
+            return
+        record.after.remove(job)
+        if not succeeded:
+            self.desk.mark("broker.dependency_failed")
+            self.cancel(record, "a job that it waits for did not succeed")
+        elif not record.after and record.admitted:
+            self._release(record)
+
+    def _release(self, record: JobRecord) -> None:
+        """Queue every group whose needs are met: as much as one event may, and the rest by and by."""
+        left = self.ending.queued_most
+        for group in range(len(record.spec.groups)):
+            left -= self._release_group(record, group, left)
+
+    def _release_group(self, record: JobRecord, group: int, most: int) -> int:
+        """Queue a group if its needs are met; how many of its tasks were."""
+        need = unmet_need(record, group)
+        if need:
+            self.desk.decide(
+                record, group, Answered.BLOCKED, record.unfinished[group], f"waits for group {need}"
+            )
+            return 0
+        tasks = blocked_tasks(record, group, len(record.state) if record.spec.gang else most)
+        count = len(tasks)  # before some of them are taken out of that very list
+        if tasks:
+            self.placing.enqueue(record, group, tasks, behind=True)
+            if record.lines[group] >= 0:
+                self.placing.place_line(record.lines[group])
+        if count >= most and not record.spec.gang and is_unqueued(record):
+            self.ending.queue_later(self.desk.now, record)
+        return count
+
+    def resume(self, record: JobRecord) -> None:
+        """Take up an adopted job: queue what may run, settle what cannot succeed any more."""
+        if record.spec.deadline is not None:
+            self.deadlines.append((record.accepted_at + record.spec.deadline, record.id))
+            self.deadlines.sort()
+        if not record.left:
+            self._finish(record)
+            return
+        for group in range(len(record.spec.groups)):
+            first = first_task(record, group)
+            states = record.state[first : first + record.spec.groups[group].count]
+            if FAILED in states or CANCELLED in states:
+                self._spoil(record, group, FAILED if FAILED in states else CANCELLED)
+        for job in list(record.after):
+            if not record.cancelled:
+                self._await(record, job)
+        if record.id in self.desk.jobs and not record.after and not record.cancelled:
+            self._release(record)
+        if record.spec.gang and record.waiting[0] and len(record.waiting[0]) < record.unfinished[0]:
+            self._break_gang(record)
+
+    def let_go(self, record: JobRecord) -> None:
+        """A job belongs to another broker now: forget it without a word."""
+        for group in range(len(record.spec.groups)):
+            self.placing.dequeue(record, group)
+            self.placing.leave(record, group)
+        del self.desk.jobs[record.id]
+        self.ending.drop(record.id)
+        self.tasks -= len(record.state)
+
+    # --- news of attempts ----------------------------------------------------------------------------------
+
+    def started(self, entries: tuple[tuple[TaskId, int, int], ...]) -> None:
+        """Attempts run: task, attempt, node."""
+        jobs, views = self.desk.jobs, self.desk.views
+        for task, attempt, _ in entries:
+            record = jobs.get(task >> INDEX_BITS)  # type: ignore[call-overload]  # a job id is a number
+            index = task & INDEX_MASK
+            if record is None or index >= len(record.state) or record.attempt[index] != attempt:
+                continue
+            if record.state[index] == CLAIMED or record.state[index] == PLACED:
+                record.state[index] = RUNNING
+                view = views[record.place[index]]
+                if view.sight.standing < STANDING_FULL:
+                    self.placing.judge(view, good=True)
+
+    def refused(self, task: TaskId, attempt: int, reason: str) -> None:
+        """A warden did not take an attempt: it never ran."""
+        record = self.desk.jobs.get(job_of(task))
+        index = index_of(task)
+        if record is None or record.attempt[index] != attempt or record.state[index] not in (CLAIMED, PLACED):
+            self.desk.mark("broker.refusal_of_old_attempt")
+            return
+        record.withdrawn.pop(index, None)
+        if reason == Refusal.HELD:
+            self.placing.demands.pause(record.place[index])
+        self._again(record, index, Answered.MOVED, f"refused: {reason}")
+
+    def finished(self, record: JobRecord, index: int, end: End) -> bool:
+        """An attempt is over. Whether it was the task's current one (otherwise it changes nothing)."""
+        if record.attempt[index] != end.attempt or not CLAIMED <= record.state[index] <= RUNNING:
+            self.desk.mark("broker.end_of_old_attempt")
+            return False
+        withdrawn = bool(record.withdrawn) and record.withdrawn.pop(index, None) == end.attempt
+        regrouped = bool(record.regrouped) and record.regrouped.pop(index, None) == end.attempt
+        outcome = end.outcome
+        if outcome is Outcome.SUCCEEDED:
+            if record.sizes:
+                self.placing.resize(self.placing.sizing.learned(record, index, end.usage))
+            self._settle(record, index, SUCCEEDED)
+        elif record.cancelled:
+            self._settle(record, index, CANCELLED)
+        elif outcome is Outcome.FAILED:
+            self._failed(record, index, end.code)
+        elif outcome is Outcome.LOST:
+            self.lost(record, index, "its node was lost")
+        elif outcome is Outcome.CANCELLED and must_not_repeat(record) and not regrouped:
+            self.lost(record, index, TAKEN_BACK)
+        else:
+            self.desk.mark("broker.requeued_withdrawn" if withdrawn else f"broker.requeued_{outcome}")
+            self._again(record, index, Answered.MOVED, f"{outcome}")
+        return True
+
+    def _failed(self, record: JobRecord, index: int, code: int) -> None:
+        record.failures[index] = record.failures.get(index, 0) + 1
+        if record.failures[index] > record.spec.retries:
+            self._settle(record, index, FAILED)
+            return
+        self.desk.mark("broker.retried")
+        self._again(record, index, Answered.RETRIED, f"exit code {code}")
+
+    def lost(self, record: JobRecord, index: int, reason: str) -> None:
+        """An attempt was lost through no fault of its own: another one starts, unless there must be none."""
+        record.losses[index] = record.losses.get(index, 0) + 1
+        if must_not_repeat(record) and not is_ending(record):
+            self.fail_lost(record, index, reason)
+            return
+        if record.losses[index] > self.desk.config.lost_max:
+            self._settle(record, index, FAILED)
+            return
+        self._again(record, index, Answered.MOVED, reason)
+
+    def fail_lost(self, record: JobRecord, index: int, reason: str) -> None:
+        """A task that may have begun and must not run twice ends here."""
+        self.desk.mark("broker.failed_lost")
+        self.desk.decide(record, record.group_of(index), Answered.ENDED, 1, f"{LOST}{reason}")
+        self._settle(record, index, FAILED)
+
+    def _again(self, record: JobRecord, index: int, answered: Answered, reason: str) -> None:
+        """A task must start anew, unless its job is to end, or its gang has failed."""
+        if is_ending(record):
+            self._settle(record, index, CANCELLED)
+            return
+        group = record.group_of(index)
+        self.desk.decide(record, group, answered, 1, reason)
+        self.placing.enqueue(record, group, [index])
+        if record.spec.gang:
+            self._break_gang(record, answered is Answered.RETRIED)
+
+    def _break_gang(self, record: JobRecord, retried: bool = False) -> None:
+        """One of a gang must start anew, so all must: take the others back. ``retried``: it has failed, and
+        the job allows for that."""
+        for index, state in enumerate(record.state):
+            if CLAIMED <= state <= RUNNING and index not in record.withdrawn:
+                self.desk.mark("broker.broke_gang")
+                self.withdrawing.withdraw(record, index)
+                if retried:
+                    record.regrouped[index] = record.attempt[index]
+
+    # --- terminal states -----------------------------------------------------------------------------------
+
+    def _settle(self, record: JobRecord, index: int, state: int) -> None:
+        """A task reaches its terminal state."""
+        before = record.state[index]
+        assert before < SUCCEEDED
+        ran = before >= CLAIMED
+        record.ran[index] = ran
+        record.state[index] = state
+        record.place[index] = -1
+        record.left -= 1
+        group = record.group[index] if record.group else 0
+        record.unfinished[group] -= 1
+        self.done(record, index, record.attempt[index] if ran else 0)
+        if state != SUCCEEDED:
+            self._spoil(record, group, state)
+        elif record.waiting[group] and record.spec.gang:
+            self.placing.enqueue(record, group, [])  # fewer are left to start together
+        elif not record.unfinished[group] and record.left:
+            self._unlock(record, group)
+        self._progressed(record, group)
+
+    def _progressed(self, record: JobRecord, group: int) -> bool:
+        """Tasks of a group have ended: whether the job is over with them."""
+        if not record.unfinished[group]:
+            self.placing.leave(record, group)
+            if not record.left:
+                self._finish(record)
+                return True
+        if self.desk.order.follows_progress:
+            self.placing.rekey(record)
+        return False
+
+    def _settle_run(self, record: JobRecord, first: int, count: int) -> bool:
+        """Neighbours of one group that wait in no queue are cancelled; whether the job is over."""
+        group = cancel_columns(record, first, count)
+        self.done_run(record, first, count)
+        self._spoil(record, group, CANCELLED)
+        return self._progressed(record, group)
+
+    def _unlock(self, record: JobRecord, group: int) -> None:
+        """A group has succeeded: queue those that needed it."""
+        spec = record.spec
+        first, count = first_task(record, group), spec.groups[group].count
+        if record.cancelled or record.state.count(SUCCEEDED, first, first + count) < count:
+            return
+        left = self.ending.queued_most
+        for other, part in enumerate(spec.groups):
+            if spec.groups[group].name in part.needs and not record.after:
+                left -= self._release_group(record, other, left)
+
+    def _spoil(self, record: JobRecord, group: int, state: int) -> None:
+        """A task did not succeed: what depends on it never will; the rest of a gang is pointless."""
+        if record.spec.gang and state == FAILED and not record.cancelled:
+            self.desk.mark("broker.gang_failed")
+            self._cancel_rest(record)
+        ends = record.id in self.ending.marked  # then they do in any case
+        for first, behind in () if ends else dependents_of(record.spec, group):
+            if record.state.count(BLOCKED, first, behind) > self.ending.most:
+                self.ending.spoil(self.desk.now, record)
+                return
+            for at, count in find_stretches(record.state, self.ending.most, first, behind):
+                self._settle_run(record, at, count)
+
+    def _cancel_rest(self, record: JobRecord) -> None:
+        large = record.cancelled and record.left > self.ending.most
+        for group in range(len(record.waiting)):
+            waiting = self.placing.dequeue(record, group)
+            for index in () if large else waiting:
+                self._settle(record, index, CANCELLED)
+        for index in find_tasks(record.state, (CLAIMED, PLACED, RUNNING), len(record.state)):
+            self.withdrawing.withdraw(record, index)
+
+    def cancel(self, record: JobRecord, reason: str) -> None:
+        """End a job: what waits at once, what runs as soon as its warden has stopped it."""
+        if record.cancelled:
+            return
+        record.cancelled, record.cancel_reason = True, reason
+        self.ending.keep_out(record.id)
+        record.after.clear()
+        for group in range(len(record.spec.groups)):
+            self.desk.decide(record, group, Answered.ENDED, record.unfinished[group], f"cancelled: {reason}")
+        large = record.left > self.ending.most
+        self._cancel_rest(record)
+        if large:
+            self.ending.begin(self.desk.now, record)
+            return
+        self.ending.end(record, record.left)
+        self.ending.drop(record.id)  # a group of it may have been ended in slices
+
+    def _finish(self, record: JobRecord) -> None:
+        desk = self.desk
+        if desk.jobs.pop(record.id, None) is None:
+            return
+        self.ending.drop(record.id)
+        self.tasks -= len(record.state)
+        outcome = record.outcome()
+        for group in range(len(record.spec.groups)):
+            self.placing.leave(record, group)
+        self._remember(record.id, Ended(outcome, record.spec.client_id))
+        self.over(record)
+
+    def _remember(self, job: JobId, ended: Ended) -> None:
+        self.ended[job] = ended
+        if len(self.ended) > self.desk.config.ended_max:
+            oldest = next(iter(self.ended))
+            self.clients.pop(self.ended.pop(oldest).client_id, None)
+
+    def superseded(self, record: JobRecord, known: JobId) -> None:
+        """A job that was never acknowledged is elsewhere under another number: who submits it again here is
+        told of that one, as long as ended jobs are remembered."""
+        self.let_go(record)
+        self._remember(record.id, Ended(Outcome.CANCELLED, record.spec.client_id, known=True))
+        self.clients[record.spec.client_id] = known
+
+    def announce(self, job: JobId) -> None:
+        """How a job ended is known now: tell the jobs that wait for it, here and at the peers."""
+        ended = self.ended.get(job)
+        if ended is None:
+            return
+        ended.known = True
+        succeeded = ended.outcome is Outcome.SUCCEEDED
+        for peer in self.watchers.pop(job, ()):
+            state = SUCCEEDED if succeeded else FAILED
+            self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(0, job, state))
+        self._tell_dependents(job, succeeded)
+
+    def ask_adopter(self, jobs: dict[JobId, bool]) -> None:
+        """Jobs that a peer has taken: what waits for them here must hear of them from there."""
+        for job in jobs:
+            ended = self.ended.get(job)
+            if ended is not None and not ended.known:
+                del self.ended[job]
+            if self._dependents(job):
+                self.ask(job)
+
+    def check(self) -> None:
+        """Whether the counts and lists are those of the live jobs."""
+        jobs = self.desk.jobs.values()
+        assert self.tasks == sum(len(record.state) for record in jobs)
+        assert all(job in self.awaited for record in jobs for job in record.after), "a wait is forgotten"
+        self.ending.check()
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Cancel what has passed its deadline; withdraw what was taken and never started."""
+        now = self.desk.now
+        while self.deadlines and self.deadlines[0][0] <= now:
+            _, job = self.deadlines.pop(0)
+            record = self.desk.jobs.get(job)
+            if record is not None and record.admitted:
+                self.desk.mark("broker.deadline_passed")
+                self.cancel(record, "its deadline has passed")
+        self.withdrawing.tick()
+
+
+def _unheard(*_: object) -> None:
+    raise AssertionError("the estates listen to the careers")

@@ -1,0 +1,60 @@
+"""Attempts that a broker takes back from their wardens, and those that it leaves though they do not start.
+
+A cluster that has taken a task and does not start it in time loses it to another one. A task that must not
+run twice is left there: its start may be under way or only not told yet, and once it is stopped nobody could
+say whether it had begun. Such a task waits for its cluster, which ends it or loses it in the end.
+"""
+
+from hanse.core.broker.context import Desk
+from hanse.core.broker.job_table import PLACED, JobRecord
+from hanse.core.broker.loss_policy import must_not_repeat
+from hanse.core.broker.placement import Placing
+from hanse.core.messaging.message_splitting import pieces
+from hanse.model.ids import TaskId, task_id
+from hanse.model.messages import Cancel
+
+
+class Withdrawing:
+    """What one broker takes back."""
+
+    def __init__(self, desk: Desk, placing: Placing) -> None:
+        self.desk = desk
+        self.placing = placing
+        self.cancels: dict[int, list[tuple[TaskId, int]]] = {}
+        """Cluster -> tasks and attempts that are taken back in this step."""
+
+    def withdraw(self, record: JobRecord, index: int) -> None:
+        """Take an attempt back from its warden; its end will come as news."""
+        record.withdrawn[index] = record.attempt[index]
+        entry = (task_id(record.id, index), record.attempt[index])
+        self.cancels.setdefault(record.place[index], []).append(entry)
+
+    def tick(self) -> None:
+        """Withdraw what was taken and never started."""
+        expected, now = self.placing.expected, self.desk.now
+        late = 0
+        while late < len(expected) and expected[late].due <= now:
+            item = expected[late]
+            late += 1
+            record = self.desk.jobs.get(item.job)
+            if record is None or must_not_repeat(record):
+                continue
+            for index, attempt in zip(item.tasks, item.attempts, strict=True):
+                if (
+                    record.attempt[index] == attempt
+                    and record.state[index] == PLACED
+                    and index not in record.withdrawn
+                ):
+                    self.desk.mark("broker.withdrew_unstarted")
+                    self.withdraw(record, index)
+                    self.placing.judge(self.desk.views[item.cluster], good=False)
+        del expected[:late]
+
+    def flush(self) -> None:
+        """Send the cancellations of this step."""
+        for cluster, entries in self.cancels.items():
+            for part in pieces(entries):
+                tasks, attempts = zip(*part, strict=True)
+                message = Cancel(tasks, attempts)
+                self.desk.post.send(self.desk.out, self.desk.now, self.desk.views[cluster].name, message)
+        self.cancels.clear()

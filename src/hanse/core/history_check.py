@@ -1,0 +1,48 @@
+"""Whether a member's past is its newest, judged by what its peers remember of it.
+
+A member says, and acknowledges, only what is on its disk. So however it died, no peer has taken more from it
+than it knows to have sent, or holds an acknowledgement of more than it knows to have received. Where one has,
+the member has come back with an older past: an older copy of its files, or a journal whose end was lost.
+"""
+
+from typing import NamedTuple
+
+from hanse.core.messaging.link import Post
+from hanse.model.messages.history_check import Recalled
+
+
+class Known(NamedTuple):
+    """How far the talk with one peer had come. Numbers are those of the link."""
+
+    session: int = 0
+    sent: int = 0
+    received: int = 0
+
+
+class Remembered:
+    """What a member remembers of its talk with others at the moment when it comes back."""
+
+    def __init__(self, post: Post) -> None:
+        self._known = {
+            link.peer: Known(link.session, link.sent, link.received) for link in post.links.values()
+        }
+
+    def contradiction(self, peer: str, taken: int, acked: int, session: int = 0) -> str | None:
+        """What a peer remembers that this member does not; None if nothing. A session begins at nothing, so
+        the numbers of one that is over say nothing."""
+        known = self._known.get(peer, Known())
+        if session > known.session:
+            return f"{peer} is in a session with it that its journal does not know"
+        if session < known.session:
+            return None
+        if taken > known.sent:
+            return f"{peer} has taken {taken} messages from it, and its journal knows of {known.sent}"
+        if acked > known.received:
+            return f"it has acknowledged {acked} messages of {peer}, and its journal has {known.received}"
+        return None
+
+
+def recall(post: Post, peer: str, number: int) -> Recalled:
+    """The answer to a peer that asks what is remembered of it. Changes nothing, as no event has happened."""
+    link = post.links.get(peer)
+    return Recalled(number, 0, 0) if link is None else Recalled(number, link.received, link.acked)

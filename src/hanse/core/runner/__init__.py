@@ -1,0 +1,1 @@
+"""Runner: the machine that starts and stops attempts on its nodes."""

@@ -1,0 +1,500 @@
+"""The truth of one cluster: who holds what room, on which nodes, and what changed since whom was told.
+
+The safety of the league rests here. Room is taken before it is promised and given back exactly once; a node
+never holds more than it has. Everything that reads or changes a node's free room goes through this module.
+"""
+
+from collections.abc import Sequence
+from operator import add, gt, sub
+from typing import Final, TypeVar
+
+import msgspec
+
+from hanse.core.config import NodeConfig
+from hanse.core.search_cache import NO_MARK, Gains, table_of, wide_enough
+from hanse.model.ids import ClusterId, TaskId
+from hanse.model.job import Scope
+from hanse.model.messages import Brief, Delta, Shape
+from hanse.model.resources import Resources, Vector, dimensions_of
+from hanse.policy.node_columns import (
+    MaskWords,
+    Room,
+    clear_bit,
+    empty_mask,
+    full_mask,
+    has_bit,
+    is_empty,
+    mask_flags,
+    mask_of,
+    set_bit,
+)
+
+_Key = TypeVar("_Key")
+
+SHAPES_MAX: Final = 4_096
+"""Compiled shapes kept; when there are more, all are compiled afresh."""
+
+MANY_NODES: Final = 64
+"""Up to so many nodes are read one by one; for more of them NumPy is quicker."""
+
+ORDERED: Final = 0
+"""The runner has been told, and has not said that it started."""
+RUNNING: Final = 1
+STOPPING: Final = 2
+
+
+class Run(msgspec.Struct, gc=False):
+    """An attempt that holds room."""
+
+    task: TaskId
+    attempt: int
+    node: int
+    size: Resources
+    amount: Vector
+    """The size in the cluster's column order."""
+    brief: Brief
+    state: int
+    since: int
+    """When it was ordered, then when it started."""
+    stop: str = ""
+    """Why it is being stopped: ``cancel``, ``preempt`` or ``lapse``."""
+
+
+class Lease(msgspec.Struct, gc=False):
+    """Room granted and not yet bound: as many slots of ``shape`` as there are nodes listed."""
+
+    number: int
+    broker: str
+    line: int
+    nodes: list[int]
+    shape: Shape
+    until: int
+
+
+class Fit:
+    """A shape compiled for this cluster."""
+
+    __slots__ = ("alone", "ask", "dynamic", "ever", "full_at", "latency", "mask", "opened", "serial",
+                 "static", "whole")  # fmt: skip
+
+    def __init__(self, shape: Shape, ask: Vector | None, static: MaskWords) -> None:
+        self.ask = ask
+        """The ask in column order; None if a custom resource is unknown here."""
+        self.static = static
+        """Nodes that could ever take one: attributes and capacity."""
+        self.dynamic = ask is not None and bool(shape.affinity or shape.labels)
+        """Whether other jobs' places matter (affinity)."""
+        self.alone = shape.alone
+        self.latency = shape.latency
+        self.ever = ask is not None and not is_empty(static)
+        self.mask = static
+        self.whole = static
+        self.opened: MaskWords | None = None
+        """The open nodes of which ``whole`` was made."""
+        self.serial = -1
+        self.full_at = NO_MARK
+        """When ``mask`` was last found to have no room for (all of) it, by the ledger's gains."""
+
+
+class Nearby:
+    """The nodes that a shape's company leaves to it, for as long as that stays the same."""
+
+    __slots__ = ("among", "ask", "full_at", "mask")
+
+    def __init__(self, ask: Vector | None, among: MaskWords, mask: MaskWords) -> None:
+        self.ask = ask
+        self.among = among
+        """The nodes that were to be looked at."""
+        self.mask = mask
+        self.full_at = NO_MARK
+        """As in ``Fit``."""
+
+
+class Ledger:
+    """Columns of room, runs, leases, and the versions of every change."""
+
+    def __init__(self, cluster: str, nodes: tuple[NodeConfig, ...], reserve: int) -> None:
+        self.cluster = ClusterId(cluster)
+        self.nodes = len(nodes)
+        self.dimensions = dimensions_of(tuple(node.capacity for node in nodes))
+        self.capacity = [node.capacity.vector(self.dimensions) or () for node in nodes]
+        self.room = Room(self.capacity)
+        self.gains = Gains()
+        self.table = table_of(tuple([node.attributes for node in nodes]))
+        self.reserve = mask_of(range(max(0, self.nodes - reserve), self.nodes), self.nodes)
+        self.unreserved = full_mask(self.nodes) & ~self.reserve
+        self.runs: dict[TaskId, Run] = {}
+        self.leases: dict[int, Lease] = {}
+        self.slots = 0
+        """Slots under lease: a gang's lease has many."""
+        self.next_lease = 1
+        self.version = 1
+        self.changed: dict[int, int] = {}
+        """Node -> version of its last change, least recent first."""
+        self.touched: dict[int, None] = {}
+        """Nodes whose room on offer may have changed since ``publish``."""
+        self._shown = [(0,) * len(self.dimensions)] * self.nodes
+        """Room on offer, node by node, at this version."""
+        self.up = empty_mask(self.nodes)
+        self.draining = empty_mask(self.nodes)
+        self.held: dict[int, int] = {}
+        """Nodes kept back -> version, for the demand line that ``core.warden.demand_table`` serves first."""
+        self.withheld: dict[int, tuple[Vector, Vector]] = {}
+        """Node -> how much of it is not for the league, and how much of that has been taken out so far."""
+        self._open = empty_mask(self.nodes)
+        self._open_to_any = self._open
+        """The same without the reserve."""
+        self._opened = [False] * self.nodes
+        """The same as flags: quicker to ask of one node."""
+        self._serial = 0
+        self._unheld = self._open
+        """The nodes that are not held, if some are."""
+        self._fits: dict[Shape, Fit] = {}
+        self._labels: dict[str, dict[int, int]] = {}
+        """Label -> node -> how many attempts there carry it."""
+        self.social = False
+        """Whether labels have come or gone since wants that care for them were last served."""
+        self._nearby: dict[Shape, Nearby] = {}
+        """What ``near`` has said since labels last came or went."""
+        self._shy: dict[tuple[str, Scope], dict[int, int]] = {}
+        """Label and scope -> node -> how many attempts there keep away from it."""
+
+    # --- where a shape fits --------------------------------------------------------------------------------
+
+    def fit(self, shape: Shape) -> Fit:
+        """The compiled form of a shape, with ``mask`` = nodes open to it now (held ones excluded)."""
+        found = self._fits.get(shape)
+        if found is None:
+            if len(self._fits) >= SHAPES_MAX:
+                self._fits.clear()
+                self._nearby.clear()
+            found = self._fits[shape] = self._compile(shape)
+        if found.serial != self._serial:
+            found.serial = self._serial
+            opened = self._open if found.latency else self._open_to_any
+            if found.opened is not opened:  # a hold alone changes nothing of it
+                found.opened, found.whole = opened, found.static & opened
+            found.mask = found.whole & self._unheld if self.held else found.whole
+        return found
+
+    def _reshape(self) -> None:
+        """Nodes have been opened, closed or held. Those that are open now and were not have been noted as
+        gains, so what found no room before need not look elsewhere."""
+        self._serial += 1
+        if self.held:
+            self._unheld = ~mask_of(self.held, self.nodes)
+
+    def _compile(self, shape: Shape) -> Fit:
+        ask = shape.ask.vector(self.dimensions)
+        if ask is None or not shape.may_use(self.cluster):
+            return Fit(shape, None, empty_mask(self.nodes))
+        return Fit(shape, ask, self.table.compile(shape.where) & wide_enough(self.room, ask))
+
+    @staticmethod
+    def slots_of(room: Vector, ask: Vector) -> int:
+        """How many tasks of this ask fit into this room."""
+        return min(have // want for have, want in zip(room, ask, strict=True) if want)
+
+    def near(self, shape: Shape, mask: MaskWords) -> MaskWords:
+        """``mask`` without the nodes that affinities rule out at this moment: the shape's own, and others'
+        to it."""
+        for wish in shape.affinity:
+            places = self._labels.get(wish.label, {})
+            if wish.scope is Scope.CLUSTER:
+                if bool(places) == wish.apart:
+                    return empty_mask(self.nodes)
+            elif wish.apart:
+                mask = mask & ~mask_of(places, self.nodes)
+            else:
+                mask = mask & mask_of(places, self.nodes)
+        for label in shape.labels:
+            if self._shy.get((label, Scope.CLUSTER)):
+                return empty_mask(self.nodes)
+            shy = self._shy.get((label, Scope.NODE))
+            if shy:
+                mask = mask & ~mask_of(shy, self.nodes)
+        return mask
+
+    def nearby(self, shape: Shape, fit: Fit, among: MaskWords) -> Nearby:
+        """The same as a search that remembers: ``among`` is a mask of ``fit``."""
+        found = self._nearby.get(shape)
+        if found is None or found.among is not among:
+            found = self._nearby[shape] = Nearby(fit.ask, among, self.near(shape, among))
+        return found
+
+    # --- taking and giving ---------------------------------------------------------------------------------
+
+    def take(self, node: int, amount: Vector) -> None:
+        """Debit a node."""
+        self.room.debit(node, amount)
+        self.touched[node] = None
+
+    def give(self, node: int, amount: Vector) -> None:
+        """Credit a node."""
+        self.room.credit(node, amount)
+        if node in self.withheld:
+            self._withhold_more(node)
+        self.gains.add(node)
+        self.touched[node] = None
+
+    def withhold(self, node: int, amount: Resources) -> None:
+        """So much of a node is not for the league from now on. What is in use stays in use: the rest is taken
+        as it comes free."""
+        extra = dict(amount.custom)
+        asked = (amount.cpu, amount.memory, amount.gpu, *[extra.get(d, 0) for d in self.dimensions[3:]])
+        before = self.withheld.pop(node, None)
+        if before is not None:
+            self.room.credit(node, before[1])
+            self.gains.add(node)
+        wanted = tuple(map(min, asked, self.capacity[node]))
+        if any(wanted):
+            self.withheld[node] = (wanted, (0,) * len(wanted))
+            self._withhold_more(node)
+        self.touched[node] = None
+
+    def _withhold_more(self, node: int) -> None:
+        """Take what is free of what is to be withheld."""
+        wanted, taken = self.withheld[node]
+        more = tuple(map(min, map(sub, wanted, taken), self.room.free_of(node)))
+        self.room.debit(node, more)
+        self.withheld[node] = (wanted, tuple(map(add, taken, more)))
+
+    def begin(self, runs: Sequence[Run]) -> None:
+        """Runs of one brief now hold room that was already taken for them."""
+        held = self.runs
+        for run in runs:
+            assert run.task not in held, f"{run.task} runs here already"
+            held[run.task] = run
+        shape = runs[0].brief.shape
+        if shape.labels or shape.affinity:
+            for run in runs:
+                self._label(run)
+
+    def finish(self, run: Run) -> None:
+        """A run is over."""
+        del self.runs[run.task]
+        self.give_back([run])
+
+    def give_back(self, runs: Sequence[Run]) -> list[int]:
+        """The room of runs that are over, and no longer among ``runs``, comes back, once; returns the nodes
+        that gained. Neighbours of one size on one node, often many, are credited together."""
+        nodes: list[int] = []
+        at, count = 0, len(runs)
+        while at < count:
+            first = runs[at]
+            node, amount = first.node, first.amount
+            after = at + 1
+            while after < count and runs[after].node == node and runs[after].amount is amount:
+                after += 1
+            same = after - at
+            self.room.credit(node, amount if same == 1 else tuple([part * same for part in amount]))
+            if node in self.withheld:
+                self._withhold_more(node)
+            self.gains.add(node)
+            nodes.append(node)
+            at = after
+        self.touched.update(dict.fromkeys(nodes))
+        for run in runs:
+            shape = run.brief.shape
+            if shape.labels or shape.affinity:
+                self._label(run, -1)
+        return nodes
+
+    def _label(self, run: Run, step: int = 1) -> None:
+        """A labelled run has come, or gone (``step`` = -1)."""
+        shape = run.brief.shape
+        self.social = True
+        self._nearby.clear()
+        for label in shape.labels:
+            _count(self._labels, label, run.node, step)
+        for wish in shape.affinity:
+            if wish.apart:
+                _count(self._shy, (wish.label, wish.scope), run.node, step)
+
+    def lease(self, broker: str, line: int, nodes: list[int], shape: Shape, until: int) -> Lease:
+        """Keep room that was already taken for a broker."""
+        lease = Lease(self.next_lease, broker, line, nodes, shape, until)
+        self.next_lease += 1
+        self.leases[lease.number] = lease
+        self.slots += len(nodes)
+        return lease
+
+    def unlease(self, lease: Lease) -> None:
+        """A lease is over; what becomes of its room is for the caller to say."""
+        del self.leases[lease.number]
+        self.slots -= len(lease.nodes)
+
+    def in_use(self) -> list[Resources]:
+        """Of each node: what attempts and leases hold of it."""
+        held = [Resources()] * self.nodes
+        for run in self.runs.values():
+            held[run.node] = held[run.node].plus(run.size)
+        for lease in self.leases.values():
+            for node in lease.nodes:
+                held[node] = held[node].plus(lease.shape.ask)
+        return held
+
+    # --- opening and closing nodes -------------------------------------------------------------------------
+
+    def set_up(self, node: int, up: bool) -> None:
+        """A node's runner is there, or is not."""
+        if has_bit(self.up, node) != up:
+            (set_bit if up else clear_bit)(self.up, node)
+            self._reopen(node)
+
+    def set_draining(self, node: int, draining: bool) -> None:
+        """An operator closes a node to new work, or opens it."""
+        if has_bit(self.draining, node) != draining:
+            (set_bit if draining else clear_bit)(self.draining, node)
+            self._reopen(node)
+
+    def _reopen(self, node: int) -> None:
+        self._open = self.up & ~self.draining
+        self._open_to_any = self._open & self.unreserved
+        self._opened[node] = has_bit(self._open, node)
+        self.gains.add(node)
+        self._reshape()
+        self.touched[node] = None
+
+    def hold(self, nodes: list[int]) -> None:
+        """Keep exactly these nodes back."""
+        for node in [n for n in self.held if n not in nodes]:
+            del self.held[node]
+            self.gains.add(node)
+            self.touched[node] = None
+        for node in nodes:
+            if node not in self.held:
+                self.held[node] = 1
+                self.touched[node] = None
+        self._reshape()
+
+    def is_open(self, node: int) -> bool:
+        """Whether new work may go to a node."""
+        return self._opened[node]
+
+    # --- what others are told ------------------------------------------------------------------------------
+
+    def offered(self, node: int) -> Vector:
+        """The room of a node as brokers may see it."""
+        if node in self.held or not self._opened[node]:
+            return (0,) * len(self.dimensions)
+        return self.room.free_of(node)
+
+    def states(self) -> list[tuple[bool, bool, Vector]]:
+        """Of each node: whether it is up, whether it drains, and the room on offer."""
+        return [
+            (has_bit(self.up, node), has_bit(self.draining, node), self.offered(node))
+            for node in range(self.nodes)
+        ]
+
+    def offered_all(self, nodes: Sequence[int]) -> list[Vector]:
+        """The same, of several nodes."""
+        if len(nodes) < MANY_NODES:
+            return [self.offered(node) for node in nodes]
+        columns = self.room.free[:, nodes] * mask_flags(self._open, self.nodes)[nodes]
+        free = list(zip(*columns.tolist(), strict=True))
+        if self.held:
+            none = (0,) * len(self.dimensions)
+            free = [none if node in self.held else room for node, room in zip(nodes, free, strict=True)]
+        return free
+
+    def publish(self) -> None:
+        """Count what has changed on offer as new versions. Room that came free and was granted in between
+        never was on offer: nobody need hear of it."""
+        if not self.touched:
+            return
+        touched, self.touched = self.touched, {}
+        shown, changed = self._shown, self.changed
+        many = self.offered_all(list(touched)) if len(touched) >= MANY_NODES else None
+        for at, node in enumerate(touched):
+            offered = self.offered(node) if many is None else many[at]
+            if offered != shown[node]:
+                shown[node] = offered
+                self.version += 1
+                changed.pop(node, None)
+                changed[node] = self.version
+
+    def delta(self, epoch: int, since: int) -> Delta:
+        """Final states, at this version, of the nodes that changed after version ``since``."""
+        nodes = []
+        for node, version in reversed(self.changed.items()):
+            if version <= since:
+                break
+            nodes.append(node)
+        nodes.reverse()
+        shown = self._shown
+        free = tuple([shown[node] for node in nodes])
+        return Delta(self.cluster, epoch, since, self.version, tuple(nodes), free)
+
+    # --- state ---------------------------------------------------------------------------------------------
+
+    def restore(
+        self, runs: dict[TaskId, Run], leases: dict[int, Lease], up: list[int], draining: list[int],
+        withheld: dict[int, tuple[Vector, Vector]],
+    ) -> None:  # fmt: skip
+        """Rebuild columns and indices from what holds room."""
+        self.runs, self.leases = runs, leases
+        self.room.clear()
+        self.gains.forget()
+        self._labels, self._shy, self._nearby = {}, {}, {}
+        self._fits.clear()
+        for run in runs.values():
+            run.amount = run.size.vector(self.dimensions) or ()  # it may have got new columns
+            self.room.debit(run.node, run.amount)
+            self._label(run)
+        self.slots = sum([len(lease.nodes) for lease in leases.values()])
+        for lease in leases.values():
+            for node in lease.nodes:
+                self.room.debit(node, self.fit(lease.shape).ask or ())
+        self._restore_withheld(withheld)
+        self.social = False  # as at the end of every step
+        self.up, self.draining = mask_of(up, self.nodes), mask_of(draining, self.nodes)
+        self._open = self.up & ~self.draining
+        self._open_to_any = self._open & self.unreserved
+        self._opened = mask_flags(self._open, self.nodes).tolist()
+        self._reshape()
+
+    def _restore_withheld(self, withheld: dict[int, tuple[Vector, Vector]]) -> None:
+        """Keep from the league what it did not have before, as far as the nodes still are what they were."""
+        self.withheld = {}
+        for node, (wanted, taken) in withheld.items():
+            if len(wanted) != len(self.dimensions):
+                continue  # the columns are others: the runner will say it again
+            if any(map(gt, wanted, self.capacity[node])) or not self.room.fits(node, taken):
+                # The node has become smaller.
+                self.withheld[node] = (tuple(map(min, wanted, self.capacity[node])), (0,) * len(wanted))
+                self._withhold_more(node)
+            else:
+                self.withheld[node] = (wanted, taken)
+                self.room.debit(node, taken)
+
+    def resume(self, version: int, changed: dict[int, int], held: Sequence[int]) -> None:
+        """Take up the telling where it was."""
+        self.version, self.changed, self.held = version, changed, dict.fromkeys(held, 1)
+        self._reshape()
+        self.touched = {}
+        self._shown = self.offered_all(range(self.nodes))
+
+    def check(self) -> None:
+        """Free room plus all that is held is the capacity, node by node; what is remembered still holds."""
+        columns = self.room.free.tolist()
+        held = [(run.node, run.amount) for run in self.runs.values()]
+        for lease in self.leases.values():
+            held += [(node, self.fit(lease.shape).ask or ()) for node in lease.nodes]
+        held += [(node, taken) for node, (_, taken) in self.withheld.items()]
+        for node, amount in held:
+            for column, part in zip(columns, amount, strict=True):
+                column[node] += part
+        assert columns == self.room.capacity.tolist(), f"{self.cluster}: room leaks"
+        for shape, found in self._nearby.items():
+            assert found.mask.tolist() == self.near(shape, found.among).tolist(), f"{self.cluster}: {shape}"
+
+
+def _count(table: dict[_Key, dict[int, int]], key: _Key, node: int, step: int) -> None:
+    """Add to a count per key and node; what reaches zero is forgotten."""
+    places = table.setdefault(key, {})
+    places[node] = places.get(node, 0) + step
+    if not places[node]:
+        del places[node]
+    if not places:
+        del table[key]

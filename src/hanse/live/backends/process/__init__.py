@@ -1,0 +1,1 @@
+"""Process backend: tasks as processes of this machine, their launcher, limits and output."""

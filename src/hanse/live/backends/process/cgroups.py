@@ -1,0 +1,236 @@
+"""How the processes of a task are kept within its size: control groups where the host lets us write them.
+
+Three drivers. ``v2`` and ``v1`` put every attempt into control groups of its own, below the group that the
+daemon itself is in: whatever limits hold for the daemon hold for its tasks, and nothing outside is touched.
+``rlimit`` is for hosts where neither can be written: per-process limits that stop accidents, not attackers;
+it warns. The groups of an attempt are made and removed by its supervisor; here is decided which and with what
+settings.
+
+Version 2 demands that a group with controllers for its children holds no process itself: there the daemon
+moves into a group ``hanse-daemon`` of its own. Under systemd give the unit ``Delegate=yes`` and
+``KillMode=process``, or a restart of the daemon would end its tasks.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal, cast
+
+import msgspec
+
+from hanse.model.resources import Resources
+
+DriverName = Literal["v2", "v1", "rlimit"]
+CONTROLLERS: Final = ("cpu", "memory", "pids")
+PERIOD: Final = 100_000
+"""Microseconds over which a CPU quota is counted: the kernel's default."""
+QUOTA_MIN: Final = 1_000
+"""The smallest quota that the kernel takes."""
+DAEMON_GROUP: Final = "hanse-daemon"
+_UNLIMITED: Final = (
+    "CPU time is not limited, memory only for each process by itself, processes only for all tasks together"
+)
+_ROLES: Final = {"cpu": "c", "cpuacct": "a", "memory": "m", "pids": "p"}
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """A mounted hierarchy of control groups."""
+
+    version: int
+    point: Path
+    root: str
+    """Which group of the hierarchy is seen at ``point``."""
+    controllers: tuple[str, ...]
+    """Of version 1; those of version 2 are said by its files."""
+
+
+class Base(msgspec.Struct, frozen=True):
+    """A directory in which the groups of attempts are made."""
+
+    role: str
+    """``c``, ``a``, ``m``, ``p``: cpu, cpuacct, memory, pids of version 1; ``u``: version 2."""
+    path: Path
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """A chosen driver."""
+
+    driver: DriverName
+    bases: tuple[Base, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def make(self) -> None:
+        """Make the directories for attempts; raises ``OSError`` where the host does not let us."""
+        for base in self.bases:
+            if base.role == "u":
+                _make_v2(base.path)
+            else:
+                base.path.mkdir(exist_ok=True)
+
+    def remove(self) -> None:
+        """Remove those directories if they are empty; what is in use stays."""
+        for base in self.bases:
+            try:
+                base.path.rmdir()
+            except OSError:  # in use, or not there
+                continue
+
+    def groups(self, size: Resources, pids_max: int) -> tuple[bytes, ...]:
+        """The groups of an attempt of this size, as a start request has them."""
+        found = []
+        for base in self.bases:
+            lines = [f"{base.role}{base.path}", *settings(base.role, size, pids_max), ""]
+            found.append(b"".join(os.fsencode(line) + b"\0" for line in lines))
+        return tuple(found)
+
+
+def settings(role: str, size: Resources, pids_max: int) -> list[str]:
+    """``file=value`` for each limit; a ``?`` in front of files that not every kernel has.
+
+    Nothing asked is nothing promised: without CPU a task gets what others leave over. Memory that was not
+    asked for is limited before this is asked (``default_memory``).
+    """
+    quota = max(QUOTA_MIN, size.cpu * PERIOD // 1_000)
+    memory = size.memory // 4_096 * 4_096
+    if role == "c":
+        return [f"cpu.cfs_quota_us={quota}"] if size.cpu else ["cpu.shares=2"]
+    if role == "m":
+        limit = [f"memory.limit_in_bytes={memory}", f"?memory.memsw.limit_in_bytes={memory}"]
+        return limit if memory else []
+    if role == "p":
+        return [f"pids.max={pids_max}"]
+    if role == "a":
+        return []  # it measures only
+    assert role == "u", f"no group has the role {role!r}"
+    lines = [f"cpu.max={quota} {PERIOD}"] if size.cpu else ["cpu.weight=1"]
+    if memory:
+        lines += [f"memory.max={memory}", "?memory.swap.max=0", "?memory.oom.group=1"]
+    return [*lines, f"pids.max={pids_max}"]
+
+
+def choose(driver: Literal["auto", "v2", "v1", "rlimit"], directory: Path) -> Limits:
+    """The driver asked for, or with ``auto`` the best that works here.
+
+    ``directory`` is the runner's: it names the groups. Raises ``OSError`` if a driver is asked for by name
+    and does not work.
+    """
+    name = group_name(directory)
+    mounts = tuple(read_mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")))
+    own = read_own(Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="replace"))
+    reasons = []
+    for candidate, find in (("v2", find_v2), ("v1", find_v1)):
+        if driver not in (candidate, "auto"):
+            continue
+        try:
+            limits = find(mounts, own, name)
+            there = any(base.path.exists() for base in limits.bases)
+            limits.make()
+            if not there:  # else another daemon may be using them
+                limits.remove()
+        except OSError as error:
+            if driver != "auto":
+                raise
+            reasons.append(f"{candidate}: {error.strerror or error}")
+            continue
+        return limits
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    return Limits(
+        "rlimit",
+        warnings=(f"no control groups can be used here{why}: {_UNLIMITED}",),
+    )
+
+
+def limits_memory(driver: str) -> bool:
+    """Whether the memory of tasks is limited here by this driver; tried out as ``choose`` does."""
+    probe = Path(f"/hanse-probe-{os.getpid()}")
+    try:
+        chosen = choose(cast("Literal['auto', 'v2', 'v1', 'rlimit']", driver), probe)
+    except OSError:
+        return True  # the daemon says what is wrong, and does not start
+    return any(base.role in "mu" for base in chosen.bases)
+
+
+def group_name(directory: Path) -> str:
+    """The group that all attempts of a runner are below: not a secret, but not shared by two runners."""
+    return "hanse-" + hashlib.blake2b(os.fsencode(directory), digest_size=6).hexdigest()
+
+
+def find_v1(mounts: tuple[Mount, ...], own: dict[str, str], name: str) -> Limits:
+    """Version 1: a directory in each hierarchy that there is. Without all of them it says what is missing."""
+    bases: list[Base] = []
+    missing: list[str] = []
+    for controller, role in _ROLES.items():
+        mount = next((each for each in mounts if controller in each.controllers), None)
+        here = None if mount is None else group_directory(mount, own.get(controller, "/"))
+        if here is None or not os.access(here, os.W_OK):
+            missing.append(controller)
+        elif all(here / name != base.path for base in bases):  # cpu and cpuacct are often one hierarchy
+            bases.append(Base(role, here / name))
+    if not bases:
+        raise OSError("no hierarchy of version 1 can be written")
+    lack = f"not limited or measured here, for want of a control group: {', '.join(missing)}"
+    return Limits("v1", tuple(bases), (lack,) if missing else ())
+
+
+def find_v2(mounts: tuple[Mount, ...], own: dict[str, str], name: str) -> Limits:
+    """Version 2, with all controllers."""
+    mount = next((each for each in mounts if each.version == 2), None)
+    if mount is None:
+        raise OSError("version 2 is not mounted")
+    here = group_directory(mount, own.get("", "/"))
+    if here.name == DAEMON_GROUP:
+        here = here.parent
+    there = (here / "cgroup.controllers").read_text(encoding="ascii").split()
+    missing = [controller for controller in CONTROLLERS if controller not in there]
+    if missing:
+        raise OSError(f"version 2 has no controller for {', '.join(missing)} here")
+    if not os.access(here, os.W_OK):
+        raise OSError(f"{here} cannot be written")
+    return Limits("v2", (Base("u", here / name),))
+
+
+def _make_v2(base: Path) -> None:
+    """A group whose children have controllers, below one that has them for its children too."""
+    parent = base.parent
+    wanted = " ".join(f"+{controller}" for controller in CONTROLLERS)
+    if (parent / "cgroup.type").exists():  # not the root, which alone may hold processes and controllers
+        daemon = parent / DAEMON_GROUP
+        daemon.mkdir(exist_ok=True)
+        (daemon / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
+    (parent / "cgroup.subtree_control").write_text(wanted, encoding="ascii")
+    base.mkdir(exist_ok=True)
+    (base / "cgroup.subtree_control").write_text(wanted, encoding="ascii")
+
+
+def group_directory(mount: Mount, group: str) -> Path:
+    """Where a group of a hierarchy is seen."""
+    if mount.root != "/" and (group == mount.root or group.startswith(mount.root + "/")):
+        group = group[len(mount.root) :]
+    inside = "/.." not in group  # else we are outside of what our namespace shows: take its root
+    return mount.point / group.lstrip("/") if inside else mount.point
+
+
+def read_mounts(mountinfo: str) -> Iterator[Mount]:
+    """The hierarchies in the text of ``/proc/self/mountinfo``."""
+    for line in mountinfo.splitlines():
+        front, _, back = line.partition(" - ")
+        fields, kinds = front.split(" "), back.split(" ")
+        if len(fields) < 5 or len(kinds) < 3:
+            continue
+        point = Path(fields[4].replace("\\040", " "))
+        if kinds[0] == "cgroup2":
+            yield Mount(2, point, fields[3], ())
+        elif kinds[0] == "cgroup":
+            yield Mount(1, point, fields[3], tuple(kinds[2].split(",")))
+
+
+def read_own(cgroups: str) -> dict[str, str]:
+    """Our own group by controller, from the text of ``/proc/self/cgroup``; that of version 2 under ``""``."""
+    found = {}
+    for line in cgroups.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for controller in controllers.split(","):
+            found[controller] = path
+    return found

@@ -1,0 +1,231 @@
+"""From a launch to the request that starts it: program, environment, user, limits.
+
+Tasks of one group differ in a few variables only, so what they share is encoded once.
+"""
+
+import os
+import pwd
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.live.backends.process.cgroups import Limits
+from hanse.live.backends.process.default_memory import MemoryDefault
+from hanse.live.backends.process.launcher_protocol import (
+    ALONE,
+    FRESH_DIRECTORY,
+    HAS_KEY,
+    NO_NEW_PRIVILEGES,
+    REQUEST_BYTES_MAX,
+    SANDBOXED,
+    StartFixed,
+    start_request,
+)
+from hanse.live.backends.process.sandbox import wrap
+from hanse.model.attempt_key import task_key
+from hanse.model.effects import Launch
+from hanse.model.ids import index_of, job_of, job_text
+from hanse.model.program import Command, command_of
+from hanse.model.resources import Resources
+
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+LANG: Final = "C.UTF-8"
+SHARED_MAX: Final = 256
+"""Encoded commands kept for the next task of the same group; beyond it all are dropped and made anew."""
+META_BYTES_MAX: Final = 1 << 15
+
+
+class TaskUser(msgspec.Struct, frozen=True):
+    """Who a task runs as."""
+
+    uid: int = -1
+    """-1: whoever the daemon is."""
+    gid: int = -1
+    gids: tuple[int, ...] = ()
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A command that cannot be started, and why."""
+
+    note: str
+
+
+class Meta(msgspec.Struct, frozen=True, array_like=True):
+    """What must be known of an attempt that is found alive."""
+
+    estate: str
+    moves: bool
+    uid: int = -1
+    """Who its job runs as, if that is the job's own user id; -1: it has none."""
+
+
+class _Shared(msgspec.Struct, frozen=True):
+    """What tasks of one group have in common."""
+
+    fixed: StartFixed
+    argv: tuple[bytes, ...]
+    workdir: bytes
+    env: tuple[bytes, ...]
+    has_home: bool
+    secret: bytes
+
+
+def task_user(user: str | int | None) -> TaskUser:
+    """The user of a name or number, with its groups.
+
+    Only root can be somebody else: for others the default (``nobody``) means themselves. Raises
+    ``ValueError`` for users that are not there or that we cannot become.
+    """
+    if os.geteuid() != 0:
+        if user not in (None, "nobody", os.geteuid()):
+            raise ValueError(f"tasks can run as {user!r} only if the daemon is started as root")
+        return TaskUser()
+    if user is None:
+        return TaskUser()
+    try:
+        entry = pwd.getpwnam(user) if isinstance(user, str) else pwd.getpwuid(user)
+    except KeyError:
+        if isinstance(user, int):
+            return TaskUser(user, user)
+        raise ValueError(f"there is no user {user!r} to run tasks as") from None
+    groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
+    return TaskUser(entry.pw_uid, entry.pw_gid, tuple(groups))
+
+
+class CommandEncoder:
+    """Makes start requests for one runner."""
+
+    def __init__(
+        self,
+        directory: Path,
+        cluster: str,
+        user: TaskUser,
+        limits: Limits,
+        sandbox: tuple[bytes, ...],
+        output_bytes_max: int,
+        pids_max: int,
+        memory_default: MemoryDefault,
+    ) -> None:
+        self._work = os.fsencode(directory / "work") + b"/"
+        self._cluster = cluster
+        self._user = user
+        self._limits = limits
+        self._sandbox = sandbox
+        self._output_bytes_max = output_bytes_max
+        self._pids_max = pids_max
+        self._memory_default = memory_default
+        self.alone = False
+        """Whether tasks see no processes of other users."""
+        self._shared: dict[tuple[object, ...], _Shared | Refused] = {}
+
+    def encode(self, launch: Launch, uid: int = -1) -> bytes | Refused:
+        """The request that starts this attempt; ``uid``: its job's own, instead of the runner's user."""
+        key = (launch.payload, launch.node, launch.size, launch.estate, launch.moves, uid)
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = self._share(launch, uid)
+            if len(self._shared) >= SHARED_MAX:
+                self._shared.clear()
+            self._shared[key] = shared
+        if isinstance(shared, Refused):
+            return shared
+        task, attempt = launch.task, launch.attempt
+        job, index = job_text(job_of(task)), index_of(task)
+        home = shared.workdir or b"%s%d.%d" % (self._work, task, attempt)
+        env = [
+            *shared.env,
+            b"HANSE_JOB=" + job.encode(),
+            b"HANSE_TASK=%d" % index,
+            b"HANSE_ATTEMPT=%d" % attempt,
+        ]
+        if not shared.has_home:
+            env.append(b"HOME=" + home)
+        argv = shared.argv
+        if self._sandbox:
+            argv = wrap(self._sandbox, b"" if shared.workdir else home, home, argv)
+        # In a sandbox the working directory need not be there outside of it.
+        where = b"/" if self._sandbox and shared.workdir else home
+        own = task_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
+        request = start_request(task, attempt, launch.until, shared.fixed, where, argv, env, own)
+        return request if len(request) <= REQUEST_BYTES_MAX else Refused("the command is too long")
+
+    def _share(self, launch: Launch, uid: int) -> _Shared | Refused:
+        command = command_of(launch.payload)
+        if command is None:
+            return Refused("the payload is not a command")
+        env = self._environment(command, launch)
+        texts = (*command.argv, command.workdir, *env, *env.values())
+        if any("\0" in text for text in texts) or any(not name or "=" in name for name in env):
+            return Refused("a text of the command cannot be given to a program")
+        meta = msgspec.msgpack.encode(Meta(launch.estate, launch.moves, uid))
+        assert len(meta) <= META_BYTES_MAX, f"an estate's name of {len(meta)} bytes"
+        return _Shared(
+            self._fixed(command, launch, meta, TaskUser(uid, uid) if uid >= 0 else self._user),
+            tuple(argument.encode() for argument in command.argv),
+            command.workdir.encode(),
+            tuple(f"{name}={value}".encode() for name, value in env.items()),
+            "HOME" in env,
+            command.secret,
+        )
+
+    def _fixed(self, command: Command, launch: Launch, meta: bytes, user: TaskUser) -> StartFixed:
+        plain = self._limits.driver == "rlimit"
+        flags = 0 if command.workdir else FRESH_DIRECTORY
+        if self._sandbox:
+            flags |= SANDBOXED
+        if command.secret:
+            flags |= HAS_KEY
+        if user.uid >= 0:
+            flags |= NO_NEW_PRIVILEGES
+        if self.alone:
+            flags |= ALONE
+        return StartFixed(
+            output_max=self._output_bytes_max,
+            data_max=launch.size.memory if plain else 0,
+            processes_max=_processes_of(user) + self._pids_max if plain else 0,
+            uid=user.uid,
+            gid=user.gid,
+            gids=user.gids,
+            flags=flags,
+            meta=meta,
+            groups=self._limits.groups(self._limited(launch), self._pids_max),
+        )
+
+    def default_memory(self, launch: Launch) -> int:
+        """Bytes that its control groups limit it to though it asked for none; 0: they do not."""
+        return self._memory_default.limit(launch.node, launch.size) if self._limits.bases else 0
+
+    def _limited(self, launch: Launch) -> Resources:
+        default = self.default_memory(launch)
+        return msgspec.structs.replace(launch.size, memory=default) if default else launch.size
+
+    def _environment(self, command: Command, launch: Launch) -> dict[str, str]:
+        """What tasks of one group share; ours are set last, so nobody can pretend to be another task."""
+        whole, rest = divmod(launch.size.cpu, 1_000)
+        cpus = f"{whole}.{rest:03}".rstrip("0").rstrip(".")
+        env = {"PATH": PATH, "LANG": LANG, **dict(command.env)}
+        env.update(
+            HANSE_CLUSTER=self._cluster,
+            HANSE_NODE=str(launch.node),
+            HANSE_CPUS=cpus,
+            HANSE_GPUS=str(launch.size.gpu),
+        )
+        for name in ("HANSE_JOB", "HANSE_TASK", "HANSE_ATTEMPT"):
+            env.pop(name, None)
+        return env
+
+
+def _processes_of(user: TaskUser) -> int:
+    """How many threads this user has now: RLIMIT_NPROC counts all of a user's, not a task's."""
+    uid = user.uid if user.uid >= 0 else os.geteuid()
+    total = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            if entry.stat().st_uid == uid:
+                total += sum(1 for _ in (entry / "task").iterdir())
+        except OSError:  # it is gone meanwhile
+            continue
+    return total

@@ -1,0 +1,170 @@
+"""What bubblewrap puts around a task: a sandbox, or only walls between tasks.
+
+``bwrap`` is the *sandbox*: inside there are no other processes, no network, no host files but ``/usr`` and a
+few of ``/etc`` (read only), a ``/tmp`` of its own and the attempt's working directory. It keeps a program
+from what it has no business with. A task's own ``workdir`` must exist *inside*.
+
+``namespace`` is for daemons that are not root, whose tasks are all one user: everything is as outside, but
+there are no processes except the task's, and what the league keeps on this machine (keys, journals, output
+and directories of other tasks) is not there. What the user owns elsewhere is open to every task, as it is to
+the user.
+
+The limits are those of ``cgroups`` in both.
+"""
+
+import logging
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+from typing import Final, Literal, cast
+
+from hanse.live.supervisor import SupervisorMissingError, supervisor_program
+
+log = logging.getLogger(__name__)
+Walls = Literal["none", "namespace", "bwrap"]
+AUTO: Final = "auto"
+"""``namespace`` for daemons that are not root, if it works; else ``none``."""
+PROBE_SECONDS_MAX: Final = 20.0
+"""How long a namespace may take to be made when it is tried out; it takes milliseconds."""
+WHY_LENGTH_MAX: Final = 120
+"""Characters of what bubblewrap says that are passed on."""
+TMP_BYTES_MAX: Final = 512 << 20
+"""Size of the sandbox's ``/tmp``; what is in it counts as the task's memory."""
+_ROOTS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SETTINGS: Final = (
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/ssl/certs",
+)
+
+
+class SandboxMissingError(RuntimeError):
+    """Bubblewrap was asked for and is not installed, or could not do its work here."""
+
+
+def bubblewrap() -> tuple[bytes, ...]:
+    """The command that sets up the sandbox, but for the working directory and the program."""
+    words = [
+        _program(),
+        "--unshare-all",
+        "--die-with-parent",
+        "--cap-drop",
+        "ALL",
+        "--ro-bind",
+        "/usr",
+        "/usr",
+    ]
+    for root in _ROOTS:
+        path = Path(root)
+        if path.is_symlink():
+            words += ["--symlink", str(path.readlink()), root]
+        elif path.is_dir():
+            words += ["--ro-bind", root, root]
+    for setting in _SETTINGS:
+        words += ["--ro-bind-try", setting, setting]
+    words += ["--proc", "/proc", "--dev", "/dev", "--size", str(TMP_BYTES_MAX), "--tmpfs", "/tmp"]  # noqa: S108  the sandbox's own
+    return tuple(os.fsencode(word) for word in words)
+
+
+def namespace(hidden: tuple[Path, ...]) -> tuple[bytes, ...]:
+    """The command that sets up the walls between tasks, but for the working directory and the program.
+
+    ``hidden``: directories in whose place tasks find empty ones.
+    """
+    words = [_program(), "--dev-bind", "/", "/", "--unshare-user", "--unshare-pid", "--unshare-ipc"]
+    words += ["--die-with-parent", "--cap-drop", "ALL", "--proc", "/proc"]
+    words += ["--ro-bind-try", "/sys/fs/cgroup", "/sys/fs/cgroup"]  # whose groups are all one user's
+    session = f"/run/user/{os.geteuid()}"
+    for place in (session, *map(str, hidden)):
+        if Path(place).is_dir():  # by its session's services a user could start processes outside
+            words += ["--tmpfs", place]
+    return tuple(os.fsencode(word) for word in words)
+
+
+def namespace_problem() -> str | None:
+    """Why walls between tasks cannot be had here, as a clause; None: they can. It is tried out."""
+    try:
+        words = [*namespace(()), b"--", b"true"]
+        done = subprocess.run(  # noqa: S603  bubblewrap
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS_MAX, check=False
+        )
+    except SandboxMissingError:
+        return "bubblewrap is not installed"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap does not work here ({error})"
+    if done.returncode == 0:
+        return None
+    why = " ".join(done.stderr.decode(errors="replace").split())[:WHY_LENGTH_MAX]
+    return f"bubblewrap does not work here ({why or f'status {done.returncode}'})"
+
+
+def hiding_problem() -> str | None:
+    """Why processes of other users cannot be hidden from the tasks of a root daemon, as a clause; None: they
+    can. It is tried out."""
+    try:
+        done = subprocess.run(  # noqa: S603  our own program
+            [supervisor_program(), "--try-alone"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_SECONDS_MAX,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired, SupervisorMissingError) as error:
+        return str(error)
+    why = " ".join(done.stderr.decode(errors="replace").split())[:WHY_LENGTH_MAX]
+    return None if done.returncode == 0 else why or f"status {done.returncode}"
+
+
+def can_hide() -> bool:
+    """Whether tasks can be kept from seeing the processes of others; the log says why not."""
+    problem = hiding_problem()
+    if problem is not None:
+        log.warning("tasks see the command lines of other tasks: %s", problem)
+    return problem is None
+
+
+def chosen_walls(wanted: str) -> tuple[Walls, str | None]:
+    """What is put around the tasks of this process, if ``wanted`` is what the league file says; and why walls
+    that are usual are missing."""
+    if wanted != AUTO:
+        return cast("Walls", wanted), None
+    if os.geteuid() == 0:
+        return "none", None
+    problem = namespace_problem()
+    return "none" if problem else "namespace", problem
+
+
+def _program() -> str:
+    program = shutil.which("bwrap")
+    if program is None:
+        raise SandboxMissingError(
+            "the sandbox needs bubblewrap: install it (package bubblewrap) or choose 'none'"
+        )
+    return program
+
+
+def check_reach(directory: Path, uid: int, gids: tuple[int, ...]) -> None:
+    """Raise ``SandboxMissingError`` if bubblewrap, which runs as the task's user, could not get to the tasks'
+    directories."""
+    for place in (directory, *directory.parents):
+        facts = place.stat()
+        shift = 6 if facts.st_uid == uid else 3 if facts.st_gid in gids else 0
+        if not facts.st_mode >> shift & stat.S_IXOTH:
+            raise SandboxMissingError(
+                f"the sandbox cannot be used: the user of the tasks (number {uid}) may not enter {place}; "
+                "put the tasks elsewhere, open that directory (chmod o+x), or choose 'none'"
+            )
+
+
+def wrap(
+    sandbox: tuple[bytes, ...], home: bytes, workdir: bytes, argv: tuple[bytes, ...]
+) -> tuple[bytes, ...]:
+    """The whole command: ``home`` (empty: none) can be written inside, ``workdir`` is where it begins."""
+    binding = (b"--bind", home, home) if home else ()
+    return (*sandbox, *binding, b"--chdir", workdir, b"--", *argv)

@@ -1,0 +1,290 @@
+"""User ids for jobs: on a machine where the daemon is root, each job's tasks run as a user id of their own.
+
+The kernel then keeps tasks of different jobs apart: it closes environment, memory, working directory, files
+and signals of one user id to another. Ids come from a range that no account has. Each runner of a machine
+reserves a *block* of that range by a file in ``/var/lib/hanse-users``, which outlives the runner, because its
+tasks do, and a boot, because their directories do. Within a block its runner alone hands out ids, each once
+before any is used again. Which are in use is never written down: it is read from what runs, from who owns the
+working directories that are left, and from what is left in the places where everybody may write.
+"""
+
+import fcntl
+import os
+import pwd
+import secrets
+import signal
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.model.ids import JobId, TaskId, job_of
+from hanse.security.atomic_files import PRIVATE, replace
+
+PER_JOB: Final = "per-job"
+"""The name of this choice where an account may be named instead."""
+BLOCK_IDS_MAX: Final = 100_000
+"""Ids of one runner; a smaller range has smaller blocks."""
+BLOCKS: Final = 16
+"""Blocks that a small range is cut into, so that several runners of a machine find room in it."""
+UID_MAX: Final = (1 << 31) - 2
+"""The largest id that the supervisor's requests can name."""
+CLAIMS: Final = Path("/var/lib/hanse-users")
+SHARED_PLACES: Final = tuple(Path(name) for name in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"))  # noqa: S108  they are looked at
+"""Where any task may leave something; only what lies directly in them is looked at."""
+ENTRIES_MAX: Final = 100_000
+"""How much of one such place is looked at."""
+_SYSV: Final = tuple(Path("/proc/sysvipc") / name for name in ("shm", "sem", "msg"))
+_MAPS: Final = (Path("/proc/self/uid_map"), Path("/proc/self/gid_map"))
+_PROC: Final = Path("/proc")
+_SUBORDINATES: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
+
+Key = tuple[TaskId, int]
+
+
+class UserRange(msgspec.Struct, frozen=True):
+    """User ids, and group ids of the same numbers, that no account of the machine has."""
+
+    first: int = 2_000_000_000
+    count: int = 100_000_000
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be a range of ids, as a clause; empty: it can."""
+        if not 1_000 <= self.first <= self.first + self.count - 1 <= UID_MAX:
+            return f"user ids for jobs are at least one number between 1000 and {UID_MAX}"
+        return ""
+
+
+class UsersMissingError(OSError):
+    """No user ids can be had for jobs here; the message says why and what to do."""
+
+
+class JobUsers:
+    """Hands out the user ids of one runner: one for each job that has attempts here.
+
+    ``directory`` is the runner's; its attempts have their working directories in ``work`` below it.
+    """
+
+    def __init__(self, users: UserRange, directory: Path, claims: Path = CLAIMS) -> None:
+        check_unused(users)
+        self._block = reserve(users, directory, claims)
+        self._work = directory / "work"
+        self._of: dict[Key, int] = {}
+        self._attempts: dict[int, int] = {}
+        """How many attempts an id in use has."""
+        self._job: dict[JobId, int] = {}
+        self._shunned: frozenset[int] = frozenset()
+        self._next: Iterator[int] = iter(())
+
+    @property
+    def in_use(self) -> int:
+        """How many ids are in use."""
+        return len(self._attempts)
+
+    def hold(self, key: Key, uid: int) -> None:
+        """An attempt that was found alive has this id."""
+        if uid in self._block and key not in self._of:
+            self._of[key] = uid
+            self._attempts[uid] = self._attempts.get(uid, 0) + 1
+            self._job.setdefault(job_of(key[0]), uid)
+
+    def begin(self) -> None:
+        """All that was found is known: from now on ids can be handed out. Ends what else has one of ours."""
+        self._shunned = self._remains() | self._attempts.keys()
+        start = self._block.start + secrets.randbelow(len(self._block))
+        self._next = chain(range(start, self._block.stop), range(self._block.start, start))
+
+    def take(self, key: Key) -> int | None:
+        """The id for an attempt, the same for all attempts of its job; None if all are in use."""
+        job = job_of(key[0])
+        uid = self._job.get(job)
+        if uid is None:
+            uid = self._unused()
+            if uid is None:
+                return None
+        self.hold(key, uid)
+        return uid
+
+    def release(self, key: Key) -> None:
+        """An attempt is forgotten. An id without attempts is used again when all others were used before."""
+        uid = self._of.pop(key, None)
+        if uid is None:
+            return
+        self._attempts[uid] -= 1
+        if self._attempts[uid] == 0:
+            del self._attempts[uid]
+            job = job_of(key[0])
+            if self._job.get(job) == uid:
+                del self._job[job]
+
+    def _unused(self) -> int | None:
+        if len(self._attempts) >= len(self._block):
+            return None
+        for _ in range(2):
+            for uid in self._next:
+                if uid not in self._attempts and uid not in self._shunned:
+                    return uid
+            self.begin()  # all were used once: look which have nothing left
+        return None
+
+    def _remains(self) -> frozenset[int]:
+        """Ids that are not to be handed out: something of theirs is still there. Processes among it are
+        killed: an attempt that is over has none, unless its supervisor and launcher were killed. Files and
+        System V objects in shared places are left alone: whoever cleans those up frees the id."""
+        owners = chain(_owners(self._work), *map(_owners, SHARED_PLACES), _owners_of_ipc())
+        found = {uid for uid in owners if uid in self._block}
+        for entry in _PROC.iterdir():
+            if entry.name.isdecimal():
+                uid = self._end(int(entry.name))
+                if uid is not None:
+                    found.add(uid)
+        return frozenset(found)
+
+    def _end(self, pid: int) -> int | None:
+        """The id of a process if it is of our block; it is killed if no attempt has that id."""
+        uid = uid_of(pid)
+        if uid is None or uid not in self._block:
+            return None
+        if uid not in self._attempts:
+            try:
+                handle = os.pidfd_open(pid)
+            except OSError:  # it is gone
+                return uid
+            try:
+                if uid_of(pid) == uid:  # it, and not another one that has its number now
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            finally:
+                os.close(handle)
+        return uid
+
+
+def chosen_user(wanted: str, users: UserRange) -> str | UserRange:
+    """Who runs the tasks of a root daemon: each job as an id of its own, unless somebody is named, or the
+    machine (a container) has no such ids and nobody asked for them by name."""
+    if wanted == PER_JOB or (not wanted and has_ids(users)):
+        return users
+    return wanted or "nobody"
+
+
+def has_ids(users: UserRange) -> bool:
+    """Whether the user namespace that we are in has these user and group ids; a container's may have few."""
+    return all(covers(path.read_text(encoding="ascii"), users) for path in _MAPS)
+
+
+def covers(id_map: str, users: UserRange) -> bool:
+    """Whether the text of an ``uid_map`` has a line that includes the whole range."""
+    lines = [[int(word) for word in line.split()] for line in id_map.splitlines()]
+    stop = users.first + users.count
+    return any(inside <= users.first and stop <= inside + count for inside, _, count in lines)
+
+
+def check_unused(users: UserRange) -> None:
+    """Raise ``UsersMissingError`` if an account has one of these ids or may hand it on to containers, or if
+    there are no such ids here."""
+    if users.problem:
+        raise UsersMissingError(f"{users.problem}: change 'users' of the backend in the league file")
+    last = users.first + users.count - 1
+    advice = "choose others by 'users: {first: N, count: M}' of the backend, or one account by 'user: NAME'"
+    if not has_ids(users):
+        raise UsersMissingError(f"this container has no user ids {users.first} to {last}: {advice}")
+    for account in pwd.getpwall():
+        if users.first <= account.pw_uid <= last:
+            raise UsersMissingError(f"the user ids for jobs include {account.pw_name}'s: {advice}")
+    for path in _SUBORDINATES:
+        try:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split(":")
+            if len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal():
+                first = int(fields[1])
+                if first <= last and users.first < first + int(fields[2]):
+                    raise UsersMissingError(f"the user ids for jobs overlap with {path} ({line}): {advice}")
+
+
+def reserve(users: UserRange, directory: Path, claims: Path = CLAIMS) -> range:
+    """The block of ids of a runner: the one that it has, or the first that no runner with a directory has."""
+    size = min(BLOCK_IDS_MAX, max(1, users.count // BLOCKS))
+    try:
+        claims.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(claims / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsersMissingError(
+            f"no user ids for jobs can be reserved in {claims} ({error.strerror}): let root write there, "
+            "or choose one account by 'user: NAME'"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        held = {path: _holder(path) for path in claims.iterdir() if path.name != "lock"}
+        taken = []
+        for path, holder in held.items():
+            first, _, count = path.name.partition("-")
+            if not (first.isdecimal() and count.isdecimal()):
+                continue
+            block = range(int(first), int(first) + int(count))
+            if holder == directory and users.first <= block.start and block.stop <= users.first + users.count:
+                return block
+            if holder is not None and holder.exists():
+                taken.append(block)
+            else:
+                path.unlink()
+        for first_id in range(users.first, users.first + users.count - size + 1, size):
+            block = range(first_id, first_id + size)
+            if not any(block.start < other.stop and other.start < block.stop for other in taken):
+                replace(claims / f"{block.start}-{size}", os.fsencode(directory), PRIVATE)
+                return block
+    finally:
+        os.close(lock)
+    raise UsersMissingError(
+        f"all {len(taken)} blocks of user ids for jobs belong to other runners of this machine ({claims}): "
+        "give the backend more by 'users: {first: N, count: M}', or one account by 'user: NAME'"
+    )
+
+
+def _holder(path: Path) -> Path | None:
+    text = path.read_bytes()
+    return Path(os.fsdecode(text)) if text else None
+
+
+def _owners(place: Path) -> Iterator[int]:
+    """Who owns what is in a directory."""
+    try:
+        entries = os.scandir(place)
+    except OSError:  # not every machine has it
+        return
+    with entries:
+        for entry in islice(entries, ENTRIES_MAX):
+            try:
+                yield entry.stat(follow_symlinks=False).st_uid
+            except FileNotFoundError:  # just removed
+                continue
+
+
+def _owners_of_ipc() -> Iterator[int]:
+    """Who owns, or has made, the System V objects of this machine."""
+    for path in _SYSV:
+        try:
+            head, *lines = path.read_text(encoding="ascii").splitlines()
+        except (OSError, ValueError):  # a kernel without them
+            continue
+        columns = [at for at, name in enumerate(head.split()) if name in ("uid", "cuid")]
+        for line in lines:
+            words = line.split()
+            yield from (int(words[at]) for at in columns)
+
+
+def uid_of(pid: int) -> int | None:
+    """The user id of a process. The owner of its directory in ``/proc`` may be another: a process can have
+    that closed."""
+    try:
+        text = (_PROC / str(pid) / "status").read_bytes()
+    except OSError:  # it is gone
+        return None
+    _, found, behind = text.partition(b"\nUid:\t")
+    return int(behind.split(None, 1)[0]) if found else None

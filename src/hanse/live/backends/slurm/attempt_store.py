@@ -1,0 +1,168 @@
+"""What the daemon knows of its attempts, in memory and on its own disk.
+
+The launch is on disk before anything is asked of Slurm, and the end until it is forgotten. Not synced: after
+a crash of the daemon's machine the shared directory still says what began and ended, and an attempt that is
+on no record never ran, because a job without orders does not start its task.
+"""
+
+import contextlib
+from enum import IntEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.live.backends.slurm.batch_script import Began, Ended
+from hanse.live.backends.slurm.job_names import Key
+from hanse.live.backends.slurm.shared_directory import key_text
+from hanse.model.effects import Launch
+from hanse.model.ids import TaskId
+from hanse.model.messages import End, Outcome
+from hanse.model.program import Command
+
+NOTHING: Final = Command(())
+"""Stands for a command that could not be read."""
+
+
+class Phase(IntEnum):
+    """How far an attempt has come with Slurm."""
+
+    WAITING = 0
+    """To be submitted."""
+    SUBMITTING = 1
+    SUBMITTED = 2
+    """Acknowledged, or found in Slurm's list."""
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """How an attempt ends once it is sure that it does not run."""
+
+    outcome: Outcome
+    note: str = ""
+    code: int = 0
+
+
+class Attempt:
+    """An attempt until it is forgotten. Times are in microseconds of CLOCK_BOOTTIME, but for ``taken_at``."""
+
+    __slots__ = (
+        "began", "command", "doomed_at", "end", "ended", "fate", "launch", "launches", "lingers", "missing",
+        "over_since", "over_state", "phase", "refused", "shaken", "stalled_since", "start_by", "started",
+        "stop_at", "submits", "submitted_at", "taken_at", "trouble", "unsure_since", "verdict_by",
+        "verdict_last", "waited_for",
+    )  # fmt: skip
+
+    def __init__(self, launch: Launch, command: Command, start_by: int, taken_at: int = 0) -> None:
+        self.launch = launch
+        self.command = command
+        self.phase = Phase.WAITING
+        self.start_by = start_by
+        """When to give up a start that Slurm does not acknowledge."""
+        self.taken_at = taken_at
+        """When its start was asked for, in unix microseconds: for people."""
+        self.submitted_at = 0
+        self.submits = 0
+        self.unsure_since = 0
+        """When a submission was given up that may have reached Slurm all the same."""
+        self.stalled_since = 0
+        """Since when its job hangs, by the looks at Slurm; 0: it does not."""
+        self.trouble = ""
+        """Why Slurm has not taken it yet, in Slurm's words; empty: it was not asked, or did not answer."""
+        self.waited_for = ""
+        """What it waited for in Slurm's queue when it was told to stop; empty: it was not there."""
+        self.missing = 0
+        """Looks at Slurm in a row that did not show it."""
+        self.started = False
+        self.stop_at: int | None = None
+        self.began: Began | None = None
+        self.ended: Ended | None = None
+        self.refused = False
+        self.shaken = False
+        """Whether it lived while the controller was away: one that comes back ends what it does not remember
+        as it is."""
+        self.launches: dict[int, int] = {}
+        """When Slurm launched each of its jobs, by their own numbers, in unix seconds, as of the latest look
+        that showed any; 0: not yet."""
+        self.over_state = ""
+        """The state in which Slurm says that it ended."""
+        self.over_since = 0
+        self.verdict_by = 0
+        """Until when to wait for Slurm's word on how it ended."""
+        self.verdict_last = 0
+        """The same for as long as Slurm is about to say it."""
+        self.lingers = False
+        """Whether the latest look at Slurm showed a job of it that was not over."""
+        self.fate: Fate | None = None
+        self.doomed_at = 0
+        """When it is over for certain, whatever becomes of its node."""
+        self.end: End | None = None
+
+    @property
+    def key(self) -> Key:
+        """Task and attempt."""
+        return self.launch.task, self.launch.attempt
+
+
+class AttemptStore:
+    """The daemon's own files: ``attempts/KEY`` and ``ends/KEY``."""
+
+    def __init__(self, directory: Path) -> None:
+        self._launches = directory / "attempts"
+        self._ends = directory / "ends"
+
+    def prepare(self) -> None:
+        """Make what is missing."""
+        for path in (self._launches, self._ends):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def save_launch(self, launch: Launch) -> None:
+        """Put an attempt on record."""
+        _write(self._launches / key_text((launch.task, launch.attempt)), msgspec.msgpack.encode(launch))
+
+    def save_end(self, end: End) -> None:
+        """Keep an end."""
+        _write(self._ends / key_text((end.task, end.attempt)), msgspec.msgpack.encode(end))
+
+    def saved_at(self, key: Key) -> int:
+        """When an attempt was put on record, in unix microseconds; 0: it is not there."""
+        try:
+            return (self._launches / key_text(key)).stat().st_mtime_ns // 1_000
+        except FileNotFoundError:
+            return 0
+
+    def drop(self, key: Key) -> None:
+        """Forget an attempt."""
+        for path in (self._launches, self._ends):
+            (path / key_text(key)).unlink(missing_ok=True)
+
+    def load(self) -> list[tuple[Launch, End | None]]:
+        """All attempts on record, in the order of their keys. A record that was cut short by a crash of the
+        machine is of an attempt that was never submitted."""
+        found: list[tuple[Launch, End | None]] = []
+        for path in sorted(self._launches.iterdir(), key=lambda path: _order(path.name)):
+            with contextlib.suppress(msgspec.MsgspecError):
+                launch = _launch.decode(path.read_bytes())
+                found.append((launch, self._end(path.name)))
+        return found
+
+    def _end(self, name: str) -> End | None:
+        try:
+            return _end.decode((self._ends / name).read_bytes())
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+
+
+def _order(name: str) -> tuple[TaskId, int]:
+    task, _, attempt = name.partition(".")
+    good = task.isdecimal() and attempt.isdecimal()
+    return (TaskId(int(task)), int(attempt)) if good else (TaskId(0), 0)
+
+
+def _write(path: Path, content: bytes) -> None:
+    part = path.with_name(f".{path.name}")
+    part.write_bytes(content)
+    part.replace(path)
+
+
+_launch = msgspec.msgpack.Decoder(Launch)
+_end = msgspec.msgpack.Decoder(End)

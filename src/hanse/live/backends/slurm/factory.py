@@ -1,0 +1,20 @@
+"""A Slurm backend as a league file describes it."""
+
+from pathlib import Path
+
+from hanse.core.config import NodeConfig
+from hanse.live.backends.process.launch_requests import task_user
+from hanse.live.backends.slurm.backend import SlurmBackend
+from hanse.live.backends.slurm.cli import CliDriver
+from hanse.live.backends.slurm.driver import SlurmDriver
+from hanse.live.backends.slurm.rest import RestDriver
+from hanse.live.backends.slurm.settings import SlurmSettings
+
+
+def make_slurm_backend(
+    directory: Path, cluster: str, nodes: tuple[NodeConfig, ...], settings: SlurmSettings, user: str
+) -> SlurmBackend:
+    """The backend of one runner. ``user``: who runs the jobs if the daemon is root; empty: nobody."""
+    who = task_user(user or "nobody")
+    driver: SlurmDriver = RestDriver(settings, who) if settings.driver == "rest" else CliDriver(settings, who)
+    return SlurmBackend(directory, cluster, nodes, driver, settings, who)

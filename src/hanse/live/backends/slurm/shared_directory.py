@@ -1,0 +1,177 @@
+"""The directory that the daemon and all nodes share, as the daemon uses it. All of this blocks: it is called
+in a thread.
+
+    lease               until when tasks may run: milliseconds since 1970; 0: no limit yet
+    orders/KEY          ``run`` or ``stop GRACE`` (milliseconds), by the daemon, before the job is submitted
+    records/KEY.began   who took the attempt; made once, by a hard link
+    records/KEY.ended   how it ended
+    records/KEY.refused an execution that found the attempt taken
+    output/KEY.*        what it wrote
+    keys/KEY            what it reads on its standard input, if its job has a secret; the script removes it
+
+``KEY`` is ``TASK.ATTEMPT``, both as numbers. What is said of NFS in ``batch_script`` decides how these are
+written.
+"""
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.live.backends.interface import Stream
+from hanse.live.backends.process.launch_requests import TaskUser
+from hanse.live.backends.slurm.batch_script import Began, Ended, read_began, read_ended
+from hanse.live.backends.slurm.job_names import Key
+from hanse.model.ids import TaskId
+
+RECORD_BYTES_MAX: Final = 4_096
+INSTANCE_BYTES: Final = 4
+_LEASE_DIGITS: Final = 16
+_STREAMS: Final = (Stream.STDOUT, Stream.STDERR)
+
+
+class Known(msgspec.Struct, frozen=True):
+    """All records of an attempt."""
+
+    began: Began | None
+    ended: Ended | None
+    refused: bool
+
+
+def key_text(key: Key) -> str:
+    """An attempt as its files are called."""
+    return f"{key[0]}.{key[1]}"
+
+
+def key_of(name: str) -> Key | None:
+    """The attempt that a record is about; None for other files."""
+    task, _, rest = name.partition(".")
+    attempt, _, kind = rest.partition(".")
+    if kind not in ("began", "ended", "refused") or not (task.isdecimal() and attempt.isdecimal()):
+        return None
+    return TaskId(int(task)), int(attempt)
+
+
+class SharedDirectory:
+    """One runner's part of it."""
+
+    def __init__(self, directory: Path, user: TaskUser) -> None:
+        self.path = directory
+        self.records = directory / "records"
+        self.output = directory / "output"
+        self._orders = directory / "orders"
+        self._keys = directory / "keys"
+        self._lease = directory / "lease"
+        self._user = user
+
+    def prepare(self) -> str:
+        """Make what is missing; gives the instance, which is drawn once."""
+        for directory in (self.path, self._orders, self.records, self.output):
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._keys.mkdir(mode=0o700, exist_ok=True)  # nobody but the tasks' account looks into it
+        if self._user.uid >= 0:
+            for directory in (self.records, self.output, self._keys):
+                os.chown(directory, self._user.uid, self._user.gid)
+        instance = self.path / "instance"
+        if not instance.exists():
+            part = instance.with_suffix(".part")
+            part.write_text(secrets.token_hex(INSTANCE_BYTES), encoding="ascii")
+            part.replace(instance)
+        if not self._lease.exists():
+            self.write_lease(0)
+        return instance.read_text(encoding="ascii").strip()
+
+    def write_lease(self, until: int) -> None:
+        """Move the lease, in place: a file put there anew may be seen late."""
+        file = os.open(self._lease, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(file, f"{until:<{_LEASE_DIGITS}}\n".encode(), 0)
+        finally:
+            os.close(file)
+
+    def read_lease(self) -> int:
+        """The lease; 0 if none was ever written."""
+        text = _read(self._lease)
+        return int(text) if text is not None and text.strip().isdigit() else 0
+
+    def order(self, key: Key, text: str) -> None:
+        """Write an attempt's orders."""
+        path = self._orders / key_text(key)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(file, f"{text:<24}\n".encode(), 0)
+        finally:
+            os.close(file)
+
+    def write_key(self, key: Key, text: str) -> None:
+        """Write what an attempt reads on its standard input, for the account of the tasks alone."""
+        path = self._keys / key_text(key)
+        path.unlink(missing_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, text.encode("ascii"))
+            if self._user.uid >= 0:
+                os.fchown(file, self._user.uid, self._user.gid)
+        finally:
+            os.close(file)
+
+    def orders(self, key: Key) -> str:
+        """An attempt's orders; empty if it has none."""
+        return (_read(self._orders / key_text(key)) or "").strip()
+
+    def revoke(self, key: Key) -> Known:
+        """Take an attempt, so that no job ever runs it, unless one has taken it before."""
+        part = self.records / f".{key_text(key)}.daemon"
+        part.write_text("revoked\n", encoding="ascii")
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.link(part, self.records / f"{key_text(key)}.began")
+        finally:
+            part.unlink()
+        return self.read(key)
+
+    def read(self, key: Key) -> Known:
+        """What is known of an attempt. The end is read last: it is the last that is written."""
+        base = str(self.records / key_text(key))
+        began = _read(Path(f"{base}.began"))
+        refused = Path(f"{base}.refused").exists()
+        ended = _read(Path(f"{base}.ended"))
+        return Known(
+            None if began is None else read_began(began),
+            None if ended is None else read_ended(ended),
+            refused,
+        )
+
+    def names(self) -> list[str]:
+        """The records that there are."""
+        return [path.name for path in self.records.iterdir()]
+
+    def drop(self, key: Key) -> int:
+        """Drop all but the output, whose size is told. Orders go first: without them a late job does not
+        run."""
+        name = key_text(key)
+        (self._orders / name).unlink(missing_ok=True)
+        (self._keys / name).unlink(missing_ok=True)
+        for kind in ("began", "ended", "refused"):
+            (self.records / f"{name}.{kind}").unlink(missing_ok=True)
+        size = 0
+        for stream in _STREAMS:
+            with contextlib.suppress(FileNotFoundError):
+                size += (self.output / f"{name}.{stream}").stat().st_size
+        return size
+
+    def drop_output(self, key: Key) -> None:
+        """Drop the output too."""
+        for stream in _STREAMS:
+            (self.output / f"{key_text(key)}.{stream}").unlink(missing_ok=True)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(RECORD_BYTES_MAX).decode(errors="replace")
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,40 @@
+"""Asking the notary (``live.ca.process``) from a daemon: a process of its own for as long as it takes."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from hanse.live.child_stdin import child_input
+
+NOTARY_SECONDS_MAX: Final = 60.0
+AT_ONCE_MAX: Final = 2
+"""Notaries at work at the same time; further requests wait for their turn."""
+
+_turn: Final = asyncio.Semaphore(AT_ONCE_MAX)
+
+
+async def ask(verb: str, home: Path, given: dict[str, object]) -> dict[str, Any]:
+    """The notary's answer; ``OSError`` says why there is none."""
+    async with _turn:
+        with child_input(msgspec.json.encode(given)) as stdin:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "hanse.live.ca.process", verb, str(home)),
+                stdin=stdin,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        try:
+            async with asyncio.timeout(NOTARY_SECONDS_MAX):
+                answer, complaint = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            raise OSError(f"no certificate within {NOTARY_SECONDS_MAX:.0f} s") from None
+    if process.returncode:
+        lines = complaint.decode(errors="replace").strip().splitlines()
+        raise OSError(lines[-1] if lines else f"the notary ended with status {process.returncode}")
+    result: dict[str, Any] = msgspec.json.decode(answer)
+    return result

@@ -1,0 +1,444 @@
+"""The league file, which every member reads: YAML, read and written.
+
+``live.config.league_fields`` is the table of all fields; ``docs/reference/league-file.md`` is generated from
+it. Addresses that are left out are chosen on this machine when the league is first started. Mistakes are told
+with the field's path and what is allowed; nothing is guessed.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import yaml
+
+from hanse.core.config import NodeConfig, Timings
+from hanse.live.backends.process.task_users import UserRange
+from hanse.live.backends.slurm.league_fields import SLURM_FIELDS, slurm_settings, slurm_to_data
+from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.live.config.league import (
+    LIVE_TIMINGS,
+    Address,
+    BackendEntry,
+    BackendKind,
+    BrokerEntry,
+    ClusterEntry,
+    League,
+    LeagueError,
+    Policies,
+    RunnerEntry,
+)
+from hanse.live.config.league_fields import (
+    BACKEND_FIELDS,
+    BROKER_FIELDS,
+    CLUSTER_FIELDS,
+    CLUSTERS_MAX,
+    LEAGUE_FIELDS,
+    LIMITS,
+    NAME_CHARACTERS_MAX,
+    NODE_FIELDS,
+    NODES_MAX,
+    POLICIES,
+    POLICY_FIELDS,
+    RUNNER_FIELDS,
+    RUNNERS_MAX,
+    SANDBOXES,
+    USERS_FIELDS,
+)
+from hanse.model.constraints import Value
+from hanse.model.field_reader import Fields, choice, flag, integer, text
+from hanse.model.form_fields import names_of
+from hanse.model.ids import BROKER_NUMBER_MAX
+from hanse.model.job_validation import suggestion
+from hanse.model.problem import Problem, Problems, given, label
+from hanse.model.quantities import parse_bytes, parse_cpus, parse_duration, parse_whole
+from hanse.model.resources import CUSTOM_KINDS_MAX, Resources
+from hanse.security import atomic_files
+
+FILE_BYTES_MAX: Final = 4 << 20
+_WORD: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""Ten times as quick as those in Python, where PyYAML has them; every member reads the file as it starts."""
+
+T = TypeVar("T")
+Read = Callable[[object, str, Problems], T | None]
+
+
+def load(path: Path) -> League:
+    """Read a league file, or say all that is wrong with it."""
+    return parse(path.read_bytes(), str(path))
+
+
+def parse(raw: bytes, name: str) -> League:
+    """The league that a file's content describes; ``name`` is what a complaint calls it."""
+    if len(raw) > FILE_BYTES_MAX:
+        raise LeagueError(f"{name} is larger than {FILE_BYTES_MAX} bytes")
+    try:
+        data = yaml.load(raw, _Loader)  # noqa: S506  a safe one
+    except (yaml.YAMLError, RecursionError) as error:
+        raise LeagueError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+    league = league_from_data(data)
+    if isinstance(league, League):
+        return league
+    lines = "\n".join(f"  {problem.field or 'the file'}: {problem.rule}" for problem in league)
+    raise LeagueError(f"{name} does not describe a league:\n{lines}")
+
+
+def store(path: Path, league: League) -> None:
+    """Write a league file that ``load`` reads back to the same league."""
+    atomic_files.replace(path, text_of(league).encode("utf-8"), atomic_files.PUBLIC)
+
+
+def text_of(league: League) -> str:
+    """The content of a league's file."""
+    return yaml.dump(league_to_data(league), Dumper=_Dumper, sort_keys=False)
+
+
+def league_from_data(data: object) -> League | tuple[Problem, ...]:
+    """The league that decoded YAML describes, or what is wrong with it."""
+    problems = Problems()
+    fields = Fields.of(data, "", names_of(LEAGUE_FIELDS), problems)
+    if fields is None:
+        return problems.all()
+    league = League(
+        name=fields.take("league", _name, "local"),
+        brokers=_entries(fields, "brokers", _broker, BROKER_NUMBER_MAX),
+        clusters=_entries(fields, "clusters", _cluster, CLUSTERS_MAX),
+        timings=_timings(fields),
+        policy=_policies(fields),
+        version=fields.take("version", parse_whole, 0),
+        joined=fields.take("joined", _joined, ()),
+    )
+    if not problems:
+        _check_names(league, problems)
+    return problems.all() or league
+
+
+def _joined(value: object, path: str) -> tuple[tuple[str, int], ...] | Problem:
+    """Names of members with versions of the file."""
+    if isinstance(value, Mapping) and all(
+        isinstance(name, str) and type(version) is int and version > 0 for name, version in value.items()
+    ):
+        return tuple(value.items())
+    return Problem(path, "must be names of members with the version in which each joined, as {south: 2}")
+
+
+def _check_names(league: League, problems: Problems) -> None:
+    """One name means one member, whatever its kind: names are addresses."""
+    seen: dict[str, None] = {}
+    for name in league.members():
+        if name in seen:
+            problems.add("", f"two members are called {name!r}; a name may be used once")
+        seen[name] = None
+
+
+def _entries(fields: Fields, key: str, read: Read[T], most: int, least: int = 1) -> tuple[T, ...]:
+    value = fields.raw(key)
+    if value is None and not least:
+        return ()
+    path = fields.path(key)
+    if not isinstance(value, list) or not least <= len(value) <= most:
+        many = f"a list of {len(value)}" if isinstance(value, list) else given(value)
+        fields.problems.add(path, f"this is a list of {least} to {most} entries, not {many}")
+        return ()
+    found = [read(item, f"{path}[{index}]", fields.problems) for index, item in enumerate(value)]
+    return tuple(entry for entry in found if entry is not None)
+
+
+def _broker(value: object, path: str, problems: Problems) -> BrokerEntry | None:
+    fields = Fields.of(value, path, names_of(BROKER_FIELDS), problems)
+    if fields is None:
+        return None
+    return BrokerEntry(
+        _called(fields),
+        _listens(fields, "address"),
+        _listens(fields, "door"),
+        fields.take("retired", flag, False),
+    )
+
+
+def _runner(value: object, path: str, problems: Problems) -> RunnerEntry | None:
+    fields = Fields.of(value, path, names_of(RUNNER_FIELDS), problems)
+    if fields is None:
+        return None
+    return RunnerEntry(_called(fields), _listens(fields, "address"), _listens(fields, "door"))
+
+
+def _cluster(value: object, path: str, problems: Problems) -> ClusterEntry | None:
+    fields = Fields.of(value, path, names_of(CLUSTER_FIELDS), problems)
+    if fields is None:
+        return None
+    name = _called(fields)
+    runners = _entries(fields, "runners", _runner, RUNNERS_MAX, least=0)
+    cluster = ClusterEntry(
+        name=name,
+        address=_listens(fields, "address"),
+        door=_listens(fields, "door"),
+        nodes=(),
+        backend=fields.take("backend", _backend(problems), BackendEntry()),
+        reserve=fields.take("reserve", parse_whole, 0),
+        runners=runners,
+        retired=fields.take("retired", flag, False),
+    )
+    names = {cluster.own_runner: None, **{runner.name: None for runner in runners}}
+    least = 0 if cluster.backend.kind is BackendKind.SLURM else 1
+    groups = _entries(
+        fields, "nodes", lambda item, at, found: _nodes(item, at, found, names), NODES_MAX, least
+    )
+    nodes = tuple(node for group in groups for node in group)
+    if len(nodes) > NODES_MAX:
+        problems.add(fields.path("nodes"), f"a cluster has at most {NODES_MAX} nodes, not {len(nodes)}")
+    if cluster.reserve > len(nodes):
+        problems.add(fields.path("reserve"), f"there are only {len(nodes)} nodes to keep back")
+    return msgspec.structs.replace(cluster, nodes=nodes)
+
+
+def _nodes(
+    value: object, path: str, problems: Problems, runners: Mapping[str, None]
+) -> tuple[NodeConfig, ...] | None:
+    """One line of nodes: so many equal ones."""
+    fields = Fields.of(value, path, names_of(NODE_FIELDS), problems)
+    if fields is None:
+        return None
+    count = fields.take("count", parse_whole, 1)
+    if not 1 <= count <= NODES_MAX:
+        problems.add(fields.path("count"), f"this is 1 to {NODES_MAX}, not {count}")
+        count = 1
+    runner = fields.take("runner", text, next(iter(runners)))
+    if runner not in runners:
+        hint = suggestion(runner, tuple(runners)) or f"; there are: {', '.join(runners)}"
+        problems.add(fields.path("runner"), f"the cluster has no runner {given(runner)}{hint}")
+    capacity = Resources(
+        cpu=fields.take("cpus", parse_cpus, 1_000),
+        memory=fields.take("memory", parse_bytes, 1 << 30),
+        gpu=fields.take("gpus", parse_whole, 0),
+        custom=fields.take("resources", _custom, ()),
+    )
+    nothing: tuple[tuple[str, Value], ...] = ()
+    attributes = fields.take("attributes", _attributes, nothing)
+    return (NodeConfig(capacity, attributes, runner),) * count
+
+
+def _custom(value: object, field: str) -> tuple[tuple[str, int], ...] | Problem:
+    if not isinstance(value, Mapping) or len(value) > CUSTOM_KINDS_MAX:
+        return Problem(field, f"this is a mapping of at most {CUSTOM_KINDS_MAX} names to whole numbers")
+    amounts: list[tuple[str, int]] = []
+    for name, amount in value.items():
+        if not isinstance(name, str):
+            return Problem(field, f"a resource's name is a word, not {given(name)}")
+        number = parse_whole(amount, f"{field}.{label(name)}")
+        if isinstance(number, Problem):
+            return number
+        if number:
+            amounts.append((name, number))
+    return tuple(sorted(amounts))
+
+
+def _attributes(value: object, field: str) -> tuple[tuple[str, Value], ...] | Problem:
+    if not isinstance(value, Mapping):
+        return Problem(field, f"this is a mapping such as {{zone: a}}, not {given(value)}")
+    pairs: list[tuple[str, Value]] = []
+    for name, item in value.items():
+        if not isinstance(name, str):
+            return Problem(field, f"an attribute's name is a word, not {given(name)}")
+        if isinstance(item, float) or not isinstance(item, str | int | bool):
+            return Problem(
+                f"{field}.{label(name)}", f"this is a text, a whole number or true, not {given(item)}"
+            )
+        pairs.append((name, item))
+    return tuple(sorted(pairs))
+
+
+def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Problem]:
+    def read(value: object, path: str) -> BackendEntry | Problem:
+        if isinstance(value, str):
+            value = {"kind": value}
+        known = names_of(BACKEND_FIELDS)
+        over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM
+        fields = Fields.of(value, path, (*known, *(SLURM_FIELDS if over_slurm else ())), problems)
+        if fields is None:
+            return BackendEntry()
+        return BackendEntry(
+            slurm=slurm_settings(fields) if over_slurm else SlurmSettings(),
+            kind=fields.take("kind", choice(BackendKind), BackendKind.PROCESS),
+            sandbox=fields.take("sandbox", _one_of(SANDBOXES), "auto"),
+            user=fields.take("user", text, ""),
+            users=fields.take("users", _users(problems), UserRange()),
+            memory_default=fields.take("memory_default", parse_bytes, 0),
+            output=fields.take("output", parse_bytes, BackendEntry().output),
+            disk=fields.take("disk", parse_bytes, BackendEntry().disk),
+            files=fields.take("files", parse_whole, BackendEntry().files),
+            directory=fields.take("directory", _absolute, ""),
+            limits=fields.take("limits", _one_of(LIMITS), "auto"),
+        )
+
+    return read
+
+
+def _absolute(value: object, path: str) -> str | Problem:
+    found = text(value, path)
+    if isinstance(found, str) and not Path(found).is_absolute():
+        return Problem(path, f"must be a path that begins with /, not {found!r}")
+    return found
+
+
+def _users(problems: Problems) -> Callable[[object, str], UserRange | Problem]:
+    def read(value: object, path: str) -> UserRange | Problem:
+        fields = Fields.of(value, path, names_of(USERS_FIELDS), problems)
+        if fields is None:
+            return UserRange()
+        usual = UserRange()
+        users = UserRange(
+            fields.take("first", parse_whole, usual.first), fields.take("count", parse_whole, usual.count)
+        )
+        return Problem(path, users.problem) if users.problem else users
+
+    return read
+
+
+def _timings(fields: Fields) -> Timings:
+    value = fields.raw("timings")
+    if value is None:
+        return LIVE_TIMINGS
+    known = tuple(Timings.__struct_fields__)
+    given_fields = Fields.of(value, "timings", known, fields.problems)
+    if given_fields is None:
+        return LIVE_TIMINGS
+    chosen = {name: given_fields.take(name, parse_duration, getattr(LIVE_TIMINGS, name)) for name in known}
+    return Timings(**chosen)
+
+
+def _policies(fields: Fields) -> Policies:
+    value = fields.raw("policy")
+    if value is None:
+        return Policies()
+    policy = Fields.of(value, "policy", names_of(POLICY_FIELDS), fields.problems)
+    if policy is None:
+        return Policies()
+    return Policies(
+        **{name: policy.take(name, _one_of(tuple(known)), getattr(Policies(), name))
+           for name, known in POLICIES.items()}
+    )  # fmt: skip
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[object, str], str | Problem]:
+    def read(value: object, field: str) -> str | Problem:
+        if isinstance(value, str) and value in words:
+            return value
+        return Problem(field, f"this is one of {', '.join(words)}, not {given(value)}")
+
+    return read
+
+
+def _called(fields: Fields) -> str:
+    if not fields.has("name"):
+        fields.problems.add(fields.path("name"), "every member has a name; it is missing")
+    return fields.take("name", _name, "")
+
+
+def _name(value: object, field: str) -> str | Problem:
+    if isinstance(value, str) and 0 < len(value) <= NAME_CHARACTERS_MAX and set(value) <= _WORD:
+        return value
+    rule = f"a name is 1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' or '.'"
+    return Problem(field, f"{rule}, not {given(value)}")
+
+
+def _listens(fields: Fields, key: str) -> Address:
+    return fields.take(key, _address, Address())
+
+
+def _address(value: object, field: str) -> Address | Problem:
+    wrong = Problem(field, f'this is "host:port", such as "10.0.0.1:7401", not {given(value)}')
+    if not isinstance(value, str):
+        return wrong
+    host, colon, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or len(port) > 5:
+        return wrong
+    number = integer(int(port), field)
+    return Address(host, int(port)) if isinstance(number, int) and number <= 65_535 else wrong
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def league_to_data(league: League) -> dict[str, object]:
+    """The league as the file has it."""
+    changed = {
+        name: f"{value}us"
+        for name in Timings.__struct_fields__
+        if (value := getattr(league.timings, name)) != getattr(LIVE_TIMINGS, name)
+    }
+    return {
+        "league": league.name,
+        **({"version": league.version} if league.version else {}),
+        **({"joined": dict(league.joined)} if league.joined else {}),
+        **({"timings": changed} if changed else {}),
+        "policy": msgspec.to_builtins(league.policy),
+        "brokers": [
+            {
+                "name": entry.name,
+                "address": str(entry.address),
+                "door": str(entry.door),
+                **({"retired": True} if entry.retired else {}),
+            }
+            for entry in league.brokers
+        ],
+        "clusters": [_cluster_to_data(entry) for entry in league.clusters],
+    }
+
+
+def _cluster_to_data(cluster: ClusterEntry) -> dict[str, object]:
+    backend = {
+        name: msgspec.to_builtins(getattr(cluster.backend, name))
+        for name in BackendEntry.__struct_fields__
+        if name != "slurm" and getattr(cluster.backend, name) != getattr(BackendEntry(), name)
+    }
+    backend.update(slurm_to_data(cluster.backend.slurm))
+    backend["kind"] = str(cluster.backend.kind)
+    data: dict[str, object] = {
+        "name": cluster.name,
+        "address": str(cluster.address),
+        "door": str(cluster.door),
+        "backend": backend,
+    }
+    if cluster.retired:
+        data["retired"] = True
+    if cluster.reserve:
+        data["reserve"] = cluster.reserve
+    if cluster.runners:
+        data["runners"] = [
+            {"name": entry.name, "address": str(entry.address), "door": str(entry.door)}
+            for entry in cluster.runners
+        ]
+    if cluster.nodes:
+        data["nodes"] = _nodes_to_data(cluster)
+    return data
+
+
+def _nodes_to_data(cluster: ClusterEntry) -> list[dict[str, object]]:
+    """Equal neighbours as one line with a count."""
+    lines: list[tuple[int, NodeConfig]] = []
+    for node in cluster.nodes:
+        if lines and lines[-1][1] == node:
+            lines[-1] = (lines[-1][0] + 1, node)
+        else:
+            lines.append((1, node))
+    found: list[dict[str, object]] = []
+    for count, node in lines:
+        line: dict[str, object] = {
+            "count": count,
+            "cpus": f"{node.capacity.cpu}m",
+            "memory": node.capacity.memory,
+        }
+        if node.capacity.gpu:
+            line["gpus"] = node.capacity.gpu
+        if node.capacity.custom:
+            line["resources"] = dict(node.capacity.custom)
+        if node.attributes:
+            line["attributes"] = dict(node.attributes)
+        if node.runner != cluster.own_runner:
+            line["runner"] = node.runner
+        found.append(line)
+    return found

@@ -1,0 +1,136 @@
+"""Asks the peers of a member that starts what they remember of it, before it says anything to them.
+
+A member whose whole directory was put back from an older copy finds nothing wrong in it; its peers do
+(``core.history_check`` says how). So each peer is asked first. Until it has answered, nothing else is said to
+it and nothing of it is taken: for the machine it is not reachable. A member waits ``PATIENCE_SECONDS`` for
+all answers before its machine acts and its door opens; a peer that is away must not keep it from starting,
+and is asked when it is back. The first answer that contradicts ends the member, and leaves a marker.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from hanse.core.history_check import Remembered, recall
+from hanse.core.messaging.link import Post
+from hanse.live.high_water_mark import OLDER, ForgetfulError
+from hanse.live.telemetry.json_logs import fields
+from hanse.model.messages import Envelope
+from hanse.model.messages.history_check import Recall, Recalled
+from hanse.security.atomic_files import PRIVATE, replace
+
+PATIENCE_SECONDS: Final = 1.0
+"""How long a member that starts waits for the answers of its peers."""
+ASK_AGAIN_SECONDS: Final = 0.2
+LATE_SECONDS: Final = 1.0
+"""How often a peer that has not answered is asked while the member runs."""
+DUMB_SECONDS: Final = 10.0
+"""How long a peer may talk without answering. One that does so for longer is of a version that cannot answer,
+and is judged by its acknowledgements alone."""
+NUMBER_BITS: Final = 48
+ABOUT_THE_PAST: Final = frozenset((Recall, Recalled))
+log = logging.getLogger(__name__)
+
+
+class Recollection:
+    """One member's questions, and its answers to those of others."""
+
+    def __init__(
+        self, directory: Path, post: Post, peers: Iterable[str], send: Callable[[Envelope], None]
+    ) -> None:
+        self.unheard = set(peers)
+        """Peers that have not answered yet."""
+        self._directory = directory
+        self._post = post
+        self._send = send
+        self._remembered = Remembered(post)
+        self._number = secrets.randbits(NUMBER_BITS)
+        self._talking: dict[str, float] = {}
+        """Since when peers talk that have not answered, by the loop's clock in seconds."""
+        self._settled = asyncio.Event()
+        """Set when every peer has answered, or one contradicts."""
+        self._error: ForgetfulError | None = None
+
+    def hear(self, envelope: Envelope) -> None:
+        """Take a message before the machine acts: what is for the machine is dropped, and repeated."""
+        self.keeps(envelope)
+
+    def keeps(self, envelope: Envelope) -> bool:
+        """Whether an arrived message is not for the machine: a question, an answer, or from a peer that has
+        not answered yet and will repeat what matters."""
+        body, source = envelope.body, envelope.source
+        if type(body) is Recall:
+            self._say(source, recall(self._post, source, body.number))
+            if source in self.unheard:  # it is there now
+                self._say(source, Recall(self._number))
+        elif type(body) is Recalled:
+            if body.number == self._number and source in self.unheard:
+                self._compare(source, body.taken, body.acked, envelope.session)
+        elif source in self.unheard:
+            self._overhear(envelope)
+        else:
+            return False
+        return True
+
+    async def ask(self) -> None:
+        """Ask every peer and wait for the answers; raises if one contradicts."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_SECONDS
+        while self.unheard and not self._settled.is_set() and (left := deadline - loop.time()) > 0:
+            await self._ask_the_unheard(min(left, ASK_AGAIN_SECONDS))
+        if self._error is not None:
+            raise self._error
+        if self.unheard:
+            log.warning("some peers were not heard about the past", extra=fields(peers=sorted(self.unheard)))
+
+    async def keep(self) -> None:
+        """Ask those who were away until each has answered; raises if one contradicts."""
+        while self.unheard and self._error is None:
+            await self._ask_the_unheard(LATE_SECONDS)
+        if self._error is not None:
+            raise self._error
+
+    async def _ask_the_unheard(self, seconds: float) -> None:
+        """Ask, and wait so long for the last answer."""
+        for peer in sorted(self.unheard):
+            self._say(peer, Recall(self._number))
+        try:
+            await asyncio.wait_for(self._settled.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _say(self, peer: str, body: Recall | Recalled) -> None:
+        """Outside of the link's numbers: the machine knows nothing of this talk."""
+        self._send(Envelope(self._post.name, peer, 0, 0, 0, body))
+
+    def _overhear(self, envelope: Envelope) -> None:
+        """A peer talks and has not answered, be it that the answer is on its way."""
+        peer, now = envelope.source, asyncio.get_running_loop().time()
+        if now - self._talking.setdefault(peer, now) > DUMB_SECONDS:
+            log.warning("a peer cannot say what it remembers of the past", extra=fields(peer=peer))
+            self._compare(peer, envelope.ack, 0, 0)  # whether a runner's session is open it cannot say
+
+    def _compare(self, peer: str, taken: int, acked: int, session: int) -> None:
+        what = self._remembered.contradiction(peer, taken, acked, session)
+        if what is not None:
+            self._contradicted(what)
+            return
+        self.unheard.discard(peer)
+        if not self.unheard:
+            self._settled.set()
+
+    def _contradicted(self, what: str) -> None:
+        """Leave the marker, and end whoever waits. The peer stays unheard: nothing is said to it."""
+        name = self._directory.name
+        sentence = (
+            f"the journal of {name} is older than {name} itself: {what}. Its files were put back from an "
+            f"older copy, or the end of its journal was lost. Put the newest copy back. If there is none, "
+            f"let the peers adopt its work, and bring it back under a new name at the end of the league file."
+        )
+        if self._error is None:
+            self._error = ForgetfulError(sentence)
+            replace(self._directory / OLDER, sentence.encode(), PRIVATE)
+        self._settled.set()

@@ -1,0 +1,250 @@
+"""A cluster's door: its nodes, draining them, and what its tasks have written.
+
+A runner on a machine of its own has a door too, for the output of its tasks; its warden's door sends whoever
+asks for that there.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute
+
+from hanse.api.drains import drain_facts
+from hanse.api.records import (
+    ClusterDetail,
+    DrainAnswer,
+    DrainRequest,
+    Health,
+    NodeAnswer,
+    Readiness,
+    WaitAnswer,
+    WaitsAnswer,
+)
+from hanse.core.warden.warden import Warden
+from hanse.live.backends.interface import Backend, OutputDroppedError, Stream
+from hanse.live.config.league import ClusterEntry
+from hanse.live.http import operations as op
+from hanse.live.http.application import Application, Document, Host
+from hanse.live.http.auth_middleware import Call, Handler
+from hanse.live.http.league_file_api import LeagueFileDoor
+from hanse.live.http.league_status import amounts
+from hanse.live.http.responses import (
+    RUNNER_HEADER,
+    ElsewhereError,
+    RefusedError,
+    body_of,
+    json_answer,
+)
+from hanse.live.http.revocation_sync import Revocations
+from hanse.live.membership.membership import Membership
+from hanse.live.shell import JournalledShell
+from hanse.model.drains import reason_problem
+from hanse.model.events import DrainRequested
+from hanse.model.ids import index_of, parse_job, parse_task, task_text
+from hanse.model.resources import dimensions_of
+from hanse.security.wall_time import wall_now
+
+
+class RunnerDoor:
+    """The output of the tasks of one backend."""
+
+    table: tuple[op.Operation, ...] = op.RUNNER
+    kind = "runner"
+
+    def __init__(
+        self, host: Host, entry: ClusterEntry, backend: Backend | None, membership: Membership
+    ) -> None:
+        self.host = host
+        self.entry = entry
+        self.backend = backend
+        self.revocations = Revocations(host)
+        self._league_file = LeagueFileDoor(membership)
+        self.gate = self.revocations.gate()
+
+    def application(self) -> Application:
+        """The ASGI application."""
+        routes: list[BaseRoute] = [*self.gate.routes(self.table, self.handlers())]
+        return Application(self.gate, routes)
+
+    def handlers(self) -> dict[op.Operation, Handler]:
+        """What meets each operation of the table. To add one: a line in ``operations`` and one here."""
+        return {
+            op.HEALTH: self._health,
+            op.READY: self._ready,
+            op.OPENAPI: Document(self.kind).answer,
+            op.LOGS: self._logs,
+            op.WAITS: self._waits,
+            **self.revocations.handlers(),
+            **self._league_file.handlers(),
+        }
+
+    async def _health(self, _: Call) -> Response:
+        return json_answer(Health(ok=True))
+
+    async def _ready(self, _: Call) -> Response:
+        return json_answer(Readiness(ok=True))
+
+    async def _logs(self, call: Call) -> Response:
+        task = parse_task(call.text("task"))
+        if task is None:
+            raise self._no_output(call)
+        node = call.optional("node")
+        if node is not None and node >= len(self.entry.nodes):
+            raise self._no_output(call)
+        self._leave_to_runner(call, node, "has this output")
+        if self.backend is None:
+            raise self._no_output(call)
+        pieces = self.backend.output(
+            task,
+            call.number("attempt"),
+            Stream(call.text("stream")),
+            call.number("offset"),
+            call.text("follow") == "1",
+        )
+        try:
+            first = await anext(pieces, b"")
+        except OutputDroppedError:
+            said = f"the output of {call.text('task')} was dropped, as the oldest there was, to make room"
+            raise RefusedError(404, "no_output", said, "'disk' and 'output' limit what is kept") from None
+        except FileNotFoundError:
+            raise self._no_output(call) from None
+        return StreamingResponse(_after(first, pieces), media_type=op.OCTETS)
+
+    async def _waits(self, call: Call) -> Response:
+        job, node = parse_job(call.text("job")), call.optional("node")
+        self._leave_to_runner(call, node, "knows what waits on this node")
+        found = self.backend.waits(job) if self.backend is not None and job is not None else ()
+        after, limit = call.optional("after"), call.number("limit")
+        left = [wait for wait in found if after is None or index_of(wait.task) > after]
+        answers = tuple(
+            WaitAnswer(task_text(wait.task), wait.attempt, wait.node, wait.place, wait.since, wait.reason)
+            for wait in left[:limit]
+        )
+        more = str(index_of(left[limit - 1].task)) if len(left) > limit else None
+        return json_answer(WaitsAnswer(answers, more, self._elsewhere()))
+
+    def _elsewhere(self) -> tuple[int, ...]:
+        """The first node of each runner that is not here."""
+        first: dict[str, int] = {}
+        for number, node in enumerate(self.entry.nodes):
+            first.setdefault(node.runner, number)
+        first.pop(self.host.identity.name, None)
+        return tuple(first[runner.name] for runner in self.entry.runners if runner.name in first)
+
+    def _leave_to_runner(self, call: Call, node: int | None, why: str) -> None:
+        """Send whoever asks about a node of another machine to the runner there."""
+        if node is None or node >= len(self.entry.nodes):
+            return
+        name = self.entry.nodes[node].runner
+        for runner in self.entry.runners:
+            if runner.name == name != self.host.identity.name:
+                url = call.request.url
+                location = f"https://{runner.door}{url.path}?{url.query}"
+                raise ElsewhereError(RUNNER_HEADER, name, location, why)
+
+    def _no_output(self, call: Call) -> RefusedError:
+        hint = "output is kept for a limited time"
+        if self.entry.runners:
+            hint = "say which node it ran on: this cluster has several machines"
+        return RefusedError(404, "no_output", f"there is no output of {call.text('task')} here", hint)
+
+
+async def _after(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in pieces:
+        yield piece
+
+
+class ClusterDoor(RunnerDoor):
+    """The operations of one warden."""
+
+    table = op.WARDEN
+    kind = "warden"
+
+    def __init__(
+        self,
+        host: Host,
+        entry: ClusterEntry,
+        machine: Warden,
+        shell: JournalledShell,
+        backend: Backend | None,
+        membership: Membership,
+    ) -> None:
+        super().__init__(host, entry, backend, membership)
+        self._machine = machine
+        self._shell = shell
+
+    def handlers(self) -> dict[op.Operation, Handler]:
+        """Those of every runner, and the cluster's own."""
+        return {**super().handlers(), op.CLUSTER: self._cluster, op.DRAIN: self._drain}
+
+    async def _ready(self, _: Call) -> Response:
+        """Ready unless its disk is behind."""
+        ready = not self._shell.busy
+        response = json_answer(Readiness(ready), 200 if ready else 503)
+        if not ready:
+            response.headers["Retry-After"] = "1"
+        return response
+
+    async def _cluster(self, call: Call) -> Response:
+        after = call.text("after")
+        first = int(after) + 1 if after else 0
+        behind = first + call.number("limit")
+        dimensions = dimensions_of(tuple(node.capacity for node in self.entry.nodes))
+        states, running = self._machine.states(), self._machine.drains.running()
+        drains = drain_facts(self._machine.drains.kept, self._shell.clock.now(), wall_now())
+        closures = self.backend.closures() if self.backend is not None else {}
+        nodes = [
+            NodeAnswer(
+                node=number,
+                cluster=self.entry.name,
+                capacity=amounts(node.capacity.vector(dimensions) or (), dimensions),
+                free=amounts(free, dimensions),
+                attributes=dict(node.attributes),
+                up=up,
+                draining=draining,
+                running=running[number],
+                runner=node.runner,
+                withheld=self._withheld(number, node.runner, closures),
+            )
+            for number, (node, (up, draining, free)) in enumerate(zip(self.entry.nodes, states, strict=True))
+            if first <= number < behind
+        ]
+        return json_answer(
+            ClusterDetail(
+                cluster=self.entry.name,
+                nodes=tuple(nodes),
+                running=self._machine.attempts,
+                drains=drains if not after else (),
+                backend=str(self.entry.backend.kind),
+                warnings=tuple(getattr(self.backend, "warnings", ())),
+                next=str(behind - 1) if behind < len(self.entry.nodes) else None,
+            )
+        )
+
+    def _withheld(self, node: int, runner: str, closures: Mapping[int, str]) -> str:
+        """Why nothing of a node is for the league. Of a runner by itself only that it says so is known."""
+        if runner == self.entry.own_runner:
+            return closures.get(node, "")
+        kept = self._machine.drains.is_withheld(node)
+        return f"{runner} keeps all of it back, and its log says why" if kept else ""
+
+    async def _drain(self, call: Call) -> Response:
+        wish = await body_of(call.request, DrainRequest)
+        most = len(self.entry.nodes)
+        if any(node >= most for node in wish.nodes):
+            raise RefusedError(422, "bad_request", f"nodes are numbers from 0 to {most - 1}")
+        if wish.whole == bool(wish.nodes):
+            hint = 'name nodes by number, as in {"nodes": [0, 3]}, or say {"whole": true}: all of the cluster'
+            raise RefusedError(422, "bad_request", "either nodes or the whole cluster must be named", hint)
+        nodes = tuple(dict.fromkeys(wish.nodes))
+        now, left = self._shell.clock.now(), (wish.until or 0) - wall_now()
+        problem = reason_problem(wish.reason)
+        if wish.until is not None and (not wish.drain or left <= 0):
+            problem = "a drain ends in the future, and only a drain has an end"
+        if problem is not None:
+            raise RefusedError(422, "bad_request", problem)
+        until = 0 if wish.until is None else now + left
+        self._shell.take(DrainRequested(now, nodes, wish.drain, call.peer.name, wish.reason, until))
+        await self._shell.safe()
+        return json_answer(DrainAnswer(self.entry.name, nodes or tuple(range(most)), wish.drain, wish.until))

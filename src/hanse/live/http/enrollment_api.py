@@ -1,0 +1,122 @@
+"""The part of a broker's door where newcomers get their first certificate, members their next, and other
+brokers the authority's key.
+
+Joining needs no certificate, only a token that was made here; what a newcomer trusts is the authority whose
+fingerprint the token carries.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from starlette.responses import Response
+
+from hanse.api.records import (
+    AuthorityAnswer,
+    AuthorityKey,
+    JoinAnswer,
+    JoinRequest,
+    RenewAnswer,
+    RenewRequest,
+)
+from hanse.live.ca import client
+from hanse.live.config.league import League
+from hanse.live.http.auth_middleware import Call, Handler, certificate_revoked
+from hanse.live.http.operations import AUTHORITY, AUTHORITY_KEY, JOIN, RENEW, Operation
+from hanse.live.http.responses import RefusedError, body_of, json_answer, later
+from hanse.security.auth_refusal import Reason
+from hanse.security.credentials import Credentials
+from hanse.security.home import AUTHORITY_KEY as KEY_FILE
+from hanse.security.home import Home
+
+log = logging.getLogger(__name__)
+
+
+class Enrolment:
+    """Joining and renewing. Only a broker whose home has the authority can do that. ``league``: the league as
+    the newest file has it."""
+
+    def __init__(
+        self,
+        home: Home,
+        credentials: Credentials,
+        league: Callable[[], League],
+        count: Callable[[str], None],
+    ) -> None:
+        self._home = home
+        self._credentials = credentials
+        self._league = league
+        self._count = count
+
+    def handlers(self) -> dict[Operation, Handler]:
+        """For the broker's door."""
+        return {
+            AUTHORITY: self._authority,
+            AUTHORITY_KEY: self._give_key,
+            JOIN: self._join,
+            RENEW: self._renew,
+        }
+
+    async def _authority(self, _: Call) -> Response:
+        return json_answer(AuthorityAnswer(self._credentials.authority()))
+
+    async def _give_key(self, call: Call) -> Response:
+        """A certificate outlives its holder's place in the league by up to a day, so the file is asked."""
+        name = call.peer.name
+        if name not in [entry.name for entry in self._league().serving_brokers]:
+            raise RefusedError(
+                409, "not_in_league", f"the league file has no broker {name}, or has retired it"
+            )
+        if not self._home.has_authority:
+            raise _no_authority()
+        try:
+            key = await asyncio.to_thread((self._home.authority / KEY_FILE).read_text, encoding="ascii")
+        except OSError as error:
+            raise later(
+                503, "no_authority", f"the authority's key cannot be read: {error.strerror}"
+            ) from None
+        self._count("authority_keys_given")
+        log.warning("broker %s was given the authority's key", name)
+        answer = json_answer(AuthorityKey(key))
+        answer.headers["Cache-Control"] = "no-store"
+        return answer
+
+    async def _join(self, call: Call) -> Response:
+        wish = await body_of(call.request, JoinRequest)
+        answer = await self._ask("enrol", {"csr": wish.csr, "token": wish.token})
+        return json_answer(JoinAnswer(answer["certificate"], answer["authority"], answer["league"]))
+
+    async def _renew(self, call: Call) -> Response:
+        if call.by_token:
+            # Else a token that lives for days would buy a key pair that lives on after it.
+            raise RefusedError(403, "forbidden", "a certificate is renewed by showing it, not with a token")
+        wish = await body_of(call.request, RenewRequest)
+        given: dict[str, object] = {"csr": wish.csr, "identity": call.peer.uri, "issued": call.issued}
+        try:
+            answer = await self._ask("renew", given)
+        except RefusedError as refused:
+            if refused.code == Reason.REVOKED:  # while the notary was at work
+                raise certificate_revoked(call.peer) from None
+            raise
+        return json_answer(RenewAnswer(answer["certificate"]))
+
+    async def _ask(self, verb: str, given: dict[str, object]) -> dict[str, Any]:
+        if not self._home.has_authority:
+            raise _no_authority()
+        try:
+            answer = await client.ask(verb, self._home.path, given)
+        except OSError as error:
+            raise later(503, "no_notary", f"no certificate could be made: {error}") from None
+        if "refused" in answer:
+            raise RefusedError(
+                403, str(answer["code"]), str(answer["refused"]), "make a new token with 'hanse token create'"
+            )
+        self._count(f"certificates_{verb}")
+        return answer
+
+
+def _no_authority() -> RefusedError:
+    refused = later(503, "no_authority", "this broker does not have the league's authority yet")
+    refused.hint = "ask another broker; it fetches the authority's key from the first one that has it"
+    return refused

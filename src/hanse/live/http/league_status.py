@@ -1,0 +1,164 @@
+"""What a broker's door says of the league: its members, and each cluster as this broker believes it to be."""
+
+from hanse import __version__
+from hanse.api.drains import DrainFacts, drain_facts
+from hanse.api.records import (
+    Amounts,
+    BrokerAnswer,
+    ClusterAnswer,
+    LeagueAnswer,
+    NodeAnswer,
+    NodesAnswer,
+)
+from hanse.api.rows import Totals
+from hanse.core.broker.broker import Broker
+from hanse.core.broker.cluster_view import Sight
+from hanse.live.config.league import ClusterEntry, League
+from hanse.live.readmodel.cluster_facts import ClusterFacts, NodeFacts
+from hanse.model.ids import SECOND
+from hanse.model.resources import BASE_DIMENSIONS, Dimensions, Resources, Vector
+from hanse.security.wall_time import wall_now
+
+SILENT_AFTER = 7 * SECOND
+"""A cluster that has not beaten for so long is shown as out of reach."""
+
+
+def league_answer(league: League, own: str, machine: Broker, now: int, totals: list[Totals]) -> LeagueAnswer:
+    """The whole league at a glance."""
+    jobs: dict[str, int] = {}
+    for tenant in totals:
+        for state, count in tenant.jobs.items():
+            jobs[state] = jobs.get(state, 0) + count
+    brokers = [
+        BrokerAnswer(entry.name, str(entry.door), entry.name == own or machine.alive(entry.name))
+        for entry in league.serving_brokers
+    ]
+    clusters = [cluster_answer(entry, machine, now) for entry in league.serving_clusters]
+    return LeagueAnswer(league.name, own, __version__, tuple(brokers), tuple(clusters), jobs)
+
+
+def cluster_answer(entry: ClusterEntry, machine: Broker, now: int) -> ClusterAnswer:
+    """One cluster as this broker believes it to be."""
+    sight = machine.sight_of(entry.name)
+    snapshot = sight.snapshot
+    seen = snapshot is not None
+    return ClusterAnswer(
+        name=entry.name,
+        door=str(entry.door),
+        reachable=seen and now - sight.renewed_at < SILENT_AFTER,
+        seen_seconds=(now - sight.renewed_at) / SECOND if seen else None,
+        nodes=len(snapshot.capacity) if snapshot is not None else len(entry.nodes),
+        draining=any(not drain.nodes for drain in sight.drains) if seen else None,
+        drains=_drains(sight, now),
+        standing=sight.standing / 1_000,
+        capacity=amounts(_sum(snapshot.capacity), snapshot.dimensions) if snapshot is not None else Amounts(),
+        free=amounts(_sum(sight.free), snapshot.dimensions) if snapshot is not None else Amounts(),
+    )
+
+
+def until_silent(league: League, machine: Broker, now: int) -> float | None:
+    """Seconds until the next cluster that is in reach counts as out of it; None: none is."""
+    left = [
+        sight.renewed_at + SILENT_AFTER - now
+        for sight in (machine.sight_of(entry.name) for entry in league.serving_clusters)
+        if sight.snapshot is not None
+    ]
+    return min((span / SECOND for span in left if span > 0), default=None)
+
+
+def nodes_answer(
+    league: League, machine: Broker, wanted: str, behind: tuple[str, int] | None, limit: int
+) -> NodesAnswer:
+    """A page of nodes as this broker believes them to be, in the order of the league file.
+
+    ``wanted``: only those of this cluster; ``behind``: the cluster and number of the last node seen.
+    """
+    names = [entry.name for entry in league.serving_clusters]
+    begin = names.index(behind[0]) if behind is not None and behind[0] in names else 0
+    nodes: list[NodeAnswer] = []
+    for name in names[begin:]:
+        if wanted in ("", name):
+            first = behind[1] + 1 if behind is not None and behind[0] == name else 0
+            nodes += _nodes(name, machine, first, limit + 1 - len(nodes))
+        if len(nodes) > limit:
+            last = nodes[limit - 1]
+            return NodesAnswer(tuple(nodes[:limit]), f"{last.cluster}/{last.node}")
+    return NodesAnswer(tuple(nodes))
+
+
+def _nodes(name: str, machine: Broker, first: int, most: int) -> list[NodeAnswer]:
+    sight = machine.sight_of(name)
+    snapshot = sight.snapshot
+    if snapshot is None:
+        return []
+    return [
+        NodeAnswer(
+            node=number,
+            cluster=name,
+            capacity=amounts(snapshot.capacity[number], snapshot.dimensions),
+            free=amounts(sight.free[number], snapshot.dimensions),
+            attributes=dict(snapshot.attributes[number]),
+            reserve=number in snapshot.reserve,
+        )
+        for number in range(first, min(first + most, len(snapshot.capacity)))
+    ]
+
+
+def cluster_facts(league: League, machine: Broker, now: int) -> tuple[ClusterFacts, ...]:
+    """The clusters as the explanations want them."""
+    return tuple(_facts(entry, machine, now) for entry in league.serving_clusters)
+
+
+def _facts(entry: ClusterEntry, machine: Broker, now: int) -> ClusterFacts:
+    sight = machine.sight_of(entry.name)
+    snapshot = sight.snapshot
+    if snapshot is None:
+        return ClusterFacts(entry.name, ())
+    drains = _drains(sight, now)
+    whole = any(not drain.nodes for drain in drains)
+    closed = {node for drain in drains for node in drain.nodes}
+    nodes = tuple(
+        NodeFacts(
+            _resources(capacity, snapshot.dimensions),
+            _resources(free, snapshot.dimensions),
+            attributes,
+            draining=whole or number in closed,
+            reserved=number in snapshot.reserve,
+        )
+        for number, (capacity, free, attributes) in enumerate(
+            zip(snapshot.capacity, sight.free, snapshot.attributes, strict=True)
+        )
+    )
+    silent = now - sight.renewed_at
+    return ClusterFacts(
+        entry.name,
+        nodes,
+        draining=whole,
+        seen=silent / SECOND,
+        reachable=silent < SILENT_AFTER,
+        fenced=now < sight.closed_until,
+        drains=drains,
+    )
+
+
+def _drains(sight: Sight, now: int) -> tuple[DrainFacts, ...]:
+    """What the cluster's latest beat said of its drains. It left the warden at ``echo`` by the warden's clock
+    and came at ``renewed_at`` by ours, the same moment but for the way."""
+    return drain_facts(sight.drains, sight.echo, wall_now() - (now - sight.renewed_at))
+
+
+def _sum(vectors: "list[Vector] | tuple[Vector, ...]") -> Vector:
+    return tuple(sum(column) for column in zip(*vectors, strict=True))
+
+
+def amounts(vector: Vector, dimensions: Dimensions) -> Amounts:
+    """A vector with the names of its columns; the base ones are there even if no node has any."""
+    named = dict(zip(dimensions, vector, strict=False))
+    cpu, memory, gpu = (named.get(name, 0) for name in BASE_DIMENSIONS)
+    custom = {name: named.get(name, 0) for name in dimensions[len(BASE_DIMENSIONS) :]}
+    return Amounts(cpu, memory, gpu, custom)
+
+
+def _resources(vector: Vector, dimensions: Dimensions) -> Resources:
+    custom = tuple((name, amount) for name, amount in zip(dimensions[3:], vector[3:], strict=True) if amount)
+    return Resources(vector[0], vector[1], vector[2], custom)

@@ -1,0 +1,200 @@
+"""The OpenAPI 3.1 document of a door, made from the table of its operations.
+
+``python -m hanse.live.http.openapi broker`` (or ``warden``, ``runner``) prints it; ``docs/openapi.json`` and
+``docs/openapi-cluster.json`` are what it printed, and a test says whether they still are.
+"""
+
+import sys
+from typing import Any, Final, get_args
+
+import msgspec
+
+from hanse import __version__
+from hanse.api.records import ErrorAnswer
+from hanse.live.http.operations import (
+    DOORS,
+    EVENT_RECORDS,
+    JSON,
+    READY,
+    Operation,
+    Parameter,
+    Place,
+    refusals,
+)
+from hanse.model.constraints import Constraint
+
+_REFERENCE: Final = "#/components/schemas/{name}"
+_CONDITIONS: Final = tuple(_REFERENCE.format(name=kind.__name__) for kind in get_args(Constraint))
+"""A condition's records hold each other as arrays, which few generators follow. They are described as plain
+arrays; ``GroupDetail.where`` has the same as text."""
+_SECURITY: Final[list[dict[str, list[str]]]] = [{"certificate": []}, {"token": []}]
+_TITLES: Final = {"broker": "a broker", "warden": "a cluster", "runner": "a runner"}
+_HEADERS: Final = {
+    307: ("Location", "Where the answer is to be had."),
+    401: ("WWW-Authenticate", "How to say who you are."),
+    429: ("Retry-After", "Seconds to wait."),
+    503: ("Retry-After", "Seconds to wait."),
+}
+
+
+def document(door: str) -> dict[str, Any]:
+    """The document of a kind of door."""
+    operations = DOORS[door]
+    records = [
+        kind
+        for operation in operations
+        for kind in (operation.body, operation.answer)
+        if kind is not None and kind is not dict
+    ]
+    kinds = list(dict.fromkeys([*records, ErrorAnswer, *(EVENT_RECORDS if door == "broker" else ())]))
+    _, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.verb.lower()] = _described(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": f"Hanse: the door of {_TITLES[door]}",
+            "version": __version__,
+            "description": "Times are unix microseconds; amounts milli-CPUs, bytes, whole GPUs. docs/api.md "
+            "says more.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "security": _SECURITY,
+        "paths": paths,
+        "components": {
+            "schemas": {
+                name: _plain(components[name])
+                for name in sorted(components)
+                if _REFERENCE.format(name=name) not in _CONDITIONS
+            },
+            "securitySchemes": {
+                "certificate": {
+                    "type": "mutualTLS",
+                    "description": "A certificate of the league's authority.",
+                },
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "An access token: 'hanse access create'.",
+                },
+            },
+        },
+    }
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.says,
+        "parameters": [_parameter(parameter) for parameter in operation.parameters],
+        "responses": {"200": _good(operation)},
+    }
+    if not operation.parameters:
+        del found["parameters"]
+    if operation.public:
+        found["security"] = []
+    else:
+        found["x-roles"] = [str(role) for role in operation.roles]
+    if operation.body is not None:
+        found["requestBody"] = {
+            "required": True,
+            "content": {JSON: {"schema": _reference(operation.body)}},
+        }
+    for status, says in sorted(refusals(operation).items()):
+        found["responses"][str(status)] = _refused(operation, status, says)
+    return found
+
+
+def _good(operation: Operation) -> dict[str, Any]:
+    """The answer if all is well."""
+    if operation.answer is None:
+        schema: dict[str, Any] = {"type": "string"}
+        if operation.media.startswith("application/octet"):
+            schema = {"type": "string", "format": "binary"}
+    else:
+        schema = _reference(operation.answer)
+    return {"description": "As asked.", "content": {operation.media: {"schema": schema}}}
+
+
+def _refused(operation: Operation, status: int, says: str) -> dict[str, Any]:
+    schema: dict[str, Any] = _reference(ErrorAnswer)
+    if operation is READY and status == 503:
+        assert operation.answer is not None
+        schema = {"anyOf": [_reference(operation.answer), schema]}
+    found: dict[str, Any] = {"description": says, "content": {JSON: {"schema": schema}}}
+    if status in _HEADERS:
+        name, description = _HEADERS[status]
+        found["headers"] = {name: {"description": description, "schema": {"type": "string"}}}
+    return found
+
+
+def _reference(kind: type) -> dict[str, Any]:
+    if kind is dict:
+        return {"type": "object"}
+    return {"$ref": _REFERENCE.format(name=kind.__name__)}
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    """A parameter as OpenAPI has it."""
+    schema: dict[str, Any]
+    if parameter.whole is not None:
+        schema = {"type": "integer", "minimum": parameter.whole[0], "maximum": parameter.whole[1]}
+    else:
+        schema = {"type": "string"}
+        if parameter.choices:
+            schema["enum"] = list(parameter.choices)
+        elif parameter.pattern:
+            schema["pattern"] = parameter.pattern
+        if not parameter.choices:
+            schema["maxLength"] = parameter.length_max
+    if parameter.default:
+        schema["default"] = int(parameter.default) if parameter.whole is not None else parameter.default
+    found: dict[str, Any] = {
+        "name": parameter.name,
+        "in": str(parameter.place),
+        "description": parameter.says,
+        "required": parameter.place is Place.PATH,
+        "schema": schema,
+    }
+    if parameter.several:
+        default = parameter.default.split(",")
+        del schema["default"]
+        found["schema"] = {"type": "array", "items": schema, "minItems": 1, "default": default}
+        found["style"], found["explode"] = "form", False
+    if parameter.example:
+        found["example"] = parameter.example
+    return found
+
+
+def _plain(schema: Any) -> Any:
+    """A schema as generators of clients understand it: without the line breaks of our docstrings, and with
+    tuples as arrays of whatever their places may hold."""
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {
+        key: " ".join(value.split()) if key == "description" and isinstance(value, str) else _plain(value)
+        for key, value in schema.items()
+    }
+    if found.get("$ref") in _CONDITIONS:
+        return {"type": "array", "items": {}}
+    if "anyOf" in found:
+        choices = found["anyOf"]
+        found["anyOf"] = [choice for at, choice in enumerate(choices) if choice not in choices[:at]]
+    places = found.pop("prefixItems", None)
+    if places is not None:
+        kinds = [kind for at, kind in enumerate(places) if kind not in places[:at]]
+        found["items"] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    return found
+
+
+def text(door: str) -> str:
+    """The document as it is checked in."""
+    return msgspec.json.format(msgspec.json.encode(document(door)), indent=1).decode() + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text(sys.argv[1]))

@@ -1,0 +1,338 @@
+"""A door: an ASGI application behind TLS, in the daemon's own event loop.
+
+The HTTP parsing is uvicorn's protocol class; its server is not used, because that wakes ten times a second
+for as long as it lives. Who is at the other end comes from the connection's certificate and is put into the
+request's state as ``peer``, and when that was issued as ``issued``. Connections are bounded, in all and of
+each identity or address, so is the head of a request, and a connection that does not get a request out in
+time is closed: nobody can keep the others out by holding the door.
+"""
+
+import asyncio
+import logging
+import ssl
+from typing import Any, Final, NoReturn
+
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from hanse.api.records import STOPPED
+from hanse.live.config.league import Address
+from hanse.live.http.responses import RefusedError, bug, later
+from hanse.security.credentials import Credentials
+from hanse.security.identity import shown_by
+
+CONNECTIONS_MAX: Final = 1_000
+"""Connections; beyond it the answer is 503."""
+CONNECTIONS_EACH_MAX: Final = 300
+"""Connections of one identity, or of one address without a certificate; beyond it the answer is 429."""
+REQUEST_SECONDS_MAX: Final = 30.0
+"""How long a connection may take from its beginning to its first request."""
+HEAD_BYTES_MAX: Final = 64 << 10
+"""The first line and the headers of a request."""
+HEADERS_MAX: Final = 100
+"""Headers of a request."""
+HEADER_MARKS: Final = 4
+"""Bytes of a header besides its name and its value: a colon, a space and the end of the line."""
+TOO_LARGE_HEAD: Final = f"the head of a request has at most {HEAD_BYTES_MAX} bytes"
+KEEP_ALIVE_SECONDS: Final = 60
+HANDSHAKE_SECONDS_MAX: Final = 10.0
+CLOSE_SECONDS_MAX: Final = 2.0
+"""How long requests under way may still take when the daemon stops."""
+log: Final = logging.getLogger(__name__)
+
+
+class Gathered:
+    """A connection's transport on which the head of an answer can wait for the body: both leave as one record
+    of TLS in one system call, and whoever waits for them is woken once. All else is as without it."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held = b""
+        self.holds = False
+        """Whether what is written next waits for what comes after it; true for one write."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send something, or hold it."""
+        if self.holds:
+            self.holds, self._held = False, data
+            return
+        if self._held:
+            data, self._held = self._held + data, b""
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send what is held."""
+        if self._held:
+            self.write(b"")
+
+    def close(self) -> None:
+        """Send what is held, and close."""
+        self.flush()
+        self._transport.close()
+
+    def gather(self, send: Send) -> Send:
+        """How to send an answer so: held is a head that says how long its body is, because that body comes
+        at once; that of a stream may come in an hour."""
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.holds = any(name == b"content-length" for name, _ in message["headers"])
+            await send(message)
+            if message["type"] == "http.response.body":
+                self.flush()  # a body of nothing was not written
+
+        return sending
+
+
+class PeerProtocol(HttpToolsProtocol):
+    """One connection; knows whose certificate it showed."""
+
+    crowd: "Crowd"
+    """All connections of the door; set by whoever makes this."""
+    _key = ""
+    _patience: asyncio.TimerHandle | None = None
+    _head_bytes = -1
+    """Of the head that is arriving, behind its first read: of one header without end the parser says nothing;
+    negative: none is arriving."""
+    _head_parsed = 0
+    """Of the same head, what the parser has handed over."""
+    _flaw = ""
+    """Why a head that can be parsed is refused."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        """The handshake is done."""
+        gathered = Gathered(transport)
+        super().connection_made(gathered)  # type: ignore[arg-type]  # it does all that uvicorn asks for
+        tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        shown = None if tls is None else shown_by(tls)
+        peer = None if shown is None else shown.identity
+        self._key = peer.uri if peer is not None else f"address {self.client[0] if self.client else ''}"
+        self.app_state = {**self.app_state, "peer": peer, "abort": transport.abort}
+        self.app_state["issued"] = 0 if shown is None else shown.issued
+        self.app_state["gathered"] = gathered
+        self.app_state["crowded"] = self.crowd.enter(self._key)
+        self._patience = self.loop.call_later(REQUEST_SECONDS_MAX, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        super().connection_lost(exc)
+        self.crowd.leave(self._key)
+        self._be_patient()
+
+    def data_received(self, data: bytes) -> None:
+        """Something has come; a head without end is refused."""
+        if self.transport.is_closing():
+            return  # behind a request that was refused
+        if self._head_bytes >= 0:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self.send_400_response(TOO_LARGE_HEAD)
+                return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        """The head of a request begins."""
+        self._head_bytes = self._head_parsed = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the address in the first line."""
+        self._grow(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header."""
+        self._grow(len(name) + len(value) + HEADER_MARKS)
+        if len(self.headers) == HEADERS_MAX:
+            self._refuse(f"a request has at most {HEADERS_MAX} headers")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """A request has come."""
+        self._head_bytes = -1
+        self._judge()
+        self._be_patient()
+        super().on_headers_complete()
+
+    def _grow(self, size: int) -> None:
+        self._head_parsed += size
+        if self._head_parsed > HEAD_BYTES_MAX:
+            self._refuse(TOO_LARGE_HEAD)
+
+    def _judge(self) -> None:
+        """Refuse a head that proxies and servers are known to read differently (RFC 9112, 3.2 and 6.1)."""
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and self.parser.get_http_version() != "1.0"):
+            self._refuse("a request has one Host header")
+        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and (len(codings) > 1 or codings[0].strip().lower() != b"chunked"):
+            self._refuse("the only transfer coding that is understood is 'chunked'")
+
+    def _refuse(self, flaw: str) -> NoReturn:
+        """Stop parsing; the parser's caller answers with ``send_400_response``."""
+        self._flaw = flaw
+        raise ValueError(flaw)
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is not HTTP: told in the shape of all errors, unless it would be read as the answer to an
+        earlier request."""
+        cycle = self.cycle
+        if (
+            cycle is not None
+            and not cycle.response_complete
+            and (cycle.response_started or not cycle.more_body)
+        ):
+            self.transport.close()
+            return
+        answer = RefusedError(400, "not_http", self._flaw or msg).answer()
+        lines = [b"HTTP/1.1 400 Bad Request", b"connection: close"]
+        lines += [name + b": " + value for name, value in answer.raw_headers]
+        self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+        self.transport.close()
+
+    def _be_patient(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
+class Crowd:
+    """The connections of a door, counted by whose they are."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._each: dict[str, int] = {}
+
+    def enter(self, key: str) -> RefusedError | None:
+        """Count a connection in; why its requests are refused, if there are too many."""
+        self.total += 1
+        self._each[key] = self._each.get(key, 0) + 1
+        if self._each[key] > CONNECTIONS_EACH_MAX:
+            return later(429, "too_many", f"you have {CONNECTIONS_EACH_MAX} connections already")
+        if self.total > CONNECTIONS_MAX:
+            return later(503, "crowded", "this door has too many connections")
+        return None
+
+    def leave(self, key: str) -> None:
+        """Count it out."""
+        self.total -= 1
+        self._each[key] -= 1
+        if not self._each[key]:
+            del self._each[key]
+
+
+class Door:
+    """Listens until it is closed."""
+
+    def __init__(self, application: ASGIApp, credentials: Credentials) -> None:
+        self._application = application
+        self._closing = asyncio.Event()
+        """In every request's state: what would last for ever ends when it is set."""
+        self._config = uvicorn.Config(
+            self._serve,
+            interface="asgi3",
+            http=PeerProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            proxy_headers=False,  # nobody is believed about where they come from
+        )
+        self._config.load()
+        self._state = ServerState()
+        self._crowd = Crowd()
+        self._credentials = credentials
+        self._context = credentials.server_context(require=False)
+        self._server: asyncio.Server | None = None
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application, for connections that are not one too many."""
+        crowded: RefusedError | None = scope["state"]["crowded"]
+        if crowded is None:
+            await self._answered(scope, receive, send)
+            return
+        response = crowded.answer()
+        response.headers["Connection"] = "close"
+        await response(scope, receive, send)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application's answer; if it fails before it has begun one, an error in the shape of all errors.
+
+        A request that is cancelled (the member stops) may have been done or not: that is no 503, on which
+        clients go to another broker.
+        """
+        gathered: Gathered = scope["state"]["gathered"]
+        answering = gathered.gather(send)
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await answering(message)
+
+        try:
+            await self._application(scope, receive, sending)
+            if begun:
+                return
+            failure = bug()
+            log.error("a request got no answer: %s", scope["path"])
+        except asyncio.CancelledError:
+            hint = "ask again; a submission with the same client id is not made twice"
+            failure = RefusedError(500, STOPPED, "this member stopped before it could answer", hint)
+        except Exception:
+            log.exception("a request failed: %s", scope["path"])
+            failure = bug()
+        if begun:
+            gathered.close()  # half an answer shows: it lacks its end
+            return
+        response = failure.answer()
+        response.headers["Connection"] = "close"
+        await response(scope, receive, answering)
+
+    async def listen(self, address: Address) -> int:
+        """Begin to listen; the real port."""
+        loop = asyncio.get_running_loop()
+
+        def connection() -> Any:
+            made = PeerProtocol(self._config, self._state, {"closing": self._closing}, loop)
+            made.crowd = self._crowd
+            return made
+
+        self._server = await loop.create_server(
+            connection,
+            address.host,
+            address.port,
+            ssl=self._context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX,
+        )
+        port = self._server.sockets[0].getsockname()[1]
+        assert isinstance(port, int)
+        return port
+
+    def reload(self) -> None:
+        """Show the renewed certificate to whoever connects from now on."""
+        self._context.load_cert_chain(self._credentials.path)
+
+    async def close(self) -> None:
+        """Take no new connections; give requests under way a moment."""
+        self._closing.set()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        tasks = list(self._state.tasks)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=CLOSE_SECONDS_MAX)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        for connection in list(self._state.connections):
+            connection.transport.close()

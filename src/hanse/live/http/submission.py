@@ -1,0 +1,178 @@
+"""Submitting jobs at a broker's door: checked first, all or none; then handed in, and answered when safe."""
+
+import asyncio
+import hashlib
+from collections import deque
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from hanse.api.records import JOBS_PER_REQUEST_MAX, Flaw, SubmitAnswer, SubmitResult
+from hanse.live.disk_space import DiskSpace
+from hanse.live.http.auth_middleware import Call
+from hanse.live.http.responses import RefusedError, body_of, busy, later
+from hanse.live.pending_requests import Batch, Requests
+from hanse.live.readmodel.feeder import Feed
+from hanse.live.shell import JournalledShell
+from hanse.live.telemetry.trace_context import traced
+from hanse.model.effects import Accepted, Rejected
+from hanse.model.events import Submitted
+from hanse.model.ids import job_text
+from hanse.model.job import JobSpec
+from hanse.model.job_parser import job_from_data
+from hanse.model.problem import Problem
+
+LUMP_JOBS: Final = 100
+"""Jobs of one request that are handed in before others get their turn."""
+LUMPS_AT_ONCE_MAX: Final = 20
+"""Lumps of one request that are on their way to the heir at the same time: while they are on the disks, this
+broker hands in the next one."""
+JOBS_CHECKED_AT_ONCE: Final = 50
+"""Jobs that are checked before others get their turn."""
+JOBS_PER_TOKEN: Final = 20
+"""Jobs that cost as much as one request."""
+ROOM_SECONDS: Final = 10
+"""When to come back to a broker whose disk is nearly full."""
+SUBMIT_SECONDS_MAX: Final = 30.0
+"""How long a submission waits to be safe with the heir before the client is told to ask again."""
+KEY_HEADER: Final = "Idempotency-Key"
+_NOT_SUBMITTED: Final = "not submitted: other jobs of the request have problems"
+_UNSURE: Final = "the job is not yet safe with a second broker; submit it again with the same client id"
+
+
+class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``records.SubmitRequest`` with the jobs as they came: ``job_from_data`` words what is wrong better."""
+
+    jobs: Annotated[list[Any], Meta(min_length=1, max_length=JOBS_PER_REQUEST_MAX)]
+
+
+class _Lump(NamedTuple):
+    """Some jobs of a request, on their way."""
+
+    batch: Batch
+    numbers: list[int]
+    deadline: float
+    """Until when they are waited for, on the loop's clock."""
+
+
+class Submission:
+    """Takes jobs for one broker."""
+
+    def __init__(self, shell: JournalledShell, feed: Feed, requests: Requests, space: DiskSpace) -> None:
+        self._shell = shell
+        self._space = space
+        self._feed = feed
+        self._requests = requests
+
+    async def take(self, call: Call) -> SubmitAnswer:
+        """Submit what a request holds; raises its refusal if that is not as it should be."""
+        if self._shell.disk_full or self._space.is_low():
+            raise later(
+                503,
+                "disk_full",
+                "the disk of this broker is nearly full: it takes no new jobs, and goes on with those it has",
+                ROOM_SECONDS,
+            )
+        if self._shell.busy or self._feed.busy or self._requests.full:
+            raise busy()
+        form = await body_of(call.request, _Form)
+        call.charge(len(form.jobs) / JOBS_PER_TOKEN)
+        jobs = traced(call.request.headers, form.jobs)
+        specs = await _checked(_keyed(jobs, call))
+        return SubmitAnswer(tuple(await self._hand_in(specs, call.client)))
+
+    async def _hand_in(self, specs: list[JobSpec], client: str) -> list[SubmitResult]:
+        """Hand jobs in, some at a time, and wait until each is safe or refused."""
+        results: list[SubmitResult] = []
+        lumps: deque[_Lump] = deque()
+        try:
+            for at in range(0, len(specs), LUMP_JOBS):
+                if len(lumps) == LUMPS_AT_ONCE_MAX:
+                    results += await self._answers(lumps)
+                elif lumps:
+                    await asyncio.sleep(0)  # what was handed in goes to the disk now
+                lumps.append(self._begin(specs[at : at + LUMP_JOBS], client))
+            while lumps:
+                results += await self._answers(lumps)
+        finally:
+            for lump in lumps:
+                self._requests.drop(lump.numbers, lump.batch)
+        return results
+
+    def _begin(self, specs: list[JobSpec], client: str) -> "_Lump":
+        batch = Batch(len(specs))
+        numbers: list[int] = []
+        for index, spec in enumerate(specs):
+            number = self._requests.share(batch, index, spec.client_id) if spec.client_id else None
+            if number is None:
+                number = self._requests.open(batch, index, spec.client_id)
+                self._shell.take(Submitted(self._shell.clock.now(), client, number, spec))
+            numbers.append(number)
+        return _Lump(batch, numbers, asyncio.get_running_loop().time() + SUBMIT_SECONDS_MAX)
+
+    async def _answers(self, lumps: deque[_Lump]) -> list[SubmitResult]:
+        """Those to the oldest lump, which is then no longer one of them."""
+        first = lumps[0]
+        await first.batch.wait(max(first.deadline - asyncio.get_running_loop().time(), 0.0))
+        self._requests.drop(first.numbers, first.batch)
+        lumps.popleft()
+        return [_result(answer) for answer in first.batch.answers]
+
+
+def _keyed(jobs: list[Any], call: Call) -> list[Any]:
+    """The jobs, each with a client id if it has none and the request has a key: made of the key, of who asks
+    (other people's keys are not ours) and of its place in the request."""
+    key = call.text(KEY_HEADER)
+    if not key:
+        return jobs
+    mark = hashlib.sha256(f"{call.peer.uri}\n{key}".encode()).hexdigest()[:32]
+    return [
+        {**job, "client_id": f"key-{mark}-{index}"}
+        if isinstance(job, dict) and job.get("client_id") in (None, "")
+        else job
+        for index, job in enumerate(jobs)
+    ]
+
+
+async def _checked(jobs: list[Any]) -> list[JobSpec]:
+    """The jobs as records; raises 422 with what is wrong if any is not as a job should be."""
+    found: list[JobSpec | tuple[Problem, ...]] = []
+    for index, data in enumerate(jobs):
+        if index % JOBS_CHECKED_AT_ONCE == JOBS_CHECKED_AT_ONCE - 1:
+            await asyncio.sleep(0)  # thousands take a second: others have their turn in between
+        found.append(job_from_data(data))
+    bad = [index for index, spec in enumerate(found) if isinstance(spec, tuple)]
+    if bad:
+        refused = RefusedError(
+            422, "bad_jobs", _bad_jobs(bad, len(found)), "mend what 'results' names, and submit again"
+        )
+        refused.results = tuple(_flawed(spec) for spec in found)
+        raise refused
+    return [spec for spec in found if isinstance(spec, JobSpec)]
+
+
+def _bad_jobs(bad: list[int], count: int) -> str:
+    if count == 1:
+        return "the job is not as a job should be; it was not submitted"
+    which = f"{len(bad)} of {count} jobs (the first is number {bad[0]})"
+    return f"{which} are not as jobs should be; none was submitted"
+
+
+def _flawed(spec: JobSpec | tuple[Problem, ...]) -> SubmitResult:
+    if isinstance(spec, JobSpec):
+        return SubmitResult(refused=_NOT_SUBMITTED)
+    return SubmitResult(problems=flaws(spec))
+
+
+def flaws(problems: tuple[Problem, ...]) -> tuple[Flaw, ...]:
+    """What is wrong with a job, as the door tells it."""
+    return tuple(Flaw(problem.field, problem.rule) for problem in problems)
+
+
+def _result(answer: Accepted | Rejected | None) -> SubmitResult:
+    if answer is None:
+        return SubmitResult(refused=_UNSURE, unsure=True)
+    if isinstance(answer, Rejected):
+        return SubmitResult(refused=answer.reason)
+    return SubmitResult(job=job_text(answer.job))

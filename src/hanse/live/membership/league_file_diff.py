@@ -1,0 +1,109 @@
+"""What may change between two versions of a league file, and the change in sentences."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from hanse.live.config.league import BrokerEntry, ClusterEntry, League
+
+
+def change_problem(old: League, new: League) -> str:
+    """Why a running league cannot go from one file to the other; empty: it can.
+
+    Members are numbered by their places, and job ids and tasks carry these numbers.
+    """
+    if new.name != old.name:
+        return f"the league is called {old.name}, and the file is of {new.name}"
+    for kind, before, after in (
+        ("broker", _names(old.brokers), _names(new.brokers)),
+        ("cluster", _names(old.clusters), _names(new.clusters)),
+    ):
+        if after[: len(before)] != before:
+            missing = next(name for at, name in enumerate(before) if at >= len(after) or after[at] != name)
+            return (
+                f"the {kind} {missing} is not at its place in the new file: members are numbered by their "
+                "places. Add new ones at the end, and take one out with 'hanse league retire'"
+            )
+    for kind, entries in (("broker", new.brokers), ("cluster", new.clusters)):
+        if all(entry.retired for entry in entries):
+            return f"no {kind} would be left"
+    returned = [name for name in _retired(old) if name not in _retired(new)]
+    if returned:
+        return f"{returned[0]} was retired, and what it knew is gone: give the newcomer another name"
+    unset = [name for name in _names(new.brokers) + _names(new.clusters) if not _listens(new, name)]
+    if unset:
+        return f"{unset[0]} needs an address and a door with a port: its peers cannot guess them"
+    for was, now in zip(old.clusters, new.clusters, strict=False):
+        if len(now.nodes) < len(was.nodes):
+            return (
+                f"{now.name} has {len(now.nodes)} nodes in the new file and {len(was.nodes)} now: nodes are "
+                "numbered by their places. Leave the line, and close the node with 'hanse drain'"
+            )
+    return ""
+
+
+def describe(old: League, new: League) -> list[str]:
+    """What changes, a sentence each."""
+    found: list[str] = []
+    for kind, before, after in (
+        ("broker", old.brokers, new.brokers),
+        ("cluster", old.clusters, new.clusters),
+    ):
+        known = {entry.name: entry for entry in before}
+        for entry in after:
+            was = known.get(entry.name)
+            if was is None:
+                found.append(f"The {kind} {entry.name} is new.")
+            elif entry.retired and not was.retired:
+                found.append(f"The {kind} {entry.name} is retired.")
+            elif entry != was:
+                parts = [
+                    name for name in entry.__struct_fields__ if getattr(entry, name) != getattr(was, name)
+                ]
+                found.append(f"The {kind} {entry.name} changes: {', '.join(parts)}.")
+    parts = [part for part in ("timings", "policy") if getattr(old, part) != getattr(new, part)]
+    return [*found, *(f"The {part} {'changes' if part == 'policy' else 'change'}." for part in parts)]
+
+
+def is_same(old: League, new: League) -> bool:
+    """Whether a file asks for the league as it is. Its number and who joined when are not the asker's."""
+    return msgspec.structs.replace(new, version=old.version, joined=old.joined) == old
+
+
+def joined_by(old: League, new: League, version: int) -> tuple[tuple[str, int], ...]:
+    """Who joined in which version, if the new file becomes this one."""
+    there = _names(old.brokers) + _names(old.clusters)
+    fresh = [name for name in _names(new.brokers) + _names(new.clusters) if name not in there]
+    return (*old.joined, *((name, version) for name in fresh))
+
+
+def newly_retired(old: League, new: League) -> list[str]:
+    """Members that serve by the old file and not by the new one."""
+    before = _retired(old)
+    return [name for name in _retired(new) if name not in before]
+
+
+def with_retired(league: League, name: str) -> League | None:
+    """The league without a broker or a cluster; None: there is none of that name."""
+    if name not in _names(league.brokers) + _names(league.clusters):
+        return None
+    replace = msgspec.structs.replace
+    return replace(
+        league,
+        brokers=tuple(replace(one, retired=True) if one.name == name else one for one in league.brokers),
+        clusters=tuple(replace(one, retired=True) if one.name == name else one for one in league.clusters),
+    )
+
+
+def _names(entries: "Sequence[BrokerEntry | ClusterEntry]") -> tuple[str, ...]:
+    return tuple(entry.name for entry in entries)
+
+
+def _retired(league: League) -> list[str]:
+    entries: list[BrokerEntry | ClusterEntry] = [*league.brokers, *league.clusters]
+    return [entry.name for entry in entries if entry.retired]
+
+
+def _listens(league: League, name: str) -> bool:
+    entries: list[BrokerEntry | ClusterEntry] = [*league.brokers, *league.clusters]
+    return all(entry.address.port and entry.door.port for entry in entries if entry.name == name)

@@ -1,0 +1,145 @@
+"""A broker daemon's side of its policy process: start it, ask it, and do without it when it is gone.
+
+At most one question is under way. While it is, or while there is nobody to ask, the newest question replaces
+an older one that was not sent. A process that dies is started again after a pause that doubles each time; one
+that does not answer in time is ended. Nothing here can fail the daemon, and nothing waits for an answer.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from hanse.live.policy_process.process import FRAME_BYTES_MAX, HEAD, decode_answer, frame
+from hanse.model.advice import Advice
+from hanse.model.effects import AskAdvice
+
+PAUSE_FIRST_SECONDS: Final = 0.5
+"""The pause before a process that died is started again; it doubles up to the most, and begins anew when a
+question was answered."""
+PAUSE_MOST_SECONDS: Final = 60.0
+ANSWER_SECONDS_MAX: Final = 10.0
+"""A process that has not answered by then hangs."""
+ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""The network is small: more threads would only cost memory and the cores of others."""
+log = logging.getLogger(__name__)
+
+PROGRAM: Final = (sys.executable, "-m", "hanse.live.policy_process.process")
+"""What is started, with the number of a socket as its last argument."""
+
+Answered = Callable[[int, tuple[Advice, ...]], None]
+Count = Callable[[str], None]
+
+
+class PolicyProcess:
+    """One broker's policy process. ``answered`` hears what came of a question, ``count`` what went wrong."""
+
+    def __init__(self, answered: Answered, count: Count, program: Sequence[str] = PROGRAM) -> None:
+        self._answered = answered
+        self._count = count
+        self._program = program
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._unsent: AskAdvice | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        """Runs while an answer is awaited."""
+        self._pause = PAUSE_FIRST_SECONDS
+
+    def ask(self, question: AskAdvice) -> None:
+        """Ask as soon as it can be; a newer question replaces this one until then."""
+        if self._unsent is not None:
+            self._count("policy_question_replaced")
+        self._unsent = question
+        self._send()
+
+    async def run(self) -> None:
+        """Keep a process alive until this is cancelled."""
+        while True:
+            try:
+                await self._live()
+            except OSError as error:
+                log.warning("the policy process cannot be started: %s", error)
+            self._count("policy_process_ended")
+            await asyncio.sleep(self._pause)
+            self._pause = min(2 * self._pause, PAUSE_MOST_SECONDS)
+
+    async def _live(self) -> None:
+        """The life of one process."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *(*self._program, str(theirs.fileno())),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env={**os.environ, **ONE_THREAD},
+            )
+            try:
+                theirs.close()
+                reader, self._writer = await asyncio.open_connection(sock=ours)
+                self._count("policy_process_started")
+                self._send()
+                await self._listen(reader)
+            finally:
+                await self._part(process)
+        log.warning("the policy process has ended; the rule goes on without it")
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        """Take answers until there are no more."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                (size,) = HEAD.unpack(await reader.readexactly(HEAD.size))
+                if size > FRAME_BYTES_MAX:
+                    self._count("policy_answer_refused")
+                    return
+                try:
+                    answer = decode_answer(await reader.readexactly(size))
+                except msgspec.MsgspecError:
+                    self._count("policy_answer_refused")
+                    return
+                self._calm()
+                self._pause = PAUSE_FIRST_SECONDS
+                self._count("policy_answers")
+                self._answered(answer.number, answer.choices)
+                self._send()
+
+    def _send(self) -> None:
+        """Send the question that waits, if somebody is there and nothing is under way."""
+        if self._writer is None or self._patience is not None or self._unsent is None:
+            return
+        content, self._unsent = frame(self._unsent), None
+        if not content:
+            self._count("policy_question_too_long")
+            return
+        self._patience = asyncio.get_running_loop().call_later(ANSWER_SECONDS_MAX, self._hangs)
+        self._writer.write(content)
+
+    def _hangs(self) -> None:
+        self._count("policy_process_hung")
+        log.warning("the policy process does not answer; it is ended")
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    def _calm(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    async def _part(self, process: asyncio.subprocess.Process) -> None:
+        """Let go of a process, and see it end."""
+        self._calm()
+        writer, self._writer, self._process = self._writer, None, None
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        if writer is not None:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+        await process.wait()

@@ -1,0 +1,90 @@
+"""The policy process: it holds the trained network, and answers its broker's questions one at a time.
+
+A process of its own, because a network must not be able to slow its broker down or take it along when it
+fails. ``python -m hanse.live.policy_process.process FD`` talks over the socket that it was given, and ends
+when the other end is gone. It keeps nothing: killed at any time, it may be started again. Frames are four
+bytes of length and MessagePack.
+"""
+
+import socket
+import struct
+import sys
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from hanse.model.advice import Advice
+from hanse.model.effects import AskAdvice
+from hanse.policy.edge.advising import advise
+from hanse.policy.edge.network import Network, from_arrays
+
+SHIPPED: Final = "edge-2.npz"
+"""The network that comes with the package."""
+FRAME_BYTES_MAX: Final = 1 << 20
+"""The longest question or answer."""
+HEAD: Final = struct.Struct(">I")
+"""The length of what follows."""
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """What a question was answered."""
+
+    number: int
+    choices: tuple[Advice, ...]
+
+
+encode: Final = msgspec.msgpack.Encoder().encode
+decode_question: Final = msgspec.msgpack.Decoder(AskAdvice).decode
+decode_answer: Final = msgspec.msgpack.Decoder(Answer).decode
+
+
+def frame(message: AskAdvice | Answer) -> bytes:
+    """A message as it goes over the socket; empty if it is too long."""
+    content = encode(message)
+    return HEAD.pack(len(content)) + content if len(content) <= FRAME_BYTES_MAX else b""
+
+
+def load_network(path: Path) -> Network | str:
+    """The network of a file, or a sentence saying why it cannot be used."""
+    with np.load(path, allow_pickle=False) as kept:
+        about = bytes(kept["about"])
+        arrays = {name: kept[name] for name in kept.files if name != "about"}
+    loaded = from_arrays(arrays, about)
+    return f"{path.name} cannot be used: {loaded}" if isinstance(loaded, str) else loaded[0]
+
+
+def serve(line: socket.socket) -> None:
+    """Answer until nobody asks any more."""
+    network = load_network(Path(str(files("hanse.policy.edge").joinpath(SHIPPED))))
+    if isinstance(network, str):
+        sys.exit(network)
+    with suppress(ConnectionError):  # the broker may be gone at any time
+        while (content := _receive(line)) is not None:
+            question = decode_question(content)
+            line.sendall(frame(Answer(question.number, advise(network, question.observation))))
+
+
+def _receive(line: socket.socket) -> bytes | None:
+    """The content of the next frame; None when there will be none."""
+    head = _exactly(line, HEAD.size)
+    return _exactly(line, HEAD.unpack(head)[0]) if head is not None else None
+
+
+def _exactly(line: socket.socket, count: int) -> bytes | None:
+    parts: list[bytes] = []
+    while count:
+        part = line.recv(count)
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as given:
+        serve(given)

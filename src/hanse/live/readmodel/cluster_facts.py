@@ -1,0 +1,244 @@
+"""What is known of the clusters at the moment somebody asks, and how a job's tasks stand to them.
+
+The broker's view fills these records. They are beliefs: ``seen`` says how old.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from hanse.api.drains import DrainFacts
+from hanse.core.broker.job_table import shape_of
+from hanse.model.constraint_syntax import text as where_text
+from hanse.model.constraints import Attributes, Constraint, Value, attributes_of, holds
+from hanse.model.job import JobSpec
+from hanse.model.messages import Shape
+from hanse.model.resources import Resources
+
+_DRAINS_SHOWN_MAX: Final = 3
+"""Drains that one sentence names."""
+_UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """One node. Its place in the cluster's list is its number."""
+
+    capacity: Resources
+    free: Resources
+    """What could be claimed now."""
+    attributes: tuple[tuple[str, Value], ...] = ()
+    draining: bool = False
+    reserved: bool = False
+    """Kept for latency work."""
+
+
+class ClusterFacts(msgspec.Struct, frozen=True):
+    """One cluster as a broker believes it to be."""
+
+    name: str
+    nodes: tuple[NodeFacts, ...]
+    """Empty: nothing has been heard yet."""
+    draining: bool = False
+    seen: float | None = None
+    """Seconds since the latest news of its room; None: never."""
+    reachable: bool = True
+    fenced: bool = False
+    """Whether its warden refuses this broker's claims for now: no valid lease, or an adoption under way."""
+    drains: tuple[DrainFacts, ...] = ()
+    """What is known of nodes that drain."""
+
+
+class Standing(StrEnum):
+    """How a group stands to a cluster. In this order: what is true first is said."""
+
+    NOT_ALLOWED = "not allowed"
+    UNKNOWN = "unknown"
+    UNSUITABLE = "attribute missing"
+    TOO_SMALL = "too small"
+    UNREACHABLE = "unreachable"
+    FENCED = "fenced"
+    DRAINING = "draining"
+    FULL = "full"
+    ROOM = "room"
+
+
+NEVER: Final = (Standing.NOT_ALLOWED, Standing.UNSUITABLE, Standing.TOO_SMALL)
+"""What waiting does not cure."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How a group stands to one cluster, in words."""
+
+    cluster: str
+    standing: Standing
+    text: str
+    """A clause about the cluster: ``north's largest hole is 2 CPUs``."""
+    change: str = ""
+    """What would have to change, as a clause behind *when* or *if*; empty: nothing to wait for."""
+    slots: int = 0
+    """How many of the group's tasks have room there now."""
+
+
+def judge(spec: JobSpec, group: int, cluster: ClusterFacts) -> Verdict:
+    """How a group of a job stands to a cluster, as far as is known."""
+    name = cluster.name
+    shape = shape_of(spec, group, spec.groups[group].count if spec.gang else 0)
+    if not shape.may_use(name):
+        return Verdict(name, Standing.NOT_ALLOWED, f"the job's own rules do not allow {name}")
+    if not cluster.nodes:
+        return Verdict(name, Standing.UNKNOWN, f"nothing is known of {name} yet", f"{name} is heard of")
+    return _misfit(shape, cluster) or _closed(shape, cluster) or _room(shape, cluster)
+
+
+def suits(shape: Shape, node: NodeFacts) -> bool:
+    """Whether an empty node could take one such task, by its attributes and its size."""
+    return (
+        shape.ask.fits(node.capacity)
+        and (shape.latency or not node.reserved)
+        and (shape.where is None or holds(shape.where, dict(node.attributes)))
+    )
+
+
+def slots_of(shape: Shape, room: Resources) -> int:
+    """How many such tasks this much room holds."""
+    if not shape.ask.fits(room):
+        return 0
+    has = dict(room.custom)
+    ask = shape.ask
+    most = [
+        have // need
+        for have, need in (
+            (room.cpu, ask.cpu), (room.memory, ask.memory), (room.gpu, ask.gpu),
+            *((has[kind], amount) for kind, amount in ask.custom),
+        )
+        if need
+    ]  # fmt: skip
+    count = min(most, default=1)
+    return min(count, 1) if shape.alone else count
+
+
+def _misfit(shape: Shape, cluster: ClusterFacts) -> Verdict | None:
+    """Why a cluster could not run the group even if it were empty."""
+    name = cluster.name
+    where = shape.where
+    fitting = [node for node in cluster.nodes if where is None or holds(where, dict(node.attributes))]
+    if not fitting:
+        assert where is not None
+        return Verdict(name, Standing.UNSUITABLE, f"no node of {name} {_lacking(where, cluster)}")
+    open_to = [node for node in fitting if shape.latency or not node.reserved]
+    if not open_to:
+        text = f"{name} has suitable nodes only in its reserve, which is kept for latency work"
+        return Verdict(name, Standing.TOO_SMALL, text)
+    if not any(shape.ask.fits(node.capacity) for node in open_to):
+        largest = max(open_to, key=lambda node: _nearness(shape.ask, node.capacity))
+        lacks = _shortfall(shape.ask, largest.capacity)
+        text = f"{name}'s largest suitable node has {size_text(largest.capacity, lacks)}"
+        return Verdict(name, Standing.TOO_SMALL, text)
+    if shape.gang:
+        most = sum(slots_of(shape, node.capacity) for node in open_to)
+        if most < shape.gang:
+            text = f"{name} could hold {most} of the {shape.gang} that must start together"
+            return Verdict(name, Standing.TOO_SMALL, text)
+    return None
+
+
+def _lacking(where: Constraint, cluster: ClusterFacts) -> str:
+    have: Attributes = {key: value for node in cluster.nodes for key, value in node.attributes}
+    missing = [attribute for attribute in attributes_of(where) if attribute not in have]
+    if missing:
+        return f"satisfies {where_text(where)} (none has the attribute {', '.join(missing)})"
+    return f"satisfies {where_text(where)}"
+
+
+def _closed(shape: Shape, cluster: ClusterFacts) -> Verdict | None:
+    """Why nothing may be claimed there now, whatever is free."""
+    name = cluster.name
+    if not cluster.reachable:
+        since = f" for {cluster.seen:.0f} s" if cluster.seen is not None else ""
+        text = f"{name} has not been reached{since}"
+        return Verdict(name, Standing.UNREACHABLE, text, f"{name} can be reached again")
+    if cluster.fenced:
+        text = f"{name} does not take this broker's claims for now"
+        return Verdict(name, Standing.FENCED, text, f"{name} takes this broker's claims again")
+    if cluster.draining or all(node.draining for node in cluster.nodes if suits(shape, node)):
+        text = f"{name} is drained{_drains(shape, cluster)} and takes no new work"
+        if not cluster.draining and not all(node.draining for node in cluster.nodes):
+            text = f"the nodes of {name} that suit it are drained{_drains(shape, cluster)}"
+        return Verdict(name, Standing.DRAINING, text, f"{name} is opened again")
+    return None
+
+
+def _drains(shape: Shape, cluster: ClusterFacts) -> str:
+    """Why suitable nodes are drained: each answer once, as many as a sentence holds."""
+    suited = {number for number, node in enumerate(cluster.nodes) if suits(shape, node)}
+    texts = [one.text() for one in cluster.drains if not one.nodes or not suited.isdisjoint(one.nodes)]
+    return ",".join([text for text in dict.fromkeys(texts) if text][:_DRAINS_SHOWN_MAX])
+
+
+def _room(shape: Shape, cluster: ClusterFacts) -> Verdict:
+    """What is free there now."""
+    name = cluster.name
+    usable = [node for node in cluster.nodes if suits(shape, node) and not node.draining]
+    slots = sum(slots_of(shape, node.free) for node in usable)
+    slots = min(slots, 1) if shape.alone_in_cluster else slots
+    if slots >= max(1, shape.gang):
+        return Verdict(name, Standing.ROOM, f"{name} has room for {slots}", slots=slots)
+    if shape.gang and slots:
+        text = f"{name} has room for {slots} of the {shape.gang} that must start together"
+        return Verdict(name, Standing.FULL, text, f"{name} has room for all {shape.gang} at once", slots)
+    largest = max(usable, key=lambda node: _nearness(shape.ask, node.free))
+    lacks = _shortfall(shape.ask, largest.free)
+    text = f"{name}'s largest hole is {size_text(largest.free, lacks)}"
+    shut = sum(suits(shape, node) for node in cluster.nodes) - len(usable)
+    if shut:
+        text += f" ({shut} of its nodes {'is' if shut == 1 else 'are'} drained{_drains(shape, cluster)})"
+    return Verdict(name, Standing.FULL, text, f"a node of {name} has {size_text(lacks)} more free")
+
+
+def _nearness(ask: Resources, room: Resources) -> tuple[int, ...]:
+    """How near room comes to an ask: the scarcest resource first, in thousandths; ties go to the first."""
+    has = dict(room.custom)
+    pairs = [(room.cpu, ask.cpu), (room.memory, ask.memory), (room.gpu, ask.gpu)]
+    pairs += [(has.get(kind, 0), amount) for kind, amount in ask.custom]
+    return tuple(sorted(min(1_000, have * 1_000 // need) for have, need in pairs if need))
+
+
+def _shortfall(ask: Resources, room: Resources) -> Resources:
+    has = dict(room.custom)
+    return Resources(
+        max(0, ask.cpu - room.cpu),
+        max(0, ask.memory - room.memory),
+        max(0, ask.gpu - room.gpu),
+        tuple((kind, amount - has.get(kind, 0)) for kind, amount in ask.custom if amount > has.get(kind, 0)),
+    )
+
+
+# --- words -------------------------------------------------------------------------------------------------
+
+
+def size_text(size: Resources, ask: Resources | None = None) -> str:
+    """An amount as people say it: ``4 CPUs and 8 GiB``; with ``ask`` only the resources that it names."""
+    wanted = dict(ask.custom) if ask is not None else dict(size.custom)
+    has = dict(size.custom)
+    parts = []
+    if size.cpu if ask is None else ask.cpu:
+        parts.append(f"{_decimal(size.cpu, 1_000)} CPU{'' if size.cpu == 1_000 else 's'}")
+    if size.memory if ask is None else ask.memory:
+        unit, word = next((pair for pair in _UNITS if size.memory >= pair[0]), (1, "bytes"))
+        parts.append(f"{_decimal(size.memory, unit)} {word}")
+    if size.gpu if ask is None else ask.gpu:
+        parts.append(f"{size.gpu} GPU{'' if size.gpu == 1 else 's'}")
+    parts += [f"{has.get(kind, 0)} {kind}" for kind in wanted]
+    return listed(parts) or "nothing"
+
+
+def _decimal(amount: int, unit: int) -> str:
+    """A multiple of a unit, rounded down to hundredths: less is never called enough."""
+    hundredths = amount * 100 // unit
+    return f"{hundredths / 100:.2f}".rstrip("0").rstrip(".")
+
+
+def listed(parts: list[str]) -> str:
+    """``a, b and c``."""
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)

@@ -1,0 +1,435 @@
+"""Why a job waits, runs where it does, or ended so: plain sentences, as an operator would say them.
+
+They are made from what was recorded (states, ends, decisions) and from what is believed of the clusters now;
+no sentence says more. Pure functions: the same facts give the same words.
+"""
+
+import signal
+from datetime import UTC, datetime, tzinfo
+from typing import Final
+
+import msgspec
+
+from hanse.api.rows import DecisionRow, GroupDetail, JobDetail
+from hanse.core.broker.job_table import shape_of
+from hanse.core.broker.loss_policy import LOST
+from hanse.live.readmodel.cluster_facts import (
+    NEVER,
+    ClusterFacts,
+    Standing,
+    Verdict,
+    judge,
+    listed,
+    size_text,
+)
+from hanse.model.decision import Answered
+from hanse.model.ids import SECOND
+from hanse.model.job import OnLoss, Unreachable
+
+ENDS_MAX: Final = 5
+"""Kinds of ends that are told one by one; the others are counted."""
+_TERMINAL: Final = ("succeeded", "failed", "cancelled")
+_ROOMY: Final = (Standing.FULL, Standing.UNKNOWN)
+"""Where room is what is missing, as far as is known."""
+_CODES: Final = {
+    126: "the program cannot be executed",
+    127: "there is no such program",
+}
+"""Exit codes that shells give a meaning; above 128 it is a signal."""
+
+
+class EndCount(msgspec.Struct, frozen=True):
+    """Tasks whose latest attempt ended alike."""
+
+    group: str
+    state: str
+    """Of the tasks now."""
+    outcome: str
+    code: int | None
+    note: str
+    cluster: str
+    count: int
+
+
+class TaskSummary(msgspec.Struct, frozen=True):
+    """Where a job's tasks are and how their latest attempts ended, counted."""
+
+    running: tuple[tuple[str, str, int], ...] = ()
+    """Group, cluster, tasks."""
+    placed: tuple[tuple[str, str, int], ...] = ()
+    ends: tuple[EndCount, ...] = ()
+    """The most frequent first."""
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """All that the sentences are made from."""
+
+    detail: JobDetail
+    summary: TaskSummary
+    decisions: list[DecisionRow]
+    clusters: tuple[ClusterFacts, ...]
+    now: int | None
+    zone: tzinfo
+
+    def time(self, wall: int | None) -> str:
+        """A time of day, with the date where it is not today's; empty if it is not known."""
+        if wall is None:
+            return ""
+        moment = datetime.fromtimestamp(wall // SECOND, self.zone)
+        if self.now is None or datetime.fromtimestamp(self.now // SECOND, self.zone).date() == moment.date():
+            return f"{moment:%H:%M:%S}"
+        return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+    def at(self, word: str, wall: int | None) -> str:
+        """`` since 14:02:11``; empty if the time is not known."""
+        return f" {word} {self.time(wall)}" if wall is not None else ""
+
+
+def why(
+    detail: JobDetail,
+    tasks: TaskSummary,
+    decisions: list[DecisionRow],
+    clusters: tuple[ClusterFacts, ...],
+    *,
+    now: int | None = None,
+    zone: tzinfo = UTC,
+) -> list[str]:
+    """Sentences about a job, the most important first.
+
+    ``decisions`` are in the order in which they were made. ``now`` (unix microseconds) lets times of another
+    day be written with their date, in ``zone``.
+    """
+    told = _Told(detail, tasks, decisions, clusters, now, zone)
+    if detail.row.state in _TERMINAL:
+        return [*_ended(told), *_lost(told), *_sizes(told), *_moves(told)]
+    sentences = _abroad(told)
+    if not sentences:
+        for number, group in enumerate(detail.groups):
+            sentences += _group(told, number, group)
+        sentences += [*_silent(told), *_troubles(told)]
+    return [*sentences, *_lost(told), *_sizes(told), *_moves(told), *_deadline(told), *_cancelling(told)]
+
+
+# --- jobs that have not ended -------------------------------------------------------------------------------
+
+
+def _abroad(told: _Told) -> list[str]:
+    """A job that another broker acts for: only what has ended is told here."""
+    row = told.detail.row
+    if not told.detail.copy:
+        return []
+    done = row.succeeded + row.failed + row.cancelled
+    known = f"{row.owner} acts for this job; here is only a copy, in which {done} of {_tasks(row.total)}"
+    return [f"{known} {'has' if done == 1 else 'have'} ended. Ask {row.owner} where the others are."]
+
+
+def _group(told: _Told, number: int, group: GroupDetail) -> list[str]:
+    """Where the tasks of one group are, and why the others wait."""
+    states = group.states
+    left = sum(count for state, count in states.items() if state not in _TERMINAL)
+    if not left:
+        return []
+    prefix = f"Group {group.name}: " if len(told.detail.groups) > 1 else ""
+    parts: list[str] = []
+    for state, verb in (("running", "run"), ("placed", "are placed")):
+        if states.get(state):
+            places = told.summary.running if state == "running" else told.summary.placed
+            parts.append(_where(states[state], verb, group.name, places))
+    if states.get("succeeded"):
+        parts.append(f"{states['succeeded']} have succeeded")
+    sentences: list[str] = []
+    if states.get("queued"):
+        clause, change = _waiting(told, number, group)
+        parts.append(f"{states['queued']} wait{clause}")
+        if change:
+            sentences.append(change)
+    if states.get("blocked"):
+        parts.append(f"{states['blocked']} are blocked: they wait for {_dependencies(told, group)}")
+    first, *rest = map(_agreeing, parts)
+    head = _of_total(first, group.count)
+    return [f"{prefix}{'; '.join([head, *rest])}.", *sentences]
+
+
+def _agreeing(part: str) -> str:
+    """``1 wait since noon`` as ``1 waits since noon``."""
+    if part.startswith("1 "):
+        for plural, singular in (("run", "runs"), ("wait", "waits"), ("are", "is"), ("have", "has")):
+            if part.startswith(f"1 {plural}"):
+                return f"1 {singular}{part[len(plural) + 2 :]}".replace("they wait", "it waits")
+    return part
+
+
+def _of_total(part: str, count: int) -> str:
+    """``3 run in north`` as ``3 of 10 tasks run in north``."""
+    number, _, rest = part.partition(" ")
+    if int(number) == count:
+        return f"The task {rest}" if count == 1 else f"All {count} tasks {rest}"
+    return f"{number} of {count} tasks {rest}"
+
+
+def _where(count: int, verb: str, group: str, places: tuple[tuple[str, str, int], ...]) -> str:
+    there = [(cluster, number) for name, cluster, number in places if name == group and cluster]
+    if len(there) == 1 and there[0][1] == count:
+        return f"{count} {verb} in {there[0][0]}"
+    texts = [f"{cluster} ({number})" for cluster, number in there]
+    return f"{count} {verb} in {listed(texts)}" if texts else f"{count} {verb}"
+
+
+def _waiting(told: _Told, number: int, group: GroupDetail) -> tuple[str, str]:
+    """Why queued tasks wait, as a clause, and what would have to change, as a sentence."""
+    last = _last_word(told, group.name)
+    since = told.at("since", last.at) if last is not None else ""
+    verdicts = [judge(told.detail.spec, number, cluster) for cluster in told.clusters]
+    if not verdicts:
+        return since + (f"; the last word on it: {last.reason}" if last is not None else ""), ""
+    room = [verdict for verdict in verdicts if verdict.standing is Standing.ROOM]
+    if room:
+        where = listed([f"{verdict.cluster} for {verdict.slots}" for verdict in room])
+        reason = f"; the last word on it: {last.reason}" if last is not None else ""
+        others = told.detail.spec.groups[number].affinity
+        wish = ", but its affinity to other jobs' tasks also decides" if others else ""
+        return f"{since}{reason}. As far as is known now there is room in {where}{wish}", ""
+    reasons = ", ".join([verdict.text for verdict in verdicts])
+    if all(verdict.standing in NEVER for verdict in verdicts):
+        ask = size_text(group.ask)
+        return f"{since}, and as things are no cluster can ever run this: {reasons}", _cure(
+            told, verdicts, ask
+        )
+    if not any(verdict.standing in _ROOMY for verdict in verdicts):
+        return f"{since} because no cluster that could run it takes new work now: {reasons}", _change(
+            verdicts
+        )
+    gang = told.detail.spec.gang
+    lack = f"room for all {group.count} at once" if gang else f"{size_text(group.ask)} free on one node"
+    return f"{since} because no cluster has {lack}: {reasons}", _change(verdicts)
+
+
+def _last_word(told: _Told, group: str) -> DecisionRow | None:
+    """The latest decision that says since when, and why, tasks of a group wait."""
+    said = (Answered.WAITING, Answered.MOVED, Answered.RETRIED)
+    found: DecisionRow | None = None
+    for entry in told.decisions:
+        if entry.group != group:
+            continue
+        if entry.answered in said:
+            found = found if found is not None and found.answered is entry.answered else entry
+        elif entry.answered is Answered.BLOCKED:
+            found = None
+    return found
+
+
+def _change(verdicts: list[Verdict]) -> str:
+    changes = [verdict.change for verdict in verdicts if verdict.change]
+    return f"Something can start when {' or when '.join(changes)}." if changes else ""
+
+
+def _cure(told: _Told, verdicts: list[Verdict], ask: str) -> str:
+    """What the submitter could change about a job that fits nowhere."""
+    kinds = [verdict.standing for verdict in verdicts]
+    cures = []
+    if Standing.NOT_ALLOWED in kinds:
+        cures.append("allow another cluster")
+    if Standing.UNSUITABLE in kinds:
+        cures.append("loosen its condition")
+    if Standing.TOO_SMALL in kinds:
+        cures.append(
+            "let fewer tasks start together" if told.detail.spec.gang else f"ask for less than {ask}"
+        )
+    return f"To let it run, {' or '.join(cures)} and submit it again, or add nodes."
+
+
+def _dependencies(told: _Told, group: GroupDetail) -> str:
+    """What a blocked group waits for."""
+    parts = []
+    for job, state in told.detail.after:
+        if state != "succeeded":
+            parts.append(f"job {job} ({state or 'of which nothing is known here'})")
+    by_name = {part.name: part for part in told.detail.groups}
+    for need in group.needs:
+        states = by_name[need].states
+        if states.get("succeeded", 0) < by_name[need].count:
+            told_states = ", ".join(f"{count} {state}" for state, count in states.items())
+            parts.append(f"group {need} ({told_states})")
+    return listed(parts) or "something that has just succeeded"
+
+
+def _silent(told: _Told) -> list[str]:
+    """Clusters that have tasks of the job and do not answer."""
+    there: dict[str, int] = {}
+    shape = shape_of(told.detail.spec, 0, 0)
+    for _, name, number in (*told.summary.placed, *told.summary.running):
+        there[name] = there.get(name, 0) + number
+    sentences = []
+    for cluster in told.clusters:
+        count = there.get(cluster.name, 0)
+        if not count or cluster.reachable:
+            continue
+        since = f" for {cluster.seen:.0f} s" if cluster.seen is not None else ""
+        which = "the task" if count == 1 else f"the {count} tasks"
+        fate = f"{which} there will be started elsewhere when what may still run there has surely ended"
+        if told.detail.spec.unreachable is not Unreachable.MOVE:
+            fate = f"{which} there will wait for it, as the job asks"
+        elif _is_once(told):
+            fate = f"{which} there will fail: what may have begun is not started again (on_loss: fail)"
+        elif not any(shape.may_use(other.name) for other in told.clusters if other is not cluster):
+            fate = f"{which} there will wait for it, because the job may run nowhere else"
+        sentences.append(f"{cluster.name} has not answered{since}. If it stays silent, {fate}.")
+    return sentences
+
+
+def _troubles(told: _Told) -> list[str]:
+    """Tasks that wait again, or that failed while the others go on."""
+    sentences = []
+    for end in told.summary.ends[:ENDS_MAX]:
+        if end.state == "failed":
+            sentences.append(f"{_tasks(end.count)} failed{_there(end)}: {end_text(end, _is_once(told))}.")
+        elif end.state in ("queued", "placed") and end.outcome:
+            sentences.append(
+                f"{_tasks(end.count)} must start again: the latest attempt{_there(end)} {_again_text(end)}."
+            )
+    return sentences
+
+
+def _again_text(end: EndCount) -> str:
+    note = f" ({end.note})" if end.note else ""
+    words = {
+        "failed": f"failed with {code_text(end.code)}",
+        "preempted": "was stopped for more urgent work",
+        "lost": "was lost, not by its own fault",
+        "cancelled": "was taken back",
+        "unstarted": "could not be started, because its runner had no valid lease",
+        "succeeded": "succeeded",
+    }
+    return words.get(end.outcome, end.outcome) + note
+
+
+def _sizes(told: _Told) -> list[str]:
+    """How much elastic tasks were last asked for, group by group."""
+    latest = {entry.group: entry for entry in told.decisions if entry.answered is Answered.SIZED}
+    several = len(told.detail.groups) > 1
+    return [
+        f"Size{f' of group {group}' if several else ''}, chosen{told.at('at', entry.at)}: {entry.reason}."
+        for group, entry in latest.items()
+    ]
+
+
+def _moves(told: _Told) -> list[str]:
+    """What was decided about attempts that did not last, once per kind, the latest time."""
+    latest: dict[tuple[str, str], DecisionRow] = {}
+    for entry in told.decisions:
+        if entry.answered in (Answered.MOVED, Answered.RETRIED):
+            latest[entry.answered, entry.reason] = entry
+    sentences = []
+    retries = told.detail.spec.retries
+    for (answered, reason), entry in latest.items():
+        when = told.at("at", entry.at)
+        if answered == Answered.RETRIED:
+            allowed = f"{retries} {'retry is' if retries == 1 else 'retries are'} allowed for each task"
+            sentences.append(f"Started again after {reason}, last{when}; {allowed}.")
+        else:
+            sentences.append(f"Moved, last{when}: {reason}.")
+    return sentences
+
+
+def _deadline(told: _Told) -> list[str]:
+    deadline, submitted = told.detail.spec.deadline, told.detail.row.submitted
+    if deadline is None or submitted is None:
+        return []
+    return [f"Its deadline is {told.time(submitted + deadline)}; what has not ended by then is cancelled."]
+
+
+def _cancelling(told: _Told) -> list[str]:
+    reason = told.detail.row.cancel_reason
+    if not reason:
+        return []
+    return [f"It is being cancelled: {reason}. What still runs is given time to save its work."]
+
+
+# --- jobs that have ended -----------------------------------------------------------------------------------
+
+
+def _ended(told: _Told) -> list[str]:
+    row = told.detail.row
+    when = told.at("at", row.ended)
+    where = f" Its tasks ran in {listed(list(row.clusters))}." if row.clusters else " None of its tasks ran."
+    if row.state == "succeeded":
+        return [f"{'The task' if row.total == 1 else f'All {row.total} tasks'} succeeded{when}.{where}"]
+    if row.state == "cancelled":
+        reason = f": {row.cancel_reason}" if row.cancel_reason else ""
+        head = f"It was cancelled{when}{reason}."
+    else:
+        head = f"It failed{when}: {row.failed} of {_tasks(row.total)} failed."
+    rest = []
+    if row.state == "failed" and row.cancelled:
+        rest.append(f"{_tasks(row.cancelled)} {_were(row.cancelled)} cancelled because of that.")
+    if row.succeeded:
+        rest.append(f"{_tasks(row.succeeded)} succeeded.")
+    failed = [end for end in told.summary.ends if end.state == "failed"]
+    for end in failed[:ENDS_MAX]:
+        rest.append(f"{_tasks(end.count)} failed{_there(end)}: {end_text(end, _is_once(told))}.")  # noqa: PERF401 - it reads as the others
+    if len(failed) > ENDS_MAX:
+        rest.append(f"{sum(end.count for end in failed[ENDS_MAX:])} more failed otherwise.")
+    return [head + where, *rest]
+
+
+def _is_once(told: _Told) -> bool:
+    """Whether a task that may have begun must not start again after a loss."""
+    return told.detail.spec.on_loss is OnLoss.FAIL
+
+
+def _lost(told: _Told) -> list[str]:
+    """What was lost and must not start again, once per reason, the latest time."""
+    latest = {
+        entry.reason.removeprefix(LOST): entry
+        for entry in told.decisions
+        if entry.answered is Answered.ENDED and entry.reason.startswith(LOST)
+    }
+    return [
+        f"Lost, and not started again, last{told.at('at', entry.at)}: {reason} (on_loss: fail)."
+        for reason, entry in latest.items()
+    ]
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task{'' if count == 1 else 's'}"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _there(end: EndCount) -> str:
+    return f" in {end.cluster}" if end.cluster else ""
+
+
+def end_text(end: EndCount, is_once: bool = False) -> str:
+    """How an attempt ended, in words: code, what that usually means, and the backend's note. ``is_once``: it
+    had to be the last one if it was lost."""
+    if not end.outcome:
+        return "nobody has said how"
+    if end.outcome == "lost" and is_once:
+        text = "it was lost, may have begun, and must not start again (on_loss: fail)"
+    elif end.outcome == "lost":
+        text = "its attempts were lost too often, not by their own fault"
+    else:
+        text = code_text(end.code)
+    return f"{text}; the backend notes: {end.note}" if end.note else text
+
+
+def code_text(code: int | None) -> str:
+    """An exit code with its usual meaning."""
+    if code is None:
+        return "no exit code"
+    if code < 0:
+        return f"killed by {_signal(-code)}"
+    meaning = _CODES.get(code, "")
+    if code > 128 and _signal(code - 128):
+        meaning = f"killed by {_signal(code - 128)}"
+    return f"exit code {code}" + (f", which usually means: {meaning}" if meaning else "")
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}" if 0 < number < 65 else ""

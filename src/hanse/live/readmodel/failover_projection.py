@@ -1,0 +1,259 @@
+"""The part of the projector that follows jobs from broker to broker: copies kept for peers, and adoption.
+
+Of a peer's job this broker hears the specification, what has ended, and when it may be forgotten; where its
+tasks run it does not hear, so they are shown as blocked or queued until they end. When every warden has
+agreed to an adoption the jobs are this broker's, with what the wardens said of their attempts. When an
+adopter takes jobs from this broker they stay visible as they were last seen, with the adopter as owner.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from hanse.api.rows import CANCELLED, FAILED, SUCCEEDED
+from hanse.core.broker import job_table
+from hanse.core.broker.failover.end_columns import Column, ends_in
+from hanse.core.broker.failover.standby import Ward, latest_attempts
+from hanse.live.readmodel.live_job import LARGE_TASKS, LiveJob, new_live
+from hanse.live.readmodel.projector_state import Bid, WardNote
+from hanse.model.ids import INDEX_BITS, TASKS_PER_JOB_MAX, JobId, broker_number
+from hanse.model.messages import (
+    Adopt,
+    End,
+    Estate,
+    EstateId,
+    Progress,
+    Register,
+    Replica,
+    Replicate,
+    Return,
+    Taken,
+)
+
+if TYPE_CHECKING:
+    from hanse.live.readmodel.projector import Projector
+
+_INDEX: Final = TASKS_PER_JOB_MAX - 1
+_ENDS: Final = {
+    job_table.SUCCEEDED: SUCCEEDED,
+    job_table.FAILED: FAILED,
+    job_table.CANCELLED: CANCELLED,
+}
+_CANCELLED_THERE: Final = "cancelled at its broker"
+
+
+class Heirs:
+    """Replicas, adoptions, and estates taken away."""
+
+    def __init__(self, projector: "Projector") -> None:
+        self._all = projector
+        self._memory = projector.memory
+
+    # --- copies --------------------------------------------------------------------------------------------
+
+    def replicated(self, source: str, message: Replicate) -> None:
+        """A peer gives jobs into this broker's keeping."""
+        if message.estate in self._memory.owned:
+            return  # adopted meanwhile
+        ward = self._memory.wards.get(message.estate)
+        if ward is not None and message.term > ward.term:
+            self._forget(message.estate)  # every copy comes anew
+            ward = None
+        if ward is None:
+            ward = self._memory.wards[message.estate] = WardNote(source, message.term)
+        if message.term < ward.term:
+            return
+        for replica in message.jobs:
+            self.keep(ward.owner, message.estate, replica, self._all.now - replica.age)
+
+    def keep(self, owner: str, estate: EstateId, replica: Replica, submitted: int) -> None:
+        """Show a peer's job."""
+        projector = self._all
+        known = projector.live.get(replica.job)
+        job = new_live(replica.job, replica.spec, owner, estate, submitted, replica.spec.after)
+        job.cancelled = replica.cancelled
+        if replica.cancelled:
+            job.cancel_reason = _CANCELLED_THERE
+        if known is not None:
+            self._replace(known, job)
+        projector.live[job.id] = job
+        for index, state, attempt in replica.done:
+            self._done(job, index, state, attempt)
+        if replica.cancelled:
+            self._end_waiting(job)
+        projector.touch(job)
+
+    def _replace(self, known: LiveJob, job: LiveJob) -> None:
+        """A job begins anew: what was known of its tasks is void."""
+        self._all.sheet.wipe(known.id)
+        job.fresh, job.shown, job.decisions = known.fresh, known.shown, known.decisions
+        job.submitted, job.started, job.used = known.submitted, known.started, known.used
+
+    def _done(self, job: LiveJob, index: int, state: int, attempt: int) -> None:
+        if job.state[index] != _ENDS[state]:
+            job.attempt[index] = attempt or job.attempt[index]
+            self._all.settle(job, index, _ENDS[state])
+
+    def _end_waiting(self, job: LiveJob) -> None:
+        """A large job is cancelled: what is not known to have run will not. What runs there is told when it
+        ends."""
+        if len(job.state) > LARGE_TASKS:
+            for index in job.end_waiting():
+                self._all.settle(job, index, CANCELLED)
+
+    def _done_run(self, job: LiveJob, first: int, state: int, attempt: int, count: int) -> None:
+        behind = min(first + count, len(job.state))
+        if job.state.count(_ENDS[state], first, behind) < behind - first:  # else all of it is known
+            for index in range(first, behind):
+                self._done(job, index, state, attempt)
+
+    def _done_column(self, job: LiveJob, column: Column) -> None:
+        for index, state, attempt in ends_in(column):
+            self._done(job, index, state, attempt)
+
+    def progress(self, _: str, message: Progress) -> None:
+        """A peer says what has ended."""
+        projector = self._all
+        if message.estate not in self._memory.wards:
+            return
+        for number in message.cancelled:
+            job = self._kept(number, message.estate)
+            if job is not None:
+                job.cancel_reason = _CANCELLED_THERE
+                self._end_waiting(job)
+                projector.touch(job)
+        for task, state, attempt in message.done:
+            job = self._kept(JobId(task >> INDEX_BITS), message.estate)
+            if job is not None:
+                self._done(job, task & _INDEX, state, attempt)
+        for task, state, attempt, count in message.runs:
+            job = self._kept(JobId(task >> INDEX_BITS), message.estate)
+            if job is not None:
+                self._done_run(job, task & _INDEX, state, attempt, count)
+        for task, states, attempts in message.columns:
+            job = self._kept(JobId(task >> INDEX_BITS), message.estate)
+            if job is not None:
+                self._done_column(job, (task & _INDEX, states, attempts))
+        for number in message.forget:
+            job = self._kept(number, message.estate)
+            if job is not None:
+                projector.over(job, CANCELLED if job.cancel_reason else job.outcome())
+
+    def _kept(self, number: JobId, estate: EstateId) -> LiveJob | None:
+        job = self._all.live.get(number)
+        return (
+            job
+            if job is not None and job.estate == estate and job.owner == self._memory.wards[estate].owner
+            else None
+        )
+
+    def _forget(self, estate: EstateId) -> None:
+        """The copies of an estate are out of date."""
+        projector = self._all
+        ward = self._memory.wards.pop(estate)
+        for job in [job for job in projector.live.values() if job.estate == estate]:
+            if job.owner == ward.owner:
+                del projector.live[job.id]
+                projector.sheet.remove(job.id)
+
+    # --- adopting ------------------------------------------------------------------------------------------
+
+    def registered(self, _: str, message: Register) -> None:
+        """This broker tells wardens of an estate of its own."""
+        self._memory.owned[message.estate] = True
+        if message.estate.rpartition("#")[0] == self._all.broker and _newer(
+            message.estate, self._memory.base
+        ):
+            self._memory.base = message.estate
+
+    def bidding(self, _: str, message: Adopt) -> None:
+        """This broker asks for an estate."""
+        bid = self._memory.bids.get(message.estate)
+        if bid is None or bid.number != message.bid:
+            self._memory.bids[message.estate] = Bid(message.bid)
+
+    def returned(self, _: str, message: Return) -> None:
+        """This broker gives its bid up."""
+        self._memory.bids.pop(message.estate, None)
+
+    def answered(self, source: str, message: Estate) -> None:
+        """A warden answers a bid."""
+        bid = self._memory.bids.get(message.estate)
+        ward = self._memory.wards.get(message.estate)
+        if not message.bid or bid is None or ward is None or bid.number != message.bid:
+            return
+        if message.accepted:
+            bid.running += [(source, task, attempt) for task, attempt in message.running]
+            bid.ends += [(source, end) for end in message.ended]
+        elif message.term > ward.term:
+            self._forget(message.estate)
+
+    def keep_end(self, source: str, job: LiveJob, end: End) -> None:
+        """News of a job that is being adopted: it counts when the adoption is complete."""
+        bid = self._memory.bids.get(job.estate)
+        if bid is not None:
+            bid.ends.append((source, end))
+
+    def adopted(self, _: str, message: Taken) -> None:
+        """Every warden has agreed: this broker tells the former owner so."""
+        projector = self._all
+        bid = self._memory.bids.pop(message.estate, None) or Bid(0)
+        ward = self._memory.wards.pop(message.estate, None)
+        self._memory.owned[message.estate] = True
+        heard = Ward(ward.owner if ward else "", 0, running=bid.running, ends=bid.ends)
+        jobs = [job for job in map(projector.live.get, message.jobs) if job is not None]
+        for job in jobs:
+            job.owner = projector.broker
+            self._memory.strangers[broker_number(job.id)] = True
+            job.waits = {other: None for other in job.waits if other not in projector.succeeded}
+            projector.remind(job)
+            job.release()
+            projector.touch(job)
+        known = {job.id: job for job in jobs}
+        for number, latest in latest_attempts(heard).items():
+            found = known.get(number)
+            for task, (attempt, cluster, end) in latest.items():
+                if found is None or _is_over(found, task & _INDEX):
+                    continue
+                found.unblock(found.group_of(task & _INDEX))
+                projector.show_running(found, task & _INDEX, attempt, cluster)
+                if end is not None:
+                    projector.finish(found, end)
+
+    # --- being taken over ----------------------------------------------------------------------------------
+
+    def taken(self, source: str, message: Taken) -> None:
+        """An adopter has an estate of this broker's."""
+        projector = self._all
+        if not self._memory.owned.pop(message.estate, False):
+            return
+        theirs = dict.fromkeys(message.jobs, source)
+        projector.given.update(theirs)
+        for job in [job for job in projector.live.values() if job.estate == message.estate]:
+            if job.owner != projector.broker:
+                continue
+            if job.id in theirs:
+                job.owner = source
+                projector.touch(job)
+            elif any(map(job.unfinished, range(len(job.spec.groups)))):
+                self._begin_anew(job)
+            # Otherwise the job is over and the adopter was told to forget it: we make its end known.
+
+    def _begin_anew(self, job: LiveJob) -> None:
+        """The adopter never got it: nothing of it can run anywhere, so it joins our next estate as new."""
+        projector = self._all
+        name, _, generation = self._memory.base.rpartition("#")
+        fresh = new_live(job.id, job.spec, job.owner, f"{name}#{int(generation) + 1}", job.submitted)
+        self._replace(job, fresh)
+        projector.live[job.id] = fresh
+        projector.touch(fresh)
+
+
+def _is_over(job: LiveJob, index: int) -> bool:
+    """Whether a task has ended. That a large copy's task was cancelled is taken for granted, if it never ran
+    as far as was known here (see ``Heirs._end_waiting``)."""
+    guessed = job.state[index] == CANCELLED and not job.attempt[index] and len(job.state) > LARGE_TASKS
+    return job.state[index] >= SUCCEEDED and not guessed
+
+
+def _newer(estate: EstateId, base: EstateId) -> bool:
+    """Whether an estate of ours has a higher generation."""
+    return not base or int(estate.rpartition("#")[2]) > int(base.rpartition("#")[2])

@@ -1,0 +1,34 @@
+"""Attempts in clusters that a broker gives up: of each group a decision says so, and no end is ever told."""
+
+from typing import TYPE_CHECKING, Final
+
+from hanse.api.rows import FAILED
+from hanse.core.broker.loss_policy import LOST
+from hanse.live.readmodel.live_job import LiveJob
+from hanse.model.decision import Answered, Decision
+from hanse.model.ids import task_id
+from hanse.model.messages import End, Outcome
+
+if TYPE_CHECKING:
+    from hanse.live.readmodel.projector import Projector
+
+_WORDS: Final = (" cannot be reached", " has left the league")
+"""How a broker says it, behind the cluster's name (``core.broker.cluster_eligibility``)."""
+
+
+def is_given_up(decision: Decision) -> bool:
+    """Whether a decision says that a broker has given a cluster up."""
+    is_over = decision.answered is Answered.MOVED or decision.reason.startswith(LOST)
+    return is_over and decision.reason.endswith(_WORDS)
+
+
+def give_up(projector: "Projector", job: LiveJob, decision: Decision) -> None:
+    """All of a group's attempts in that cluster are over: they are tried elsewhere, or have failed."""
+    why = decision.reason.removeprefix(LOST)
+    cluster = projector.cluster(why.partition(" ")[0])
+    for index in job.attempts_at(decision.group, cluster):
+        if job.fails_lost():  # of a gang one does, which ends the others
+            end = End(task_id(job.id, index), job.attempt[index], Outcome.LOST, note=why)
+            projector.settle(job, index, FAILED, end)
+        else:
+            projector.requeue(job, index)

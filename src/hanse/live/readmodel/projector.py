@@ -1,0 +1,497 @@
+"""Turns a broker's events and commands into what people see of its jobs.
+
+The projector mirrors what the broker makes of the news it takes, as far as people can see the difference:
+which attempt is a task's current one, whether it has started, how it ended and what follows from that. It
+mirrors the receiving side of the broker's links too (``core.messaging.link``), because a message that comes
+twice or before its turn is an event like any other. What a broker does on its own account shows in its
+commands: claims, decisions, settled tasks and jobs.
+
+A task is shown in its terminal state when the broker knows it, a job when the broker makes it known: only
+that is a promise. Two things cannot be seen before they are made known, and a task is shown as queued or
+running until then: that the rest of a failed gang is given up (also because one was taken back that may have
+begun and must not run twice), and that a task was lost once too often.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from hanse.api.rows import BLOCKED, CANCELLED, FAILED, PLACED, QUEUED, RUNNING, SUCCEEDED
+from hanse.core.broker import job_table
+from hanse.core.config import Timings
+from hanse.core.messaging.link import Post
+from hanse.live.readmodel.clock_mapping import Times
+from hanse.live.readmodel.failover_projection import Heirs
+from hanse.live.readmodel.live_job import LiveJob, new_live
+from hanse.live.readmodel.lost_clusters import give_up, is_given_up
+from hanse.live.readmodel.projector_state import Memory, Pending
+from hanse.live.readmodel.settled_tasks import ENDS, task_settled, tasks_settled
+from hanse.live.readmodel.write_batch import Sheet
+from hanse.model.decision import Answered
+from hanse.model.effects import (
+    Accepted,
+    Command,
+    JobSettled,
+    Record,
+    Rejected,
+    Send,
+    TaskSettled,
+    TasksSettled,
+)
+from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted
+from hanse.model.ids import INDEX_BITS, TASKS_PER_JOB_MAX, JobId, TaskId, broker_number, task_id
+from hanse.model.messages import (
+    Adopt,
+    Answer,
+    Claim,
+    End,
+    Envelope,
+    Estate,
+    News,
+    Outcome,
+    Progress,
+    Register,
+    Replicate,
+    Return,
+    Taken,
+    Watched,
+)
+
+SERIAL_BITS: Final = 20
+"""Serials are ``position << 20`` plus a count within the event."""
+PENDING_MAX: Final = 100_000
+"""Submissions without a reply; beyond this the oldest are forgotten and their jobs not shown."""
+UNSEEN_MAX: Final = 1_000
+"""Jobs that ended before they were accepted, kept for the reply to whoever asks again."""
+SUCCEEDED_MAX: Final = 10_000
+"""Succeeded jobs that are remembered for those that come after them."""
+DECISIONS_PER_JOB_MAX: Final = 1_000
+"""Beyond this a job's oldest decisions go."""
+
+_INDEX: Final = TASKS_PER_JOB_MAX - 1
+_CANCELLED: Final = "cancelled: "
+_TOO_SOON: Final = "it ended before it was accepted"
+_AFTER: Final = "waits for other jobs to succeed"
+_NONE8: Final = (None,) * 8
+_UNSET: Final = object()
+
+
+class Projector:
+    """Takes a broker's history, in order; what must be written is collected in ``sheet``."""
+
+    def __init__(self, broker: str, memory: Memory, times: Times) -> None:
+        self.broker = broker
+        self.memory = memory
+        self.times = times
+        self.live: dict[JobId, LiveJob] = {}
+        self.sheet = Sheet()
+        self.now = 0
+        """The moment of the event at hand."""
+        self.succeeded: OrderedDict[JobId, None] = OrderedDict()
+        """Jobs of this broker's that have succeeded, as everybody may know; the latest ``SUCCEEDED_MAX``."""
+        self._waiters: dict[JobId, dict[JobId, None]] = {}
+        """Job -> jobs that wait for it."""
+        self.given: dict[JobId, str] = {}
+        """Jobs that this very event gave to an adopter."""
+        self._serial = 0
+        self._touched: dict[JobId, LiveJob] = {}
+        self._asked: tuple[str, int] | None = None
+        """Client and request of the event at hand, if it is one."""
+        self._cancelling = False
+        """Whether that request is to cancel a job."""
+        self._pending = {(entry.client, entry.request): entry for entry in memory.pending}
+        self._pending_ids = {
+            entry.spec.client_id: key for key, entry in self._pending.items() if entry.spec.client_id
+        }
+        self._post = Post(broker, Timings())
+        self._post.links = memory.links
+        self._numbers = {name: number for number, name in enumerate(memory.clusters)}
+        self.heirs = Heirs(self)
+        heirs = self.heirs
+        self._takes: dict[type, Callable[[str, Any], None]] = {
+            News: self._news, Answer: self._answered, Estate: heirs.answered, Replicate: heirs.replicated,
+            Progress: heirs.progress, Taken: heirs.taken, Watched: self._watched,
+        }  # fmt: skip
+        self._sends: dict[type, Callable[[str, Any], None]] = {
+            Claim: self._claimed, Adopt: heirs.bidding, Return: heirs.returned, Taken: heirs.adopted,
+            Register: heirs.registered,
+        }  # fmt: skip
+        self._does: dict[type, Callable[[Any], None]] = {
+            Send: self._sent, Record: self._decided, TaskSettled: partial(task_settled, self),
+            TasksSettled: partial(tasks_settled, self), JobSettled: self._job_settled,
+            Accepted: self._accepted, Rejected: self._rejected,
+        }  # fmt: skip
+
+    # --- one step ------------------------------------------------------------------------------------------
+
+    def take(self, position: int, event: Event, commands: list[Command]) -> None:
+        """One event and what came of it."""
+        self.now = self.times.moment(event.at)
+        self._serial = position << SERIAL_BITS
+        kind = type(event)
+        if kind is Received:
+            if event.envelope.seq > 0:  # type: ignore[union-attr]  # soft messages say nothing about jobs
+                self._received(event.envelope)  # type: ignore[union-attr]
+        elif isinstance(event, Submitted):
+            self._submitted(event)
+        elif isinstance(event, CancelRequested):
+            self._cancel_asked(event, commands)
+        elif isinstance(event, Booted):
+            self.times.begin()
+        does = self._does
+        for command in commands:
+            handler = does.get(type(command))
+            if handler is not None:
+                handler(command)
+        if self._touched:
+            self._show()
+        if self.given:
+            self.given = {}
+        self._asked, self._cancelling = None, False
+
+    def touch(self, job: LiveJob) -> None:
+        """Something about a job has changed."""
+        self._touched[job.id] = self.sheet.dirty[job.id] = job
+
+    def next_serial(self) -> int:
+        """A number for something that this event brought."""
+        self._serial += 1
+        return self._serial
+
+    def begin(self, position: int) -> None:
+        """What was touched so far comes from a broker's dumped state, taken after this position."""
+        self._serial = position << SERIAL_BITS
+        self._show()
+
+    def _show(self) -> None:
+        """Note which jobs have come into another state."""
+        changes = self.sheet.changes
+        for job in self._touched.values():
+            state = job.summary()
+            if state != job.shown:
+                job.shown = state
+                changes.append((self.next_serial(), job.id, state, self.now))
+        self._touched = {}
+
+    def cluster(self, name: str) -> int:
+        """A cluster's number."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.memory.clusters)
+            self.memory.clusters.append(name)
+        return number
+
+    def mine(self, job: JobId) -> LiveJob | None:
+        """A job that this broker acts for."""
+        found = self.live.get(job)
+        return found if found is not None and found.owner == self.broker else None
+
+    # --- submissions ---------------------------------------------------------------------------------------
+
+    def _submitted(self, event: Submitted) -> None:
+        key, submitted = (event.client, event.request), self.now
+        client_id = event.spec.client_id
+        if client_id:
+            if client_id in self._pending_ids:  # repeated too soon: the reply goes to the latest request
+                submitted = self._pending.pop(self._pending_ids[client_id]).submitted
+            self._pending_ids[client_id] = key
+        self._pending[key] = Pending(event.client, event.request, event.spec, submitted)
+        if len(self._pending) > PENDING_MAX:
+            self._waiting(*next(iter(self._pending)))
+        self._asked = key
+
+    def _waiting(self, client: str, request: int) -> Pending | None:
+        """Take a submission off the list: its reply has come."""
+        found = self._pending.pop((client, request), None)
+        if found is not None and found.spec.client_id:
+            self._pending_ids.pop(found.spec.client_id, None)
+        return found
+
+    def _accepted(self, reply: Accepted) -> None:
+        at_once = self._asked == (reply.client, reply.request)
+        if at_once and self._cancelling:
+            return  # a job will end, none begins
+        known = self._waiting(reply.client, reply.request)
+        if known is None or reply.job in self.live:
+            return
+        if at_once and known.spec.client_id and not self._is_new(reply.job):
+            if reply.job in self.memory.unseen:
+                self._show_unseen(reply.job, known)
+            return  # a repeated submission of a job that is over
+        self.memory.newest = max(self.memory.newest, reply.job)
+        owner = self.given.get(reply.job, self.broker)
+        job = new_live(reply.job, known.spec, owner, self.memory.base, known.submitted)
+        self.live[job.id] = job
+        self.touch(job)
+
+    def _show_unseen(self, number: JobId, known: Pending) -> None:
+        """A job was cancelled before it was accepted, and its submitter asks again."""
+        job = new_live(number, known.spec, self.broker, self.memory.base, known.submitted)
+        self.live[number] = job
+        self._cancelled(job, _TOO_SOON)
+        self.over(job, self.memory.unseen.pop(number))
+
+    def _is_new(self, job: JobId) -> bool:
+        """Whether a number was given out just now: it is ours, and the highest one so far."""
+        newest = self.memory.newest
+        if newest < 0:
+            return broker_number(job) not in self.memory.strangers
+        return broker_number(job) == broker_number(JobId(newest)) and job > newest
+
+    def _rejected(self, reply: Rejected) -> None:
+        if not self._cancelling:
+            self._waiting(reply.client, reply.request)
+
+    def save(self) -> Memory:
+        """What must be remembered, as it is now."""
+        self.memory.pending = list(self._pending.values())
+        return self.memory
+
+    def _cancel_asked(self, event: CancelRequested, commands: list[Command]) -> None:
+        self._asked, self._cancelling = (event.client, event.request), True
+        job = self.mine(event.job)
+        if job is not None and any(isinstance(command, Accepted) for command in commands):
+            self._cancelled(job, f"asked for by {event.client}")
+
+    def _cancelled(self, job: LiveJob, reason: str) -> None:
+        """What waits ends at once, what runs when its warden has stopped it."""
+        if job.cancelled:
+            return
+        job.cancelled, job.cancel_reason = True, reason
+        for index in job.end_waiting():
+            self.settle(job, index, CANCELLED)
+        self.touch(job)
+
+    # --- placing -------------------------------------------------------------------------------------------
+
+    def _sent(self, command: Send) -> None:
+        envelope = command.envelope
+        seq = envelope.seq
+        if seq <= 0 or seq <= self.memory.sent.get(envelope.target, 0):
+            return  # soft, or said before
+        self.memory.sent[envelope.target] = seq
+        handler = self._sends.get(type(envelope.body))
+        if handler is not None:
+            handler(envelope.target, envelope.body)
+
+    def _claimed(self, target: str, claim: Claim) -> None:
+        cluster = self.cluster(target)
+        for lot in claim.lots:
+            job = self.mine(lot.job)
+            if job is None:
+                continue
+            job.unblock(lot.group)
+            attempts, place, state = job.attempt, job.place, job.state
+            for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
+                if state[index] >= SUCCEEDED:
+                    continue
+                attempts[index] = attempt
+                place[index] = cluster
+                job.move(index, PLACED)
+            size = None if lot.size == job.spec.groups[lot.group].ask else lot.size
+            job.add_lot(cluster, lot.tasks, lot.attempts, list(lot.nodes), size)
+            self.touch(job)
+
+    def _answered(self, _: str, answer: Answer) -> None:
+        for task, node in answer.substituted:
+            job = self.mine(JobId(task >> INDEX_BITS))
+            if job is not None:
+                self._substitute(job, task & _INDEX, node)
+        for entry in answer.refused:
+            job = self.mine(JobId(entry.task >> INDEX_BITS))
+            index = entry.task & _INDEX
+            if job is not None and job.attempt[index] == entry.attempt and job.state[index] == PLACED:
+                self.requeue(job, index)
+
+    def _substitute(self, job: LiveJob, index: int, node: int) -> None:
+        for lot in reversed(job.lots):
+            if index in lot.tasks:
+                lot.nodes[lot.tasks.index(index)] = node
+                lot.saved = False
+                self.touch(job)
+                return
+
+    def requeue(self, job: LiveJob, index: int, end: End | None = None) -> None:
+        """A task must start anew, or ends with its job if that is cancelled."""
+        self.settle(job, index, CANCELLED if job.cancelled else QUEUED, end)
+
+    # --- news ----------------------------------------------------------------------------------------------
+
+    def _received(self, envelope: Envelope) -> None:
+        for body in self._post.receive(0, envelope):
+            handler = self._takes.get(type(body))
+            if handler is not None:
+                handler(envelope.source, body)
+
+    def _news(self, source: str, news: News) -> None:
+        live, broker = self.live, self.broker
+        for task, attempt, node in news.started:
+            job = live.get(task >> INDEX_BITS)  # type: ignore[call-overload]
+            if job is not None and job.owner == broker:
+                index = task & _INDEX
+                if job.attempt[index] == attempt and PLACED <= job.state[index] <= RUNNING:
+                    self._began(job, task, index, node)
+        for end in news.ended:
+            job = live.get(end.task >> INDEX_BITS)  # type: ignore[call-overload]
+            if job is None:
+                continue
+            if job.owner == broker:
+                self.finish(job, end)
+            else:
+                self.heirs.keep_end(source, job, end)
+
+    def _began(self, job: LiveJob, task: TaskId, index: int, node: int) -> None:
+        cluster = job.place[index]
+        if job.state[index] == PLACED:
+            job.move(index, RUNNING)
+        self.sheet.start(
+            task,
+            (
+                job.id, index, job.attempt[index], RUNNING, cluster, node, self._size(job, index), self.now,
+                *_NONE8[:7], job.failures.get(index),
+            ),
+        )  # fmt: skip
+        if job.started is None:
+            job.started = self.now
+        job.used[cluster] = None
+        self.touch(job)
+
+    def _size(self, job: LiveJob, index: int) -> bytes | None:
+        if not job.sizes:
+            return None
+        size = job.sizes.get(index)
+        return msgspec.msgpack.encode(size) if size is not None else None
+
+    def show_running(self, job: LiveJob, index: int, attempt: int, source: str) -> None:
+        """A warden says that an attempt lives there; on which node and since when, it does not say."""
+        job.attempt[index] = attempt
+        job.place[index] = cluster = self.cluster(source)
+        job.move(index, RUNNING)
+        job.used[cluster] = None
+        cells = (job.id, index, attempt, RUNNING, cluster, None, None, None, *_NONE8)
+        self.sheet.start(task_id(job.id, index), cells)
+        self.touch(job)
+
+    def finish(self, job: LiveJob, end: End) -> None:
+        """An attempt is over; if it is the task's current one, the task is settled or waits again."""
+        index = end.task & _INDEX
+        if job.attempt[index] != end.attempt or not PLACED <= job.state[index] <= RUNNING:
+            return
+        outcome = end.outcome
+        if outcome is Outcome.SUCCEEDED:
+            self.settle(job, index, SUCCEEDED, end)
+            if end.usage is not None and end.usage.ran:
+                spec = job.spec
+                key = (spec.tenant, spec.name, spec.groups[job.group_of(index)].name)
+                self.sheet.durations.setdefault(key, []).append(end.usage.ran)
+                self.sheet.measured[key] = self._serial
+        elif outcome is Outcome.LOST and job.fails_lost():
+            self.settle(job, index, FAILED, end)
+        elif outcome is Outcome.FAILED and not job.cancelled:
+            job.failures[index] = failures = job.failures.get(index, 0) + 1
+            self.settle(job, index, FAILED if failures > job.spec.retries else QUEUED, end)
+        else:
+            self.requeue(job, index, end)
+
+    def settle(self, job: LiveJob, index: int, state: int, end: End | None = None) -> None:
+        """A task ends, or waits again; the file gets its row."""
+        started: int | None = None
+        told: tuple[int | str | None, ...]
+        if end is None:
+            told = (None,) * 6
+        elif end.usage is None:
+            told = (end.outcome, end.code, None, None, None, end.note or None)
+        else:
+            usage = end.usage
+            told = (end.outcome, end.code, usage.cpu, usage.memory, usage.ran, end.note or None)
+            if usage.ran and job.state[index] == RUNNING:
+                started = self.now - usage.ran
+                job.started = min(started, job.started or started)  # its start may have been told late or not
+        ended = self.now if end is not None or state >= SUCCEEDED else None
+        job.move(index, state)
+        if state == SUCCEEDED and job.totals[BLOCKED]:
+            job.release()
+        self.sheet.end(
+            TaskId(job.id << INDEX_BITS | index),
+            (
+                job.id, index, job.attempt[index], state, job.place[index], None, None, started, ended,
+                *told, job.failures.get(index),
+            ),
+        )  # fmt: skip
+        self.touch(job)
+
+    # --- what the broker says -------------------------------------------------------------------------------
+
+    def _decided(self, command: Record) -> None:
+        decision = command.decision
+        job = self.live.get(decision.job)
+        if job is None:
+            return
+        considered = msgspec.msgpack.encode(decision.considered) if decision.considered else None
+        self.sheet.decisions.append(
+            (
+                job.id, self.next_serial(), self.now, decision.broker, decision.group, decision.answered,
+                decision.tasks, decision.reason, considered,
+            )
+        )  # fmt: skip
+        job.decisions += 1
+        answered = decision.answered
+        if answered is Answered.WAITING or answered is Answered.PLACED:
+            job.unblock(decision.group)
+        elif answered is Answered.BLOCKED:
+            if decision.reason == _AFTER:
+                job.block(decision.group)
+                self.wait(job)
+        elif is_given_up(decision):
+            give_up(self, job, decision)
+        elif answered is Answered.ENDED and decision.reason.startswith(_CANCELLED):
+            self._cancelled(job, decision.reason.removeprefix(_CANCELLED))
+        self.touch(job)
+
+    def wait(self, job: LiveJob) -> None:
+        """A job waits for those named in its specification that are not known to have succeeded."""
+        after = job.spec.after
+        job.waits = dict.fromkeys([other for other in after if other not in self.succeeded] or after)
+        self.remind(job)
+
+    def remind(self, job: LiveJob) -> None:
+        """Note for whom a job waits."""
+        for other in job.waits:
+            self._waiters.setdefault(other, {})[job.id] = None
+
+    def _watched(self, _: str, message: Watched) -> None:
+        if message.state == job_table.SUCCEEDED:
+            self._met(message.job)
+
+    def _met(self, other: JobId) -> None:
+        """A job has succeeded: those that wait for it may wait no longer."""
+        for number in self._waiters.pop(other, ()):
+            job = self.mine(number)
+            if job is not None and job.waits.pop(other, _UNSET) is None:
+                job.release()
+                self.touch(job)
+
+    def _job_settled(self, command: JobSettled) -> None:
+        job = self.mine(command.job)
+        if job is None:
+            unseen = self.memory.unseen
+            unseen[command.job] = ENDS[command.outcome]
+            if len(unseen) > UNSEEN_MAX:
+                del unseen[next(iter(unseen))]
+            return
+        self.over(job, ENDS[command.outcome])
+        if command.outcome is Outcome.SUCCEEDED:
+            self.succeeded[job.id] = None
+            if len(self.succeeded) > SUCCEEDED_MAX:
+                self.succeeded.popitem(last=False)
+            self._met(job.id)
+
+    def over(self, job: LiveJob, state: int) -> None:
+        """A job has ended, and everybody may know it."""
+        job.settled, job.ended, job.ended_serial = state, self.now, self.next_serial()
+        self.memory.ended += 1
+        del self.live[job.id]
+        self.touch(job)

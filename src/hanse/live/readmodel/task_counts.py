@@ -1,0 +1,72 @@
+"""A job's tasks counted by where they are and how they ended: what ``why`` needs to know of them."""
+
+import sqlite3
+from typing import Final
+
+import msgspec
+
+from hanse.api.rows import FAILED, QUEUED, RUNNING, STATE_NAMES
+from hanse.live.readmodel.explanation import EndCount, TaskSummary
+from hanse.live.readmodel.live_job import Placement
+from hanse.live.readmodel.queries import Frame, shape
+from hanse.model.ids import JobId
+
+ENDS_KEPT: Final = 20
+"""Kinds of ends in a summary, for each group."""
+
+_lots = msgspec.msgpack.Decoder(Placement)
+_IN_GROUP: Final = " FROM tasks WHERE job = ? AND number >= ? AND number < ?"
+
+
+def summary(base: sqlite3.Connection, number: JobId) -> TaskSummary:
+    """Where a job's tasks are; of one that nothing is known of, nothing."""
+    if base.execute("SELECT 1 FROM jobs WHERE job = ?", (number,)).fetchone() is None:
+        return TaskSummary()
+    frame, (spec, _) = Frame(base), shape(base, number)
+    placed_at = _placed(base, number)
+    running: list[tuple[str, str, int]] = []
+    placed: list[tuple[str, str, int]] = []
+    ends: list[EndCount] = []
+    first = 0
+    for group in spec.groups:
+        span = (number, first, first + group.count)
+        rows = base.execute(
+            f"SELECT cluster, count(*){_IN_GROUP} AND state = ? GROUP BY cluster ORDER BY cluster",
+            (*span, RUNNING),
+        )
+        running += [(group.name, frame.cluster(cluster), count) for cluster, count in rows]
+        here: dict[int, int] = {}
+        for index, cluster in placed_at.items():
+            if first <= index < first + group.count:
+                here[cluster] = here.get(cluster, 0) + 1
+        placed += [(group.name, frame.cluster(cluster), count) for cluster, count in sorted(here.items())]
+        rows = base.execute(
+            f"SELECT state, outcome, code, note, cluster, count(*){_IN_GROUP} AND (state = ? OR"
+            " (state = ? AND outcome IS NOT NULL)) GROUP BY state, outcome, code, note, cluster"
+            " ORDER BY count(*) DESC, state, outcome, code, note, cluster LIMIT ?",
+            (*span, FAILED, QUEUED, ENDS_KEPT),
+        )
+        ends += [
+            EndCount(
+                group.name, STATE_NAMES[state], outcome or "", code, note or "", frame.cluster(at), count
+            )
+            for state, outcome, code, note, at, count in rows
+        ]
+        first += group.count
+    ends.sort(key=lambda end: -end.count)
+    return TaskSummary(tuple(running), tuple(placed), tuple(ends))
+
+
+def _placed(base: sqlite3.Connection, number: JobId) -> dict[int, int]:
+    """Tasks that were claimed and have not started -> the cluster."""
+    lots: dict[int, tuple[int, int]] = {}
+    for (blob,) in base.execute("SELECT lot FROM lots WHERE job = ? ORDER BY number", (number,)):
+        lot = _lots.decode(blob)
+        for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
+            lots[index] = (attempt, lot.cluster)
+    if lots:
+        rows = base.execute(f"SELECT number, attempt{_IN_GROUP}", (number, min(lots), max(lots) + 1))
+        for index, attempt in rows:
+            if index in lots and lots[index][0] <= attempt:
+                del lots[index]
+    return {index: cluster for index, (_, cluster) in sorted(lots.items())}

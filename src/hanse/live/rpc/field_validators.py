@@ -1,0 +1,287 @@
+"""Vetting of what messages are made of: numbers, names, amounts, shapes, lots, ends.
+
+Every function answers with what is wrong, in a few words, or None. Typed decoding has been done: an ``int``
+is an int, but any of 64 bits. The usual case is short: empty tuples and absent options cost one comparison.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+from hanse.core.broker.failover.end_columns import is_column
+from hanse.model.constraints import constraint_problem
+from hanse.model.ids import (
+    BROKER_NUMBER_MAX,
+    INDEX_BITS,
+    INDEX_MASK,
+    SERIAL_BITS,
+    TASKS_PER_JOB_MAX,
+    JobId,
+    TaskId,
+)
+from hanse.model.job import DEADLINE_MAX, GRACE_MAX, GROUPS_MAX, LABELS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX
+from hanse.model.job import NAME_CHARACTERS_MAX as NAME_MAX
+from hanse.model.job_validation import AFFINITIES_MAX, CLUSTERS_MAX
+from hanse.model.messages import DemandLine, End, Key, Lot, Shape, StartTask, Withheld
+from hanse.model.resources import (
+    BASE_DIMENSIONS,
+    CPU_MILLI_MAX,
+    CUSTOM_KINDS_MAX,
+    CUSTOM_MAX,
+    GPUS_MAX,
+    MEMORY_BYTES_MAX,
+    Resources,
+)
+from hanse.policy.node_columns import NODES_MAX
+
+NUMBER_MAX: Final = 1 << 62
+"""Counters, instants and versions stay below this, so that adding to one keeps it within 64 bits."""
+JOB_MIN: Final = 1 << SERIAL_BITS
+JOB_MAX: Final = ((BROKER_NUMBER_MAX + 1) << SERIAL_BITS) - 1
+TASK_MIN: Final = JOB_MIN << INDEX_BITS
+TASK_MAX: Final = ((JOB_MAX + 1) << INDEX_BITS) - 1
+INDEX_MAX: Final = TASKS_PER_JOB_MAX - 1
+ESTATE_CHARACTERS_MAX: Final = 160
+"""``broker#generation``."""
+GENERATION_DIGITS_MAX: Final = 18
+"""Of the number in it, so that it fits 64 bits."""
+ESTATES_JUDGED_MAX: Final = 4_096
+"""Names of estates whose judgement is remembered: the same few come with every claim."""
+NOTE_CHARACTERS_MAX: Final = 4_096
+KEY_NUMBERS_MAX: Final = 16
+"""Numbers in a place in the queue."""
+COUNT_MAX: Final = 1 << 32
+"""Waiting tasks of one line."""
+CODE_MAX: Final = 1 << 32
+"""Exit codes, either way."""
+
+TasksOf = Callable[[JobId], int | None]
+"""How many tasks a job has, if it is known here."""
+
+
+def within(values: Sequence[int], least: int, most: int) -> bool:
+    """Whether every number lies in a range."""
+    return not values or (min(values) >= least and max(values) <= most)
+
+
+def is_name(text: str) -> bool:
+    """Whether this can name a member, a label, a resource."""
+    return 0 < len(text) <= NAME_MAX and text.isprintable()
+
+
+@lru_cache(ESTATES_JUDGED_MAX)
+def is_estate(text: str) -> bool:
+    """Whether this can name an estate: a broker, and a number."""
+    founder, _, generation = text.rpartition("#")
+    digits = generation.isascii() and generation.isdecimal() and len(generation) <= GENERATION_DIGITS_MAX
+    return digits and len(text) <= ESTATE_CHARACTERS_MAX and is_name(founder)
+
+
+def are_names(texts: tuple[str, ...], most: int) -> bool:
+    """Whether these are at most so many names."""
+    return not texts or (len(texts) <= most and all(map(is_name, texts)))
+
+
+def are_estates(texts: tuple[str, ...], most: int) -> bool:
+    """Whether these are at most so many estates."""
+    return len(texts) <= most and all(map(is_estate, texts))
+
+
+def resources(amounts: Resources) -> str | None:
+    """An amount: nothing negative, nothing beyond the model's maxima."""
+    if not (
+        0 <= amounts.cpu <= CPU_MILLI_MAX
+        and 0 <= amounts.memory <= MEMORY_BYTES_MAX
+        and 0 <= amounts.gpu <= GPUS_MAX
+    ):
+        return "an amount out of range"
+    return _custom(amounts.custom) if amounts.custom else None
+
+
+def _custom(custom: tuple[tuple[str, int], ...]) -> str | None:
+    if len(custom) > CUSTOM_KINDS_MAX:
+        return "too many custom resources"
+    for name, amount in custom:
+        if not is_name(name) or name in BASE_DIMENSIONS or not 1 <= amount <= CUSTOM_MAX:
+            return "a custom resource that cannot be"
+    if any(left[0] >= right[0] for left, right in pairwise(custom)):
+        return "custom resources out of order"
+    return None
+
+
+def shape(subject: Shape) -> str | None:
+    """All that decides where a task fits, within the rules that its job was checked by."""
+    ask = subject.ask
+    problem = resources(ask)
+    if problem is None and not (ask.cpu or ask.memory or ask.gpu or ask.custom):
+        problem = "a task that asks for nothing"
+    if problem is None and subject.ask_max is not None:
+        problem = resources(subject.ask_max)
+        if problem is None and not ask.fits(subject.ask_max):
+            problem = "the most is below the least"
+    if problem is None and not (
+        0 <= subject.gang <= TASKS_PER_JOB_MAX and -PRIORITY_MAX <= subject.priority <= PRIORITY_MAX
+    ):
+        problem = "a gang or a priority out of range"
+    if problem is None and not (
+        are_names(subject.labels, LABELS_MAX)
+        and are_names(subject.clusters_allowed, CLUSTERS_MAX)
+        and are_names(subject.clusters_forbidden, CLUSTERS_MAX)
+    ):
+        problem = "labels or clusters that cannot be"
+    if problem is None and subject.affinity:
+        wishes = subject.affinity
+        if len(wishes) > AFFINITIES_MAX or not all(is_name(wish.label) for wish in wishes):
+            problem = "affinities that cannot be"
+    if problem is None and subject.where is not None and constraint_problem(subject.where) is not None:
+        problem = "a condition that cannot be"
+    return problem
+
+
+def lot(subject: Lot) -> str | None:
+    """Tasks of one group: parallel columns, no task twice, a size that the shape allows."""
+    tasks, attempts, nodes = subject.tasks, subject.attempts, subject.nodes
+    count = len(tasks)
+    if not 0 < count == len(attempts) == len(nodes) <= TASKS_PER_JOB_MAX:
+        return "columns of different lengths"
+    if count == 1:
+        fits = 0 <= tasks[0] <= INDEX_MAX and 1 <= attempts[0] <= NUMBER_MAX and -1 <= nodes[0] < NODES_MAX
+    else:
+        fits = (
+            len(frozenset(tasks)) == count
+            and within(tasks, 0, INDEX_MAX)
+            and within(attempts, 1, NUMBER_MAX)
+            and within(nodes, -1, NODES_MAX - 1)
+        )
+    if not fits:
+        return "a task, an attempt or a node out of range, or a task twice"
+    if not (
+        JOB_MIN <= subject.job <= JOB_MAX
+        and 0 <= subject.group < GROUPS_MAX
+        and 0 <= subject.lease <= NUMBER_MAX
+    ):
+        return "a job, a group or a lease out of range"
+    brief = subject.brief
+    if not (
+        is_estate(brief.estate)
+        and len(brief.payload) <= PAYLOAD_BYTES_MAX
+        and 0 <= brief.grace <= GRACE_MAX
+        and (brief.duration is None or 1 <= brief.duration <= DEADLINE_MAX)
+    ):
+        return "a brief that cannot be"
+    return shape(brief.shape) or _size(subject.size, brief.shape)
+
+
+def _size(size: Resources, of: Shape) -> str | None:
+    """The ask, or for elastic work anything up to the most."""
+    if size == of.ask:
+        return None
+    problem = resources(size)
+    if problem is None and (of.ask_max is None or not of.ask.fits(size) or not size.fits(of.ask_max)):
+        problem = "a size outside what was asked for"
+    return problem
+
+
+def is_key(key: Key) -> bool:
+    """Whether this can be a place in a queue."""
+    return len(key) <= KEY_NUMBERS_MAX and within(key, -NUMBER_MAX, NUMBER_MAX)
+
+
+def demand(lines: tuple[DemandLine, ...], most: int) -> str | None:
+    """A broker's waiting tasks, no line twice."""
+    if len(lines) > most:
+        return "too many lines of demand"
+    if len(lines) > 1 and len({entry.line for entry in lines}) != len(lines):
+        return "a line of demand twice"
+    for entry in lines:
+        if not (0 <= entry.line <= COUNT_MAX and 0 <= entry.count <= COUNT_MAX):
+            return "a line of demand out of range"
+        if not is_key(entry.key):
+            return "a key that cannot be"
+        problem = shape(entry.shape)
+        if problem is not None:
+            return problem
+    return None
+
+
+def pairs(entries: tuple[tuple[int, int], ...], known: TasksOf | None) -> str | None:
+    """Tasks with attempts."""
+    for task, attempt in entries:
+        if not (TASK_MIN <= task <= TASK_MAX and 0 <= attempt <= NUMBER_MAX):
+            return "a task or an attempt out of range"
+    return task_indices([task for task, _ in entries], known) if known is not None and entries else None
+
+
+def withheld(entries: tuple[Withheld, ...], nodes: int) -> str | None:
+    """What is not for the league, node by node."""
+    if len(entries) > nodes:
+        return "more nodes than the cluster has"
+    for node, amount in entries:
+        problem = resources(amount)
+        if problem is not None or not 0 <= node < nodes:
+            return problem or "a node that the cluster does not have"
+    return None
+
+
+def ends(entries: tuple[End, ...], known: TasksOf | None) -> str | None:
+    """Attempts that are over."""
+    for end in entries:
+        if not (
+            TASK_MIN <= end.task <= TASK_MAX
+            and 0 <= end.attempt <= NUMBER_MAX
+            and -CODE_MAX <= end.code <= CODE_MAX
+        ):
+            return "a task, an attempt or a code out of range"
+        # Notes come from backends word for word, so only their length is judged: refusing one would stop
+        # its runner's link for ever.
+        if len(end.note) > NOTE_CHARACTERS_MAX:
+            return "a note that is too long"
+        usage = end.usage
+        if usage is not None and not within((usage.cpu, usage.memory, usage.ran), 0, NUMBER_MAX):
+            return "a usage out of range"
+    return task_indices([end.task for end in entries], known) if known is not None and entries else None
+
+
+def task_indices(tasks: Sequence[int], known: TasksOf | None) -> str | None:
+    """Tasks of jobs that are known here have an index below their job's number of tasks."""
+    if known is not None:
+        for task in tasks:
+            count = known(JobId(task >> INDEX_BITS))
+            if count is not None and task & INDEX_MAX >= count:
+                return "a task that its job does not have"
+    return None
+
+
+def columns(tasks: tuple[int, ...], attempts: tuple[int, ...]) -> str | None:
+    """Tasks and their attempts as columns."""
+    if len(tasks) != len(attempts):
+        return "columns of different lengths"
+    if not within(tasks, TASK_MIN, TASK_MAX) or not within(attempts, 0, NUMBER_MAX):
+        return "a task or an attempt out of range"
+    return None
+
+
+def starts(entries: tuple[StartTask, ...], nodes: frozenset[int] | None) -> str | None:
+    """What a runner is to start: nothing twice, on its own nodes."""
+    if len({(entry.task, entry.attempt) for entry in entries}) != len(entries):
+        return "an attempt to be started twice"
+    for entry in entries:
+        if not (TASK_MIN <= entry.task <= TASK_MAX and 1 <= entry.attempt <= NUMBER_MAX):
+            return "a task or an attempt out of range"
+        if not (0 <= entry.node < NODES_MAX if nodes is None else entry.node in nodes):
+            return "a node of somebody else"
+        if not is_estate(entry.estate) or len(entry.payload) > PAYLOAD_BYTES_MAX:
+            return "an estate or a payload that cannot be"
+        problem = resources(entry.size)
+        if problem is not None:
+            return problem
+    return None
+
+
+def is_ends_column(column: tuple[TaskId, bytes, bytes]) -> bool:
+    """Whether a column tells of ends that a job's tasks can have."""
+    task, states, _ = column
+    if not (TASK_MIN <= task <= TASK_MAX and is_column(column)):
+        return False
+    return len(states) <= TASKS_PER_JOB_MAX - (task & INDEX_MASK)

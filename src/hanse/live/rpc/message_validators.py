@@ -1,0 +1,510 @@
+"""Vetting of every kind of message, one function each: what is wrong with it, in a few words, or None.
+
+``validation`` says what this is for and by which rule bounds are chosen.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from hanse.core.broker.elastic.duration_stats import KINDS_TOLD_MAX, SIZES_MAX, TOTAL_MAX
+from hanse.core.broker.failover.replica_updates import REPLICATE_JOBS_MAX
+from hanse.core.broker.job_table import CANCELLED, SUCCEEDED
+from hanse.core.messaging.message_splitting import ENTRIES_MAX
+from hanse.core.warden.demand_table import LINES_MAX
+from hanse.live.rpc import field_validators
+from hanse.live.rpc.drain_validators import drains_problem
+from hanse.live.rpc.failover_validators import ESTATE_VETTERS
+from hanse.live.rpc.field_validators import (
+    JOB_MAX,
+    JOB_MIN,
+    NUMBER_MAX,
+    TASK_MAX,
+    TASK_MIN,
+    is_estate,
+    is_name,
+    within,
+)
+from hanse.live.rpc.validation_context import STALE, Layout, Limits, layout_of
+from hanse.model import messages as m
+from hanse.model.constraints import ATTRIBUTES_PER_NODE_MAX, Value, attributes_problem
+from hanse.model.duration_stats import Experience
+from hanse.model.ids import INDEX_MASK, TASKS_PER_JOB_MAX, Instant, TaskId
+from hanse.model.job import GRACE_MAX, NAME_CHARACTERS_MAX
+from hanse.model.job_validation import check_job
+from hanse.model.resources import BASE_DIMENSIONS, CPU_MILLI_MAX, GPUS_MAX, Vector
+from hanse.policy.node_columns import CAPACITY_MAX, DIMENSIONS_MAX, NODES_MAX
+
+ESTATES_MAX: Final = 65_536
+"""Estates named in one message."""
+LOTS_MAX: Final = 4_096
+"""Lots in one claim."""
+JOBS_MAX: Final = 1 << 20
+"""Jobs listed in one message."""
+MEMBERS_MAX: Final = 1_023
+"""Brokers of a league: as many as there are numbers for."""
+KIND_CHARACTERS_MAX: Final = 3 * NAME_CHARACTERS_MAX + 2
+"""A tenant, a job's name and a group's, with a slash between them."""
+OFFERS_MAX: Final = 1 << 17
+"""Grants in one message."""
+WATCHED_MAX: Final = 64
+"""Jobs asked about in one message. Each may be answered by a message, so this must stay far below a link's
+window."""
+
+
+# --- broker to warden -------------------------------------------------------------------------------------
+
+
+def _claim(body: m.Claim, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers):
+        return "a broker that is not known"
+    if not 0 <= body.number <= NUMBER_MAX or len(body.lots) > LOTS_MAX:
+        return "a claim out of range"
+    problem = _rounds(body.rounds) or _echo(body.echo, limits)
+    if problem is not None:
+        return problem
+    for lot in body.lots:
+        problem = field_validators.lot(lot)
+        if problem is not None:
+            return problem
+    if not within(body.releases, 0, NUMBER_MAX):
+        return "a lease out of range"
+    problem = field_validators.pairs(body.settled, None)
+    if problem is not None:
+        return problem
+    return None if body.demand is None else field_validators.demand(body.demand, LINES_MAX)
+
+
+def _demand(body: m.Demand, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers):
+        return "a broker that is not known"
+    return field_validators.demand(body.lines, LINES_MAX)
+
+
+def _columns(body: m.Cancel | m.Settle, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers):
+        return "a broker that is not known"
+    return field_validators.columns(body.tasks, body.attempts)
+
+
+def _register(body: m.Register, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers):
+        return "a broker that is not known"
+    if body.heir and not is_name(body.heir):
+        return "an heir that cannot be"
+    return _tenure(body.estate, body.term, 0)
+
+
+def _adopt(body: m.Adopt, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers):
+        return "a broker that is not known"
+    return (
+        None
+        if _tenure(body.estate, body.term, body.bid) is None and is_name(body.owner)
+        else "a bid that cannot be"
+    )
+
+
+def _return(body: m.Return, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers):
+        return "a broker that is not known"
+    return _tenure(body.estate, body.term, body.bid)
+
+
+def _beat_reply(body: m.BeatReply, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers):
+        return "a broker that is not known"
+    if not field_validators.are_estates(body.estates, ESTATES_MAX):
+        return "estates that cannot be"
+    return _echo(body.echo, limits)
+
+
+def _sync(body: m.Sync, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers):
+        return "a broker that is not known"
+    return None if body.cluster == limits.name or not limits.name else "another cluster"
+
+
+# --- warden to broker -------------------------------------------------------------------------------------
+
+
+def _answer(body: m.Answer, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.clusters):
+        return "a cluster that is not known"
+    if not 0 <= body.number <= NUMBER_MAX:
+        return "a claim out of range"
+    for task, node in body.substituted:
+        if not (TASK_MIN <= task <= TASK_MAX and 0 <= node < NODES_MAX):
+            return "a task or a node out of range"
+    for entry in body.refused:
+        if not (TASK_MIN <= entry.task <= TASK_MAX and 0 <= entry.attempt <= NUMBER_MAX):
+            return "a task or an attempt out of range"
+    if limits.tasks is not None and body.refused:
+        problem = field_validators.task_indices([entry.task for entry in body.refused], limits.tasks)
+        if problem is not None:
+            return problem
+    return None if body.delta is None else _delta(body.delta, limits, source)
+
+
+def _offers(offers: tuple[m.Offer, ...]) -> str | None:
+    if len(offers) > OFFERS_MAX:
+        return "offers out of range"
+    for offer in offers:
+        if not (
+            1 <= offer.lease <= NUMBER_MAX
+            and 0 <= offer.line <= field_validators.COUNT_MAX
+            and 0 <= offer.score <= field_validators.COUNT_MAX
+            and 0 <= offer.prior <= field_validators.COUNT_MAX
+            and offer.nodes
+            and within(offer.nodes, 0, NODES_MAX - 1)
+            and field_validators.is_key(offer.rival)
+        ):
+            return "an offer out of range"
+    return None
+
+
+def _news(body: m.News, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.clusters):
+        return "a cluster that is not known"
+    for task, attempt, node in body.started:
+        if not (TASK_MIN <= task <= TASK_MAX and 0 <= attempt <= NUMBER_MAX and 0 <= node < NODES_MAX):
+            return "a task, an attempt or a node out of range"
+    problem = field_validators.ends(body.ended, limits.tasks)
+    if problem is None and limits.tasks is not None:
+        problem = field_validators.task_indices([task for task, _, _ in body.started], limits.tasks)
+    return problem or _offers(body.offers)
+
+
+def _estate(body: m.Estate, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.clusters):
+        return "a cluster that is not known"
+    if body.owner and not is_name(body.owner):
+        return "an owner that cannot be"
+    return (
+        _tenure(body.estate, body.term, body.bid)
+        or field_validators.pairs(body.running, limits.tasks)
+        or field_validators.ends(body.ended, limits.tasks)
+    )
+
+
+def _beat(body: m.Beat, limits: Limits, source: str) -> str | None:
+    if body.cluster != source or not _known(source, limits.clusters):
+        return "another cluster"
+    if not within((body.epoch, body.version, body.sent_at), 0, NUMBER_MAX):
+        return "an epoch, a version or an instant out of range"
+    return _rounds(body.rounds) or drains_problem(body.drains)
+
+
+def _change(body: m.Change, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.clusters):
+        return "a cluster that is not known"
+    return _delta(body.delta, limits, source)
+
+
+def _delta(delta: m.Delta, limits: Limits, source: str) -> str | None:
+    if delta.cluster != source:
+        return "another cluster"
+    nodes, free = delta.nodes, delta.free
+    if len(nodes) != len(free):
+        return "columns of different lengths"
+    if not within((delta.epoch, delta.since, delta.version), 0, NUMBER_MAX):
+        return "an epoch or a version out of range"
+    if not within(nodes, 0, NODES_MAX - 1) or not _vectors(free):
+        return "a node or its room out of range"
+    known = limits.layouts.get(source)
+    if known is None or delta.epoch < known.epoch or not nodes:
+        return None  # without a snapshot, or behind it, the machine does not look at the nodes
+    width = len(known.dimensions)
+    if max(nodes) >= known.nodes or any(len(vector) != width for vector in free):
+        return STALE
+    return None
+
+
+def _snapshot(body: m.Snapshot, limits: Limits, source: str) -> str | None:
+    if body.cluster != source or not _known(source, limits.clusters):
+        return "another cluster"
+    if not within((body.epoch, body.version), 0, NUMBER_MAX):
+        return "an epoch or a version out of range"
+    nodes, width = len(body.capacity), len(body.dimensions)
+    if not 1 <= nodes <= NODES_MAX or nodes != len(body.attributes) or nodes != len(body.free):
+        return "columns of different lengths"
+    custom = body.dimensions[3:]
+    if (
+        body.dimensions[:3] != BASE_DIMENSIONS
+        or width > DIMENSIONS_MAX
+        or list(custom) != sorted(frozenset(custom))
+        or not field_validators.are_names(custom, DIMENSIONS_MAX)
+    ):
+        return "resources that cannot be"
+    for vectors in (body.capacity, body.free):
+        if any(len(vector) != width for vector in vectors) or not _vectors(vectors):
+            return "a node's amounts out of range"
+    if not within(body.reserve, 0, nodes - 1) or not field_validators.are_names(body.partitions, MEMBERS_MAX):
+        return "a reserve or partitions that cannot be"
+    return _attributes(body.attributes) or _changed(layout_of(body), limits.layouts.get(source))
+
+
+def _attributes(nodes: tuple[tuple[tuple[str, Value], ...], ...]) -> str | None:
+    """Nodes are much alike, so each set of attributes is looked at once."""
+    for attributes in dict.fromkeys(nodes):
+        if len(attributes) > ATTRIBUTES_PER_NODE_MAX or attributes_problem(dict(attributes)) is not None:
+            return "attributes that cannot be"
+    return None
+
+
+def _changed(layout: Layout, known: Layout | None) -> str | None:
+    """A cluster keeps its layout for an epoch, and may only grow from one to the next: claims on their way
+    name nodes and resources of the layout that they were made by."""
+    if known is None or layout.epoch < known.epoch:
+        return None
+    if layout.epoch == known.epoch:
+        same = layout == known
+        return None if same else "another layout within an epoch"
+    grown = layout.nodes >= known.nodes and all(name in layout.dimensions for name in known.dimensions)
+    return None if grown else STALE
+
+
+# --- broker to broker -------------------------------------------------------------------------------------
+
+
+def _replicate(body: m.Replicate, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers):
+        return "a broker that is not known"
+    if len(body.jobs) > REPLICATE_JOBS_MAX:
+        return "too many jobs"
+    problem = _tenure(body.estate, body.term, 0)
+    for replica in body.jobs if problem is None else ():
+        if not (JOB_MIN <= replica.job <= JOB_MAX and 0 <= replica.age <= NUMBER_MAX):
+            return "a job or its age out of range"
+        if check_job(replica.spec):
+            return "a job that would not have been taken"
+        count = replica.spec.tasks
+        if not 0 <= replica.rest <= count:
+            return "more ends than a job has tasks"
+        for index, state, attempt in replica.done:
+            if not (0 <= index < count and SUCCEEDED <= state <= CANCELLED and 0 <= attempt <= NUMBER_MAX):
+                return "a task that cannot have ended so"
+    return problem
+
+
+def _progress(body: m.Progress, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers) or not is_estate(body.estate):
+        return "a broker or an estate that cannot be"
+    for task, state, attempt in body.done:
+        if not (
+            TASK_MIN <= task <= TASK_MAX and SUCCEEDED <= state <= CANCELLED and 0 <= attempt <= NUMBER_MAX
+        ):
+            return "a task that cannot have ended so"
+    if len(body.runs) > ENTRIES_MAX:
+        return "more ends than one message tells of"
+    for task, state, attempt, count in body.runs:
+        if not (
+            TASK_MIN <= task <= TASK_MAX and SUCCEEDED <= state <= CANCELLED and 0 <= attempt <= NUMBER_MAX
+        ):
+            return "a task that cannot have ended so"
+        if not 0 < count <= TASKS_PER_JOB_MAX - (task & INDEX_MASK):
+            return "more tasks than a job has"
+    if len(body.columns) > 1 or not all(map(field_validators.is_ends_column, body.columns)):
+        return "columns of ends that cannot be"
+    if limits.tasks is not None and (body.done or body.runs or body.columns):
+        tasks = [task for task, _, _ in body.done]
+        tasks += [TaskId(task + count - 1) for task, _, _, count in body.runs]
+        tasks += [TaskId(task + len(states) - 1) for task, states, _ in body.columns]
+        problem = field_validators.task_indices(tasks, limits.tasks)
+        if problem is not None:
+            return problem
+    return _jobs(body.cancelled, JOBS_MAX) or _jobs(body.forget, JOBS_MAX)
+
+
+def _taken(body: m.Taken, limits: Limits, source: str) -> str | None:
+    problem = _tenure(body.estate, body.term, 0)
+    if not _known(source, limits.brokers) or problem is not None:
+        return problem or "a broker that is not known"
+    return _jobs(body.jobs, JOBS_MAX)
+
+
+def _watch(body: m.Watch, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers) or not 0 <= body.round <= NUMBER_MAX:
+        return "a broker or a round that cannot be"
+    return _jobs(body.jobs, WATCHED_MAX)
+
+
+def _watched(body: m.Watched, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers) or not 0 <= body.round <= NUMBER_MAX:
+        return "a broker or a round that cannot be"
+    if not (body.state == -1 or SUCCEEDED <= body.state <= CANCELLED):
+        return "a state that is none"
+    return _jobs((body.job,), 1)
+
+
+def _gossip(body: m.Gossip, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers) or len(body.members) > MEMBERS_MAX:
+        return "a broker that is not known, or too many"
+    for member in body.members:
+        numbers = (member.epoch, member.beat, member.version)
+        if not is_name(member.name) or min(numbers) < 0 or max(numbers) > NUMBER_MAX:
+            return "a member that cannot be"
+    return None
+
+
+def _experience(body: Experience, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers) or len(body.kinds) > KINDS_TOLD_MAX:
+        return "a broker that is not known, or too many kinds"
+    if not (0 <= body.since <= body.until <= NUMBER_MAX and 0 <= body.heard <= NUMBER_MAX):
+        return "versions that cannot be"
+    for learned in body.kinds:
+        if not 0 < learned.version <= body.until or not 0 < len(learned.seen) <= SIZES_MAX:
+            return "a version or a number of sizes that cannot be"
+        if not 0 < len(learned.kind) <= KIND_CHARACTERS_MAX or not learned.kind.isprintable():
+            return "a kind that cannot be"
+        for seen in learned.seen:
+            if not (0 <= seen.cpu <= CPU_MILLI_MAX and 0 <= seen.gpu <= GPUS_MAX):
+                return "a size that cannot be"
+            if not (0 < seen.total <= TOTAL_MAX and 0 < seen.count <= field_validators.COUNT_MAX):
+                return "sums that cannot be"
+    return None
+
+
+# --- warden and runner ------------------------------------------------------------------------------------
+
+
+def _orders(body: m.Orders, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.clusters):
+        return "a warden that is not known"
+    for stop in body.stops:
+        if not (
+            TASK_MIN <= stop.task <= TASK_MAX
+            and 0 <= stop.attempt <= NUMBER_MAX
+            and 0 <= stop.grace <= GRACE_MAX
+        ):
+            return "a stop out of range"
+    return (
+        _echo(body.echo, limits)
+        or field_validators.starts(body.starts, limits.served)
+        or field_validators.pairs(body.forget, None)
+    )
+
+
+def _runner_lease(body: m.RunnerLease, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.clusters) or not 0 <= body.session <= NUMBER_MAX:
+        return "a warden or a session that cannot be"
+    if not field_validators.are_estates(body.lapsed, ESTATES_MAX):
+        return "estates that cannot be"
+    return _echo(body.echo, limits)
+
+
+def _rejoin(body: m.Rejoin, limits: Limits, source: str) -> str | None:
+    known = _known(source, limits.clusters) and 0 <= body.session <= NUMBER_MAX
+    return None if known else "a warden or a session that cannot be"
+
+
+def _report(body: m.Report, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.runners):
+        return "a runner that is not known"
+    return (
+        field_validators.pairs(body.started, None)
+        or field_validators.ends(body.ended, None)
+        or field_validators.withheld(body.withheld, limits.nodes)
+    )
+
+
+def _hello(body: m.Hello, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.runners):
+        return "a runner that is not known"
+    if not within((body.session, body.sent_at), 0, NUMBER_MAX):
+        return "a session or an instant out of range"
+    if not within(body.nodes, 0, limits.nodes - 1):
+        return "nodes that the cluster does not have"
+    return (
+        field_validators.pairs(body.running, None)
+        or field_validators.ends(body.ended, None)
+        or field_validators.withheld(body.withheld, limits.nodes)
+    )
+
+
+def _runner_beat(body: m.RunnerBeat, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.runners):
+        return "a runner that is not known"
+    inside = 0 <= body.session <= NUMBER_MAX and 0 <= body.sent_at <= NUMBER_MAX
+    return None if inside else "a session or an instant out of range"
+
+
+def _ack(_body: m.Ack, limits: Limits, source: str) -> str | None:
+    for group in (limits.brokers, limits.clusters, limits.runners):
+        if group is None or source in group:
+            return None
+    return "somebody who is not known"
+
+
+# --- what several of them have ----------------------------------------------------------------------------
+
+
+def _known(name: str, group: frozenset[str] | None) -> bool:
+    return group is None or name in group
+
+
+def _echo(echo: Instant, limits: Limits) -> str | None:
+    """Our own instant, come back to us: it cannot be later than now."""
+    if not 0 <= echo <= NUMBER_MAX:
+        return "an instant out of range"
+    return "an echo of what was not said yet" if limits.clock is not None and echo > limits.clock() else None
+
+
+def _rounds(rounds: tuple[tuple[str, int], ...]) -> str | None:
+    if len(rounds) > ESTATES_MAX:
+        return "too many estates"
+    for estate, number in rounds:
+        if not is_estate(estate) or not 0 <= number <= NUMBER_MAX:
+            return "an estate or its round that cannot be"
+    return None
+
+
+def _tenure(estate: str, term: int, bid: int) -> str | None:
+    inside = is_estate(estate) and 0 <= term <= NUMBER_MAX and 0 <= bid <= NUMBER_MAX
+    return None if inside else "an estate, a term or a bid out of range"
+
+
+def _jobs(jobs: tuple[int, ...], most: int) -> str | None:
+    inside = len(jobs) <= most and within(jobs, JOB_MIN, JOB_MAX)
+    return None if inside else "too many jobs, or one out of range"
+
+
+def _vectors(vectors: tuple[Vector, ...]) -> bool:
+    """Whether there is something in each, nothing negative, and nothing beyond what a node may have."""
+    return not vectors or (
+        all(vectors) and min(map(min, vectors)) >= 0 and max(map(max, vectors)) <= CAPACITY_MAX
+    )
+
+
+VETTERS: Final[dict[type, Callable[[Any, Limits, str], str | None]]] = {
+    m.Claim: _claim,
+    m.Demand: _demand,
+    m.Cancel: _columns,
+    m.Settle: _columns,
+    m.Register: _register,
+    m.Adopt: _adopt,
+    m.Return: _return,
+    m.Answer: _answer,
+    m.News: _news,
+    m.Estate: _estate,
+    m.Replicate: _replicate,
+    m.Progress: _progress,
+    m.Taken: _taken,
+    m.Watch: _watch,
+    m.Watched: _watched,
+    m.Orders: _orders,
+    m.Report: _report,
+    m.Hello: _hello,
+    m.RunnerBeat: _runner_beat,
+    m.RunnerLease: _runner_lease,
+    m.Rejoin: _rejoin,
+    m.Beat: _beat,
+    m.BeatReply: _beat_reply,
+    m.Sync: _sync,
+    m.Snapshot: _snapshot,
+    m.Change: _change,
+    m.Gossip: _gossip,
+    Experience: _experience,
+    m.Ack: _ack,
+    **ESTATE_VETTERS,
+}
+"""One for every kind of message; a test holds it complete."""

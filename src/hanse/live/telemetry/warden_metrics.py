@@ -1,0 +1,208 @@
+"""What a warden shows: its cluster's room, what runs there, what it granted and refused, and how fast tasks
+start; and what a runner on a machine of its own shows."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from hanse.core.warden.warden import Warden
+from hanse.live.config.league import ClusterEntry
+from hanse.live.journal.journal import Journal
+from hanse.live.telemetry.member_metrics import Daemonic, JournalWatch, MemberWatch
+from hanse.live.telemetry.prometheus_text import (
+    Family,
+    Histogram,
+    amounts,
+    by,
+    counter,
+    gauge,
+    histogram,
+    plain,
+    tally,
+)
+from hanse.model.effects import Command, Send
+from hanse.model.events import Event, Received
+from hanse.model.ids import SECOND, TaskId
+from hanse.model.messages import Answer, Envelope, Hello, News, Orders, Outcome, Report
+from hanse.model.resources import Resources, dimensions_of
+
+ENDS: Final = tuple(str(outcome) for outcome in Outcome)
+_NOTHING: Final = Resources()
+
+
+ORDERS_MAX: Final = 10_000
+"""Orders to runners whose last start has not been reported, that are followed; the oldest go first."""
+
+
+class BackendCounts:
+    """What a runner reports of its backend."""
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.ended: dict[str, int] = dict.fromkeys(ENDS, 0)
+
+    def take(self, report: Report) -> None:
+        """Starts and ends."""
+        self.started += len(report.started)
+        tally(self.ended, [end.outcome for end in report.ended])
+
+    def families(self) -> list[Family]:
+        """The backend's metrics."""
+        return [
+            counter("hanse_backend_starts_total", "Attempts that runners have started.", plain(self.started)),
+            counter(
+                "hanse_backend_ends_total",
+                "Attempts that ended at runners, by outcome.",
+                by("outcome", self.ended),
+            ),
+        ]
+
+
+class WardenWatch(MemberWatch):
+    """Looks on at one warden."""
+
+    def __init__(self, daemon: Daemonic, machine: Warden, entry: ClusterEntry, journal: Journal) -> None:
+        super().__init__(daemon)
+        self.journal = JournalWatch(journal)
+        self._machine = machine
+        self._entry = entry
+        self._dimensions = dimensions_of(tuple(node.capacity for node in entry.nodes))
+        self._backend = BackendCounts()
+        self._ordered_at: dict[TaskId, int] = {}
+        """When the last task of each order was ordered. One for each order: a table of all that runs would
+        cost more than all the rest that is counted here."""
+        self._withheld: dict[int, Resources] = {}
+        """Of each node what its backend keeps from the league, as runners have told."""
+        self._grants = 0
+        self._stops = 0
+        self._refused: dict[str, float] = {}
+        self._start_seconds = Histogram()
+        self._sends: dict[type, Callable[[int, Any], None]] = {
+            Orders: self._ordered, News: self._news, Answer: self._answered,
+        }  # fmt: skip
+
+    def told(self, position: int, event: Event, commands: list[Command]) -> None:
+        """An event is safe and its commands were performed."""
+        del position
+        if type(event) is Received:
+            envelope = event.envelope
+            if self.links.takes(envelope):
+                body = envelope.body
+                if type(body) is Report:
+                    self._reported(event.at, body)
+                elif type(body) is Hello:
+                    self._withheld.update({**dict.fromkeys(body.nodes, _NOTHING), **dict(body.withheld)})
+        for command in commands:
+            if type(command) is Send and self.links.sends(command.envelope):
+                act = self._sends.get(type(command.envelope.body))
+                if act is not None:
+                    act(event.at, command.envelope.body)
+
+    def _ordered(self, at: int, orders: Orders) -> None:
+        self._stops += len(orders.stops)
+        if orders.starts:
+            ordered = self._ordered_at
+            ordered[orders.starts[-1].task] = at
+            if len(ordered) > ORDERS_MAX:
+                del ordered[next(iter(ordered))]
+
+    def _reported(self, at: int, report: Report) -> None:
+        self._backend.take(report)
+        self._withheld.update(report.withheld)
+        ordered = self._ordered_at
+        for task in [task for task, _ in report.started if task in ordered]:
+            self._start_seconds.observe((at - ordered.pop(task)) / SECOND)
+
+    def _news(self, _: int, news: News) -> None:
+        self._grants += len(news.offers)
+
+    def _answered(self, _: int, answer: Answer) -> None:
+        for entry in answer.refused:
+            self._refused[entry.reason] = self._refused.get(entry.reason, 0) + 1
+
+    # --- scraping ------------------------------------------------------------------------------------------
+
+    async def own_families(self) -> list[Family]:
+        """A warden's metrics."""
+        return [
+            *self._room_families(),
+            *self._node_families(),
+            *self._backend.families(),
+            gauge(
+                "hanse_tasks_running",
+                "Attempts that were ordered and have not ended.",
+                plain(self._machine.attempts),
+            ),
+            histogram(
+                "hanse_start_latency_seconds",
+                "Time from an order to a runner to its report that the last task of the order has started.",
+                [((), self._start_seconds)],
+            ),
+            counter("hanse_grants_total", "Grants of room to brokers.", plain(self._grants)),
+            counter("hanse_stops_total", "Orders to runners to stop an attempt.", plain(self._stops)),
+            counter(
+                "hanse_claims_refused_total",
+                "Tasks that brokers claimed and this warden refused, by reason.",
+                by("reason", self._refused),
+            ),
+            *self.journal.families(),
+            counter(
+                "hanse_rare_branches_total",
+                "How often the machine took each of its rare branches; for whoever looks for the odd.",
+                by("branch", dict(self._machine.marks)),
+            ),
+        ]
+
+    def _room_families(self) -> list[Family]:
+        name, dimensions = self._entry.name, self._dimensions
+        capacity = _NOTHING
+        for node in self._entry.nodes:
+            capacity = capacity.plus(node.capacity)
+        allocated = _NOTHING
+        for held in self._machine.held():
+            allocated = allocated.plus(held)
+        withheld = _NOTHING
+        for amount in self._withheld.values():
+            withheld = withheld.plus(amount)
+        return [
+            gauge(
+                "hanse_cluster_capacity",
+                "What the cluster's nodes have: cores, bytes, GPUs, units.",
+                amounts(name, dimensions, capacity.vector(dimensions) or ()),
+            ),
+            gauge(
+                "hanse_cluster_allocated",
+                "What attempts and grants hold of it: cores, bytes, GPUs, units.",
+                amounts(name, dimensions, allocated.vector(dimensions) or ()),
+            ),
+            gauge(
+                "hanse_cluster_withheld",
+                "What the backend keeps from the league, as others use it or it is closed: cores, bytes, "
+                "GPUs, units.",
+                amounts(name, dimensions, withheld.vector(dimensions) or ()),
+            ),
+        ]
+
+    def _node_families(self) -> list[Family]:
+        states = {"down": 0, "draining": 0, "open": 0}
+        for up, draining, _ in self._machine.states():
+            states["down" if not up else "draining" if draining else "open"] += 1
+        return [gauge("hanse_cluster_nodes", "Nodes of the cluster by state.", by("state", states))]
+
+
+class RunnerWatch(MemberWatch):
+    """Looks on at a runner on a machine of its own, by what it tells its warden."""
+
+    def __init__(self, daemon: Daemonic, send: Callable[[Envelope], None]) -> None:
+        super().__init__(daemon)
+        self._send = send
+        self._backend = BackendCounts()
+
+    def send(self, envelope: Envelope) -> None:
+        """Pass on what the runner says, having counted it."""
+        if self.links.sends(envelope) and type(envelope.body) is Report:
+            self._backend.take(envelope.body)
+        self._send(envelope)
+
+    async def own_families(self) -> list[Family]:
+        """A runner's metrics."""
+        return self._backend.families()

@@ -1,0 +1,80 @@
+"""A member's look at the wall clock of its machine, which others judge its certificate by.
+
+No machine's decision depends on the wall clock. But a member whose clock is wrong refuses the others'
+certificates, and they refuse its own: whoever looks for the reason should find it in the log.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from hanse.model.ids import SECOND
+from hanse.security.certificate_fields import Certificate
+from hanse.security.wall_time import wall_now
+
+LOOK_SECONDS: Final = 30.0
+"""Between two looks."""
+APART_MAX: Final = 60 * SECOND
+"""By how much a clock may be corrected without a word."""
+log: Final = logging.getLogger(__name__)
+
+
+def steady_now() -> int:
+    """Microseconds of a clock that nobody sets, and that runs while the machine sleeps."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
+
+
+class WallWatch:
+    """Notices that the wall clock was set, or cannot be right by the member's own certificate."""
+
+    def __init__(
+        self,
+        certificate: Callable[[], Certificate],
+        wall: Callable[[], int] = wall_now,
+        steady: Callable[[], int] = steady_now,
+    ) -> None:
+        self._read, self._wall, self._steady = certificate, wall, steady
+        self._certificate = certificate()
+        self._apart = wall() - steady()
+        self._told = ""
+
+    def look(self) -> list[str]:
+        """What is to be told now, in sentences; each thing once."""
+        found = []
+        wall = self._wall()
+        apart = wall - self._steady()
+        step, self._apart = apart - self._apart, apart
+        if abs(step) > APART_MAX:
+            way = "forward" if step > 0 else "back"
+            found.append(f"the clock of this machine was set {way} by {abs(step) // SECOND} s")
+        doubt = _doubt(self._certificate, wall)
+        if doubt:
+            self._certificate = self._read()  # it may have been renewed
+            doubt = _doubt(self._certificate, wall)
+        if doubt and doubt != self._told:
+            found.append(doubt)
+        self._told = doubt
+        return found
+
+    async def keep(self) -> None:
+        """Look for as long as the daemon lives."""
+        while True:
+            for sentence in self.look():
+                log.warning("%s", sentence)
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def _doubt(certificate: Certificate, wall: int) -> str:
+    if wall < certificate.not_before:
+        return (
+            "by the clock of this machine the certificate of this member is not valid yet, so the clock is "
+            "behind: set it, because until then this member refuses the others"
+        )
+    if wall > certificate.not_after:
+        return (
+            "by the clock of this machine the certificate of this member has expired: set the clock if it is "
+            "wrong, or renew the certificate with 'hanse renew'"
+        )
+    return ""

@@ -1,0 +1,169 @@
+"""Reading plain decoded data (mappings, lists, texts, numbers) field by field, without exceptions.
+
+Each converter takes a value and its field's path and gives the value it stands for, or a ``Problem``. Nothing
+here trusts its input: it may be of any type and, until ``size_problem`` has seen it, of any size or shape.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from hanse.model.job import SPEC_BYTES_MAX
+from hanse.model.job_validation import suggestion
+from hanse.model.problem import Problem, Problems, given, label
+
+ITEMS_MAX: Final = 200_000
+"""Values in a job's data, counted through all mappings and lists (an aliased one each time it appears)."""
+NESTING_MAX: Final = 16
+"""Mappings and lists within each other; a sound job has five."""
+_TRACE: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+
+_TEXT: Final = (str, bytes)
+_NESTED: Final = (dict, list, tuple, Mapping)
+"""The usual kinds first: asking whether something is a ``Mapping`` costs more than all the rest."""
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+Convert = Callable[[object, str], T | Problem]
+
+
+def size_problem(data: object) -> Problem | None:
+    """Whether the data is too large or too deep to be a job, found by a walk that stops as soon as it is.
+
+    The walk also ends for data that contains itself, as YAML can write it.
+    """
+    items = characters = 0
+    waiting: list[tuple[int, object]] = [(1, data)]
+    while waiting:
+        depth, value = waiting.pop()
+        items += 1
+        if isinstance(value, _TEXT):
+            characters += len(value)
+        elif isinstance(value, _NESTED):
+            if depth > NESTING_MAX:
+                return Problem("", f"lists and mappings nest at most {NESTING_MAX} levels deep in a job")
+            if items + len(waiting) + len(value) <= ITEMS_MAX:
+                waiting += [(depth + 1, item) for item in value]
+                if isinstance(value, Mapping):
+                    waiting += [(depth + 1, item) for item in value.values()]
+            else:
+                items = ITEMS_MAX + 1
+        if items > ITEMS_MAX:
+            return Problem("", f"a job has at most {ITEMS_MAX} values altogether; this is larger")
+        if characters > SPEC_BYTES_MAX:
+            return Problem("", f"a job may take at most {SPEC_BYTES_MAX} bytes altogether; this is larger")
+    return None
+
+
+class Fields:
+    """The fields of one mapping, and where to note what is wrong with them."""
+
+    def __init__(self, values: Mapping[str, object], path: str, problems: Problems) -> None:
+        self._values = values
+        self._path = path
+        self.problems = problems
+
+    @classmethod
+    def of(cls, value: object, path: str, known: Sequence[str], problems: Problems) -> "Fields | None":
+        """The fields of ``value``, unknown ones noted as problems; None if it has no fields at all."""
+        if not isinstance(value, Mapping):
+            problems.add(path, f"this is a mapping with fields such as {known[0]}, not {given(value)}")
+            return None
+        values: dict[str, object] = {}
+        prefix = f"{path}." if path else ""
+        for key, item in value.items():
+            if isinstance(key, str) and key in known:
+                values[key] = item
+            elif not isinstance(key, str):
+                problems.add(path, f"a field's name is a word, not {given(key)}")
+            elif not problems.full:
+                hint = suggestion(key, known) or f"; known are {', '.join(known)}"
+                problems.add(f"{prefix}{label(key)}", f"there is no field {given(key)} here{hint}")
+            else:
+                problems.add("", "")  # only counted
+        return cls(values, path, problems)
+
+    def has(self, key: str) -> bool:
+        """Whether the field is written, and not null."""
+        return self._values.get(key) is not None
+
+    def raw(self, key: str) -> object:
+        """The field's value as it stands."""
+        return self._values.get(key)
+
+    def path(self, key: str) -> str:
+        """The field's path as its writer knows it."""
+        return f"{self._path}.{key}" if self._path else key
+
+    def take(self, key: str, convert: Convert[T], default: T) -> T:
+        """The field converted; the default if it is not written, or if it is wrong, which is noted."""
+        value = self._values.get(key)
+        if value is None:
+            return default
+        result = convert(value, self.path(key))
+        if isinstance(result, Problem):
+            self.problems.add(result.field, result.rule)
+            return default
+        return result
+
+
+def text(value: object, field: str) -> str | Problem:
+    """A text; a number is told to put on quotes, because ``007`` and ``1.10`` do not survive as numbers."""
+    if isinstance(value, str):
+        return value
+    hint = " (put it in quotes)" if isinstance(value, bool | int | float) else ""
+    return Problem(field, f"this is a text, not {given(value)}{hint}")
+
+
+def texts(value: object, field: str) -> tuple[str, ...] | Problem:
+    """A list of texts."""
+    return listed(value, field, text)
+
+
+def trace(value: object, field: str) -> str | Problem:
+    """A W3C ``traceparent`` of version 00, exactly as the standard writes it."""
+    if isinstance(value, str) and _TRACE.fullmatch(value):
+        return value
+    return Problem(
+        field,
+        "this is a W3C traceparent, 00-TRACE-SPAN-FLAGS with 32, 16 and 2 lower-case hexadecimal digits and "
+        f"neither id all zeros, not {given(value)}",
+    )
+
+
+def listed(value: object, field: str, convert: Convert[T]) -> tuple[T, ...] | Problem:
+    """A list of whatever ``convert`` reads; the first wrong item is told."""
+    if not isinstance(value, list | tuple):
+        return Problem(field, f"this is a list, such as [a, b], not {given(value)}")
+    results: list[T] = []
+    for index, item in enumerate(value):
+        result = convert(item, f"{field}[{index}]")
+        if isinstance(result, Problem):
+            return result
+        results.append(result)
+    return tuple(results)
+
+
+def flag(value: object, field: str) -> bool | Problem:
+    """True or false, and nothing that merely looks like it."""
+    return value if isinstance(value, bool) else Problem(field, f"this is true or false, not {given(value)}")
+
+
+def integer(value: object, field: str) -> int | Problem:
+    """A whole number, negative ones too; its bounds are the business of the rules."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return Problem(field, f"this is a whole number, not {given(value)}")
+    return value
+
+
+def choice(kind: type[E]) -> Convert[E]:
+    """One of the words of an enumeration."""
+    words = [str(member) for member in kind]
+
+    def convert(value: object, field: str) -> E | Problem:
+        if isinstance(value, str) and value in words:
+            return kind(value)
+        return Problem(field, f"this is one of {', '.join(words)}, not {given(value)}")
+
+    return convert

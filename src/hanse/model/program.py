@@ -1,0 +1,126 @@
+"""What a task runs, as the users of programs write it: arguments, environment, working directory.
+
+Brokers and wardens carry it as opaque bytes (``TaskGroup.payload``); the door encodes it and the
+runner decodes it.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from hanse.model.attempt_key import SECRET_BYTES
+from hanse.model.problem import Problem, given, label
+
+SHELL: Final = ("/bin/sh", "-c")
+"""What runs a command that is written as one text."""
+_NUMBER_MAX: Final = 1 << 64
+"""Whole numbers among the arguments are printed; larger ones are surely a slip."""
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True):
+    """A program to run."""
+
+    argv: tuple[str, ...]
+    """The program and its arguments, at least one."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Environment variables set for it, sorted by name."""
+    workdir: str = ""
+    """Where it runs; empty: where the runner decides."""
+    secret: bytes = b""
+    """From which the backend derives the key of each attempt (``attempt_key``); empty: attempts have no keys.
+    No task is given the secret itself."""
+
+
+def payload_of(command: Command) -> bytes:
+    """The command as a group carries it."""
+    if command.secret:
+        return msgspec.msgpack.encode(command)
+    return msgspec.msgpack.encode((command.argv, command.env, command.workdir))
+
+
+def command_of(payload: bytes) -> Command | None:
+    """The command that ``payload_of`` encoded; None if this is something else."""
+    try:
+        command = _decoder.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # it raises all three on bad bytes
+        return None
+    return command if command.argv else None
+
+
+_decoder = msgspec.msgpack.Decoder(Command)
+
+
+def read_argv(value: object, field: str) -> tuple[str, ...] | Problem:
+    """The user's ``command``: a text for the shell, or a list of the program and its arguments."""
+    if isinstance(value, str):
+        line = read_argument(value, field)
+        if isinstance(line, Problem):
+            return line
+        return (
+            (*SHELL, line)
+            if line.strip()
+            else Problem(field, "a command says what to run; this one is empty")
+        )
+    if not isinstance(value, list | tuple) or not value:
+        return Problem(
+            field,
+            f"a command is a text, or a list of a program and its arguments, not {_empty_or_given(value)}",
+        )
+    argv: list[str] = []
+    for index, item in enumerate(value):
+        argument = read_argument(item, f"{field}[{index}]")
+        if isinstance(argument, Problem):
+            return argument
+        argv.append(argument)
+    return tuple(argv) if argv[0] else Problem(f"{field}[0]", "the program's name is empty")
+
+
+def read_env(value: object, field: str) -> dict[str, str] | Problem:
+    """The user's ``env``: a mapping of names to texts or whole numbers."""
+    if not isinstance(value, Mapping):
+        return Problem(field, f"this is a mapping of names to texts, not {given(value)}")
+    env: dict[str, str] = {}
+    for name, item in value.items():
+        if not isinstance(name, str) or not name or "=" in name or text_rule(name) is not None:
+            return Problem(field, f"a variable's name is a word without '=', not {given(name)}")
+        setting = read_argument(item, f"{field}.{label(name)}")
+        if isinstance(setting, Problem):
+            return setting
+        env[name] = setting
+    return env
+
+
+def read_secret(value: object, field: str) -> bytes | Problem:
+    """The user's ``secret``: hexadecimal digits. What was given instead is not repeated to anybody."""
+    try:
+        secret = bytes.fromhex(value) if isinstance(value, str) else b""
+    except ValueError:
+        secret = b""
+    if len(secret) != SECRET_BYTES:
+        return Problem(field, f"a secret is a text of {2 * SECRET_BYTES} hexadecimal digits, drawn at random")
+    return secret
+
+
+def read_argument(value: object, field: str) -> str | Problem:
+    """A text that a program can be given; whole numbers are printed."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _NUMBER_MAX:
+        return str(value)
+    if not isinstance(value, str):
+        hint = " (put it in quotes)" if isinstance(value, bool | int | float) else ""
+        return Problem(field, f"this is a text, not {given(value)}{hint}")
+    rule = text_rule(value)
+    return value if rule is None else Problem(field, rule)
+
+
+def text_rule(text: str) -> str | None:
+    """Why no program can be given this text, as a sentence; None if it can."""
+    if "\0" in text:
+        return "a text for a program cannot contain the character NUL"
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return "this is not valid Unicode text: it holds half of a surrogate pair"
+    return None
+
+
+def _empty_or_given(value: object) -> str:
+    return "an empty list" if isinstance(value, list | tuple) else given(value)

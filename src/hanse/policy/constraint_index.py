@@ -1,0 +1,186 @@
+"""Which nodes satisfy a constraint, as bit masks: Megha's bit-vector match over an index of attribute values.
+
+The index is built once a cluster: for every attribute and value, the nodes that have it. A term is then a
+dictionary look-up, ``and``, ``or`` and ``not`` are operations on words of 64 nodes, and a constraint that was
+seen before is one look-up. The meaning is that of ``constraints.holds``, node by node.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse.model.constraints import (
+    All,
+    AnyOf,
+    Attributes,
+    Compare,
+    Constraint,
+    Has,
+    In,
+    Is,
+    Not,
+    Order,
+    Value,
+    value_key,
+)
+from hanse.policy.node_columns import Column, MaskWords, empty_mask, full_mask, pack_flags
+
+COMPILED_MAX: Final = 1_024
+"""Compiled constraints kept; the one compiled longest ago goes first. At 100,000 nodes each takes 12.5 kB."""
+
+_FEW_ROWS: Final = 64
+_Key = tuple[int, Value]
+_Rows = NDArray[np.int32]
+
+
+class AttributeTable:
+    """The attributes of a cluster's nodes, indexed. It never changes: other nodes, another table."""
+
+    def __init__(self, nodes: Sequence[Attributes]) -> None:
+        self._nodes = len(nodes)
+        self._compiled: dict[Constraint, MaskWords] = {}
+        self._all = _frozen(full_mask(self._nodes))
+        having: dict[str, list[int]] = {}
+        equal: dict[str, dict[_Key, list[int]]] = {}
+        for row, attributes in enumerate(nodes):
+            for name, value in attributes.items():
+                having.setdefault(name, []).append(row)
+                equal.setdefault(name, {}).setdefault(value_key(value), []).append(row)
+        self._having = {name: _NodeSet(rows, self._nodes) for name, rows in having.items()}
+        self._equal = {
+            name: {key: _NodeSet(rows, self._nodes) for key, rows in values.items()}
+            for name, values in equal.items()
+        }
+        self._numbers = {name: _Numbers(values) for name, values in equal.items()}
+        self.count: Column = np.array([len(attributes) for attributes in nodes], dtype=np.int64)
+        """How many attributes each node has: of nodes that will do, the plainest should go first (Megha)."""
+        self.count.flags.writeable = False
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the table describes."""
+        return self._nodes
+
+    def compile(self, constraint: Constraint | None) -> MaskWords:
+        """The nodes that satisfy a constraint (None: all of them). The mask is shared, and so read-only."""
+        if constraint is None:
+            return self._all
+        known = self._compiled.get(constraint)
+        if known is not None:
+            return known
+        mask = _frozen(self._evaluate(constraint))
+        if len(self._compiled) >= COMPILED_MAX:
+            del self._compiled[next(iter(self._compiled))]
+        self._compiled[constraint] = mask
+        return mask
+
+    def _evaluate(self, constraint: Constraint) -> MaskWords:
+        """A fresh mask, which the caller may change."""
+        mask = empty_mask(self._nodes)
+        match constraint:
+            case Is(attribute, value):
+                self._add_equal(mask, attribute, (value,))
+            case In(attribute, values):
+                self._add_equal(mask, attribute, values)
+            case Has(attribute):
+                if attribute in self._having:
+                    self._having[attribute].add_to(mask)
+            case Compare(attribute, order, bound):
+                if attribute in self._numbers:
+                    _add_rows(mask, self._numbers[attribute].rows(order, bound))
+            case Not(term):
+                np.bitwise_and(self._all, ~self._evaluate(term), out=mask)
+            case All(terms):
+                mask |= self._all
+                for term in terms:
+                    mask &= self._evaluate(term)
+            case AnyOf(terms):
+                for term in terms:
+                    mask |= self._evaluate(term)
+            case _:
+                assert_never(constraint)
+        return mask
+
+    def _add_equal(self, mask: MaskWords, attribute: str, values: tuple[Value, ...]) -> None:
+        index = self._equal.get(attribute)
+        if index is None:
+            return
+        for value in values:
+            nodes = index.get(value_key(value))
+            if nodes is not None:
+                nodes.add_to(mask)
+
+
+class _NodeSet:
+    """Some nodes, as a mask or as a list of rows, whichever is smaller.
+
+    Masks alone would take the square of the nodes for an attribute such as a host name.
+    """
+
+    __slots__ = ("_mask", "_rows")
+
+    def __init__(self, rows: list[int], nodes: int) -> None:
+        self._rows: _Rows = np.array(rows, dtype=np.int32)
+        self._mask: MaskWords | None = None
+        mask = empty_mask(nodes)
+        if self._rows.nbytes > mask.nbytes:
+            _add_rows(mask, self._rows)
+            self._mask = _frozen(mask)
+            self._rows = np.empty(0, dtype=np.int32)
+
+    def add_to(self, mask: MaskWords) -> None:
+        """Put these nodes into the mask."""
+        if self._mask is not None:
+            mask |= self._mask
+        else:
+            _add_rows(mask, self._rows)
+
+
+class _Numbers:
+    """The nodes whose value of one attribute is a whole number, in rising order of it."""
+
+    __slots__ = ("_rows", "_values")
+
+    def __init__(self, values: dict[_Key, list[int]]) -> None:
+        pairs = sorted(
+            (key[1], row)
+            for key, rows in values.items()
+            if isinstance(key[1], int) and not isinstance(key[1], bool)
+            for row in rows
+        )
+        self._values = [value for value, _ in pairs]
+        self._rows: _Rows = np.array([row for _, row in pairs], dtype=np.int32)
+
+    def rows(self, order: Order, bound: int) -> _Rows:
+        """The nodes whose number is on this side of ``bound``."""
+        if order == "<":
+            return self._rows[: bisect_left(self._values, bound)]
+        if order == "<=":
+            return self._rows[: bisect_right(self._values, bound)]
+        if order == ">":
+            return self._rows[bisect_right(self._values, bound) :]
+        return self._rows[bisect_left(self._values, bound) :]
+
+
+def _add_rows(mask: MaskWords, rows: _Rows) -> None:
+    """Put nodes into a mask: bit by bit if they are few, else by way of one flag a node, which is faster."""
+    if len(mask) == 1:  # one word: NumPy's calls would cost ten times the work
+        word = mask.item(0)
+        for row in rows.tolist():
+            word |= 1 << row
+        mask[0] = word
+        return
+    if len(rows) <= _FEW_ROWS:
+        np.bitwise_or.at(mask, rows >> 6, np.left_shift(np.uint64(1), (rows & 63).astype(np.uint64)))
+        return
+    flags = np.zeros(len(mask) * 64, dtype=np.bool_)
+    flags[rows] = True
+    mask |= pack_flags(flags)
+
+
+def _frozen(mask: MaskWords) -> MaskWords:
+    mask.flags.writeable = False
+    return mask

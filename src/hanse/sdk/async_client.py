@@ -1,0 +1,175 @@
+"""``hanse.AsyncClient``: the client for programs that use asyncio.
+
+Calls are pushed to the loop by their futures. What asks the league runs in a few threads, because its doors
+block; waiting for many jobs at once takes one thread each, of at most ``WAITERS_MAX``.
+"""
+
+import asyncio
+import concurrent.futures
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from hanse.api.rows import JobRow, TaskRow
+from hanse.client.responses import PlanAnswer
+from hanse.sdk.client import Client, JobLike
+from hanse.sdk.job import Job
+
+WAITERS_MAX: Final = 64
+
+T = TypeVar("T")
+
+
+class _Threads:
+    """Threads for what blocks."""
+
+    def __init__(self) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(WAITERS_MAX, "hanse async")
+
+    async def do(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """The result of a blocking call."""
+        return await asyncio.wrap_future(self._pool.submit(work, *args, **kwargs))
+
+    async def each(self, items: Iterator[T]) -> AsyncIterator[T]:
+        """The items of a blocking iterator as they come."""
+        end = object()
+        while (item := await self.do(next, items, end)) is not end:
+            yield item
+
+    def close(self) -> None:
+        """Take nothing more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class AsyncJob:
+    """A job; as ``hanse`` jobs, with everything awaited."""
+
+    def __init__(self, job: Job, threads: _Threads) -> None:
+        self._job = job
+        self._threads = threads
+
+    @property
+    def id(self) -> str:
+        """As people write it: ``1-7``."""
+        return self._job.id
+
+    async def row(self) -> JobRow:
+        """All that a list of jobs says of it."""
+        return await self._threads.do(self._job.row)
+
+    async def state(self) -> str:
+        """``queued``, ``running``, ``succeeded`` ..."""
+        return (await self.row()).state
+
+    async def tasks(self) -> list[TaskRow]:
+        """Its tasks by index."""
+        return await self._threads.do(self._job.tasks)
+
+    async def wait(self, timeout: float | None = None) -> JobRow:
+        """Wait for its end."""
+        return await self._threads.do(self._job.wait, timeout)
+
+    async def result(self, timeout: float | None = None) -> str:
+        """What its first task wrote; raises ``JobFailedError`` if it did not succeed."""
+        return await self._threads.do(self._job.result, timeout)
+
+    async def logs(self, task: int = 0, stream: str = "") -> str:
+        """What a task wrote so far."""
+        return await self._threads.do(self._job.logs, task, stream)
+
+    def follow(self, task: int = 0, stream: str = "stdout") -> AsyncIterator[bytes]:
+        """What a task writes, as it comes."""
+        return self._threads.each(self._job.follow(task, stream))
+
+    async def why(self) -> str:
+        """Why it waits, runs where it does, or ended so."""
+        return await self._threads.do(self._job.why)
+
+    async def cancel(self) -> None:
+        """End it."""
+        await self._threads.do(self._job.cancel)
+
+    async def retry(self) -> "AsyncJob":
+        """Submit again what did not succeed."""
+        return AsyncJob(await self._threads.do(self._job.retry), self._threads)
+
+    def watch(self) -> AsyncIterator[JobRow]:
+        """The job as it is now and whenever it is seen to have changed."""
+        return self._threads.each(self._job.watch())
+
+
+class AsyncClient:
+    """As ``hanse.Client``, for asyncio. Calls give ``asyncio.Future`` objects of the running loop."""
+
+    def __init__(self, context: str | None = None, **options: Any) -> None:
+        self._client = Client(context, **options)
+        self._threads = _Threads()
+
+    def submit(
+        self,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        resources: Mapping[str, object] | None = None,
+        retries: int | None = None,
+        **kwargs: Any,
+    ) -> asyncio.Future[T]:
+        """Have ``fn(*args, **kwargs)`` called by a hand; await the result. Cancelling it cancels the call."""
+        future = self._client.submit(fn, *args, resources=resources, retries=retries, **kwargs)
+        return asyncio.wrap_future(future)
+
+    async def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        resources: Mapping[str, object] | None = None,
+    ) -> AsyncIterator[T]:
+        """The results in order, as they come."""
+        futures = [self.submit(fn, *row, resources=resources) for row in zip(*iterables, strict=False)]
+        try:
+            for future in futures:
+                yield await future
+        finally:
+            for future in futures:
+                future.cancel()
+
+    async def run(self, *command: str, **fields: object) -> AsyncJob:
+        """Start a program as a job."""
+        return AsyncJob(await self._threads.do(self._client.run, *command, **fields), self._threads)
+
+    async def submit_job(self, job: JobLike) -> AsyncJob:
+        """Submit one job."""
+        return AsyncJob(await self._threads.do(self._client.submit_job, job), self._threads)
+
+    async def submit_jobs(self, jobs: Iterable[JobLike]) -> list[AsyncJob]:
+        """Submit several jobs at once."""
+        made = await self._threads.do(self._client.submit_jobs, list(jobs))
+        return [AsyncJob(job, self._threads) for job in made]
+
+    async def plan(self, job: JobLike) -> PlanAnswer:
+        """What would become of a job if it were submitted now."""
+        return await self._threads.do(self._client.plan, job)
+
+    def job(self, job: str) -> AsyncJob:
+        """A job that was submitted before, by its id."""
+        return AsyncJob(self._client.job(job), self._threads)
+
+    async def jobs(self, *states: str, limit: int = 100) -> list[JobRow]:
+        """The newest jobs, in these states."""
+        return await self._threads.do(self._client.jobs, *states, limit=limit)
+
+    async def close(self, cancel_futures: bool = False) -> None:
+        """Wait for the calls, then let the hands go."""
+        await self._threads.do(self._client.close, cancel_futures)
+        self._threads.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close(cancel_futures=kind is not None)

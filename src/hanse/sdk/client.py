@@ -1,0 +1,183 @@
+"""``hanse.Client``: calls and jobs of one league, from one object."""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from hanse.api.rows import JobRow
+from hanse.client.client import JobFilter
+from hanse.client.errors import CommandError
+from hanse.client.job_form import Draft, checked, read_drafts
+from hanse.client.responses import PlanAnswer
+from hanse.sdk.client_pool import LeagueDoors, chosen, plainly
+from hanse.sdk.errors import SdkError
+from hanse.sdk.executor import Executor
+from hanse.sdk.future import Future
+from hanse.sdk.job import Job, submitted
+
+SHAPES_MAX: Final = 64
+"""Different resources of calls, and so pools of hands, of one client."""
+
+T = TypeVar("T")
+JobLike = Mapping[str, object] | str | os.PathLike[str]
+"""A job: its fields as in a job file, or the path of such a file."""
+
+
+class Client:
+    """A league: ``submit`` and ``map`` make calls, ``run`` and ``submit_job`` start programs.
+
+    ``context``: which league; None: the current context. ``token``: an access token to show there; None:
+    ``$HANSE_TOKEN``, or what the context has. The other arguments are those of ``hanse.Executor``;
+    calls with other ``resources`` than these get a pool of hands of their own.
+    """
+
+    def __init__(
+        self,
+        context: str | None = None,
+        resources: Mapping[str, object] | None = None,
+        hands: int | tuple[int, int | None] | None = None,
+        retries: int = 1,
+        token: str | None = None,
+        **options: Any,
+    ) -> None:
+        self._doors = LeagueDoors(chosen(context, token))
+        self._token = token
+        self._resources = dict(resources or {})
+        self._hands = hands
+        self._retries = retries
+        self._options = options
+        self._pools: dict[bytes, Executor] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    # --- calls
+
+    def executor(self, resources: Mapping[str, object] | None = None) -> Executor:
+        """The pool of hands of these resources."""
+        shape = self._resources if resources is None else {**self._resources, **resources}
+        key = msgspec.json.encode(shape, order="sorted")
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the client is closed")
+            pool = self._pools.get(key)
+            if pool is None:
+                if len(self._pools) >= SHAPES_MAX:
+                    raise SdkError(f"a client has at most {SHAPES_MAX} different resources")
+                options = {"name": "hands", "token": self._token, **self._options}
+                pool = Executor(shape, self._hands, self._doors.name, self._retries, **options)
+                self._pools[key] = pool
+        return pool
+
+    def submit(
+        self,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        resources: Mapping[str, object] | None = None,
+        retries: int | None = None,
+        **kwargs: Any,
+    ) -> Future[T]:
+        """Have ``fn(*args, **kwargs)`` called by a hand of these resources. See ``hanse.Executor.submit``."""
+        count = self._retries if retries is None else retries
+        return self.executor(resources).submit_call(fn, args, kwargs, count)
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        resources: Mapping[str, object] | None = None,
+        timeout: float | None = None,
+        chunksize: int = 0,
+    ) -> Iterator[T]:
+        """As ``map``, in hands of these resources. See ``hanse.Executor.map``."""
+        return self.executor(resources).map(fn, *iterables, timeout=timeout, chunksize=chunksize)
+
+    # --- jobs
+
+    def run(self, *command: str, **fields: object) -> Job:
+        """Start a program as a job; one text is for the shell. ``fields``: of a job, as ``count=3``."""
+        if not command:
+            raise ValueError("what is to run?")
+        return self.submit_job({**fields, "command": command[0] if len(command) == 1 else list(command)})
+
+    def submit_job(self, job: JobLike) -> Job:
+        """Submit one job: its fields as in a job file, or the path of a file with one job."""
+        return submitted(self._doors, [self._form(job)])[0]
+
+    def submit_jobs(self, jobs: Iterable[JobLike]) -> list[Job]:
+        """Submit several jobs at once."""
+        return submitted(self._doors, [self._form(job) for job in jobs])
+
+    def plan(self, job: JobLike) -> PlanAnswer:
+        """What would become of a job if it were submitted now."""
+        with self._doors.client() as client:
+            return client.plan(self._form(job))
+
+    def job(self, job: str) -> Job:
+        """A job that was submitted before, by its id."""
+        return Job(self._doors, job)
+
+    def jobs(self, *states: str, limit: int = 100) -> list[JobRow]:
+        """The newest jobs, in these states (none given: in any)."""
+        with self._doors.client() as client:
+            return client.jobs(JobFilter(states=states), limit).rows
+
+    def _form(self, job: JobLike) -> dict[str, object]:
+        """A job in the form of job files, checked."""
+        try:
+            drafts = [Draft(dict(job))] if isinstance(job, Mapping) else read_drafts(str(Path(job)))
+            if len(drafts) != 1:
+                raise SdkError(f"{job} holds {len(drafts)} jobs; one is wanted")
+            checked(drafts)
+        except CommandError as error:
+            raise plainly(error) from None
+        form = drafts[0].form
+        tenant = os.environ.get("HANSE_TENANT")
+        return {"tenant": tenant, **form} if tenant else form
+
+    # --- the end
+
+    def close(self, cancel_futures: bool = False) -> None:
+        """Wait for the calls (or cancel those that have not begun), then let the hands go. Jobs go on."""
+        with self._lock:
+            self._closed = True
+            pools, self._pools = list(self._pools.values()), {}
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=cancel_futures)
+        for pool in pools:
+            pool.shutdown(wait=True)
+        self._doors.close()
+
+    def __enter__(self) -> Self:
+        _entered.append(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _entered.remove(self)
+        self.close(cancel_futures=kind is not None)
+
+
+_entered: list[Client] = []
+"""Clients whose ``with`` block runs; the last one is that of ``hanse.task``."""
+_default: list[Client] = []
+_default_lock: Final = threading.Lock()
+
+
+def current_client() -> Client:
+    """The client of the innermost ``with`` block, or one for the whole process."""
+    if _entered:
+        return _entered[-1]
+    with _default_lock:
+        if not _default:
+            _default.append(Client())
+        return _default[0]

@@ -1,0 +1,89 @@
+"""joblib on the league: ``register(); with joblib.parallel_config("hanse"): joblib.Parallel()(...)``.
+
+What joblib wants run is a batch of calls as one object; it travels as any other call. joblib is not a
+dependency: this module needs it installed, here and where the hands run.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from joblib import register_parallel_backend  # type: ignore[import-untyped]  # joblib has no types
+from joblib.parallel import ParallelBackendBase  # type: ignore[import-untyped]  # as above
+
+from hanse.sdk.executor import Executor
+
+HANDS_WAIT_SECONDS: Final = 30.0
+"""How long to wait for the first hand when joblib asks how many there are."""
+
+
+class HanseBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no types
+    """joblib's view of a pool of hands. Further arguments are those of ``hanse.Executor``."""
+
+    supports_retrieve_callback = True
+    supports_sharedmem = False
+    uses_threads = False
+
+    def __init__(
+        self,
+        executor: Executor | None = None,
+        resources: Mapping[str, object] | None = None,
+        nesting_level: int | None = None,
+        inner_max_num_threads: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
+        self._given = executor
+        self._executor = executor
+        self._resources = resources
+        self._options = options
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """How many calls run at once: what was asked for; negative or None: as many as there are hands."""
+        if n_jobs == 0:
+            raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        if n_jobs is not None and n_jobs > 0:
+            return n_jobs
+        pool = self._pool(1)
+        pool.wait_for_hands(1, HANDS_WAIT_SECONDS)
+        return max(1, pool.hands)
+
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
+        """Get ready for calls; how many run at once."""
+        self.parallel = parallel
+        count = self.effective_n_jobs(n_jobs)
+        self._pool(count)
+        return count
+
+    def _pool(self, count: int) -> Executor:
+        if self._executor is None:
+            options = {"hands": (min(count, 1), None), **self._options}
+            self._executor = Executor(self._resources, name="joblib", **options)
+        return self._executor
+
+    def submit(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> Any:
+        """Run a batch; ``callback`` gets its future when it is done."""
+        future = self._pool(1).submit(func)
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future
+
+    def retrieve_result_callback(self, out: Any) -> Any:
+        """The result of a batch that is done."""
+        return out.result()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """Give up what has not begun."""
+        self.terminate()
+        if ensure_ready:
+            self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
+
+    def terminate(self) -> None:
+        """Let the hands go, if they are ours."""
+        if self._executor is not None and self._given is None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None
+
+
+def register() -> None:
+    """Make the backend known to joblib as ``hanse``."""
+    register_parallel_backend("hanse", HanseBackend)

@@ -1,0 +1,218 @@
+"""Values on their way: pickled with protocol 5, large ones beside the channel as files or in pieces.
+
+Plain ``pickle`` first, because it is fast; ``cloudpickle`` for what it cannot do, and for everything that
+comes from ``__main__``, which is another module at the other end.
+"""
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from hanse.sdk.errors import CannotTravelError
+from hanse.sdk.shared_store import Spool, SpoolFile
+from hanse.sdk.workers.worker_protocol import (
+    LARGE_BYTES,
+    PARCEL_BYTES_MAX,
+    PIECE_BYTES,
+    FrameError,
+    Parcel,
+    Piece,
+)
+
+PROTOCOL: Final = 5
+MAIN: Final = b"__main__"
+Buffer = bytes | memoryview
+
+
+class Input:
+    """Stands among the arguments of a call for the result of another one that lies in the spool."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> tuple[type["Input"], tuple[int]]:
+        return Input, (self.number,)
+
+
+class OutOfBand:
+    """Large bytes that pickle is not to copy: they become a buffer beside the pickle, and bytes again."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+
+    def __reduce_ex__(self, _: object) -> tuple[type[bytes], tuple[pickle.PickleBuffer]]:
+        return bytes, (pickle.PickleBuffer(self.value),)
+
+
+class Packed:
+    """A pickled value, in memory or in a file of the spool."""
+
+    __slots__ = ("body", "buffers", "file", "size", "sizes")
+
+    def __init__(self, body: Buffer, buffers: Sequence[Buffer] = ()) -> None:
+        self.body = body
+        self.buffers: Sequence[Buffer] = buffers
+        self.file: SpoolFile | None = None
+        self.sizes: tuple[int, ...] = ()
+        self.size = len(body) + sum(map(len, buffers)) if buffers else len(body)
+
+    @classmethod
+    def stored(cls, file: SpoolFile, sizes: tuple[int, ...]) -> "Packed":
+        """A value that lies in a file."""
+        packed = cls(b"")
+        packed.file, packed.sizes, packed.size = file, sizes, sum(sizes)
+        return packed
+
+    def inline(self) -> Parcel:
+        """As part of a record."""
+        return Parcel(bytes(self.body), tuple(map(bytes, self.buffers)) if self.buffers else ())
+
+    def parts(self) -> list[Buffer]:
+        """Body and buffers, from wherever they are."""
+        if self.file is None:
+            return [self.body, *self.buffers]
+        return _cut(self.file.read(self.size), self.sizes)
+
+    def spooled(self, spool: Spool) -> Parcel | None:
+        """By reference to a file, which is written if there is none yet; None: there is no room for it."""
+        if self.file is None:
+            parts = self.parts()
+            file = spool.write(parts)
+            if file is None:
+                return None
+            self.sizes = tuple(map(len, parts))
+            self.file, self.body, self.buffers = file, b"", ()
+        return Parcel(b"", (), self.file.name, 0, self.sizes)
+
+    def unspool(self) -> None:
+        """Take it out of its file into memory. If the file cannot be read, whoever unpacks it will say so."""
+        try:
+            body, *buffers = self.parts()
+        except (OSError, FrameError):
+            return
+        self.body, self.buffers, self.file = body, buffers, None
+
+    def pieces(self, stream: int) -> tuple[Iterator[Piece], Parcel]:
+        """The pieces that go before the record, and what stands in the record for them."""
+        parts = self.parts()
+        return _pieces(parts, stream), Parcel(b"", (), "", stream, tuple(map(len, parts)))
+
+
+NOTHING: Final = Packed(pickle.dumps(((), {}), PROTOCOL))
+"""The arguments of a call without any."""
+
+
+def _pieces(parts: list[Buffer], stream: int) -> Iterator[Piece]:
+    for part in parts:
+        view = memoryview(part)
+        for first in range(0, len(view), PIECE_BYTES):
+            yield Piece(stream, bytes(view[first : first + PIECE_BYTES]))
+
+
+def pack(value: object, what: str) -> Packed:
+    """Pickle a value. Raises ``CannotTravelError`` that names ``what`` it is."""
+    if type(value) is bytes and len(value) > LARGE_BYTES:
+        value = OutOfBand(value)
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        body = pickle.dumps(value, PROTOCOL, buffer_callback=buffers.append)
+    except Exception:  # noqa: BLE001  a user's class may raise whatever it likes; cloudpickle has the last word
+        return cloud_packed(value, what)
+    if MAIN in body:
+        return cloud_packed(value, what)
+    return Packed(body, _flat(buffers)) if buffers else Packed(body)
+
+
+def pack_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Packed:
+    """Pickle the arguments of a call. The caller may change them afterwards."""
+    if not args and not kwargs:
+        return NOTHING
+    for argument in args:
+        if type(argument) is bytes and len(argument) > LARGE_BYTES:
+            args = tuple(
+                OutOfBand(one) if type(one) is bytes and len(one) > LARGE_BYTES else one for one in args
+            )
+            break
+    return owned(pack((args, kwargs), "the arguments"))
+
+
+def cloud_packed(value: object, what: str) -> Packed:
+    """Pickle a value with cloudpickle, which knows functions and classes that have no name elsewhere."""
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        import cloudpickle  # type: ignore[import-untyped]  # noqa: PLC0415  slow to import
+
+        body = cloudpickle.dumps(value, PROTOCOL, buffer_callback=buffers.append)
+    except Exception as error:
+        raise CannotTravelError(f"{what} cannot be pickled: {type(error).__name__}: {error}") from error
+    return Packed(body, _flat(buffers))
+
+
+def _flat(buffers: list[pickle.PickleBuffer]) -> list[memoryview]:
+    return [buffer.raw() for buffer in buffers]
+
+
+def owned(packed: Packed) -> Packed:
+    """The same with copies of its buffers: the caller may change what they belong to."""
+    if packed.buffers:
+        packed.buffers = tuple(map(_kept, packed.buffers))
+    return packed
+
+
+def _kept(buffer: Buffer) -> Buffer:
+    """A buffer that will not change: itself if it is all of some bytes, else a copy."""
+    if isinstance(buffer, memoryview) and type(buffer.obj) is bytes and len(buffer.obj) == buffer.nbytes:
+        return buffer
+    return bytes(buffer)
+
+
+def unpack(parts: Sequence[Buffer]) -> Any:
+    """The value. Raises whatever its classes raise."""
+    return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301  the sender has proved its key
+
+
+class Assembly:
+    """Streams whose pieces are coming in; used by both ends."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, bytearray] = {}
+        self._bytes = 0
+
+    def add(self, piece: Piece) -> None:
+        """Take the next piece. Raises ``FrameError`` if there is too much of it."""
+        self._bytes += len(piece.data)
+        if self._bytes > PARCEL_BYTES_MAX:
+            raise FrameError(f"more than {PARCEL_BYTES_MAX} bytes of parcels")
+        self._streams.setdefault(piece.stream, bytearray()).extend(piece.data)
+
+    def parts(self, parcel: Parcel, read: Callable[[str, int], bytearray]) -> Sequence[Buffer]:
+        """Body and buffers of a parcel that has come. ``read``: the content of a file of the spool."""
+        if parcel.stream:
+            data = self._streams.pop(parcel.stream, bytearray())
+            self._bytes -= len(data)
+            return _cut(data, parcel.sizes)
+        if parcel.file:
+            return _cut(read(parcel.file, sum(parcel.sizes)), parcel.sizes)
+        return (parcel.body, *parcel.buffers)
+
+
+def _cut(data: bytearray, sizes: Sequence[int]) -> list[Buffer]:
+    """The parts that lie one behind the other. Raises ``FrameError`` if they do not."""
+    if len(data) != sum(sizes) or not sizes:
+        raise FrameError(f"{len(data)} bytes came of a parcel of {sum(sizes)}")
+    view = memoryview(data)
+    parts: list[Buffer] = []
+    first = 0
+    for size in sizes:
+        parts.append(view[first : first + size])
+        first += size
+    return parts
+
+
+def is_large(packed: Packed) -> bool:
+    """Whether it must not travel inside a record."""
+    return packed.size > LARGE_BYTES or packed.file is not None

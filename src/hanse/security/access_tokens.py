@@ -1,0 +1,160 @@
+"""Access tokens: how people and programs without a certificate say who they are.
+
+A token is one line, ``hanse-access-1.<claims>.<signature>``: what it entitles to as JSON, and the signature
+of the league's authority over exactly those bytes, both in base64 without padding. Any member checks it with
+the authority's certificate alone, so it works on every machine from the moment it is made. Nobody keeps
+it: whoever loses it gets another.
+
+What cannot be checked offline is that a token was revoked. It is then on a list (``revocation_list``), which
+members pass on to each other (``live.http.revocation_sync``). A member that nobody can reach believes the
+token for as long, so tokens live for a month and not for ever; and a list that cannot be read closes the door
+to every token. Certificates of people are judged by the same list, by name and by when they were issued.
+"""
+
+import base64
+import binascii
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.security.auth_refusal import Reason, Refusal
+from hanse.security.certificate_fields import public_key_of
+from hanse.security.identity import MEMBERS, Identity, Role, name_problem
+from hanse.security.revocation_list import Revoked, RevokedError, read_revoked
+from hanse.security.signature import genuine
+from hanse.security.wall_time import wall_now
+
+ACCESS_DAYS: Final = 30
+ACCESS_CHARACTERS_MAX: Final = 1_024
+KNOWN_MAX: Final = 1_024
+"""Tokens whose signature was checked and need not be checked again; the one not used for longest goes."""
+PEOPLE: Final = tuple(role for role in Role if role not in MEMBERS)
+"""Roles that a token may give: members show certificates."""
+PREFIX: Final = "hanse-access-1"
+
+
+class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a token says. Times in microseconds since 1970."""
+
+    league: str
+    role: Role
+    name: str
+    serial: str
+    """Random; names the token on the list of the revoked ones."""
+    issued: int
+    expires: int
+
+    @property
+    def identity(self) -> Identity:
+        """Who its bearer is."""
+        return Identity(self.league, self.role, self.name)
+
+
+def token_text(access: Access, sign: Callable[[bytes], bytes]) -> str:
+    """A token as its bearer gets it; ``sign`` is the authority's."""
+    signed = f"{PREFIX}.{encoded(msgspec.json.encode(access))}"
+    return f"{signed}.{encoded(sign(signed.encode('ascii')))}"
+
+
+class AccessBook:
+    """Checks tokens, and whether people were revoked, for one member. The authority's key is read once; the
+    home's list whenever it has changed. What the member was told by others is kept by
+    ``live.http.revocation_sync`` and put in here."""
+
+    def __init__(
+        self, league: str, authority: str, revoked: Path, clock: Callable[[], int] = wall_now
+    ) -> None:
+        self.told: Revoked | None = Revoked()
+        """What others have told; None: that cannot be read, and no person is believed."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when the home's list has changed."""
+        self._league = league
+        self._key = public_key_of(authority)
+        self._path = revoked
+        self._clock = clock
+        self._known: OrderedDict[str, Access] = OrderedDict()
+        self._revoked = Revoked()
+        self._stamp: tuple[int, int, int] | None = None
+        """Of the list that was read: inode, size, time of change."""
+
+    def check(self, text: str) -> Identity | Refusal:
+        """Who the bearer of a token is, or why it is not let in. Raises ``RevokedError``."""
+        access = self._known.get(text) or self._read(text)
+        if isinstance(access, Refusal):
+            return access
+        self._known[text] = access
+        self._known.move_to_end(text)
+        if len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)
+        if self._clock() >= access.expires:
+            return Refusal(Reason.EXPIRED, f"the token of {access.role} {access.name} has expired")
+        if self._ended(access):
+            return Refusal(Reason.REVOKED, f"the token of {access.role} {access.name} was revoked")
+        return access.identity
+
+    def _read(self, text: str) -> Access | Refusal:
+        """A token that was not seen before."""
+        signed, _, seal = text.rpartition(".")
+        prefix, _, claims = signed.partition(".")
+        if prefix != PREFIX or len(text) > ACCESS_CHARACTERS_MAX or not text.isascii():
+            return Refusal(Reason.UNKNOWN, f"this is not an access token; one begins with '{PREFIX}.'")
+        try:
+            access = msgspec.json.decode(_decoded(claims), type=Access)
+            signature = _decoded(seal)
+        except (msgspec.MsgspecError, ValueError):
+            return Refusal(Reason.UNKNOWN, "the access token is damaged")
+        if not genuine(self._key, signature, signed.encode("ascii")):
+            return Refusal(Reason.UNKNOWN, "the access token is not of this league's authority")
+        if access.league != self._league or access.role in MEMBERS or name_problem(access.name):
+            return Refusal(Reason.UNKNOWN, "the access token is for another league, or for a member")
+        return access
+
+    def ends_person(self, name: str, issued: int) -> bool:
+        """Whether a person's certificate was revoked. Asked for every request. Raises ``RevokedError``."""
+        listed, told = self._lists()
+        return listed.ends_person(name, issued) or told.ends_person(name, issued)
+
+    def _ended(self, access: Access) -> bool:
+        return any(known.ends(access.serial, access.name, access.issued) for known in self._lists())
+
+    def _lists(self) -> tuple[Revoked, Revoked]:
+        """The home's list, then what others have told."""
+        if self.told is None:
+            raise RevokedError("what other members have revoked cannot be read")
+        return self.listed(), self.told
+
+    def listed(self) -> Revoked:
+        """What is revoked as the home's file has it now. Raises ``RevokedError``."""
+        try:
+            status = self._path.stat()
+            stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+        except FileNotFoundError:
+            if self._stamp is not None:
+                self._stamp, self._revoked = None, Revoked()
+            return self._revoked
+        except OSError as error:
+            raise RevokedError(f"{self._path.name} cannot be read: {error.strerror}") from None
+        if stamp != self._stamp:
+            self._revoked = read_revoked(self._path)
+            self._stamp = stamp
+            self.on_change()
+        return self._revoked
+
+
+def encoded(data: bytes) -> str:
+    """As tokens write bytes."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _decoded(text: str) -> bytes:
+    """What ``encoded`` wrote; ``ValueError`` for anything else, also for what only means the same."""
+    try:
+        data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None
+    if encoded(data) != text:
+        raise ValueError("not as it was written")
+    return data

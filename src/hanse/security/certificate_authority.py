@@ -1,0 +1,270 @@
+"""The league's private certificate authority: one P-256 key in one directory.
+
+``Authority.create`` is what ``hanse init`` does. It never replaces an authority that is there: every member
+trusts its key. Imports ``cryptography``.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from hanse.model.ids import SECOND
+from hanse.security import atomic_files
+from hanse.security.auth_refusal import Reason, Refusal
+from hanse.security.certificate_fields import fingerprint_of
+from hanse.security.home import AUTHORITY_CERTIFICATE, AUTHORITY_KEY, AUTHORITY_SOURCE
+from hanse.security.identity import BACKDATED, Identity, Role, name_problem
+from hanse.security.private_keys import key_bytes, new_key, read_key, read_request
+from hanse.security.revocation_list import ACCESS_DAYS_MAX
+from hanse.security.wall_time import wall_now
+
+DAY: Final = 24 * 3_600 * SECOND
+MEMBER_LIFETIME: Final = DAY
+PERSON_LIFETIME: Final = 30 * DAY
+LIFETIME_MAX: Final = ACCESS_DAYS_MAX * DAY
+"""A revoked name leaves the list of the revoked ones when nothing of it can be alive any more."""
+AUTHORITY_LIFETIME: Final = 3_650 * DAY
+HOSTS_MAX: Final = 16
+KEY_FILE: Final = AUTHORITY_KEY
+CERTIFICATE_FILE: Final = AUTHORITY_CERTIFICATE
+_HOST_PART: Final = r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST: Final = re.compile(rf"{_HOST_PART}(\.{_HOST_PART})*", re.ASCII)
+_HOST_CHARACTERS_MAX: Final = 253
+
+
+class AuthorityError(Exception):
+    """The authority cannot be made or opened, and what to do about it."""
+
+
+class Authority:
+    """Issues the league's certificates. ``clock``: microseconds since 1970, asked at every issue."""
+
+    def __init__(self, key: str, certificate: str, clock: Callable[[], int] = wall_now) -> None:
+        self._key = read_key(key)
+        self._own = x509.load_pem_x509_certificate(certificate.encode("ascii"))
+        self._clock = clock
+        names = self._own.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+        self.league = str(names[0].value) if names else ""
+        """Whose authority this is."""
+        self.certificate = certificate
+        """Its own certificate as PEM: what members trust."""
+        public = self._own.public_key()
+        if name_problem(self.league) is not None or not isinstance(public, ec.EllipticCurvePublicKey):
+            raise AuthorityError("this is not a certificate of a league's authority")
+        if key_bytes(public) != key_bytes(self._key.public_key()):
+            raise AuthorityError("the authority's key and certificate do not belong together")
+        self.fingerprint = fingerprint_of(key_bytes(public))
+        """``sha256:`` and the digest of the public key; join tokens carry it."""
+
+    @classmethod
+    def create(cls, directory: Path, league: str, clock: Callable[[], int] = wall_now) -> "Authority":
+        """Found an authority in a directory. Raises ``AuthorityError`` if there is one already."""
+        problem = name_problem(league)
+        if problem is not None:
+            raise AuthorityError(f"the league's name: {problem}")
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        key = new_key()
+        certificate = _self_signed(read_key(key), league, clock())
+        taken = f"{directory} has an authority already; nothing was changed"
+        if (directory / CERTIFICATE_FILE).exists():
+            raise AuthorityError(taken)
+        try:
+            # Of two who found one at the same time, the one whose key is there first wins.
+            atomic_files.write_new(directory / KEY_FILE, key.encode("ascii"), atomic_files.PRIVATE)
+        except FileExistsError:
+            raise AuthorityError(taken) from None
+        atomic_files.write_new(directory / CERTIFICATE_FILE, certificate.encode("ascii"), atomic_files.PUBLIC)
+        return cls(key, certificate, clock)
+
+    @classmethod
+    def open(cls, directory: Path, clock: Callable[[], int] = wall_now) -> "Authority":
+        """The authority of a directory."""
+        try:
+            key = (directory / KEY_FILE).read_text(encoding="ascii")
+            certificate = (directory / CERTIFICATE_FILE).read_text(encoding="ascii")
+        except FileNotFoundError as error:
+            raise AuthorityError(f"there is no authority here: {error.filename} is missing") from None
+        try:
+            return cls(key, certificate, clock)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise AuthorityError(f"the authority's files are damaged: {error}") from None
+
+    @classmethod
+    def copy(
+        cls, directory: Path, key: str, trusted: str, source: str, clock: Callable[[], int] = wall_now
+    ) -> "Authority":
+        """Keep the key of an authority that is trusted already, fetched from the broker ``source``.
+
+        ``trusted``: the authority's certificate as this machine knows it. Raises ``AuthorityError``, and
+        writes nothing, if the key is not its key. It is written last: whoever sees it sees all the rest.
+        """
+        try:
+            authority = cls(key, trusted, clock)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise AuthorityError(f"what {source} gave is not a key: {error}") from None
+        directory.mkdir(mode=0o700, exist_ok=True)
+        directory.chmod(0o700)
+        if (directory / KEY_FILE).exists() and (directory / KEY_FILE).read_text(encoding="ascii") != key:
+            raise AuthorityError(f"{directory} has another authority already; nothing was changed")
+        atomic_files.replace(directory / CERTIFICATE_FILE, trusted.encode("ascii"), atomic_files.PRIVATE)
+        atomic_files.replace(directory / AUTHORITY_SOURCE, source.encode("ascii"), atomic_files.PRIVATE)
+        with suppress(FileExistsError):  # another broker of this home was first
+            atomic_files.write_new(directory / KEY_FILE, key.encode("ascii"), atomic_files.PRIVATE)
+        return authority
+
+    def sign(self, data: bytes) -> bytes:
+        """The authority's signature (DER) under bytes that cannot be taken for a certificate: an access
+        token's begin with its prefix, a certificate's with a tag of DER."""
+        assert data[:1].isalpha(), "only texts are signed"
+        return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
+
+    def issue(
+        self,
+        identity: Identity,
+        csr_pem: str,
+        hosts: Sequence[str] = (),
+        lifetime: int | None = None,
+        after: int = -1,
+    ) -> str | Refusal:
+        """A certificate as PEM for the key of a request; of the request nothing else is used.
+
+        ``hosts`` are names and addresses for programs that check them; members do not. ``lifetime`` in
+        microseconds; a day for members and thirty for people unless it is given. ``after``: it counts as
+        issued later than this, because its holder's name is revoked up to then.
+        """
+        key = read_request(csr_pem)
+        if isinstance(key, str):
+            return Refusal(Reason.BAD_REQUEST, key)
+        problem = self._problem(identity, hosts)
+        if problem:
+            return Refusal(Reason.BAD_REQUEST, problem)
+        if lifetime is None:
+            lifetime = MEMBER_LIFETIME if identity.role.member else PERSON_LIFETIME
+        assert 0 < lifetime <= LIFETIME_MAX, f"a lifetime of {lifetime} microseconds"
+        now = max(self._clock(), (after // SECOND + 1) * SECOND)
+        if now - self._clock() > BACKDATED:
+            return Refusal(
+                Reason.REVOKED, f"{identity.name} is revoked until a time that is yet to come; clocks differ"
+            )
+        until = min(_moment(now + lifetime), self._own.not_valid_after_utc)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(_subject(identity.league, identity.name, identity.role))
+            .issuer_name(self._own.subject)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(_moment(now - BACKDATED))
+            .not_valid_after(until)
+        )
+        return _signed(_extended(builder, self._key.public_key(), key, identity, hosts), self._key)
+
+    def _problem(self, identity: Identity, hosts: Sequence[str]) -> str:
+        """Why no certificate is issued for this identity; empty if one is."""
+        if identity.league != self.league:
+            return f"this is the authority of {self.league}, not of another league"
+        if name_problem(identity.name) is not None:
+            return name_problem(identity.name) or ""
+        return hosts_problem(hosts)
+
+
+def hosts_problem(hosts: Sequence[str]) -> str:
+    """Why no certificate can name these hosts, as a sentence; empty if one can."""
+    if len(hosts) > HOSTS_MAX:
+        return f"a certificate names at most {HOSTS_MAX} hosts"
+    wrong = [host for host in hosts if _host(host) is None]
+    return f"{wrong[0][:64]!r} is neither a host's name nor an address" if wrong else ""
+
+
+def _self_signed(key: ec.EllipticCurvePrivateKey, league: str, now: int) -> str:
+    name = _subject(league, f"authority of {league}"[:64], None)
+    usage = _usage(signs=True)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_moment(now - BACKDATED))
+        .not_valid_after(_moment(now + AUTHORITY_LIFETIME))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+    )
+    return _signed(builder, key)
+
+
+def _extended(
+    builder: x509.CertificateBuilder,
+    issuer: ec.EllipticCurvePublicKey,
+    key: ec.EllipticCurvePublicKey,
+    identity: Identity,
+    hosts: Sequence[str],
+) -> x509.CertificateBuilder:
+    """With who it is for, and for what."""
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
+    names += [name for host in hosts if (name := _host(host)) is not None]
+    both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
+    return (
+        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(both, critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)
+    )
+
+
+def _usage(signs: bool) -> x509.KeyUsage:
+    """What the key is for: certificates, or handshakes."""
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _subject(league: str, name: str, role: Role | None) -> x509.Name:
+    """For people who look at certificates; nothing of ours reads it but the league's name."""
+    unit = [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, str(role))] if role is not None else []
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, league),
+            *unit,
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+        ]
+    )
+
+
+def _signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> str:
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode("ascii")
+
+
+def _host(host: str) -> x509.DNSName | x509.IPAddress | None:
+    """A host as certificates name it; None if it is none."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        plain = len(host) <= _HOST_CHARACTERS_MAX and _HOST.fullmatch(host) is not None
+        return x509.DNSName(host) if plain else None
+
+
+def _moment(micro: int) -> datetime:
+    """Whole seconds: certificates know nothing finer."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=micro // SECOND)

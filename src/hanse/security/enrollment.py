@@ -1,0 +1,98 @@
+"""Joining and renewing: how a key gets its certificate. Imports ``cryptography``.
+
+The steps, with whatever carries the messages left to the caller:
+
+1. A new member makes a key (``new_key``), fetches the authority's certificate from any broker over a
+   connection that it cannot trust yet, and compares it with its token (``trusted``).
+2. Over a new connection that trusts that authority (``credentials.joining_context``) it sends its token and
+   ``request(key)``. The broker answers with ``enrol``: a certificate, or why not.
+3. The member checks that it got what it asked for and keeps it (``accept``).
+4. When two thirds of its life are over (``certificate_fields.due_for_renewal``) it sends
+``request(new_key())`` over
+   a connection with its present certificate, and gets its next from ``renew``.
+"""
+
+from collections.abc import Sequence
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from hanse.security.auth_refusal import Reason, Refusal
+from hanse.security.certificate_authority import Authority, hosts_problem
+from hanse.security.certificate_fields import CertificateError, fingerprint_of, read_certificate
+from hanse.security.credentials import Credentials
+from hanse.security.identity import Identity
+from hanse.security.join_tokens import TokenBook, Until, never_revoked, read_token
+from hanse.security.private_keys import key_bytes, new_key, read_key, read_request, request
+from hanse.security.wall_time import wall_now
+
+__all__ = ["accept", "enrol", "new_key", "renew", "request", "trusted"]
+
+
+def enrol(
+    authority: Authority,
+    book: TokenBook,
+    csr_pem: str,
+    token: str,
+    hosts: Sequence[str] = (),
+    now: int | None = None,
+    until: Until = never_revoked,
+) -> str | Refusal:
+    """A newcomer's first certificate as PEM, for the role and name of its token, which is then used up.
+
+    A request that could not be met leaves the token as it was. ``now``: microseconds since 1970. ``until``:
+    tokens that were made up to then have ended, and the certificate counts as issued later.
+    """
+    key = read_request(csr_pem)
+    problem = key if isinstance(key, str) else hosts_problem(hosts)
+    if problem:
+        return Refusal(Reason.BAD_REQUEST, problem)
+    grant = book.redeem(token, wall_now() if now is None else now, until)
+    if isinstance(grant, Refusal):
+        return grant
+    identity = Identity(authority.league, grant.role, grant.name)
+    return authority.issue(identity, csr_pem, hosts, after=grant.until)
+
+
+def renew(
+    authority: Authority, identity: Identity, csr_pem: str, hosts: Sequence[str] = (), after: int = -1
+) -> str | Refusal:
+    """The next certificate of a holder. ``identity`` is who the connection's certificate says it is, and the
+    new certificate says the same: nothing in the request can change it. Whether the present one was revoked
+    is for the caller to know; ``after``: the new one counts as issued later than this."""
+    return authority.issue(identity, csr_pem, hosts, after=after)
+
+
+def trusted(authority_pem: str, token: str) -> Refusal | None:
+    """Why the authority that was fetched must not be trusted; None if it is the one of the token."""
+    invitation = read_token(token)
+    if isinstance(invitation, Refusal):
+        return invitation
+    try:
+        found = read_certificate(authority_pem)
+    except CertificateError as error:
+        return Refusal(Reason.WRONG_AUTHORITY, str(error))
+    if found.fingerprint != invitation.fingerprint:
+        return Refusal(Reason.WRONG_AUTHORITY, "this is not the authority that the token was made by")
+    return None
+
+
+def accept(
+    credentials: Credentials, key: str, certificate: str, authority_pem: str, identity: Identity | None = None
+) -> Identity | Refusal:
+    """Keep a certificate that was issued for ``key``, if it is genuine; who its holder is now.
+
+    ``identity``: who the holder must be (its present identity, when it renews).
+    """
+    try:
+        issued = x509.load_pem_x509_certificate(certificate.encode("ascii"))
+        found = read_certificate(certificate)
+        issued.verify_directly_issued_by(x509.load_pem_x509_certificate(authority_pem.encode("ascii")))
+    except (ValueError, TypeError, InvalidSignature) as error:
+        return Refusal(Reason.WRONG_CERTIFICATE, f"the certificate is not of this authority: {error}")
+    if found.fingerprint != fingerprint_of(key_bytes(read_key(key).public_key())):
+        return Refusal(Reason.WRONG_CERTIFICATE, "the certificate is for another key")
+    if found.identity is None or identity not in (None, found.identity):
+        return Refusal(Reason.WRONG_CERTIFICATE, f"the certificate is for {found.identity or 'nobody'}")
+    credentials.store(key, certificate, authority_pem)
+    return found.identity

@@ -1,0 +1,207 @@
+"""Join tokens: single-use invitations that an operator hands to a new member or person.
+
+A token is one line, ``hanse1.<id>.<secret>.<fingerprint>``: the id finds its entry in the book, the secret
+(128 bits) proves that its bearer was given it, and the fingerprint is that of the authority's public key, so
+that the bearer knows whom to trust before it sends the secret. The book keeps a digest of the secret only. It
+is a small file that is rewritten whole, under a lock that is held against other processes, and durable before
+an answer is given: a token that was redeemed once stays redeemed, whoever crashes.
+"""
+
+import base64
+import binascii
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.model.ids import SECOND
+from hanse.security import atomic_files
+from hanse.security.auth_refusal import Reason, Refusal
+from hanse.security.identity import Role, name_problem
+from hanse.security.wall_time import wall_now
+
+TOKENS_MAX: Final = 1_000
+"""Tokens in the book; used and expired ones count until they are swept, a week after they expired."""
+TOKEN_CHARACTERS_MAX: Final = 128
+TOKEN_LIFETIME: Final = 24 * 3_600 * SECOND
+TOKEN_LIFETIME_MAX: Final = 30 * TOKEN_LIFETIME
+SWEPT_AFTER: Final = 7 * 24 * 3_600 * SECOND
+"""How long a token is remembered after it expired, so that its bearer is told so."""
+NOT_HERE: Final = (
+    "there is no such token here: a token is good at the broker beside which it was made, and at no other"
+)
+_BOOK_BYTES_MAX: Final = 4 << 20
+_PREFIX: Final = "hanse1"
+_ID_BYTES, _SECRET_BYTES, _DIGEST_BYTES = 6, 16, 32
+_HEXADECIMAL: Final = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
+
+
+class TokenBookError(Exception):
+    """The book cannot be used, and what to do about it."""
+
+
+class Invitation(msgspec.Struct, frozen=True):
+    """A token taken apart."""
+
+    id: str
+    secret: bytes
+    fingerprint: str
+    """Of the authority's public key, ``sha256:...``."""
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What a redeemed token entitles its bearer to: one certificate of this role and name."""
+
+    role: Role
+    name: str
+    until: int = -1
+    """Up to when this name was revoked at that moment: the certificate must count as issued later, and as
+    issued before whatever is revoked from then on."""
+
+
+class _Entry(msgspec.Struct):
+    """A token as the book keeps it. Times in microseconds since 1970."""
+
+    digest: bytes
+    role: Role
+    name: str
+    expires: int
+    used: bool = False
+    made: int = 0
+    """0: by a version that did not write it down; before every revocation."""
+
+
+class _Page(msgspec.Struct):
+    """The whole book, as its file holds it."""
+
+    entries: dict[str, _Entry]
+    version: int = 1
+
+
+Until = Callable[[Role, str], int]
+"""Up to when what somebody of this role and name was given is revoked; negative: nothing is."""
+
+
+def never_revoked(_role: Role, _name: str) -> int:
+    """Of a league where nothing is."""
+    return -1
+
+
+class TokenBook:
+    """The tokens of one authority, in a file of its directory. ``clock`` is asked when tokens are made."""
+
+    def __init__(self, directory: Path, fingerprint: str, clock: Callable[[], int] = wall_now) -> None:
+        digest = _HEXADECIMAL.fullmatch(fingerprint)
+        if digest is None:
+            raise TokenBookError("a fingerprint is 'sha256:' and 64 hexadecimal digits")
+        self._path = directory / "tokens.json"
+        self._lock = directory / "tokens.lock"
+        self._pin = bytes.fromhex(digest[1])
+        self._clock = clock
+
+    def create(self, role: Role, name: str, lifetime: int = TOKEN_LIFETIME, after: int = -1) -> str:
+        """A new token for one certificate of this role and name; ``lifetime`` in microseconds. ``after``: it
+        counts as made later than this."""
+        problem = name_problem(name)
+        if problem is not None:
+            raise TokenBookError(problem)
+        if not 0 < lifetime <= TOKEN_LIFETIME_MAX:
+            raise TokenBookError(f"a token lives for at most {TOKEN_LIFETIME_MAX // SECOND} seconds")
+        now = self._clock()
+        key, secret = _text(secrets.token_bytes(_ID_BYTES)), secrets.token_bytes(_SECRET_BYTES)
+        with self._opened() as page:
+            _sweep(page, now)
+            if len(page.entries) >= TOKENS_MAX:
+                raise TokenBookError(f"there are {TOKENS_MAX} tokens already; wait until some have expired")
+            page.entries[key] = _Entry(_digest(secret), role, name, now + lifetime, made=max(now, after + 1))
+            self._store(page)
+        return ".".join((_PREFIX, key, _text(secret), _text(self._pin)))
+
+    def redeem(self, text: str, now: int, until: Until = never_revoked) -> Grant | Refusal:
+        """Use a token up. Durable before this returns; ``now`` in microseconds since 1970."""
+        invitation = read_token(text)
+        if isinstance(invitation, Refusal):
+            return invitation
+        with self._opened() as page:
+            entry = page.entries.get(invitation.id)
+            # The comparison takes as long for an id that is not there.
+            genuine = hmac.compare_digest(_digest(invitation.secret), entry.digest if entry else bytes(32))
+            if entry is None or not genuine:
+                return Refusal(Reason.UNKNOWN, NOT_HERE)
+            if entry.used:
+                return Refusal(Reason.USED, f"the token for {entry.role} {entry.name} was used before")
+            if now >= entry.expires:
+                return Refusal(Reason.EXPIRED, f"the token for {entry.role} {entry.name} has expired")
+            ended = until(entry.role, entry.name)
+            if entry.made <= ended:
+                return Refusal(Reason.REVOKED, f"the token for {entry.role} {entry.name} was revoked")
+            entry.used = True
+            self._store(page)
+        return Grant(entry.role, entry.name, ended)
+
+    @contextmanager
+    def _opened(self) -> Iterator[_Page]:
+        """The book as it is now, with everybody else kept out until the block ends."""
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, atomic_files.PRIVATE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield self._load()
+        finally:
+            os.close(descriptor)  # lets the lock go
+
+    def _load(self) -> _Page:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return _Page({})
+        try:
+            page = msgspec.json.decode(data, type=_Page) if len(data) <= _BOOK_BYTES_MAX else None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            page = None
+        if page is None or page.version != 1:
+            raise TokenBookError(f"{self._path} is damaged; remove it, and make new tokens")
+        return page
+
+    def _store(self, page: _Page) -> None:
+        atomic_files.replace(self._path, msgspec.json.encode(page), atomic_files.PRIVATE)
+
+
+def read_token(text: str) -> Invitation | Refusal:
+    """A token taken apart, or a refusal if it is none; says nothing about whether it is genuine."""
+    parts = text.strip().split(".") if len(text) <= TOKEN_CHARACTERS_MAX else []
+    if len(parts) == 4 and parts[0] == _PREFIX:
+        key, secret, pin = (_bytes(part) for part in parts[1:])
+        if (len(key), len(secret), len(pin)) == (_ID_BYTES, _SECRET_BYTES, _DIGEST_BYTES):
+            return Invitation(_text(key), secret, f"sha256:{pin.hex()}")
+    return Refusal(Reason.UNKNOWN, "this is not a join token; one begins with 'hanse1.'")
+
+
+def _sweep(page: _Page, now: int) -> None:
+    """Forget what expired long ago."""
+    page.entries = {key: entry for key, entry in page.entries.items() if now < entry.expires + SWEPT_AFTER}
+
+
+def _digest(secret: bytes) -> bytes:
+    # The secret is 128 random bits, so a plain digest cannot be searched; slow ones are for passwords.
+    return hashlib.sha256(secret).digest()
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _bytes(text: str) -> bytes:
+    """What ``_text`` wrote; nothing if it wrote something else."""
+    try:
+        data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+    return data if _text(data) == text else b""

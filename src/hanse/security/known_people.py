@@ -1,0 +1,66 @@
+"""The names of people that a machine has reason to believe in, so that a slip of the pen is told as one.
+
+Nobody keeps a list of certificates. Where the league was founded there are the books of access tokens and of
+join tokens, and people's own directories; what is read of them is names alone, and what cannot be read says
+nothing. Needs no ``cryptography``: daemons read it, too.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hanse.security.home import PEOPLE, Home
+from hanse.security.identity import MEMBERS, Role
+
+_BOOK_BYTES_MAX: Final = 8 << 20
+_UNREADABLE: Final = (OSError, msgspec.MsgspecError, UnicodeDecodeError)
+
+
+class _Holder(msgspec.Struct):
+    """Whom something was made for."""
+
+    name: str
+    role: Role
+
+
+class _Given(msgspec.Struct):
+    """An entry of the book of access tokens."""
+
+    access: _Holder
+
+
+class _AccessPage(msgspec.Struct):
+    """The book of access tokens."""
+
+    given: list[_Given]
+
+
+class _JoinPage(msgspec.Struct):
+    """The book of join tokens."""
+
+    entries: dict[str, _Holder]
+
+
+def people_of(home: Home) -> set[str]:
+    """Whom something was made for at this home; empty where the league was not founded."""
+    try:
+        found = {path.name for path in (home.path / PEOPLE).iterdir()}
+    except OSError:
+        found = set()
+    try:
+        page = msgspec.json.decode(_read(home.authority / "access.json"), type=_AccessPage)
+        found |= {given.access.name for given in page.given}
+    except _UNREADABLE:
+        pass
+    try:
+        joined = msgspec.json.decode(_read(home.authority / "tokens.json"), type=_JoinPage)
+        found |= {holder.name for holder in joined.entries.values() if holder.role not in MEMBERS}
+    except _UNREADABLE:
+        pass
+    return found
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_BOOK_BYTES_MAX)

@@ -1,0 +1,236 @@
+"""Policies that never take a node away: FIFO, SJF, best fit, DRF and Tetris.
+
+At one instant first everyone who ends leaves, then everyone who arrives joins, then the policy starts whom it
+can.
+"""
+
+from bisect import insort
+from heapq import heappop, heappush
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hanse.sim.baselines.gpu.node_pool import Flags, Ledger, Pool, Rule
+from hanse.sim.baselines.gpu.workload import GpuOutcome, GpuSettings, GpuWorkload, Ints, Where
+
+Floats = npt.NDArray[np.float64]
+
+
+class Queue(Protocol):
+    """A policy: keeps the waiting jobs and starts them."""
+
+    def arrived(self, job: int) -> None:
+        """A job joins."""
+
+    def ended(self, job: int) -> None:
+        """A job leaves."""
+
+    def start(self, pool: Pool) -> list[tuple[int, Where]]:
+        """Take room for whoever starts now."""
+
+
+def run_queue(workload: GpuWorkload, settings: GpuSettings, queue: Queue) -> GpuOutcome:
+    """Play the whole workload."""
+    pool = Pool(workload, settings.capacity)
+    possible = possible_jobs(workload, settings)
+    ledger = Ledger(workload.jobs)
+    submit, work = workload.submit.tolist(), workload.work.tolist()
+    ends: list[tuple[int, int]] = []
+    arriving, passes = 0, 0
+    while arriving < len(submit) or ends:
+        now = submit[arriving] if arriving < len(submit) else ends[0][0]
+        if ends and ends[0][0] < now:
+            now = ends[0][0]
+        while ends and ends[0][0] == now:
+            job = heappop(ends)[1]
+            pool.release(job, ledger.close(job, now, done=True))
+            queue.ended(job)
+        while arriving < len(submit) and submit[arriving] == now:
+            if possible[arriving]:
+                queue.arrived(arriving)
+            arriving += 1
+        passes += 1
+        for job, where in queue.start(pool):
+            ledger.open(job, where, now)
+            heappush(ends, (now + work[job], job))
+    return outcome(ledger, possible.count(False), 0, passes)
+
+
+def outcome(ledger: Ledger, refused: int, preemptions: int, passes: int) -> GpuOutcome:
+    """The ledger as columns."""
+    return GpuOutcome(
+        start=np.asarray(ledger.start, np.int64),
+        end=np.asarray(ledger.end, np.int64),
+        stretch_job=np.asarray(ledger.job, np.int64),
+        stretch_begin=np.asarray(ledger.begin, np.int64),
+        stretch_end=np.asarray(ledger.until, np.int64),
+        stretch_where=tuple(ledger.where),
+        refused=refused,
+        preemptions=preemptions,
+        passes=passes,
+    )
+
+
+def possible_jobs(workload: GpuWorkload, settings: GpuSettings) -> list[bool]:
+    """Which jobs the empty cluster can hold."""
+    pool = Pool(workload, settings.capacity)
+    shape, number = workload.shapes()
+    known: list[bool | None] = [None] * number
+    possible: list[bool] = []
+    for job, kind in enumerate(shape.tolist()):
+        verdict = known[kind]
+        if verdict is None:
+            where = pool.place(job, Rule.FIRST)
+            verdict = where is not None
+            known[kind] = verdict
+            pool.clear()
+        possible.append(verdict)
+    return possible
+
+
+class ListQueue:
+    """A sorted list; the first that does not fit blocks, or is passed over."""
+
+    def __init__(self, workload: GpuWorkload, rank: list[int], rule: Rule, *, blocking: bool) -> None:
+        self._rank = rank
+        self._rule = rule
+        self._blocking = blocking
+        self._waiting: list[tuple[int, int]] = []
+        self._shape: list[int] = workload.shapes()[0].tolist()
+
+    def arrived(self, job: int) -> None:
+        """Join by rank; ties to the earlier job."""
+        insort(self._waiting, (self._rank[job], job))
+
+    def ended(self, job: int) -> None:
+        """Nothing is kept of running jobs."""
+
+    def start(self, pool: Pool) -> list[tuple[int, Where]]:
+        """In order of rank."""
+        started: list[tuple[int, Where]] = []
+        left: list[tuple[int, int]] = []
+        failed: set[int] = set()
+        for place, entry in enumerate(self._waiting):
+            job = entry[1]
+            where = None if self._shape[job] in failed else pool.place(job, self._rule)
+            if where is not None:
+                started.append((job, where))
+                continue
+            if self._blocking:
+                left.extend(self._waiting[place:])
+                break
+            failed.add(self._shape[job])
+            left.append(entry)
+        self._waiting = left
+        return started
+
+
+class FairQueue:
+    """Dominant resource fairness (Ghodsi et al. 2011): next is the user whose largest share is smallest.
+
+    A user's jobs go in order of arrival; one that does not fit holds up only its own user. Ties go to the
+    user who came first in the trace.
+    """
+
+    def __init__(self, workload: GpuWorkload, settings: GpuSettings) -> None:
+        cluster = np.maximum(settings.capacity.sum(axis=0), 1)
+        self._share = (workload.total() / cluster).tolist()
+        self._user: list[int] = workload.user.tolist()
+        self._held: dict[int, list[float]] = {}
+        self._waiting: dict[int, list[int]] = {}
+
+    def arrived(self, job: int) -> None:
+        """Join behind the user's other jobs."""
+        user = self._user[job]
+        self._held.setdefault(user, [0.0] * len(self._share[job]))
+        self._waiting.setdefault(user, []).append(job)
+
+    def ended(self, job: int) -> None:
+        """The user's shares shrink."""
+        self._change(job, -1.0)
+
+    def start(self, pool: Pool) -> list[tuple[int, Where]]:
+        """One job at a time, as shares change with each."""
+        started: list[tuple[int, Where]] = []
+        able = [user for user, jobs in self._waiting.items() if jobs]
+        while able:
+            user = min(able, key=self._dominant)
+            job = self._waiting[user][0]
+            where = pool.place(job, Rule.FIRST)
+            if where is None:
+                able.remove(user)
+                continue
+            started.append((job, where))
+            self._change(job, 1.0)
+            del self._waiting[user][0]
+            if not self._waiting[user]:
+                able.remove(user)
+        return started
+
+    def _dominant(self, user: int) -> float:
+        # sums of floats taken in different orders differ in the last digits; shares that close are equal
+        return round(max(self._held[user]), 12)
+
+    def _change(self, job: int, sign: float) -> None:
+        held = self._held[self._user[job]]
+        for resource, share in enumerate(self._share[job]):
+            held[resource] += sign * share
+
+
+class TetrisQueue:
+    """Tetris (Grandl et al. 2014): the job and node whose demand and idle amounts align best, with a bonus
+    for little work.
+
+    The score of a job is the inner product of its demand and the idle amounts of its best node, both as
+    shares of the largest node, minus its work (duration x sum of its shares) scaled so that the means of both
+    over the waiting jobs are equal. Ties go to the earlier job.
+    """
+
+    def __init__(self, workload: GpuWorkload) -> None:
+        self._workload = workload
+        self._shape = workload.shapes()[0]
+        self._waiting: list[int] = []
+
+    def arrived(self, job: int) -> None:
+        """Join."""
+        self._waiting.append(job)
+
+    def ended(self, job: int) -> None:
+        """Nothing is kept of running jobs."""
+
+    def start(self, pool: Pool) -> list[tuple[int, Where]]:
+        """Best first, until nothing fits; a gang that fits in part only is left for later."""
+        started: list[tuple[int, Where]] = []
+        failed: set[int] = set()
+        while True:
+            able = np.asarray([job for job in self._waiting if int(self._shape[job]) not in failed], np.int64)
+            if not len(able):
+                return started
+            score, fits = self._scores(pool, able)
+            if not bool(fits.any()):
+                return started
+            job = int(able[fits][int(np.argmax(score[fits]))])
+            where = pool.place(job, Rule.ALIGNED)
+            if where is None:
+                failed.add(int(self._shape[job]))
+                continue
+            started.append((job, where))
+            self._waiting.remove(job)
+
+    def _scores(self, pool: Pool, jobs: Ints) -> tuple[Floats, Flags]:
+        workload = self._workload
+        _, first, inverse = np.unique(self._shape[jobs], return_index=True, return_inverse=True)
+        aligned = np.full(len(first), -1.0)
+        idle = pool.free / pool.scale
+        for index, place in enumerate(first.tolist()):
+            demand = workload.demand[jobs[place]]
+            room = pool.fits(demand)
+            if bool(room.any()):
+                aligned[index] = float((idle[room] @ (demand / pool.scale)).max())
+        alignment = aligned[inverse]
+        size = (workload.total()[jobs] / pool.scale).sum(axis=1) * workload.work[jobs]
+        fits = alignment >= 0
+        mean_size = float(size[fits].mean()) if bool(fits.any()) else 0.0
+        weight = float(alignment[fits].mean()) / mean_size if mean_size > 0 else 0.0
+        return alignment - weight * size, fits

@@ -1,0 +1,141 @@
+"""Policies that may take a running job's nodes away: SRTF, SRSF and Tiresias' least attained service.
+
+At every arrival, end or change of queue the jobs are ranked anew and the cluster is filled in that order. A
+running job that is reached while its nodes are still idle keeps them; one whose nodes were taken looks for
+others (which counts as a restart); one that finds none waits with its work so far kept.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from hanse.sim.baselines.gpu.node_pool import Ledger, Pool, Rule
+from hanse.sim.baselines.gpu.non_preemptive import outcome, possible_jobs
+from hanse.sim.baselines.gpu.workload import GPU, GpuOutcome, GpuSettings, GpuWorkload, Where
+
+FAR: Final = 1 << 62
+"""Later than any event."""
+
+
+class State:
+    """How far the jobs are; all lists have one entry per job, times in microseconds."""
+
+    def __init__(self, workload: GpuWorkload, settings: GpuSettings) -> None:
+        self.left: list[int] = workload.work.tolist()
+        """Work still to do."""
+        self.setup = [0] * workload.jobs
+        """Start-up time still to pass before work goes on."""
+        self.served = [0] * workload.jobs
+        """GPU-microseconds held so far."""
+        self.running = [False] * workload.jobs
+        self.gpus: list[int] = [max(1, milli // 1_000) for milli in workload.total()[:, GPU].tolist()]
+        """Whole GPUs; a job without any counts as one, so that its service grows with time."""
+        self.limits = settings.queue_limits
+
+    def level(self, job: int) -> int:
+        """Which of the queues of least attained service a job is in."""
+        return sum(self.served[job] >= limit for limit in self.limits)
+
+    def advance(self, job: int, stretch: int) -> None:
+        """A running job has had this much time."""
+        waiting = min(stretch, self.setup[job])
+        self.setup[job] -= waiting
+        self.left[job] -= stretch - waiting
+        self.served[job] += stretch * self.gpus[job]
+        assert self.left[job] >= 0, "no job runs beyond its work"
+
+    def until_fall(self, job: int) -> int:
+        """Microseconds of running until it enters the next queue."""
+        level = self.level(job)
+        if level == len(self.limits):
+            return FAR
+        return -(-(self.limits[level] - self.served[job]) // self.gpus[job])
+
+
+Rank = Callable[[State, int], tuple[int, ...]]
+"""Smaller is served first; ties go to the earlier job."""
+
+
+def shortest_time(state: State, job: int) -> tuple[int, ...]:
+    """SRTF: least work left."""
+    return (state.left[job],)
+
+
+def shortest_service(state: State, job: int) -> tuple[int, ...]:
+    """SRSF: least work left x GPUs."""
+    return (state.left[job] * state.gpus[job],)
+
+
+def least_attained(state: State, job: int) -> tuple[int, ...]:
+    """Tiresias-L: the queue of the service had so far; within a queue those who run stay ahead."""
+    return (state.level(job), not state.running[job])
+
+
+class Preemptive:
+    """One replay."""
+
+    def __init__(self, workload: GpuWorkload, settings: GpuSettings, rank: Rank) -> None:
+        self._workload, self._settings, self._rank = workload, settings, rank
+        self._state = State(workload, settings)
+        self._pool = Pool(workload, settings.capacity)
+        self._ledger = Ledger(workload.jobs)
+        self._shape: list[int] = workload.shapes()[0].tolist()
+        self._where: dict[int, Where] = {}
+        """Running jobs."""
+        self._present: list[int] = []
+        """Jobs that have come and not ended."""
+        self._preemptions = 0
+
+    def run(self, *, falls: bool) -> GpuOutcome:
+        """Play the whole workload; ``falls``: a change of queue is an event."""
+        submit = self._workload.submit.tolist()
+        possible = possible_jobs(self._workload, self._settings)
+        arriving, now, passes = 0, 0, 0
+        while arriving < len(submit) or self._present:
+            upcoming = submit[arriving] if arriving < len(submit) else FAR
+            after = min(upcoming, self._next(now, falls=falls))
+            assert after < FAR, "a cluster that can hold every job never stands still"
+            for job in self._where:
+                self._state.advance(job, after - now)
+            now = after
+            for job in [job for job in self._where if not self._state.left[job]]:
+                self._ledger.close(job, now, done=True)
+                del self._where[job]
+                self._present.remove(job)
+            while arriving < len(submit) and submit[arriving] == now:
+                if possible[arriving]:
+                    self._present.append(arriving)
+                arriving += 1
+            self._fill(now)
+            passes += 1
+        return outcome(self._ledger, possible.count(False), self._preemptions, passes)
+
+    def _next(self, now: int, *, falls: bool) -> int:
+        """The next end or change of queue."""
+        when = FAR
+        for job in self._where:
+            when = min(when, now + self._state.setup[job] + self._state.left[job])
+            if falls:
+                when = min(when, now + self._state.until_fall(job))
+        return when
+
+    def _fill(self, now: int) -> None:
+        state, pool = self._state, self._pool
+        self._present.sort(key=lambda job: (*self._rank(state, job), job))
+        pool.clear()
+        failed: set[int] = set()
+        for job in self._present:
+            held = self._where.get(job)
+            if held is not None and pool.retake(job, held):
+                continue
+            where = None if self._shape[job] in failed else pool.place(job, Rule.BEST)
+            if where is None:
+                failed.add(self._shape[job])
+            if held is not None:
+                self._ledger.close(job, now, done=False)
+                del self._where[job]
+                self._preemptions += 1
+            state.running[job] = where is not None
+            if where is not None:
+                state.setup[job] = self._settings.restart
+                self._where[job] = where
+                self._ledger.open(job, where, now)

@@ -1,0 +1,77 @@
+"""The batch machine itself: time, processors and who holds them. A planner only says who starts now.
+
+At one instant the order is fixed: first everyone who ends gives back their processors, then everyone who
+arrives joins the queue, then the planner decides once. A job of no length ends at the instant it starts, in a
+further round of the same instant.
+"""
+
+from heapq import heappop, heappush
+from typing import Final, Protocol
+
+import numpy as np
+
+from hanse.sim.baselines.rigid.workload import NOT_RUN, RigidOutcome, RigidSettings, RigidWorkload
+
+NEVER: Final = 1 << 62
+"""Later than any instant."""
+
+
+class Planner(Protocol):
+    """Decides who starts. It hears of every arrival and every end, and is asked once at each instant."""
+
+    promise: list[int]
+    """Per job the first start promised to it, -1 for none."""
+    backfilled: int
+
+    def arrived(self, job: int, now: int) -> None:
+        """A job joins the queue."""
+
+    def ended(self, job: int, now: int) -> None:
+        """A running job gives back its processors."""
+
+    def wake(self) -> int:
+        """When it wants to be asked even if nobody arrives or ends by then; NEVER if it does not care."""
+
+    def choose(self, now: int, free: int) -> list[int]:
+        """The jobs that start now; together they hold no more than ``free`` processors."""
+
+
+def run_machine(workload: RigidWorkload, settings: RigidSettings, planner: Planner) -> RigidOutcome:
+    """Play the whole workload on a machine of ``settings.processors``."""
+    submit, run = workload.submit.tolist(), workload.run.tolist()
+    width = workload.processors.tolist()
+    jobs = len(submit)
+    start, free, passes, refused, arriving = [NOT_RUN] * jobs, settings.processors, 0, 0, 0
+    ends: list[tuple[int, int]] = []
+    while True:
+        now = min(submit[arriving] if arriving < jobs else NEVER, planner.wake())
+        if ends and ends[0][0] < now:
+            now = ends[0][0]
+        if now == NEVER:
+            break
+        while ends and ends[0][0] == now:
+            job = heappop(ends)[1]
+            free += width[job]
+            planner.ended(job, now)
+        while arriving < jobs and submit[arriving] == now:
+            if width[arriving] <= settings.processors:
+                planner.arrived(arriving, now)
+            else:
+                refused += 1
+            arriving += 1
+        passes += 1
+        for job in planner.choose(now, free):
+            assert start[job] == NOT_RUN, "a job starts once"
+            start[job] = now
+            free -= width[job]
+            heappush(ends, (now + run[job], job))
+        assert free >= 0, "processors are not over-committed"
+    started = np.asarray(start, np.int64)
+    return RigidOutcome(
+        start=started,
+        end=np.where(started == NOT_RUN, NOT_RUN, started + workload.run),
+        promise=np.asarray(planner.promise, np.int64),
+        refused=refused,
+        passes=passes,
+        backfilled=planner.backfilled,
+    )

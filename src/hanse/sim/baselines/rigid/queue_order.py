@@ -1,0 +1,117 @@
+"""Orders of the waiting jobs: who is looked at first. Every tie goes to the job submitted first.
+
+An order is *fixed* when a job's rank never changes while it waits, and *ageing* when it depends on the time;
+the ageing ones cost a sort at every decision.
+"""
+
+from bisect import insort
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from hanse.sim.baselines.rigid.workload import Ints, RigidWorkload
+
+Ranks = npt.NDArray[np.float64] | Ints
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Lower rank is served first. Exactly one of the two functions is given."""
+
+    fixed: Callable[[RigidWorkload], Ranks] | None = None
+    """Rank of every job."""
+    ageing: Callable[[RigidWorkload, int, Ints], Ranks] | None = None
+    """Rank of the given jobs at a time in microseconds."""
+
+
+def _arrival(workload: RigidWorkload) -> Ranks:
+    return workload.submit
+
+
+def _request(workload: RigidWorkload) -> Ranks:
+    return workload.request
+
+
+def _longest(workload: RigidWorkload) -> Ranks:
+    return -workload.request
+
+
+def _narrow(workload: RigidWorkload) -> Ranks:
+    return workload.processors
+
+
+def _area(workload: RigidWorkload) -> Ranks:
+    return workload.request * workload.processors
+
+
+def _wfp3(workload: RigidWorkload, now: int, jobs: Ints) -> Ranks:
+    """Tang et al. 2009: (wait / requested time)^3 x processors, largest first."""
+    ratio = (now - workload.submit[jobs]) / np.maximum(workload.request[jobs], 1)
+    return -(ratio**3) * workload.processors[jobs]
+
+
+def _expansion(workload: RigidWorkload, now: int, jobs: Ints) -> Ranks:
+    """Largest expansion factor (wait + request) / request first."""
+    request = np.maximum(workload.request[jobs], 1)
+    return -(now - workload.submit[jobs] + request) / request
+
+
+ORDERS: Final[dict[str, Order]] = {
+    "fcfs": Order(fixed=_arrival),
+    "shortest": Order(fixed=_request),
+    "longest": Order(fixed=_longest),
+    "narrowest": Order(fixed=_narrow),
+    "smallest-area": Order(fixed=_area),
+    "wfp3": Order(ageing=_wfp3),
+    "expansion": Order(ageing=_expansion),
+}
+"""The built-in waiting orders by name; any other ``Order`` may be handed to a planner."""
+
+
+class Waiting:
+    """The queue: ``at(now)`` is its jobs in the order they are to be looked at."""
+
+    def __init__(self, workload: RigidWorkload, order: Order) -> None:
+        assert (order.fixed is None) != (order.ageing is None), "an order is either fixed or ageing"
+        self._workload = workload
+        self._ageing = order.ageing
+        self._rank: list[float] = [] if order.fixed is None else order.fixed(workload).tolist()
+        self._queue: list[tuple[float, int]] = []
+        self._jobs: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._jobs) if self._ageing is not None else len(self._queue)
+
+    def add(self, job: int) -> None:
+        """A job begins to wait."""
+        if self._ageing is not None:
+            insort(self._jobs, job)
+        else:
+            insort(self._queue, (self._rank[job], job))
+
+    def at(self, now: int) -> list[int]:
+        """All waiting jobs, first to be served first."""
+        if self._ageing is None:
+            return [job for _, job in self._queue]
+        if not self._jobs:
+            return []
+        jobs = np.asarray(self._jobs, np.int64)
+        ranked = np.argsort(self._ageing(self._workload, now, jobs), kind="stable")
+        return [int(job) for job in jobs[ranked]]
+
+    def head(self, now: int) -> int:
+        """The first of them; the queue must not be empty."""
+        return self._queue[0][1] if self._ageing is None else self.at(now)[0]
+
+    def drop(self, jobs: list[int]) -> None:
+        """These stop waiting."""
+        if len(jobs) == 1 and self._queue and self._queue[0][1] == jobs[0]:
+            del self._queue[0]
+            return
+        gone = frozenset(jobs)
+        if self._ageing is None:
+            self._queue = [entry for entry in self._queue if entry[1] not in gone]
+        else:
+            self._jobs = [job for job in self._jobs if job not in gone]

@@ -1,0 +1,75 @@
+"""The waiting tasks of one broker, grouped by job and ordered by a key of the job."""
+
+from collections import deque
+from heapq import heappop, heappush
+from itertools import pairwise
+
+from hanse.sim.baselines.task_level.job_ranks import static_rank
+from hanse.sim.replay.records import Settings, Workload
+
+
+class TaskQueue:
+    """Tasks by job; the job with the smallest key goes first, ties to the earlier job, its tasks first in
+    first out.
+
+    Keys only fall (fewest-remaining). Each fall adds an entry to the heap; a job's newest entry comes before
+    its older ones, which surface only when none of its tasks waits, and are dropped then.
+    The heap holds at most one entry per push and per change, so it is bounded by twice the number of tasks.
+    """
+
+    def __init__(self, workload: Workload, keys: list[int]) -> None:
+        self.bits = max(1, workload.jobs.bit_length())
+        self.mask = (1 << self.bits) - 1
+        self.keys = keys
+        """Key per job; shared with whoever changes it and then calls ``changed``."""
+        self.heap: list[int] = []
+        self.tasks: dict[int, deque[int]] = {}
+        self.count = 0
+
+    def push(self, job: int, task: int) -> None:
+        """Let a task wait behind those of its job."""
+        waiting = self.tasks.get(job)
+        self.count += 1
+        if waiting is None:
+            self.tasks[job] = deque((task,))
+            heappush(self.heap, self.keys[job] << self.bits | job)
+        else:
+            waiting.append(task)
+
+    def push_front(self, job: int, task: int) -> None:
+        """Let a task wait before those of its job."""
+        waiting = self.tasks.get(job)
+        if waiting is None:
+            self.push(job, task)
+        else:
+            self.count += 1
+            waiting.appendleft(task)
+
+    def changed(self, job: int) -> None:
+        """The key of a job has become smaller."""
+        if job in self.tasks:
+            heappush(self.heap, self.keys[job] << self.bits | job)
+
+    def pop(self) -> int:
+        """Take the best task."""
+        heap, tasks, mask = self.heap, self.tasks, self.mask
+        while True:
+            job = heap[0] & mask
+            waiting = tasks.get(job)
+            if waiting is not None:
+                break
+            heappop(heap)
+        task = waiting.popleft()
+        self.count -= 1
+        if not waiting:
+            del tasks[job]
+        return task
+
+
+def keys_for(workload: Workload, settings: Settings) -> tuple[list[int], bool]:
+    """The key of every job under the order of the settings, and whether each end of a task lowers it by
+    one."""
+    if settings.order == "fewest-remaining":
+        offset = workload.offset
+        return [past - first for first, past in pairwise(offset)], True
+    return static_rank(workload, settings), False

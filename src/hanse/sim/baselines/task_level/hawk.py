@@ -1,0 +1,103 @@
+"""Hawk (ATC 2015): long jobs central, short jobs as in Sparrow, and idle nodes steal.
+
+A node that falls idle with an empty queue asks up to ten random nodes of the long partition, one after the
+other, for the first run of short probes that wait there behind a long task, and takes them all. Queues are
+first in, first out.
+
+Chosen where the paper leaves it open: two probes a short task, drawn with replacement over all nodes; the
+victims' queues are looked at when the thief falls idle, the probes it gets arrive after one round trip per
+node asked; each question counts as one message, as in the authors' simulator, whose figures leave the answers
+out.
+"""
+
+from collections import deque
+from typing import Any, Final
+
+from hanse.sim.baselines.task_level.long_short_split import Split
+from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
+
+PROBES_PER_TASK: Final = 2
+STEAL_ATTEMPTS: Final = 10
+STEAL_MAX: Final = 10_000
+"""Probes taken from one node at once."""
+
+
+class _Hawk(Split):
+    def __init__(self, workload: Workload, settings: Settings) -> None:
+        super().__init__(workload, settings)
+        self.waiting: list[deque[int]] = [deque() for _ in range(settings.nodes)]
+
+    def arrive(self, now: int, job: int) -> None:
+        """Place a long job, probe for a short one."""
+        if self.short[job]:
+            probes = PROBES_PER_TASK * (self.past[job] - self.next_task[job])
+            chosen = self.random.choices(self.all_nodes, k=probes)
+        else:
+            chosen = self.place_long(now, job)
+        self.messages += len(chosen)
+        self.at(now + self.delay, self.probed, job, chosen)
+
+    def probed(self, now: int, job: int, nodes: list[int]) -> None:
+        """The probes of a job reach their nodes."""
+        idle, waiting = self.idle, self.waiting
+        long = not self.short[job]
+        for node in nodes:
+            if idle[node]:
+                idle[node] = False
+                self.launch(now, node, job)
+            else:
+                self.long_queued[node] += long
+                waiting[node].append(job)
+
+    def freed(self, now: int, node: int, _: Any) -> None:
+        """Turn to the oldest probe, or steal."""
+        queue = self.waiting[node]
+        if queue:
+            job = queue.popleft()
+            if not self.short[job]:
+                self.long_queued[node] -= 1
+            self.launch(now, node, job)
+        else:
+            self.idle[node] = True
+            self.steal(now, node)
+
+    def steal(self, now: int, thief: int) -> None:
+        """Ask one random node after the other until one has short probes behind a long task."""
+        draw, low = self.random.random, self.first_long_node
+        width = len(self.all_nodes) - low
+        for attempt in range(1, STEAL_ATTEMPTS + 1):
+            victim = low + int(draw() * width)
+            self.messages += 1
+            if self.waiting[victim] and (self.runs_long[victim] or self.long_queued[victim]):
+                stolen = self.give(victim)
+                if stolen:
+                    self.at(now + attempt * self.round_trip, self.got, thief, stolen)
+                    return
+
+    def give(self, victim: int) -> list[int]:
+        """Take the first run of short probes behind a long task out of a node's queue."""
+        queue, short = list(self.waiting[victim]), self.short
+        first = 0
+        if not self.runs_long[victim]:
+            while first < len(queue) and short[queue[first]]:
+                first += 1
+        while first < len(queue) and not short[queue[first]]:
+            first += 1
+        past = first
+        while past < len(queue) and short[queue[past]] and past - first < STEAL_MAX:
+            past += 1
+        if past > first:
+            self.waiting[victim] = deque(queue[:first] + queue[past:])
+        return queue[first:past]
+
+    def got(self, now: int, thief: int, jobs: list[int]) -> None:
+        """Stolen probes reach the thief."""
+        self.waiting[thief].extend(jobs)
+        if self.idle[thief]:
+            self.idle[thief] = False
+            self.freed(now, thief, None)
+
+
+def hawk(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+    """Run Hawk."""
+    return _Hawk(workload, settings).run(progress)

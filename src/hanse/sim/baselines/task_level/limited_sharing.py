@@ -1,0 +1,141 @@
+"""Limited sharing: brokers with nodes of their own who tell each other how many are free.
+
+The middle of the three coordination modes (``independent``, ``shared``, ``central``), defined here because
+the sources only name it. Jobs are dealt round robin to brokers; each broker owns an equal, fixed share of the
+nodes and knows it exactly. Every ``gossip_us`` it tells every other broker one number: its free nodes less
+its waiting tasks. Of a job, a broker runs what fits on its own free nodes; it sends as many of the other
+tasks as it believes free elsewhere to the brokers with the largest numbers (ties to the lowest), lowering the
+numbers as it does; the rest waits at home in the chosen order. On gossip that tells of free nodes, a broker
+with waiting tasks sends its best ones there, at most its fair part (the number divided by the other brokers,
+rounded up), so that not all of them answer one call at once. A task moves once at most: where it is sent it
+runs or waits, with the key it had when it left.
+
+A launch takes two messages (broker, warden, node), an end one to the owner of the node and one to the job's
+broker, tasks sent together one. A job ends when its broker hears of its last task.
+"""
+
+from heapq import heappush
+from typing import Any
+
+from hanse.sim.baselines.task_level.broker_queue import TaskQueue, keys_for
+from hanse.sim.baselines.task_level.engine import Engine
+from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
+
+
+class _Shared(Engine):
+    notice_messages = 1
+
+    def __init__(self, workload: Workload, settings: Settings) -> None:
+        super().__init__(workload, settings)
+        brokers, nodes = settings.brokers, settings.nodes
+        self.brokers = brokers
+        self.idle = [
+            list(reversed(range(nodes * broker // brokers, nodes * (broker + 1) // brokers)))
+            for broker in range(brokers)
+        ]
+        keys, self.rekey = keys_for(workload, settings)
+        self.queues = [TaskQueue(workload, keys.copy()) for _ in range(brokers)]
+        self.believed = [[len(idle) for idle in self.idle] for _ in range(brokers)]
+        """Per broker: what it last heard from each, less what it has sent there since."""
+        self.job_of = [0] * workload.tasks
+        for job in range(workload.jobs):
+            for task in range(workload.offset[job], workload.offset[job + 1]):
+                self.job_of[task] = job
+        if brokers > 1:
+            self.at(settings.gossip_us, self.gossip)
+
+    def arrive(self, now: int, job: int) -> None:
+        """Run what fits, send what fits elsewhere, queue the rest."""
+        broker = job % self.brokers
+        queue = self.queues[broker]
+        for task in range(self.workload.offset[job], self.workload.offset[job + 1]):
+            queue.push(job, task)
+        self.serve(now, broker)
+        believed = self.believed[broker]
+        while queue.count:
+            other = max(
+                (each for each in range(self.brokers) if each != broker),
+                key=lambda each: (believed[each], -each),
+                default=-1,
+            )
+            if other < 0 or believed[other] <= 0:
+                break
+            self.forward(now, broker, other, believed[other])
+
+    def forward(self, now: int, broker: int, other: int, most: int) -> None:
+        """Send a broker's best waiting tasks of its own jobs to another, with their keys."""
+        queue = self.queues[broker]
+        sent: list[tuple[int, int]] = []
+        kept: list[int] = []
+        while queue.count and len(sent) < most:
+            task = queue.pop()
+            if self.job_of[task] % self.brokers == broker:
+                sent.append((task, queue.keys[self.job_of[task]]))
+            else:
+                kept.append(task)
+        for task in kept:
+            queue.push(self.job_of[task], task)
+        self.believed[broker][other] -= len(sent) if sent else most
+        if sent:
+            self.messages += 1
+            self.send(now, self.forwarded, other, sent)
+
+    def forwarded(self, now: int, broker: int, tasks: list[tuple[int, int]]) -> None:
+        """Tasks of another broker arrive."""
+        queue = self.queues[broker]
+        for task, key in tasks:
+            job = self.job_of[task]
+            queue.push(job, task)
+            if key < queue.keys[job]:
+                queue.keys[job] = key
+                queue.changed(job)
+        self.serve(now, broker)
+
+    def serve(self, now: int, broker: int) -> None:
+        """Give free nodes to the best waiting tasks."""
+        queue, idle = self.queues[broker], self.idle[broker]
+        began = now + 2 * self.delay
+        while queue.count and idle:
+            task, node = queue.pop(), idle.pop()
+            self.start[task] = began
+            self.node[task] = node
+            self.begun += 1
+            self.messages += 3
+            self.sequence += 1
+            told = began + self.workload.duration[task] + self.delay
+            heappush(self.heap, (told, self.sequence, self.ended, broker, (task, node)))
+
+    def ended(self, now: int, broker: int, ran: tuple[int, int]) -> None:
+        """The end of a task reaches the owner of its node, and its job's broker if that is another one."""
+        task, node = ran
+        job = self.job_of[task]
+        home = job % self.brokers
+        self.messages += home != broker
+        if self.rekey:
+            self.queues[home].keys[job] -= 1
+            self.queues[home].changed(job)
+        self.idle[broker].append(node)
+        self.serve(now, broker)
+
+    def gossip(self, now: int, _first: Any, _second: Any) -> None:
+        """Every broker tells all others; gossip ends with the last start."""
+        for broker in range(self.brokers):
+            number = len(self.idle[broker]) - self.queues[broker].count
+            self.heartbeats += self.brokers - 1
+            self.send(now, self.heard, broker, number)
+        if self.begun < self.workload.tasks:
+            self.at(now + self.settings.gossip_us, self.gossip)
+
+    def heard(self, now: int, teller: int, number: int) -> None:
+        """Gossip reaches all the others."""
+        part = -(-number // (self.brokers - 1))
+        for broker in range(self.brokers):
+            if broker != teller:
+                self.believed[broker][teller] = number
+                if part > 0 and self.queues[broker].count:
+                    self.forward(now, broker, teller, part)
+
+
+def shared(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+    """Run limited sharing."""
+    return _Shared(workload, settings).run(progress)

@@ -1,0 +1,101 @@
+"""What Hawk and Eagle share: long jobs placed by one central queue keeper, short jobs by probes.
+
+The first ``short_percent`` of the nodes are for short jobs only; long jobs use the rest. The central keeper
+knows the estimated long work that waits at every node (not the short work) and gives each task of a long job
+to the node with the least waiting time: queued estimates, less what the running long task has already run (at
+most its estimate), plus a round trip. Ties go to the lowest node number. It hears of a long task's end when
+it happens, as in the authors' simulator. A long task travels like a probe that always finds its task: probe,
+request, answer, completion.
+"""
+
+from heapq import heapify, heapreplace
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from hanse.sim.baselines.task_level.engine import Engine
+from hanse.sim.baselines.task_level.job_ranks import is_short
+from hanse.sim.replay.records import Settings, Workload
+
+
+class Split(Engine):
+    """Node states, the central keeper and the launch of a task; Hawk and Eagle add queues and probing."""
+
+    lane_messages = 2
+
+    def __init__(self, workload: Workload, settings: Settings) -> None:
+        super().__init__(workload, settings)
+        nodes = settings.nodes
+        self.random = Random(settings.seed)
+        self.all_nodes = range(nodes)
+        self.short = is_short(workload, settings)
+        self.first_long_node = min(int(nodes * settings.short_percent / 100), nodes - 1)
+        self.idle = [True] * nodes
+        self.runs_long = [False] * nodes
+        self.long_queued = [0] * nodes
+        self.next_task = workload.offset[:-1]
+        self.past = workload.offset[1:]
+        self.round_trip = 2 * settings.delay_us
+        self.work = np.zeros(nodes, np.int64)
+        """Estimated long work placed at each node and not yet ended."""
+        self.since = np.full(nodes, -1, np.int64)
+        """When the long task that a node runs was asked for, -1 = it runs none."""
+        self.expected = np.zeros(nodes, np.int64)
+        """Its estimate."""
+
+    def place_long(self, now: int, job: int) -> list[int]:
+        """Nodes for the tasks of a long job by least waiting time; their work is booked at once."""
+        low = self.first_long_node
+        work, since = self.work[low:], self.since[low:]
+        done = np.where(since >= 0, np.minimum(now - since, self.expected[low:]), 0)
+        waits = np.where(work > 0, work - done + self.round_trip, 0)
+        needed = self.past[job] - self.next_task[job]
+        # no more nodes than tasks can be chosen, and those are the ones that wait least
+        lowest = np.argsort(waits, kind="stable")[:needed]
+        best = [
+            (wait, node) for wait, node in zip(waits[lowest].tolist(), (lowest + low).tolist(), strict=True)
+        ]
+        heapify(best)
+        estimate = self.workload.estimate[job]
+        chosen = []
+        for _ in range(needed):
+            wait, node = best[0]
+            chosen.append(node)
+            heapreplace(best, (wait + estimate, node))
+        np.add.at(self.work, chosen, estimate)
+        return chosen
+
+    def launch(self, now: int, node: int, job: int) -> bool:
+        """A free node asks for a task of a job; false when there was none, and it will be free a round trip
+        later."""
+        task = self.next_task[job]
+        if task == self.past[job]:
+            self.messages += 2
+            self.send(now, self.freed, node)
+            return False
+        self.next_task[job] = task + 1
+        self.messages += 3
+        self.begun += 1
+        began = now + self.round_trip
+        self.start[task] = began
+        self.node[task] = node
+        if self.short[job]:
+            self.at(began + self.workload.duration[task], self.freed, node)
+        else:
+            self.runs_long[node] = True
+            self.since[node] = now
+            self.expected[node] = self.workload.estimate[job]
+            self.at(began + self.workload.duration[task], self.long_ended, node, job)
+        return True
+
+    def long_ended(self, now: int, node: int, job: int) -> None:
+        """A long task ends: the keeper takes its estimate off the node."""
+        self.work[node] -= self.workload.estimate[job]
+        self.since[node] = -1
+        self.runs_long[node] = False
+        self.freed(now, node, None)
+
+    def freed(self, now: int, node: int, _: Any) -> None:
+        """A node has nothing to run."""
+        raise NotImplementedError

@@ -1,0 +1,249 @@
+"""Megha as published (megha3.0, the authors' constraint-aware simulator), and Megha with its defects
+repaired.
+
+Brokers hold a full but stale view of all clusters and claim nodes optimistically; the warden of a cluster
+checks. Each cluster is cut into one logical partition per broker: a broker takes from its own partitions
+first, then borrows. Jobs are dealt to brokers round robin. A claim is a batch of at most 100 placements for
+one cluster. A warden that must deny some sends them back in one message together with what changed since it
+last wrote to that broker. A node tells its warden and the broker that used it when its task ends; that broker
+refills it from its queue at once, the others hear of it with the heartbeat (5 s). A job ends when its broker
+hears of its last task: three messages at the least.
+
+*As published*: clusters are walked in a fixed order; a queue of tasks, first in first out, denied ones to the
+front; news are two lists, and nodes taken are applied before nodes freed, so that a node freed and taken
+again counts as free; a node told free goes to the first waiting task; newcomers do not wait behind the queue.
+
+*Repaired*: the walk starts at a random cluster for every task and claims are gathered per cluster; news tell
+the final state; after every denial and all news, waiting tasks are matched again; the queue follows
+``order``.
+"""
+
+from collections import deque
+from heapq import heappush
+from random import Random
+from typing import Final
+
+import msgspec
+
+from hanse.sim.baselines.task_level.broker_queue import TaskQueue, keys_for
+from hanse.sim.baselines.task_level.engine import Engine
+from hanse.sim.baselines.task_level.stale_views import Layout, View
+from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
+
+BATCH_MAX: Final = 100
+"""Placements in one claim."""
+
+Change = tuple[int, bool, int]
+"""A node, whether it became free, and the broker that knows already."""
+
+
+class _Megha(Engine):
+    """The wardens, the network and what both kinds of broker have in common."""
+
+    notice_messages = 1
+
+    def __init__(self, workload: Workload, settings: Settings) -> None:
+        super().__init__(workload, settings)
+        random = Random(settings.seed)
+        self.layout = Layout(settings)
+        self.brokers = settings.brokers
+        self.views = [View(self.layout, broker, random) for broker in range(settings.brokers)]
+        self.free = [True] * settings.nodes
+        self.changes: list[list[Change]] = [[] for _ in range(settings.clusters)]
+        """Per cluster: what happened since every broker was told."""
+        self.told = [[0] * settings.brokers for _ in range(settings.clusters)]
+        """Per cluster and broker: how many of the changes it has been told."""
+        self.job_of = [0] * workload.tasks
+        for job in range(workload.jobs):
+            for task in range(workload.offset[job], workload.offset[job + 1]):
+                self.job_of[task] = job
+        self.at(settings.heartbeat_us, self.heartbeat)
+
+    def heartbeat(self, now: int, _first: None, _second: None) -> None:
+        """Every warden tells every broker its untold changes; heartbeats end with the last start."""
+        for cluster, changes in enumerate(self.changes):
+            for broker in range(self.brokers):
+                if self.told[cluster][broker] < len(changes):
+                    self.heartbeats += 1
+                    self.send(now, self.news, broker, self.untold(cluster, broker))
+            changes.clear()
+            self.told[cluster] = [0] * self.brokers
+        if self.begun < self.workload.tasks:
+            self.at(now + self.settings.heartbeat_us, self.heartbeat)
+
+    def untold(self, cluster: int, broker: int) -> list[Change]:
+        """What a warden has not told a broker, leaving out what the broker did itself; it counts as told from
+        now."""
+        changes = self.changes[cluster]
+        since = self.told[cluster][broker]
+        self.told[cluster][broker] = len(changes)
+        return [change for change in changes[since:] if change[2] != broker]
+
+    def news(self, now: int, broker: int, changes: list[Change]) -> None:
+        """A heartbeat reaches a broker."""
+        raise NotImplementedError
+
+    def denied(self, now: int, broker: int, answer: tuple[list[int], list[Change]]) -> None:
+        """A denial reaches a broker: the tasks refused, and the news."""
+        raise NotImplementedError
+
+    def completed(self, now: int, broker: int, node: int, task: int) -> None:
+        """A broker hears that a task has ended."""
+        raise NotImplementedError
+
+    def claim(self, now: int, broker: int, batch: list[tuple[int, int]]) -> None:
+        """Send a batch of (task, node) to the warden of its nodes."""
+        self.messages += 1
+        self.send(now, self.claimed, broker, batch)
+
+    def claimed(self, now: int, broker: int, batch: list[tuple[int, int]]) -> None:
+        """A warden checks a claim: starts what it can, sends the rest back with the news."""
+        free = self.free
+        cluster = self.layout.cluster_of[batch[0][1]]
+        changes = self.changes[cluster]
+        refused = []
+        began = now + self.delay
+        for task, node in batch:
+            if not free[node]:
+                refused.append(task)
+                continue
+            free[node] = False
+            changes.append((node, False, broker))
+            self.start[task] = began
+            self.node[task] = node
+            self.sequence += 1
+            told = began + self.workload.duration[task] + self.delay
+            heappush(self.heap, (told, self.sequence, self.ended, node, task))
+        started = len(batch) - len(refused)
+        self.begun += started
+        self.messages += 3 * started  # a launch, and the end told twice
+        if refused:
+            self.rejects += len(refused)
+            self.messages += 1
+            self.send(now, self.denied, broker, (refused, self.untold(cluster, broker)))
+
+    def ended(self, now: int, node: int, task: int) -> None:
+        """The end of a task reaches its warden and its broker."""
+        broker = self.job_of[task] % self.brokers
+        self.free[node] = True
+        self.changes[self.layout.cluster_of[node]].append((node, True, broker))
+        self.completed(now, broker, node, task)
+
+
+class _Published(_Megha):
+    def __init__(self, workload: Workload, settings: Settings) -> None:
+        super().__init__(workload, settings)
+        self.queues: list[deque[int]] = [deque() for _ in range(settings.brokers)]
+
+    def arrive(self, now: int, job: int) -> None:
+        """Match every task, or queue it; a batch goes out when the cluster changes or it is full."""
+        broker = job % self.brokers
+        view, queue, cluster_of = self.views[broker], self.queues[broker], self.layout.cluster_of
+        batch: list[tuple[int, int]] = []
+        cluster = -1
+        for task in range(self.workload.offset[job], self.workload.offset[job + 1]):
+            node = view.match_in_order()
+            if node < 0:
+                queue.append(task)
+                continue
+            if batch and (cluster_of[node] != cluster or len(batch) == BATCH_MAX):
+                self.claim(now, broker, batch)
+                batch = []
+            cluster = cluster_of[node]
+            batch.append((task, node))
+        if batch:
+            self.claim(now, broker, batch)
+
+    def news(self, now: int, broker: int, changes: list[Change]) -> None:
+        """Taken nodes first, then the free ones, each to a waiting task if there is one."""
+        view, queue = self.views[broker], self.queues[broker]
+        for node, became_free, _ in changes:
+            if not became_free:
+                view.remove(node)
+        for node, became_free, _ in changes:
+            if became_free:
+                if queue:
+                    self.claim(now, broker, [(queue.popleft(), node)])
+                else:
+                    view.add(node)
+
+    def denied(self, now: int, broker: int, answer: tuple[list[int], list[Change]]) -> None:
+        """Refused tasks go to the front of the queue, one after the other."""
+        refused, changes = answer
+        self.queues[broker].extendleft(refused)
+        self.news(now, broker, changes)
+
+    def completed(self, now: int, broker: int, node: int, task: int) -> None:  # noqa: ARG002 - the queue has no keys
+        """Refill the node from the queue."""
+        queue = self.queues[broker]
+        if queue:
+            self.claim(now, broker, [(queue.popleft(), node)])
+        else:
+            self.views[broker].add(node)
+
+
+class _Repaired(_Megha):
+    def __init__(self, workload: Workload, settings: Settings) -> None:
+        super().__init__(workload, settings)
+        self.keys, self.rekey = keys_for(workload, settings)
+        self.queues = [TaskQueue(workload, self.keys) for _ in range(settings.brokers)]
+
+    def arrive(self, now: int, job: int) -> None:
+        """Queue the tasks and match."""
+        queue = self.queues[job % self.brokers]
+        for task in range(self.workload.offset[job], self.workload.offset[job + 1]):
+            queue.push(job, task)
+        self.match(now, job % self.brokers)
+
+    def match(self, now: int, broker: int) -> None:
+        """Give waiting tasks, best first, the nodes believed free; one batch per cluster."""
+        queue, view, cluster_of = self.queues[broker], self.views[broker], self.layout.cluster_of
+        batches: dict[int, list[tuple[int, int]]] = {}
+        while queue.count and view.total:
+            node = view.match_random()
+            batch = batches.setdefault(cluster_of[node], [])
+            batch.append((queue.pop(), node))
+            if len(batch) == BATCH_MAX:
+                self.claim(now, broker, batches.pop(cluster_of[node]))
+        for batch in batches.values():
+            self.claim(now, broker, batch)
+
+    def news(self, now: int, broker: int, changes: list[Change]) -> None:
+        """The last word on each node counts."""
+        view = self.views[broker]
+        for node, became_free in {node: became_free for node, became_free, _ in changes}.items():
+            if became_free:
+                view.add(node)
+            else:
+                view.remove(node)
+        self.match(now, broker)
+
+    def denied(self, now: int, broker: int, answer: tuple[list[int], list[Change]]) -> None:
+        """Refused tasks wait before the others of their job, in their order, and are matched again at
+        once."""
+        refused, changes = answer
+        for task in reversed(refused):
+            self.queues[broker].push_front(self.job_of[task], task)
+        self.news(now, broker, changes)
+
+    def completed(self, now: int, broker: int, node: int, task: int) -> None:
+        """Count the task, then refill the node with the best task."""
+        queue = self.queues[broker]
+        if self.rekey:
+            job = self.job_of[task]
+            self.keys[job] -= 1
+            queue.changed(job)
+        if queue.count:
+            self.claim(now, broker, [(queue.pop(), node)])
+        else:
+            self.views[broker].add(node)
+
+
+def megha(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+    """Run Megha as published; its queue is first in first out whatever the settings say."""
+    return _Published(workload, msgspec.structs.replace(settings, order="fifo")).run(progress)
+
+
+def megha_repaired(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+    """Run Megha repaired, with the order of the settings."""
+    return _Repaired(workload, settings).run(progress)

@@ -1,0 +1,239 @@
+"""One run of the compiled league: columns in, the outcome out.
+
+All limits and times come from the machines' own modules, the keys from the queue order itself, so that only
+what the machines *do* is written twice.
+"""
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from hanse.core.broker.cluster_view import WARY_TIME
+from hanse.core.broker.demand_publisher import CLAIM_TASKS_MAX
+from hanse.core.broker.end_acks import SETTLE_MAX
+from hanse.core.broker.job_table import shape_of
+from hanse.core.broker.placement import BORROW_ROOM, EXPECTED_MAX, LOT_TASKS_MAX
+from hanse.core.messaging.link import WINDOW_MAX
+from hanse.core.warden.attempts import NEWS_MAX
+from hanse.core.warden.demand_table import LINES_MAX
+from hanse.core.warden.grants import GRANTS_MAX, SLOTS_MAX
+from hanse.core.warden.runner_sessions import STARTS_MAX, lease_span
+from hanse.model.job import DEADLINE_MAX, JobClass
+from hanse.model.messages import Shape
+from hanse.policy.hashing import mix
+from hanse.policy.interface import JobFacts
+from hanse.sim.baselines.task_level import engine
+from hanse.sim.replay import league_setup
+from hanse.sim.replay.compiled import loader
+from hanse.sim.replay.league_setup import SLOT, LeagueSettings, Specs, league_of, order_of
+from hanse.sim.replay.records import Ints, Outcome, Progress, Settings, Workload
+
+TIME_MAX: Final = 1 << 60
+"""Microseconds, and parts of keys: beyond it sums in C could overflow."""
+TASKS_MAX: Final = (1 << 31) - 1
+FIGURES: Final = (
+    "begun", "running", "arrived", "ended", "moved_at", "now", "messages", "heartbeats", "rejects",
+    "substitutions", "grants", "releases",
+)  # fmt: skip
+"""What ``hanse_plain_read`` tells, in its order."""
+
+
+def available() -> str:
+    """Why there is no compiled league on this machine; empty if there is one."""
+    return loader.WHY_NOT
+
+
+def objection_to(settings: Settings) -> str:
+    """Why runs with these settings must be left to the machines, whatever the workload; empty if not."""
+    if loader.WHY_NOT:
+        return loader.WHY_NOT
+    if settings.faults:
+        return "faults are injected into the machines"
+    return settings.problem() or league_setup.objection(settings)
+
+
+def objection(workload: Workload, settings: Settings) -> str:
+    """Why a run must be left to the machines; empty if the compiled league takes it."""
+    return objection_to(settings) or _beyond(workload, settings)
+
+
+def _beyond(workload: Workload, settings: Settings) -> str:
+    """What of a workload does not fit into the columns of the compiled league, or would not be taken by a
+    broker."""
+    if not workload.jobs:
+        return "there is no job"
+    if workload.offset[0] or workload.offset[-1] != workload.tasks or workload.tasks > TASKS_MAX:
+        return "its tasks cannot be numbered"
+    if any(first >= past for first, past in pairwise(workload.offset)):
+        return "it has a job without a task"
+    if any(later < earlier for earlier, later in pairwise(workload.arrival)) or workload.arrival[0] < 0:
+        return "its jobs are not in order of arrival"
+    if min(workload.duration) < 0 or max(workload.estimate) > DEADLINE_MAX:
+        return "it has tasks of impossible duration"
+    slowest = 1 if settings.order != "priority" else len(set(workload.priority)) + 1
+    if (sum(workload.duration) + workload.arrival[-1] + settings.delay_us * 1_000) * slowest >= TIME_MAX // 4:
+        return "its times are too long"
+    return ""
+
+
+def run_plain(
+    workload: Workload, settings: Settings, progress: Progress | None, starts: bool, idle_beats_max: int
+) -> Outcome:
+    """Play everything; stops early when ``progress`` says so. There must be no ``objection``.
+
+    ``starts``: whether the runners hear of starts. ``idle_beats_max``: beats without anything running after
+    which a run that has not ended is our bug.
+    """
+    league = league_of(settings, starts=starts)
+    columns = _Columns(workload, settings, league)
+    play = _Play(_rules(workload, settings, league, starts, len(columns.latency), columns.progress), columns)
+    try:
+        figures = play.figures()
+        while figures["ended"] < workload.jobs:
+            figures = play.play(engine.EVENTS_PER_REPORT)
+            waits = figures["arrived"] == workload.jobs and not figures["running"]
+            waits = waits and figures["ended"] < workload.jobs
+            idle = figures["now"] - figures["moved_at"]
+            assert not waits or idle < idle_beats_max * league.timings.beat, "a job can never end"
+            if progress is not None and not progress(figures["begun"]):
+                break
+    finally:
+        play.close()
+    return Outcome(
+        columns.start,
+        columns.node,
+        columns.job_end,
+        figures["begun"],
+        messages=figures["messages"],
+        rejects=figures["rejects"],
+        substitutions=figures["substitutions"],
+        heartbeats=figures["heartbeats"],
+        decision_ns=columns.decision_ns[: figures["arrived"]].tolist(),
+        complete=figures["ended"] == workload.jobs,
+        grants=figures["grants"],
+        releases=figures["releases"],
+        engine="compiled",
+    )
+
+
+class _Columns:
+    """``columns_t`` of plain.h: what C reads and writes. Must outlive the league."""
+
+    def __init__(self, workload: Workload, settings: Settings, league: LeagueSettings) -> None:
+        self.arrival = _ints(workload.arrival)
+        self.offset = _ints(workload.offset)
+        self.duration = _ints(workload.duration)
+        self._queue(workload, settings, league)
+        first_nodes = [league.first_node[runner.name] for runner in league.runners]
+        self.first_node = _ints([*first_nodes, settings.nodes])
+        self.reserve = _ints([warden.reserve for warden in league.wardens])
+        machines = settings.brokers + 2 * settings.clusters
+        self.seeds = _ints([mix(settings.seed, position) >> 2 for position in range(machines)])
+        self.start = np.full(workload.tasks, -1, np.int64)
+        self.node = np.full(workload.tasks, -1, np.int64)
+        self.job_end = np.full(workload.jobs, -1, np.int64)
+        self.decision_ns = np.zeros(workload.jobs, np.int64)
+
+    def _queue(self, workload: Workload, settings: Settings, league: LeagueSettings) -> None:
+        """Every job's key when it comes, and its shape."""
+        specs, order = Specs(workload, settings), order_of(workload, settings)
+        shapes: dict[Shape, int] = {}
+        found: dict[tuple[bool, int], int] = {}
+        first, second, shape = [], [], []
+        for job, arrival in enumerate(workload.arrival):
+            spec = specs.spec(job)
+            group = spec.groups[0]
+            latency = spec.klass is JobClass.LATENCY
+            accepted = arrival + league.lead
+            facts = JobFacts(accepted, group.count, group.count, group.duration or 0, spec.priority, latency)
+            key = order.key(facts)
+            assert len(key) <= 2, "keys have one or two parts"
+            first.append(key[0])
+            second.append(key[1] if len(key) > 1 else 0)
+            number = found.get((latency, spec.priority))
+            if number is None:
+                known = shape_of(spec, 0, 0)
+                plain = Shape(SLOT, latency=latency, priority=spec.priority)
+                assert known == plain, "all tasks of a plain league ask for one slot"
+                assert spec.priority <= 0, "nobody preempts in a plain league"
+                number = found[latency, spec.priority] = shapes.setdefault(known, len(shapes))
+            shape.append(number)
+        self.progress = order.follows_progress
+        assert not self.progress or first == [past - head for head, past in pairwise(workload.offset)]
+        self.first, self.second, self.shape = _ints(first), _ints(second), _ints(shape)
+        self.latency = _ints([known.latency for known in shapes])
+
+    def addresses(self) -> Ints:
+        """Where they are, in the order of ``columns_t``."""
+        columns = (
+            self.arrival, self.offset, self.duration, self.first, self.second, self.shape, self.latency,
+            self.first_node, self.reserve, self.seeds, self.start, self.node, self.job_end, self.decision_ns,
+        )  # fmt: skip
+        return np.array([column.ctypes.data for column in columns], np.uint64).view(np.int64)
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.array(values, np.int64)
+
+
+def _rules(
+    workload: Workload, settings: Settings, league: LeagueSettings, starts: bool, shapes: int, progress: bool
+) -> Ints:
+    """``rules_t`` of plain.h."""
+    timings, grace = league.timings, league.timings.lease_grace
+    runner_span = lease_span(timings.runner_lease, grace)
+    assert timings.conflict_window == 0, "grants are bound at once in a plain league"
+    sizes = [settings.brokers, settings.clusters, workload.jobs, workload.tasks, shapes]
+    kind = [settings.delay_us, league.lead, starts, progress]
+    times = [
+        timings.ack_delay, timings.resend_after, timings.beat, timings.runner_beat, timings.cluster_lease,
+        timings.runner_lease, runner_span, timings.grant_lease, timings.delta_linger, timings.started_linger,
+        timings.settle_linger, timings.suspect_after, timings.start_deadline,
+        lease_span(timings.cluster_lease, grace) + runner_span,
+    ]  # fmt: skip
+    limits = [
+        WINDOW_MAX, LOT_TASKS_MAX, CLAIM_TASKS_MAX, LINES_MAX, SETTLE_MAX, NEWS_MAX, GRANTS_MAX, SLOTS_MAX,
+        EXPECTED_MAX, STARTS_MAX, BORROW_ROOM, WARY_TIME, league.wardens[0].runs_max,
+    ]  # fmt: skip
+    return _ints([*sizes, *kind, *times, *limits])
+
+
+class _Play:
+    """A league in C."""
+
+    def __init__(self, rules: Ints, columns: _Columns) -> None:
+        assert loader.LIBRARY is not None, loader.WHY_NOT
+        self._library = loader.LIBRARY
+        self._columns = columns  # C keeps their addresses
+        self._figures = np.zeros(len(FIGURES), np.int64)
+        addresses = columns.addresses()
+        self._league: int | None = self._library.hanse_plain_make(rules.ctypes.data, addresses.ctypes.data)
+        if not self._league:
+            raise MemoryError("no memory for the compiled league")
+        self._check()
+
+    def play(self, events: int) -> dict[str, int]:
+        """Let so many events happen, or as many as it takes to end the last job; the figures after that."""
+        self._library.hanse_plain_play(self._league, events)
+        self._check()
+        return self.figures()
+
+    def figures(self) -> dict[str, int]:
+        """How far it is."""
+        self._library.hanse_plain_read(self._league, self._figures.ctypes.data)
+        return dict(zip(FIGURES, self._figures.tolist(), strict=True))
+
+    def _check(self) -> None:
+        wrong = self._library.hanse_plain_wrong(self._league).decode()
+        if wrong:
+            self.close()
+            if wrong == "out of memory":
+                raise MemoryError("no memory for the compiled league")
+            raise AssertionError(f"the plain league: {wrong}; --engine machines runs it all the same")
+
+    def close(self) -> None:
+        """Free it."""
+        if self._league:
+            self._library.hanse_plain_free(self._league)
+            self._league = None

@@ -1,0 +1,116 @@
+"""Running policies: one run, repeats over seeds, and what is written about them."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from hanse.sim.replay.confidence_intervals import mean_with_interval
+from hanse.sim.replay.metrics import Curves, Result, as_dict, curves, measure
+from hanse.sim.replay.records import Progress, Settings, Workload
+from hanse.sim.replay.registry import Policy
+from hanse.sim.replay.whole_job_metrics import curves_batch, measure_batch
+from hanse.sim.replay.whole_job_policies import BatchPolicy, BatchTrace
+
+REPEATS_MAX: Final = 1_000
+_NOT_AVERAGED: Final = ("seed", "tasks", "jobs", "nodes", "clusters", "brokers")
+
+
+class Run(msgspec.Struct, frozen=True, eq=False):
+    """A finished (or stopped) run."""
+
+    result: Result
+    curves: Curves
+
+
+def run_once(policy: Policy, workload: Workload, settings: Settings, progress: Progress | None = None) -> Run:
+    """Run a policy and measure it; reading the trace and measuring the outcome are not in its time."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    outcome = policy(workload, settings, progress)
+    seconds = time.perf_counter() - wall, time.process_time() - cpu
+    named = policy.name, policy.order(settings)
+    return Run(measure(workload, settings, outcome, named, seconds), curves(workload, settings, outcome))
+
+
+def run_batch(policy: BatchPolicy, trace: BatchTrace, settings: Settings) -> Run:
+    """Run a scheduler for whole jobs and measure it."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    outcome = policy.run(trace.chunk, settings)
+    seconds = time.perf_counter() - wall, time.process_time() - cpu
+    return Run(measure_batch(trace, settings, policy, outcome, seconds), curves_batch(outcome))
+
+
+def runs_of(
+    chosen: Sequence[Policy | BatchPolicy],
+    workload: Workload | BatchTrace,
+    settings: Settings,
+    repeat: int,
+    watch: Callable[[Policy | BatchPolicy, int], Progress],
+) -> Iterator[Run]:
+    """Every policy with the seeds from ``settings.seed`` on; ends after a run that was stopped.
+
+    Schedulers for whole jobs are not told to stop; they are asked between two runs.
+    """
+    for policy in chosen:
+        for seed in range(settings.seed, settings.seed + repeat):
+            seeded, progress = msgspec.structs.replace(settings, seed=seed), watch(policy, seed)
+            if isinstance(policy, BatchPolicy):
+                assert isinstance(workload, BatchTrace)
+                run = run_batch(policy, workload, seeded)
+                yield run
+                if not progress(workload.tasks):
+                    return
+                continue
+            assert isinstance(workload, Workload)
+            run = run_once(policy, workload, seeded, progress)
+            yield run
+            if not run.result.complete:
+                return
+
+
+def summary(runs: list[Run]) -> list[dict[str, Any]]:
+    """One object per policy; with repeats the means, ``<field>_ci95`` (half the interval's width) and the
+    single runs."""
+    by_policy: dict[str, list[Result]] = {}
+    for run in runs:
+        by_policy.setdefault(run.result.policy, []).append(run.result)
+    objects = []
+    for results in by_policy.values():
+        first = as_dict(results[0])
+        if len(results) > 1:
+            first = _averaged([as_dict(result) for result in results])
+        objects.append(first)
+    return objects
+
+
+def _averaged(results: list[dict[str, Any]]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    intervals: dict[str, float] = {}
+    for field, value in results[0].items():
+        values = [result[field] for result in results]
+        whole[field] = value
+        if isinstance(value, bool):
+            whole[field] = all(values)
+        elif isinstance(value, int | float) and field not in _NOT_AVERAGED and None not in values:
+            whole[field], intervals[f"{field}_ci95"] = mean_with_interval(values)
+    return {**whole, "repeat": len(results), **intervals, "runs": results}
+
+
+def write_json(path: Path, objects: list[dict[str, Any]]) -> None:
+    """Write the results; a reader sees the old file or the new one, never half of one."""
+    write_whole(path, msgspec.json.format(msgspec.json.encode(objects), indent=2) + b"\n")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file beside its place and move it there."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        scratch.write_bytes(data)
+        scratch.replace(path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            scratch.unlink()

@@ -1,0 +1,263 @@
+"""The policy ``hanse``: the real brokers, wardens and runners of a live league, in virtual time.
+
+The shell is lean: one process, no journal, no encoding, no clocks that differ, because nothing fails in a run
+without faults (``sim.replay.hanse_with_faults`` is for those with). Every message takes one delay, also those
+between a warden and its runner, which stands for the node: a task that finds room starts two messages after
+its job has come (claim, order). Events at one moment happen in the order in which they were caused; tasks
+that end at one moment in one cluster are reported in one message, as a backend of a live league does.
+
+*When a job ends.* Under the other policies a node tells the end of a task to the warden and to whoever took
+the job, one message each. In Hanse the broker hears of it from the warden, one message later. To compare like
+with like a job ends here one message before its broker says so (``JobSettled``), which is one message after
+its last task: a job that finds room has a delay of three messages. The brokers themselves act on what they
+have really heard.
+
+*What is counted.* Every envelope from the first arrival on, batches once: claims, answers, demand, offers,
+orders, reports, news, and also what the other policies do not have (settling, orders to forget an end).
+Apart, as heartbeats: beats and their answers, gossip, bare acknowledgements, the wardens' news of changes.
+
+*What plays it.* The machines, in the shell below; or, where nothing but the time differs, their compiled twin
+(``sim.replay.compiled``), which is one to two hundred times as fast. ``Settings.engine`` says which.
+
+Runners do not hear of starts, only of ends, unless there are more tasks than a broker can wait for without
+such a word (``UNREPORTED_TASKS_MAX``): in a run without faults every order is carried out at once.
+"""
+
+import gc
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from time import perf_counter_ns
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from hanse.core.broker.placement import EXPECTED_MAX
+from hanse.core.messaging.link import NEVER
+from hanse.core.runner.runner import Runner
+from hanse.model.effects import (
+    Accepted,
+    Command,
+    JobSettled,
+    Launch,
+    Rejected,
+    Send,
+    TaskSettled,
+    TasksSettled,
+    WakeAt,
+)
+from hanse.model.events import BackendReported, Booted, Received, Submitted, TasksMoved, TaskStarted, Tick
+from hanse.model.ids import JobId, index_of, job_of
+from hanse.model.messages import End, Envelope
+from hanse.model.messages import Outcome as Ending
+from hanse.policy.hashing import mix
+from hanse.sim.baselines.task_level import engine
+from hanse.sim.replay.compiled import objection, run_plain
+from hanse.sim.replay.hanse_with_faults import run_with_faults
+from hanse.sim.replay.league_setup import Specs, Tally, check_workload, league_of, machines_of
+from hanse.sim.replay.records import Outcome, Progress, ReplayError, Settings, Workload
+
+UNREPORTED_TASKS_MAX: Final = EXPECTED_MAX // 2
+"""Tasks of a run whose starts need not be reported: a broker can expect so many starts."""
+CLIENT: Final = "replay"
+"""Who submits; a broker answers only those that have a name."""
+IDLE_BEATS_MAX: Final = 20
+"""Beats without anything running after which a run that has not ended is our bug."""
+
+Entry = tuple[int, int, str, Envelope | End | int | None]
+"""Time, number, whose, and what: a message, the end of a task, a job that arrives, or (none) a tick. The
+number is unique, so that a comparison never looks further."""
+
+
+class LeanShell:
+    """All machines of a league, the messages between them, and the tasks that run."""
+
+    def __init__(self, workload: Workload, settings: Settings) -> None:
+        self.starts = workload.tasks > UNREPORTED_TASKS_MAX
+        self.workload = workload
+        self.league = league_of(settings, starts=self.starts)
+        self.machines = machines_of(self.league, workload, settings)
+        self.specs = Specs(workload, settings)
+        self.tally = Tally()
+        self.delay = settings.delay_us
+        self.lead = self.league.lead
+        self.heap: list[Entry] = []
+        self.lane: deque[Entry] = deque()
+        """Messages under way; all take the same time, so they arrive in the order in which they were sent."""
+        self.wakes: dict[tuple[str, int], None] = {}
+        """Ticks to come: a machine may ask for one several times."""
+        self.number = 0
+        self.start = [-1] * workload.tasks
+        self.node = [-1] * workload.tasks
+        self.job_end = [-1] * workload.jobs
+        self.job_of: dict[JobId, int] = {}
+        self.begun = 0
+        self.running = 0
+        self.arrived = 0
+        self.ended = 0
+        self.moved_at = 0
+        """When a task last started or ended, or a job came."""
+        self.decision_ns: list[int] = []
+        for position, (name, machine) in enumerate(self.machines.items()):
+            self._perform(0, name, machine.handle(Booted(0, 1, mix(settings.seed, position) >> 2)))
+            if isinstance(machine, Runner):
+                self._perform(0, name, machine.handle(BackendReported(0, (), ())))
+        self._next_arrival()
+
+    def run(self, progress: Progress | None = None) -> Outcome:
+        """Play everything; stops early when ``progress`` says so."""
+        jobs = self.workload.jobs
+        while self.ended < jobs:
+            now = self._play(engine.EVENTS_PER_REPORT)
+            waits = self.arrived == jobs and not self.running and self.ended < jobs
+            idle = now - self.moved_at
+            assert not waits or idle < IDLE_BEATS_MAX * self.league.timings.beat, "a job can never end"
+            if progress is not None and not progress(self.begun):
+                break
+        return self._outcome()
+
+    def _play(self, events: int) -> int:
+        """Let so many events happen, or as many as it takes to end the last job; the time of the last."""
+        heap, lane, wakes, perform = self.heap, self.lane, self.wakes, self._perform
+        handle = {name: machine.handle for name, machine in self.machines.items()}
+        jobs = self.workload.jobs
+        now = 0
+        for _ in range(events):
+            if lane and lane[0] < heap[0]:  # beats never end, so the heap is never empty
+                now, _number, name, envelope = lane.popleft()
+                perform(now, name, handle[name](Received(now, envelope)))  # type: ignore[arg-type]
+                if self.ended == jobs:
+                    break
+                continue
+            now, _number, name, what = heappop(heap)
+            if what is None:
+                del wakes[name, now]
+                perform(now, name, handle[name](Tick(now)))
+            elif type(what) is End:
+                self._exit(now, name, what)
+            else:
+                assert isinstance(what, int)
+                self._arrive(now, what)
+        return now
+
+    def _exit(self, now: int, runner: str, first: End) -> None:
+        """Tasks end: all of this moment, each runner told once, in the order of their first ends."""
+        heap = self.heap
+        ends = {runner: [first]}
+        while heap[0][0] == now:
+            what = heap[0][3]
+            if type(what) is not End:
+                break
+            ends.setdefault(heappop(heap)[2], []).append(what)
+        self.moved_at = now
+        for name, over in ends.items():
+            self.running -= len(over)
+            self._perform(now, name, self.machines[name].handle(TasksMoved(now, (), tuple(over))))
+
+    def _arrive(self, now: int, job: int) -> None:
+        """A job comes; brokers take turns. Messages are counted from the first one on."""
+        if not job:
+            self.tally = Tally()
+        self.arrived = job + 1
+        self.moved_at = now
+        self._next_arrival()
+        brokers = self.league.brokers
+        name = brokers[job % len(brokers)]
+        machine, event = self.machines[name], Submitted(now, CLIENT, job, self.specs.spec(job))
+        began = perf_counter_ns()
+        commands = machine.handle(event)
+        self.decision_ns.append(perf_counter_ns() - began)
+        self._perform(now, name, commands)
+
+    def _next_arrival(self) -> None:
+        job = self.arrived
+        if job < self.workload.jobs:
+            self.number += 1
+            heappush(self.heap, (self.workload.arrival[job] + self.lead, self.number, "", job))
+
+    def _perform(self, now: int, name: str, commands: list[Command]) -> None:
+        """Do what a machine asks for, in order."""
+        lane, count = self.lane, self.tally.count
+        for command in commands:
+            kind = type(command)
+            if kind is Send:
+                envelope = command.envelope  # type: ignore[union-attr]  # mypy does not narrow by ``kind``
+                count(envelope)
+                self.number += 1
+                lane.append((now + self.delay, self.number, envelope.target, envelope))
+            elif kind is TaskSettled or kind is TasksSettled:
+                continue
+            elif isinstance(command, WakeAt):
+                at = max(command.at, now)
+                if (name, at) not in self.wakes and at < NEVER:
+                    self.wakes[name, at] = None
+                    self.number += 1
+                    heappush(self.heap, (at, self.number, name, None))
+            elif isinstance(command, Launch):
+                self._launch(now, name, command)
+            elif isinstance(command, JobSettled):
+                self.ended += 1
+                self.job_end[self.job_of[command.job]] = now - self.lead - self.delay
+            elif isinstance(command, Accepted):
+                self.job_of[command.job] = command.request
+            else:
+                assert not isinstance(command, Rejected), command
+
+    def _launch(self, now: int, runner: str, command: Launch) -> None:
+        task = self.workload.offset[self.job_of[job_of(command.task)]] + index_of(command.task)
+        assert self.start[task] < 0, f"task {task} starts twice"
+        self.start[task] = now - self.lead
+        self.node[task] = self.league.first_node[runner] + command.node
+        self.begun += 1
+        self.running += 1
+        self.moved_at = now
+        self.number += 1
+        end = End(command.task, command.attempt, Ending.SUCCEEDED)
+        heappush(self.heap, (now + self.workload.duration[task], self.number, runner, end))
+        if self.starts:
+            started = TaskStarted(now, command.task, command.attempt)
+            self._perform(now, runner, self.machines[runner].handle(started))
+
+    def _outcome(self) -> Outcome:
+        return self.tally.in_outcome(
+            Outcome(
+                np.asarray(self.start, np.int64),
+                np.asarray(self.node, np.int64),
+                np.asarray(self.job_end, np.int64),
+                self.begun,
+                decision_ns=self.decision_ns,
+                complete=self.ended == self.workload.jobs,
+            )
+        )
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """The machines make no cycles worth collecting, and looking for them costs a tenth of the time."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
+def hanse(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+    """Run the league of the settings, with their faults if there are any, by the engine that they name."""
+    check_workload(workload)
+    if settings.engine != "machines":
+        why = objection(workload, settings)
+        if not why:
+            starts = workload.tasks > UNREPORTED_TASKS_MAX
+            return run_plain(workload, settings, progress, starts, IDLE_BEATS_MAX)
+        if settings.engine == "compiled":
+            raise ReplayError(f"the compiled league cannot run this ({why}): use --engine machines")
+    if settings.faults:
+        outcome = run_with_faults(workload, settings, progress)
+    else:
+        with _no_collector():
+            outcome = LeanShell(workload, settings).run(progress)
+    return msgspec.structs.replace(outcome, engine="machines")

@@ -1,0 +1,290 @@
+"""Hanse's own machines as a policy of a replay needs them: one league, made from the settings of a run.
+
+Clusters are equal parts of the nodes, each with one warden and one runner; a node holds one task. Without
+faults every broker is alone in its list of brokers, so that its estate has no heir: nothing is lost in such a
+run, and the other policies keep no second copy either. With faults the brokers know each other and every
+estate has an heir.
+
+Times of the protocol without faults are long, because nothing fails that a beat, a lease or a repeated
+message would be needed for. What decides where and when a task runs is as in a live league: claims and
+substitutes, demand, grants, binds and releases. A warden's news of changes waits for a
+millisecond (or ``heartbeat_us``, if that is less); in a live league for five.
+"""
+
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from hanse.core.broker.broker import Broker
+from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, Timings, WardenConfig
+from hanse.core.machine import Machine
+from hanse.core.messaging.link import WINDOW_MAX
+from hanse.core.runner.runner import Runner
+from hanse.core.warden.warden import Warden
+from hanse.model.ids import BROKER_NUMBER_MAX, MILLISECOND, SECOND, TASKS_PER_JOB_MAX
+from hanse.model.job import PRIORITY_MAX, JobClass, JobSpec, TaskGroup
+from hanse.model.messages import (
+    Ack,
+    Answer,
+    Beat,
+    BeatReply,
+    Change,
+    Claim,
+    Envelope,
+    Gossip,
+    News,
+    RunnerBeat,
+    RunnerLease,
+)
+from hanse.model.resources import Resources
+from hanse.policy.cluster_rankers import Rotate
+from hanse.policy.interface import QueueOrder
+from hanse.policy.placers import Random
+from hanse.policy.queue_orders import FewestRemaining, Fifo, PriorityWithAgeing, ShortFirst
+from hanse.policy.sizers import Least
+from hanse.sim.baselines.task_level.job_ranks import is_short
+from hanse.sim.replay.records import Outcome, ReplayError, Settings, Workload
+
+SLOT: Final = Resources(cpu=1_000)
+"""What a node has, and what a task asks for."""
+CLUSTER_NODES_MAX: Final = WINDOW_MAX - WINDOW_MAX // 64
+"""Nodes of one cluster. If all its tasks end at one moment, so many messages are under way on one link."""
+BEAT: Final = 600 * SECOND
+"""Period of beats in a run without faults."""
+BEATS_BEFORE: Final = 2
+"""Beats between the start of the machines and the first arrival: the second one opens every estate."""
+LEAD_MESSAGES: Final = 20
+"""... and so many message delays, for slow networks with quick beats."""
+NEWS_LINGER_MAX: Final = 1 * MILLISECOND
+"""How long a warden's news of changes waits in a run without faults, unless the heartbeat is quicker: a round
+trip of the usual network. Brokers that hear later claim what others have taken."""
+PERIODIC: Final = (Ack, Beat, BeatReply, Change, Gossip, RunnerBeat, RunnerLease)
+"""Messages that come with time and not with tasks; all others are counted per task."""
+
+
+class LeagueSettings(msgspec.Struct, frozen=True):
+    """A league for one run."""
+
+    brokers: tuple[str, ...]
+    wardens: tuple[WardenConfig, ...]
+    runners: tuple[RunnerConfig, ...]
+    first_node: dict[str, int]
+    """Runner -> number, in the whole league, of its first node."""
+    timings: Timings
+    lead: int
+    """Microseconds that the machines run before the first arrival."""
+
+
+def objection(settings: Settings) -> str:
+    """Why the machines cannot be run with these settings; empty when they can."""
+    if settings.brokers > BROKER_NUMBER_MAX:
+        return f"hanse has at most {BROKER_NUMBER_MAX} brokers"
+    most = -(-settings.nodes // settings.clusters)
+    if most > CLUSTER_NODES_MAX:
+        least = -(-settings.nodes // CLUSTER_NODES_MAX)
+        return (
+            f"hanse has at most {CLUSTER_NODES_MAX} nodes in a cluster: use --clusters {least} or more for"
+            f" {settings.nodes} nodes"
+        )
+    return ""
+
+
+def check_workload(workload: Workload) -> None:
+    """Refuse what a broker would not take."""
+    largest = max((past - first for first, past in pairwise(workload.offset)), default=0)
+    if largest > TASKS_PER_JOB_MAX:
+        raise ReplayError(
+            f"{workload.name} has a job of {largest} tasks; hanse takes at most {TASKS_PER_JOB_MAX}"
+        )
+
+
+def timings_of(settings: Settings, faults: bool, starts: bool) -> Timings:
+    """The times of the protocol. With faults they are a live league's, stretched where the beat is slower.
+
+    ``starts``: whether the runners hear of starts, so that a broker may expect one in time.
+    """
+    if faults:
+        beat = settings.heartbeat_us
+        usual = Timings()
+        return msgspec.structs.replace(
+            usual,
+            beat=beat,
+            runner_beat=beat,
+            cluster_lease=max(usual.cluster_lease, 6 * beat),
+            runner_lease=max(usual.runner_lease, 3 * beat),
+            suspect_after=max(usual.suspect_after, 3 * beat),
+            resend_after=max(usual.resend_after, 8 * settings.delay_us),
+            resend_max=max(usual.resend_max, 8 * settings.delay_us),
+            grant_lease=max(usual.grant_lease, 8 * settings.delay_us),
+        )
+    beat = max(BEAT, 100 * settings.delay_us)
+    return Timings(
+        ack_delay=beat // 10,
+        resend_after=beat,
+        resend_max=beat,
+        beat=beat,
+        runner_beat=beat,
+        cluster_lease=100 * beat,
+        runner_lease=100 * beat,
+        grant_lease=beat // 10,
+        delta_linger=min(NEWS_LINGER_MAX, settings.heartbeat_us),
+        settle_linger=beat,
+        suspect_after=100 * beat,
+        start_deadline=beat if starts else 1 << 60,
+    )
+
+
+def league_of(settings: Settings, faults: bool = False, starts: bool = True) -> LeagueSettings:
+    """Names and configurations: brokers ``b0001`` ..., clusters ``c0001`` ..., runners ``c0001.r``."""
+    timings = timings_of(settings, faults, starts)
+    brokers = tuple(f"b{number + 1:04d}" for number in range(settings.brokers))
+    wardens, runners, first_node = [], [], {}
+    for number in range(settings.clusters):
+        name = f"c{number + 1:04d}"
+        first = settings.nodes * number // settings.clusters
+        count = settings.nodes * (number + 1) // settings.clusters - first
+        runner = f"{name}.r"
+        nodes = (NodeConfig(SLOT, (), runner),) * count
+        reserve = _reserved(count, settings.reserve_percent)
+        wardens.append(WardenConfig(name, nodes, brokers, timings, reserve))
+        runners.append(RunnerConfig(runner, name, tuple(range(count)), timings))
+        first_node[runner] = first
+    lead = BEATS_BEFORE * timings.beat + LEAD_MESSAGES * settings.delay_us
+    return LeagueSettings(brokers, tuple(wardens), tuple(runners), first_node, timings, lead)
+
+
+def _reserved(nodes: int, percent: float) -> int:
+    """How many of a cluster's nodes are kept for short tasks: at least one where any are asked for."""
+    return min(nodes - 1, max(1, round(nodes * percent / 100))) if percent else 0
+
+
+def order_of(workload: Workload, settings: Settings) -> QueueOrder:
+    """The queue order of the settings, as the brokers know it.
+
+    ``priority`` is the product's order with an ageing so slow that no wait makes up for a step of priority,
+    which is how the other policies of a replay take it.
+    """
+    if settings.order == "fifo":
+        return Fifo()
+    if settings.order == "short-first":
+        return ShortFirst(settings.short_cutoff_us)
+    if settings.order == "priority":
+        return PriorityWithAgeing(workload.span() + 1)
+    assert settings.order == "fewest-remaining", settings.order
+    return FewestRemaining()
+
+
+def make_broker(config: BrokerConfig, order: QueueOrder) -> Broker:
+    """A broker with the placer and ranking that collide least."""
+    return Broker(config, order, Random(), Rotate(), Least())
+
+
+def broker_config(league: LeagueSettings, number: int, workload: Workload, alone: bool) -> BrokerConfig:
+    """The configuration of the ``number``-th broker (from 0); ``alone``: it has no heir."""
+    name = league.brokers[number]
+    return BrokerConfig(
+        name=name,
+        number=number + 1,
+        brokers=(name,) if alone else league.brokers,
+        clusters=tuple(warden.name for warden in league.wardens),
+        timings=league.timings,
+        jobs_max=2 * workload.jobs,
+        tasks_max=2 * workload.tasks,
+        decisions=False,
+    )
+
+
+def machines_of(league: LeagueSettings, workload: Workload, settings: Settings) -> dict[str, Machine]:
+    """Brokers without heirs, wardens and runners, by name."""
+    order = order_of(workload, settings)
+    machines: dict[str, Machine] = {}
+    for number, name in enumerate(league.brokers):
+        machines[name] = make_broker(broker_config(league, number, workload, True), order)
+    for warden in league.wardens:
+        machines[warden.name] = Warden(warden)
+    for runner in league.runners:
+        machines[runner.name] = Runner(runner)
+    return machines
+
+
+class Specs:
+    """The jobs of a workload as a broker takes them."""
+
+    def __init__(self, workload: Workload, settings: Settings) -> None:
+        self._workload = workload
+        self._short = is_short(workload, settings) if settings.reserve_percent else []
+        self._priority = _ranks(workload.priority) if settings.order == "priority" else []
+
+    def spec(self, job: int, payload: bytes = b"", client_id: str = "") -> JobSpec:
+        """One job: equal tasks of one slot each. Brokers are told the mean duration, as the others are."""
+        workload = self._workload
+        group = TaskGroup(
+            count=workload.offset[job + 1] - workload.offset[job],
+            ask=SLOT,
+            duration=max(1, workload.estimate[job]),  # 0 would mean that nobody knows
+            payload=payload,
+        )
+        return JobSpec(
+            groups=(group,),
+            klass=JobClass.LATENCY if self._short and self._short[job] else JobClass.BATCH,
+            priority=self._priority[job] if self._priority else 0,
+            grace=0,
+            client_id=client_id,
+        )
+
+
+def _ranks(priority: list[int]) -> list[int]:
+    """Priorities as steps downwards from 0, order kept; beyond the product's range the lowest are equal.
+
+    None is above 0, because a broker lets wardens preempt for such work, and no other policy of a replay
+    does.
+    """
+    steps = {value: -step for step, value in enumerate(sorted(dict.fromkeys(priority), reverse=True))}
+    return [max(-PRIORITY_MAX, steps[value]) for value in priority]
+
+
+class Tally:
+    """Messages of a run by type, and what they say of claims and grants."""
+
+    def __init__(self) -> None:
+        self.sent: dict[type, int] = {}
+        self.rejects = 0
+        self.substitutions = 0
+        self.grants = 0
+        self.releases = 0
+
+    def count(self, envelope: Envelope) -> None:
+        """A message is sent."""
+        body = envelope.body
+        kind = type(body)
+        self.sent[kind] = self.sent.get(kind, 0) + 1
+        if kind is Claim:
+            self.releases += len(body.releases)  # type: ignore[union-attr]
+        elif kind is News:
+            self.grants += len(body.offers)  # type: ignore[union-attr]
+        elif kind is Answer:
+            self.rejects += len(body.refused)  # type: ignore[union-attr]
+            self.substitutions += len(body.substituted)  # type: ignore[union-attr]
+
+    @property
+    def heartbeats(self) -> int:
+        """Messages that come with time."""
+        return sum(times for kind, times in self.sent.items() if kind in PERIODIC)
+
+    @property
+    def messages(self) -> int:
+        """All others."""
+        return sum(self.sent.values()) - self.heartbeats
+
+    def in_outcome(self, outcome: Outcome) -> Outcome:
+        """The outcome with these counts."""
+        return msgspec.structs.replace(
+            outcome,
+            messages=self.messages,
+            rejects=self.rejects,
+            substitutions=self.substitutions,
+            grants=self.grants,
+            releases=self.releases,
+            heartbeats=self.heartbeats,
+        )

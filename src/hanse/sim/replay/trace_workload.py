@@ -1,0 +1,66 @@
+"""From the columns of a trace to a workload that a policy can run."""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from hanse.sim.replay.records import ReplayError, Workload
+from hanse.sim.traces import JobChunk, ReadReport, ReadRules, load_with_report
+
+
+def from_chunk(chunk: JobChunk, name: str) -> Workload:
+    """Jobs in order of arrival, counted from the first; entries without a task are left out."""
+    if chunk.needs is not None:
+        raise ReplayError(
+            f"{name} has tasks that depend on each other, which the policies of a replay do not know"
+        )
+    counts = chunk.counts()
+    keep = np.flatnonzero(counts > 0)
+    if not len(keep):
+        raise ReplayError(f"{name} has no task to run")
+    if not chunk.duration.any():
+        raise ReplayError(f"{name} does not say how long its tasks run")
+    arrival = chunk.arrival[keep]
+    assert bool(np.all(np.diff(arrival) >= 0)), "a chunk for a replay is in order of arrival"
+    heads = chunk.offset[:-1][keep]
+    # entries without a task have no durations, so leaving them out moves nobody's tasks
+    estimate = np.add.reduceat(chunk.duration, heads) // counts[keep]
+    priority = chunk.extra.get("priority", np.zeros(chunk.jobs, np.int64))[keep]
+    return Workload(
+        name,
+        (arrival - arrival[0]).tolist(),
+        [*heads.tolist(), chunk.tasks],
+        chunk.duration.tolist(),
+        estimate.tolist(),
+        priority.tolist(),
+    )
+
+
+def read_workload(
+    path: Path, *, whole_seconds: bool = False, limit: int | None = None
+) -> tuple[Workload, ReadReport]:
+    """Read a trace of any known format; ``whole_seconds`` cuts durations down as the simulators of the
+    ``.tr`` family do."""
+    chunk, report = load_with_report(path, limit, rules=ReadRules(truncate_seconds=whole_seconds))
+    return from_chunk(chunk, path.name), report
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, the first sixteen hexadecimal digits: enough to see that a trace has changed."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def at_load(workload: Workload, nodes: int, load: float) -> Workload:
+    """The same jobs with arrivals spread or squeezed evenly so that the offered load becomes ``load``."""
+    now = workload.load(nodes)
+    if not load > 0 or now in (0.0, float("inf")):
+        raise ReplayError(
+            "a load must be positive, and only a trace whose jobs arrive at different times has one"
+        )
+    factor = now / load
+    return msgspec.structs.replace(
+        workload, arrival=[round(arrival * factor) for arrival in workload.arrival]
+    )

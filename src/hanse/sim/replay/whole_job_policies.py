@@ -1,0 +1,251 @@
+"""The schedulers for whole jobs as policies of a replay: rigid parallel jobs, GPU jobs, placement of pods.
+
+They stand beside the policies of ``sim.replay.registry`` but not in one table with them: here a job holds
+several processors or parts of nodes at once, there a task holds one node. Which family a name belongs to is
+decided by what the trace tells: ``sjf`` is shortest-first of rigid jobs on a log in the Standard Workload
+Format and of GPU jobs on a GPU trace.
+
+*rigid* (``fcfs``, ``sjf``, ``easy``, ``conservative``): ``nodes`` are processors. *gpu* (``fifo``, ``sjf``,
+``best-fit``, ``drf``, ``tetris``, ``srtf``, ``srsf``, ``tiresias``): ``nodes`` equal nodes of
+``node_gpus``, ``node_cpus`` and ``node_memory_gib``; what is 0 is not counted. *placement* (``fgd``,
+``random``, ``dot-product``, ``gpu-clustering``, ``gpu-packing``, ``best-fit``): pods arrive on a list of
+machines and never leave.
+
+There is no network: delays are waiting (and, where jobs are interrupted, standing) times alone.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from hanse.sim.baselines.gpu import workload as gpu
+from hanse.sim.baselines.gpu.openb import openb_nodes, openb_pods
+from hanse.sim.baselines.gpu.placement import place
+from hanse.sim.baselines.gpu.schedulers import GPU_SCHEDULERS
+from hanse.sim.baselines.rigid import workload as rigid
+from hanse.sim.baselines.rigid.schedulers import RIGID_SCHEDULERS
+from hanse.sim.replay.records import ReplayError, Settings
+from hanse.sim.traces import JobChunk, read_nodes
+
+Ints = npt.NDArray[np.int64]
+GIB: Final = 1 << 30
+
+
+class BatchTrace(msgspec.Struct, frozen=True, eq=False):
+    """A trace whose jobs run as wholes."""
+
+    name: str
+    chunk: JobChunk
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks its jobs have."""
+        return self.chunk.tasks
+
+
+class BatchOutcome(msgspec.Struct, frozen=True, eq=False):
+    """What became of the jobs; times in microseconds since the first submission."""
+
+    arrival: Ints
+    work: Ints
+    """[J] how long a job runs when undisturbed."""
+    start: Ints
+    """[J] first start."""
+    end: Ints
+    held: Ints
+    """[S] how much every uninterrupted stretch of running holds ..."""
+    begin: Ints
+    until: Ints
+    capacity: int
+    """... of so much in all."""
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """What became of pods that never leave: there is no time in it."""
+
+    allocated: float
+    """GPU given away over GPU there is."""
+    pods: int
+    nowhere: int
+    """Pods that fitted on no machine."""
+
+
+class BatchPolicy(msgspec.Struct, frozen=True):
+    """One scheduler for whole jobs."""
+
+    name: str
+    family: str
+    about: str
+    own_order: str
+    run: Callable[[JobChunk, Settings], BatchOutcome | Placed]
+
+    def order(self, _: Settings) -> str:
+        """What its order is called in results."""
+        return self.own_order
+
+
+def _rigid(name: str) -> Callable[[JobChunk, Settings], BatchOutcome]:
+    def run(chunk: JobChunk, settings: Settings) -> BatchOutcome:
+        jobs = rigid.from_chunk(chunk)
+        wide = int(jobs.processors.max())
+        if wide > settings.nodes:
+            count = int((jobs.processors > settings.nodes).sum())
+            raise ReplayError(
+                f"{count} jobs hold more than {settings.nodes} processors: use --nodes {wide} or more"
+            )
+        outcome = RIGID_SCHEDULERS[name](jobs, rigid.RigidSettings(settings.nodes))
+        first = int(jobs.submit[0])
+        start, end = outcome.start - first, outcome.end - first
+        return BatchOutcome(
+            jobs.submit - first, jobs.run, start, end, jobs.processors, start, end, settings.nodes
+        )
+
+    return run
+
+
+def _gpu(name: str) -> Callable[[JobChunk, Settings], BatchOutcome]:
+    def run(chunk: JobChunk, settings: Settings) -> BatchOutcome:
+        amounts = np.asarray(
+            [settings.node_cpus * 1_000, settings.node_memory_gib * GIB, settings.node_gpus * 1_000], np.int64
+        )
+        jobs = gpu.from_chunk(chunk, settings.node_gpus)
+        jobs = msgspec.structs.replace(
+            jobs, demand=np.where(amounts > 0, jobs.demand, 0), rest=np.where(amounts > 0, jobs.rest, 0)
+        )
+        if not jobs.demand.any():
+            raise ReplayError(
+                f"{name} needs jobs that ask for something the nodes have: see --node-gpus, --node-cpus and"
+                " --node-memory"
+            )
+        chosen = gpu.GpuSettings(gpu.equal_nodes(settings.nodes, *amounts.tolist()))
+        outcome = GPU_SCHEDULERS[name](jobs, chosen)
+        if outcome.refused:
+            raise ReplayError(
+                f"{outcome.refused} jobs do not fit on {settings.nodes} such nodes even when they are empty"
+            )
+        first = int(jobs.submit[0])
+        counted = gpu.GPU if jobs.demand[:, gpu.GPU].any() else int(np.argmax(amounts > 0))
+        held = jobs.total()[:, counted][outcome.stretch_job]
+        capacity = int(chosen.capacity[:, counted].sum())
+        return BatchOutcome(
+            jobs.submit - first, jobs.work, outcome.start - first, outcome.end - first,
+            held, outcome.stretch_begin - first, outcome.stretch_end - first, capacity,
+        )  # fmt: skip
+
+    return run
+
+
+def _placement(name: str) -> Callable[[JobChunk, Settings], Placed]:
+    def run(chunk: JobChunk, settings: Settings) -> Placed:
+        if not settings.node_list:
+            raise ReplayError(f"{name} places pods on a list of machines: say --node-list FILE")
+        nodes = openb_nodes(read_nodes(Path(settings.node_list)))
+        placed = place(openb_pods(chunk, nodes), nodes, name, settings.seed)
+        return Placed(placed.allocated, len(placed.node), int((placed.node < 0).sum()))
+
+    return run
+
+
+_RIGID: Final = {
+    "fcfs": ("first come, first served; the head blocks", "fifo"),
+    "sjf": ("shortest requested time first; the head blocks", "shortest"),
+    "easy": ("EASY backfilling: the head has a reservation", "fifo"),
+    "conservative": ("conservative backfilling: everyone has a reservation", "fifo"),
+}
+_GPU: Final = {
+    "fifo": ("first come, first served; the head blocks", "fifo"),
+    "sjf": ("least work first; the head blocks", "shortest"),
+    "best-fit": ("by arrival, who does not fit is passed over; tightest node", "fifo"),
+    "drf": ("dominant resource fairness between users", "fair"),
+    "tetris": ("best alignment of demand and idle amounts", "alignment"),
+    "srtf": ("shortest remaining time first, preemptive", "remaining-time"),
+    "srsf": ("shortest remaining time x GPUs first, preemptive", "remaining-service"),
+    "tiresias": ("discretised least attained service, preemptive", "least-attained"),
+}
+_PLACEMENT: Final = {
+    "fgd": "the least fragmentation",
+    "random": "any machine with room",
+    "dot-product": "the best alignment of demand and idle amounts",
+    "gpu-clustering": "machines that hold pods of the same share first",
+    "gpu-packing": "used devices first, then used machines",
+    "best-fit": "the machine with least left over",
+}
+FAMILIES: Final[dict[str, dict[str, BatchPolicy]]] = {
+    "rigid": {
+        name: BatchPolicy(name, "rigid", f"rigid jobs: {about}", order, _rigid(name))
+        for name, (about, order) in _RIGID.items()
+    },
+    "gpu": {
+        name: BatchPolicy(name, "gpu", f"GPU jobs: {about}", order, _gpu(name))
+        for name, (about, order) in _GPU.items()
+    },
+    "placement": {
+        name: BatchPolicy(name, "placement", f"pods that stay: {about}", "arrival", _placement(name))
+        for name, about in _PLACEMENT.items()
+    },
+}
+"""Family -> name -> policy; a name that stands in two families means the one that fits the trace."""
+NEEDS: Final = {
+    "rigid": "rigid parallel jobs with their processors (the Standard Workload Format)",
+    "gpu": "jobs that ask for GPUs, CPUs or memory and say how long they run",
+    "placement": "pods with numbers and models of GPUs (Alibaba's openb lists)",
+}
+
+
+def batch_names() -> tuple[str, ...]:
+    """All names, each once."""
+    return tuple(dict.fromkeys(name for family in FAMILIES.values() for name in family))
+
+
+def _serves(family: str, chunk: JobChunk) -> bool:
+    """Whether a trace tells what a family needs to know."""
+    if not chunk.jobs or chunk.needs is not None:
+        return False
+    if family == "placement":
+        return "num_gpu" in chunk.extra and "gpu_spec" in chunk.extra
+    if not chunk.duration.any():
+        return False
+    if family == "rigid":
+        return "requested" in chunk.extra and "allocated" in chunk.extra
+    stated = chunk.cpu.any() or chunk.memory.any() or chunk.gpu.any()
+    return bool(stated) and "allocated" not in chunk.extra
+
+
+def chosen_batch(names: list[str], trace: BatchTrace, settings: Settings) -> list[BatchPolicy]:
+    """The policies of these names for this trace; refuses what the trace cannot serve."""
+    if settings.faults:
+        raise ReplayError(f"faults cannot be injected into {', '.join(names)}; policies that can: hanse")
+    fitting = [
+        family
+        for family, members in FAMILIES.items()
+        if _serves(family, trace.chunk) and all(name in members for name in names)
+    ]
+    if fitting:
+        return [FAMILIES[fitting[0]][name] for name in names]
+    wanted = [family for family, members in FAMILIES.items() if all(name in members for name in names)]
+    if not wanted:
+        raise ReplayError(f"{', '.join(names)} are for different kinds of jobs: run them apart")
+    needs = " or ".join(NEEDS[family] for family in wanted)
+    raise ReplayError(f"{', '.join(names)} cannot be run on {trace.name}: what is needed is {needs}")
+
+
+def at_load(trace: BatchTrace, settings: Settings, load: float, policy: BatchPolicy) -> BatchTrace:
+    """The same jobs with arrivals spread or squeezed evenly so that the offered load becomes ``load``."""
+    outcome = policy.run(trace.chunk, settings)
+    now = 0.0 if isinstance(outcome, Placed) else load_of(outcome)
+    if not 0 < now < float("inf"):
+        raise ReplayError("only a trace whose jobs arrive at different times can be brought to a load")
+    first = int(trace.chunk.arrival[0])
+    arrival = first + np.rint((trace.chunk.arrival - first) * (now / load)).astype(np.int64)
+    return BatchTrace(trace.name, msgspec.structs.replace(trace.chunk, arrival=arrival))
+
+
+def load_of(outcome: BatchOutcome) -> float:
+    """Work brought over capacity x time of arrivals."""
+    span = int(outcome.arrival[-1] - outcome.arrival[0])
+    work = float((outcome.held * (outcome.until - outcome.begin)).sum())
+    return work / (outcome.capacity * span) if span else float("inf")

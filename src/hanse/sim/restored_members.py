@@ -1,0 +1,118 @@
+"""Members that come back with an older past, or with none: what an operator's copy, or a lost disk, does.
+
+Here a member asks its peers in no time and over no network what they remember of it (``core.history_check``),
+or will when what it said has arrived: a live member's connections end with it. If one contradicts, it is
+refused, and its newest past is put back. If none does, it goes on from the older one, and every promise must
+hold all the same. And no member's own past may ever be contradicted.
+"""
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Final, Protocol, cast
+
+from hanse.core.broker.broker import Broker
+from hanse.core.history_check import Remembered, recall
+from hanse.core.machine import Machine
+from hanse.core.messaging.link import Post
+from hanse.core.runner.runner import Runner
+from hanse.model.ids import MILLISECOND, SECOND
+from hanse.model.messages import Envelope
+from hanse.model.messages.history_check import Recalled
+from hanse.sim.league import League
+from hanse.sim.process import Past, Process
+from hanse.sim.world import Violation
+
+DOWNTIME_MAX: Final = 3 * SECOND
+EMPTY: Final = 0.25
+"""Share of the cases in which nothing is left."""
+RESTORING: Final = 0x9A57
+"""Makes its draws independent of all others, so that seeds without such faults stay as they are."""
+SEEDS_RARE: Final = 4
+"""One seed in so many has them."""
+RESTORES_MAX: Final = 3
+
+
+class Linked(Protocol):
+    """A broker or a warden."""
+
+    post: Post
+
+
+class Restoring:
+    """The copies of one seed, and what becomes of them."""
+
+    def __init__(self, league: League, seed: int, safety: int, tell: Callable[[str, str], None]) -> None:
+        self._league = league
+        self._world = league.world
+        self._rng = rng = Random(seed ^ RESTORING)
+        self._safety = safety
+        self._tell = tell
+        self.refused = self.taken = 0
+        alone = len(league.brokers) == 1  # nobody else knows what it has acknowledged
+        self._candidates = list(league.wardens.values()) if alone else league.journalled
+        for process in league.journalled:
+            process.witness = self._own
+        if safety and rng.randrange(SEEDS_RARE) == 0:
+            for _ in range(rng.randint(1, RESTORES_MAX)):
+                self._world.at(rng.randrange(safety), self._copy)
+
+    def _copy(self, _: object) -> None:
+        """Copy somebody's disk now, or note that it will be lost, and strike later."""
+        process = self._rng.choice(self._candidates)
+        past = Past(None, (), 0) if self._rng.random() < EMPTY else process.disk()
+        later = self._rng.randrange(self._world.now, self._safety)
+        self._world.at(later, self._put_back, (process, past))
+
+    def _put_back(self, struck: tuple[Process, Past]) -> None:
+        process, past = struck
+        if isinstance(process.machine, Broker) and process.machine.is_alone():
+            return  # what it has promised nobody else can know
+        process.crash()
+        machine = process.lived(past)
+        told = contradiction(self._league, process, machine)
+        if told is None:
+            self._tell(process.name, "comes back with an older past, and nobody knows better")
+            self.taken += 1
+            process.rewind(past)
+        else:
+            self._tell(process.name, f"is refused with an older past: {told}")
+            self.refused += 1
+        pause = self._rng.randint(MILLISECOND, DOWNTIME_MAX)
+        self._world.at(min(self._world.now + pause, self._safety), process.restart)
+
+    def _own(self, process: Process) -> None:
+        """A member comes back with its own past."""
+        told = contradiction(self._league, process, process.machine)
+        if told is not None:
+            raise Violation("a member's own past is taken", f"{process.name} is accused: {told}")
+
+
+def contradiction(league: League, process: Process, machine: Machine) -> str | None:
+    """What a peer remembers of a member that this machine of it does not."""
+    remembered = Remembered(cast(Linked, machine).post)
+    for peer in league.processes:
+        if peer.name not in process.links or not peer.is_member:
+            continue
+        session = 0
+        if isinstance(peer.machine, Runner):
+            envelope = peer.machine.recall(0)
+            session, answer = envelope.session, cast(Recalled, envelope.body)
+        else:
+            answer = recall(cast(Linked, peer.machine).post, process.name, 0)
+        told = remembered.contradiction(peer.name, answer.taken, answer.acked, session)
+        if told is not None:
+            return told
+    there = {peer.name for peer in league.processes if peer.is_member}
+    for sent in _on_the_way(league):
+        if sent.source == process.name and sent.target in there:
+            told = remembered.contradiction(sent.target, abs(sent.seq), sent.ack, sent.session)
+            if told is not None:
+                return told
+    return None
+
+
+def _on_the_way(league: League) -> Iterator[Envelope]:
+    """Messages that have not arrived, or wait for a process that is paused."""
+    waiting = (payload for process in league.processes for _, payload in process.inbox)
+    flying = (entry[3] for entry in league.world.heap)
+    return (payload for payload in (*flying, *waiting) if isinstance(payload, Envelope))

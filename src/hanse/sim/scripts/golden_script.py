@@ -1,0 +1,419 @@
+"""Golden interaction scripts: a small language that plays a story and prints all that happens.
+
+A script is a text of blocks. A block is prose (lines that begin with ``#``), commands, a line ``----``, and
+what came of the commands; an empty line ends it. ``play`` gives the text back with what came of them now, so
+a script is its own expectation. Nothing is random here: clocks are true, no message is lost unless a command
+says so, and messages wait until they are delivered (``network=manual``) or take one millisecond
+(``network=immediate``). Beats, acknowledgements and gossip always take one millisecond and are not printed.
+
+Commands (names of processes as in ``cluster`` and ``league``; a runner is called ``alpha.r1``)::
+
+    cluster alpha 3x4cpu 1x8cpu+2gpu runners=2 reserve=1 zone=a,a,b,b
+    league b1 b2 network=manual order=fifo placer=best_fit grant_lease=2s
+    submit b1 tasks=3 cpu=2 memory=4GiB run=2s gang=yes name=web      (and the other fields of a job)
+    submit b1 groups=fetch:2,build:1<fetch
+    deliver | deliver all | deliver b1->alpha | deliver alpha->b1 answer
+    drop b1->alpha claim            flight                  advance 5s          run until idle
+    finish 1-0.0    fail 1-0.0 code=3        crash alpha    restart alpha       pause b1    resume b1
+    burn alpha.r1   cut b1|alpha    cut b1->alpha   heal    drain alpha 0 1     undrain alpha
+    cancel 1-0      state b1        state alpha     network manual
+"""
+
+from collections.abc import Callable
+from random import Random
+from shlex import split
+from typing import Any, Final
+
+import msgspec
+
+from hanse.core.config import NodeConfig, Timings, WardenConfig
+from hanse.model.constraints import Value
+from hanse.model.effects import (
+    Accepted,
+    Command,
+    Guard,
+    Launch,
+    Rejected,
+    Send,
+    TaskSettled,
+    TasksSettled,
+    WakeAt,
+)
+from hanse.model.events import BackendReported, Booted, Event, Received, Tick
+from hanse.model.ids import MILLISECOND, SECOND, broker_number, parse_task
+from hanse.model.messages import (
+    Ack,
+    Beat,
+    BeatReply,
+    Envelope,
+    Gossip,
+    Hello,
+    Outcome,
+    RunnerBeat,
+    RunnerLease,
+)
+from hanse.model.resources import Resources
+from hanse.sim.backend import FOREVER, Fate
+from hanse.sim.checkers import Oracle
+from hanse.sim.league import Design, Factories, League, Policies
+from hanse.sim.network import Link, Network
+from hanse.sim.render import command_text, event_text, record_text, resources_text, seconds, words
+from hanse.sim.scripts.words import ScriptError, duration_of, job_from, job_named, resources_of, value_of
+from hanse.sim.settled_tasks import one_by_one
+from hanse.sim.story import Story
+from hanse.sim.workload import GroupTruth, JobPlan, Workload
+from hanse.sim.world import Violation, World
+
+QUIET: Final = (Ack, Beat, BeatReply, Gossip, Hello, RunnerBeat, RunnerLease)
+"""Messages that always get through (unless cut) and are not worth a line."""
+WARM_UP: Final = 3 * SECOND
+"""Time for the league to get to know each other before the story begins."""
+IDLE_MAX: Final = 300 * SECOND
+"""How long ``run until idle`` waits at most."""
+_RULE: Final = "----"
+
+
+class Log(Story):
+    """Prints what happens as it happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.brief = False
+        """Whether messages are told when they are sent only: enough where nothing can happen to them."""
+
+    def took(self, now: int, who: str, event: Event) -> None:
+        """A machine was handed an event."""
+        if isinstance(event, Tick | Booted | BackendReported):
+            return
+        if isinstance(event, Received) and (self.brief or isinstance(event.envelope.body, QUIET)):
+            return
+        self._say(now, who, f"<- {event_text(event)}")
+
+    def did(self, now: int, who: str, command: Command) -> None:
+        """A machine's command was performed."""
+        if isinstance(command, WakeAt | Guard):
+            return
+        if not (isinstance(command, Send) and isinstance(command.envelope.body, QUIET)):
+            self._say(now, who, f"=> {command_text(command)}")
+
+    def lost(self, now: int, envelope: Envelope, why: str) -> None:
+        """A message did not get through."""
+        if not isinstance(envelope.body, QUIET):
+            self._say(now, "network", f"!! {why}: {envelope.source} -> {envelope.target} {_kind(envelope)}")
+
+    def fault(self, now: int, who: str, what: str) -> None:
+        """Something broke or was mended."""
+        self._say(now, who, f"## {what}")
+
+    def lived(self, now: int, where: str, task: int, attempt: int, what: str) -> None:
+        """Something really happened to an attempt."""
+        del now, where, task, attempt, what  # the runner's lines say the same
+
+    def _say(self, now: int, who: str, what: str) -> None:
+        self.lines.append(f"{seconds(now)} {who} {what}")
+
+
+class HandNetwork(Network):
+    """A network whose messages wait to be delivered."""
+
+    __slots__ = ("flight", "manual")
+
+    def __init__(self, world: World, manual: bool) -> None:
+        super().__init__(world, Random(0))
+        self.manual = manual
+        self.flight: list[tuple[Link, Envelope]] = []
+
+    def send(self, link: Link, envelope: Envelope) -> None:
+        """Keep the message, or deliver it a millisecond later."""
+        if link.cuts:
+            if self.world.story is not None:
+                self.world.story.lost(self.world.now, envelope, "cut off")
+        elif self.manual and not isinstance(envelope.body, QUIET):
+            self.flight.append((link, envelope))
+        else:
+            self.world.at(self.world.now + MILLISECOND, link.receive, envelope)
+
+
+class HandWork(Workload):
+    """Jobs as the script submits them; a task without a run time runs until the script ends it."""
+
+    def __init__(self) -> None:
+        super().__init__(0, [])
+
+    def fate(self, launch: Launch) -> Fate:
+        """How this attempt ends if nobody interferes."""
+        plan, group = self.plan_of(launch.payload)
+        duration = plan.groups[group].duration
+        return (duration, Outcome.SUCCEEDED, 0) if duration else FOREVER
+
+
+def play(text: str, factories: Factories) -> str:
+    """Run a script and give it back with what came of its commands now."""
+    player = Player(factories)
+    blocks: list[str] = []
+    for block in text.strip("\n").split("\n\n"):
+        told, rule, _ = block.partition(f"\n{_RULE}")
+        if not rule:
+            blocks.append(told)
+            continue
+        said = [line for line in told.split("\n") if line and not line.startswith("#")]
+        lines = [line for command in said for line in player.perform(command)]
+        blocks.append("\n".join([told, _RULE, *(lines or ["ok"])]))
+    return "\n\n".join(blocks) + "\n"
+
+
+class Player:
+    """A league on a table, moved by hand."""
+
+    def __init__(self, factories: Factories) -> None:
+        self._factories = factories
+        self._log = Log()
+        self._world = World(self._log)
+        self._network = HandNetwork(self._world, manual=True)
+        self._wardens: list[WardenConfig] = []
+        self._workload = HandWork()
+        self._oracle: Oracle | None = None
+        self._league: League | None = None
+        self._requests = 0
+        verbs: dict[str, Callable[[list[str], dict[str, str]], None]] = {
+            "cluster": self._cluster, "league": self._start, "submit": self._submit, "cancel": self._cancel,
+            "deliver": self._deliver, "drop": self._drop, "flight": self._flight, "network": self._switch,
+            "advance": self._advance, "run": self._run, "finish": self._finish, "fail": self._fail,
+            "crash": self._crash, "restart": self._restart, "pause": self._pause, "resume": self._resume,
+            "burn": self._burn, "cut": self._cut, "heal": self._heal, "drain": self._drain,
+            "undrain": self._undrain, "state": self._state,
+        }  # fmt: skip
+        self._verbs = verbs
+
+    def perform(self, line: str) -> list[str]:
+        """Do one command; return what happened."""
+        verb, *rest = split(line)
+        if verb not in self._verbs:
+            return [f"ERROR no such command: {line!r}; there are {', '.join(sorted(self._verbs))}"]
+        plain = [word for word in rest if "=" not in word or "->" in word]
+        named = dict(word.split("=", 1) for word in rest if "=" in word and "->" not in word)
+        try:
+            self._verbs[verb](plain, named)
+            if verb not in ("cluster", "deliver", "drop", "flight", "state", "network"):
+                self._world.run(self._world.now)
+        except Violation as violation:
+            self._log.lines.append(f"VIOLATION {violation}")
+        except ScriptError as error:
+            self._log.lines.append(f"ERROR {error}")
+        lines, self._log.lines = self._log.lines, []
+        return lines
+
+    # --- making a league -----------------------------------------------------------------------------------
+
+    def _cluster(self, plain: list[str], named: dict[str, str]) -> None:
+        name, *kinds = plain
+        runners = int(named.pop("runners", "1"))
+        reserve = int(named.pop("reserve", "0"))
+        capacities = [
+            capacity
+            for kind in kinds
+            for count, _, size in [kind.partition("x")]
+            for capacity in [resources_of(size)] * int(count)
+        ]
+        attributes = {key: values.split(",") for key, values in named.items()}
+        nodes = []
+        for index, capacity in enumerate(capacities):
+            here: list[tuple[str, Value]] = [
+                (key, value_of(values[index % len(values)])) for key, values in sorted(attributes.items())
+            ]
+            nodes.append(NodeConfig(capacity, tuple(here), f"{name}.r{index % runners + 1}"))
+        self._wardens.append(WardenConfig(name, tuple(nodes), (), Timings(), reserve))
+
+    def _start(self, plain: list[str], named: dict[str, str]) -> None:
+        manual = named.pop("network", "manual") == "manual"
+        names = {field: named.pop(field) for field in Policies.__struct_fields__ if field in named}
+        timings = Timings(**{key: duration_of(value) for key, value in named.items()})
+        brokers = tuple(plain)
+        wardens = tuple(
+            msgspec.structs.replace(warden, brokers=brokers, timings=timings) for warden in self._wardens
+        )
+        design = Design(brokers, wardens, timings, policies=Policies(**names))
+        self._league = League(self._world, self._network, self._factories, design, Random(1))
+        self._oracle = Oracle(self._world, self._workload, wardens, design.lost_max)
+        self._league.equip(self._workload.fate, self._oracle)
+        for broker in self._league.brokers.values():
+            broker.connect({
+                TaskSettled: self._oracle.settle, TasksSettled: one_by_one(self._oracle.settle),
+                Accepted: self._accepted, Rejected: _ignore,
+            })  # fmt: skip
+        for backend in self._league.backends.values():
+            backend.notice_max = 0
+        self._network.manual = False
+        self._league.boot()
+        self._world.run(self._world.now + WARM_UP)
+        self._switch(["manual" if manual else "immediate"], {})
+        self._log.lines.clear()
+
+    def _accepted(self, command: Accepted) -> None:
+        assert self._oracle is not None
+        plan = self._workload.plans[command.request // 2]
+        if not command.request % 2:
+            self._oracle.accepted(command.job, plan)
+
+    # --- work ----------------------------------------------------------------------------------------------
+
+    def _submit(self, plain: list[str], named: dict[str, str]) -> None:
+        number = len(self._workload.plans)
+        run = duration_of(named.pop("run", "0s"))
+        spec = job_from(number, named)
+        truths = tuple(GroupTruth(run, 0) for _ in spec.groups)
+        self._workload.plans.append(JobPlan(number, self._world.now, plain[0], spec, truths))
+        self._parts()[1].specs[number] = spec
+        self._process(plain[0]).submit(("user", 2 * number, spec))
+
+    def _cancel(self, plain: list[str], named: dict[str, str]) -> None:
+        job = job_named(plain[0])
+        league, oracle = self._parts()
+        broker = named.get("at") or league.design.brokers[broker_number(job) - 1]
+        oracle.cancelled[job] = None
+        plan = oracle.jobs.get(job)
+        request = 2 * plan.number + 1 if plan else 1
+        self._process(broker).cancel(("user", request, job))
+
+    def _finish(self, plain: list[str], _: dict[str, str]) -> None:
+        for task in plain:
+            self._end(task, Outcome.SUCCEEDED, 0)
+
+    def _fail(self, plain: list[str], named: dict[str, str]) -> None:
+        for task in plain:
+            self._end(task, Outcome.FAILED, int(named.get("code", "1")))
+
+    def _end(self, text: str, outcome: Outcome, code: int) -> None:
+        task = parse_task(text)
+        league, _ = self._parts()
+        if task is None or not any(it.finish(task, outcome, code) for it in league.backends.values()):
+            raise ScriptError(f"task {text} is not running")
+        self._world.run(self._world.now + 10 * MILLISECOND)
+
+    # --- time and messages ---------------------------------------------------------------------------------
+
+    def _advance(self, plain: list[str], _: dict[str, str]) -> None:
+        self._world.run(self._world.now + duration_of(plain[0]))
+
+    def _run(self, _: list[str], __: dict[str, str]) -> None:
+        oracle = self._parts()[1]
+        latest = self._world.now + IDLE_MAX
+        while self._world.now < latest and (oracle.open or oracle.live or self._network.flight):
+            self._deliver(["all"], {})
+            self._world.run(self._world.now + 10 * MILLISECOND)
+
+    def _deliver(self, plain: list[str], _: dict[str, str]) -> None:
+        """One round of what is in flight; ``all``: again and again until nothing is."""
+        again = plain[:1] == ["all"]
+        words_left = plain[1:] if again else plain
+        while True:
+            chosen = self._take(words_left)
+            for link, envelope in chosen:
+                link.receive(envelope)
+            self._world.run(self._world.now)
+            if not again or not chosen:
+                return
+
+    def _drop(self, plain: list[str], _: dict[str, str]) -> None:
+        for _link, envelope in self._take(plain):
+            self._log.lost(self._world.now, envelope, "dropped")
+
+    def _take(self, plain: list[str]) -> list[tuple[Link, Envelope]]:
+        """Remove from the messages in flight those that a pattern names: ``[source->target] [kind]``."""
+        source, arrow, target = plain[0].partition("->") if plain else ("", "", "")
+        kind = "" if not plain or (arrow and len(plain) == 1) else " ".join(plain[1:] if arrow else plain)
+        chosen: list[tuple[Link, Envelope]] = []
+        left: list[tuple[Link, Envelope]] = []
+        for link, envelope in self._network.flight:
+            fits = (not arrow or (link.source, link.target) == (source, target)) and kind in (
+                "",
+                _kind(envelope),
+            )
+            (chosen if fits else left).append((link, envelope))
+        self._network.flight = left
+        return chosen
+
+    def _flight(self, _: list[str], __: dict[str, str]) -> None:
+        for link, envelope in self._network.flight:
+            self._log.lines.append(f"{link.source} -> {link.target}: {record_text(envelope.body)}")
+
+    def _switch(self, plain: list[str], _: dict[str, str]) -> None:
+        self._network.manual = plain == ["manual"]
+        self._log.brief = not self._network.manual
+
+    # --- faults --------------------------------------------------------------------------------------------
+
+    def _crash(self, plain: list[str], _: dict[str, str]) -> None:
+        self._process(plain[0]).crash()
+
+    def _restart(self, plain: list[str], _: dict[str, str]) -> None:
+        self._process(plain[0]).restart()
+
+    def _pause(self, plain: list[str], _: dict[str, str]) -> None:
+        self._process(plain[0]).pause()
+
+    def _resume(self, plain: list[str], _: dict[str, str]) -> None:
+        self._process(plain[0]).resume()
+
+    def _burn(self, plain: list[str], _: dict[str, str]) -> None:
+        self._parts()[0].backends[plain[0]].burn()
+
+    def _cut(self, plain: list[str], _: dict[str, str]) -> None:
+        left, bar, right = plain[0].partition("|")
+        if not bar:
+            left, bar, right = plain[0].partition("->")
+        for link in self._network.links:
+            there = link.source in left.split(",") and link.target in right.split(",")
+            back = link.source in right.split(",") and link.target in left.split(",")
+            link.cuts += there or (bar == "|" and back)
+
+    def _heal(self, _: list[str], __: dict[str, str]) -> None:
+        for link in self._network.links:
+            link.cuts = 0
+
+    def _drain(self, plain: list[str], _: dict[str, str]) -> None:
+        self._process(plain[0]).drain((tuple(map(int, plain[1:])), True, 0))
+
+    def _undrain(self, plain: list[str], _: dict[str, str]) -> None:
+        self._process(plain[0]).drain((tuple(map(int, plain[1:])), False, 0))
+
+    # --- looking -------------------------------------------------------------------------------------------
+
+    def _state(self, plain: list[str], _: dict[str, str]) -> None:
+        league = self._parts()[0]
+        inside: Any = self._process(plain[0]).machine
+        say = self._log.lines.append
+        if plain[0] in league.wardens:
+            for index, free in enumerate(inside.offered()):
+                say(f"node {index} offers {resources_text(Resources(*free[:3]))}")
+        elif plain[0] in league.brokers:
+            for cluster in league.wardens:
+                view = inside.view_of(cluster)
+                seen = (
+                    "unknown"
+                    if view is None
+                    else ", ".join(resources_text(Resources(*free[:3])) for free in view)
+                )
+                say(f"believes {cluster}: {seen}")
+        for complaint in inside.idle():
+            say(f"not idle: {complaint}")
+
+    def _parts(self) -> tuple[League, Oracle]:
+        if self._league is None or self._oracle is None:
+            raise ScriptError("there is no league yet; write 'league b1 ...' first")
+        return self._league, self._oracle
+
+    def _process(self, name: str) -> Any:
+        process = self._parts()[0].process(name)
+        if process is None:
+            raise ScriptError(f"there is no process {name!r}")
+        return process
+
+
+def _ignore(_: Command) -> None:
+    """The log says it."""
+
+
+def _kind(envelope: Envelope) -> str:
+    return words(type(envelope.body).__name__)

@@ -1,0 +1,108 @@
+"""The words of a golden script as values: times, resources, jobs."""
+
+from typing import Final
+
+from hanse.model.constraint_syntax import WhereError, parse
+from hanse.model.constraints import Value
+from hanse.model.ids import MILLISECOND, SECOND, JobId, job_of, parse_job, parse_task
+from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, Scope, TaskGroup, Unreachable
+from hanse.model.resources import Resources
+from hanse.sim.workload import payload_of
+
+_SIZES: Final = (("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40))
+
+
+class ScriptError(Exception):
+    """A script says something that cannot be done."""
+
+
+def duration_of(text: str) -> int:
+    """A time such as ``5s`` or ``200ms``, in microseconds."""
+    for suffix, unit in (("ms", MILLISECOND), ("s", SECOND)):
+        if text.endswith(suffix):
+            return int(float(text.removesuffix(suffix)) * unit)
+    raise ScriptError(f"{text!r} is no time; write 5s or 200ms")
+
+
+def value_of(text: str) -> Value:
+    """An attribute's value."""
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.isdigit() else text
+
+
+def resources_of(text: str) -> Resources:
+    """``4cpu+16GiB+2gpu+1fpga``."""
+    cpu = memory = gpu = 0
+    custom = {}
+    for part in text.split("+"):
+        digits = part[: len(part) - len(part.lstrip("0123456789."))]
+        unit = part.removeprefix(digits)
+        if unit == "cpu":
+            cpu = int(float(digits) * 1_000)
+        elif unit == "gpu":
+            gpu = int(digits)
+        elif unit in dict(_SIZES):
+            memory = int(digits) * dict(_SIZES)[unit]
+        else:
+            custom[unit] = int(digits)
+    return Resources(cpu, memory, gpu, tuple(sorted(custom.items())))
+
+
+def job_from(number: int, named: dict[str, str]) -> JobSpec:
+    """A job from the words of ``submit``."""
+    where = parse(named["where"]) if "where" in named else None
+    if isinstance(where, WhereError):
+        raise ScriptError(where.message)
+    affinity: tuple[Affinity, ...] = ()
+    for field, apart in (("apart", True), ("near", False)):
+        if field in named:
+            label, _, scope = named[field].partition(":")
+            affinity = (*affinity, Affinity(label, Scope(scope or "node"), apart))
+    least, _, most = named.get("cpu", "1").partition("..")
+    extra = "".join(f"+{named[field]}" for field in ("memory", "custom") if field in named)
+    gpu = f"+{named['gpu']}gpu" if "gpu" in named else ""
+    groups = []
+    for position, text in enumerate(named.get("groups", f"main:{named.get('tasks', '1')}").split(",")):
+        head, _, needs = text.partition("<")
+        name, _, count = head.partition(":")
+        groups.append(
+            TaskGroup(
+                name=name,
+                count=int(count or "1"),
+                ask=resources_of(f"{least}cpu{extra}{gpu}"),
+                ask_max=resources_of(f"{most}cpu{extra}{gpu}") if most else None,
+                where=where,
+                affinity=affinity,
+                needs=tuple(needs.split("+")) if needs else (),
+                payload=payload_of(number, position),
+            )
+        )
+    return JobSpec(
+        groups=tuple(groups),
+        name=named.get("name", f"job{number}"),
+        gang=named.get("gang") == "yes",
+        klass=JobClass(named.get("class", "batch")),
+        priority=int(named.get("priority", "0")),
+        deadline=duration_of(named["deadline"]) if "deadline" in named else None,
+        retries=int(named.get("retries", "0")),
+        preemptible=named.get("preemptible") == "yes",
+        grace=duration_of(named.get("grace", "0s")),
+        unreachable=Unreachable(named.get("unreachable", "move")),
+        on_loss=OnLoss(named.get("on_loss", "retry")),
+        clusters_allowed=tuple(named["allow"].split(",")) if "allow" in named else (),
+        labels=tuple(named["labels"].split(",")) if "labels" in named else (),
+        after=tuple(job_named(text) for text in named["after"].split(",")) if "after" in named else (),
+        client_id=f"submission{number}",
+    )
+
+
+def job_named(text: str) -> JobId:
+    """The job that a text names, as a job or by one of its tasks."""
+    job = parse_job(text)
+    if job is None:
+        task = parse_task(text)
+        if task is None:
+            raise ScriptError(f"{text!r} is no job")
+        job = job_of(task)
+    return job

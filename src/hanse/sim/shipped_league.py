@@ -1,0 +1,27 @@
+"""The league as the product ships it: the real machines and policies, for the simulator's use."""
+
+from hanse.core.broker.broker import Broker
+from hanse.core.config import BrokerConfig
+from hanse.core.runner.runner import Runner
+from hanse.core.warden.warden import Warden
+from hanse.policy.cluster_rankers import RANKS
+from hanse.policy.placers import PLACERS
+from hanse.policy.queue_orders import ORDERS
+from hanse.policy.sizers import SIZERS
+from hanse.sim.league import Factories, Policies
+
+
+def standard_factories() -> Factories:
+    """Brokers with the named policies, wardens and runners."""
+    return Factories(broker=make_broker, warden=Warden, runner=Runner)
+
+
+def make_broker(config: BrokerConfig, policies: Policies) -> Broker:
+    """A broker with its policies by name."""
+    return Broker(
+        config,
+        ORDERS[policies.order](),
+        PLACERS[policies.placer](),
+        RANKS[policies.rank](),
+        SIZERS[policies.sizer](),
+    )

@@ -1,0 +1,207 @@
+"""Alibaba's tables as they are published, CSV without a header: 2018 ``batch_task`` and GPU 2020
+``pai_task_table``.
+
+2018: task name, instances, job, type, status, start (s), end (s), CPU (100 = one core), memory (per cent of
+a node). The task's name says its place in the DAG: ``J3_1_2`` is number 3 and needs 1 and 2. A DAG arrives
+when its first task starts. GPU 2020: job, task, instances, status, start, end, CPU (100 = one core), memory
+(GB), GPU (100 = one), GPU type; each task arrives when it starts. Rows of one job stand together. Neither
+table is in order of time, so the earliest start is looked for first, in a pass of its own. What had not
+ended is left out, counted.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from hanse.sim.traces.chunk import JobChunk
+from hanse.sim.traces.chunk_builder import DAG_ENTRIES_MAX, Builder, Names, Row
+from hanse.sim.traces.csv_with_header import split
+from hanse.sim.traces.read_report import ReadReport, TraceError
+from hanse.sim.traces.reader import (
+    Format,
+    Head,
+    Parsed,
+    Refused,
+    Skipped,
+    TraceReader,
+    collect,
+    finite,
+    micros,
+    whole,
+)
+
+GIGABYTE: Final = 10**9
+UNENDED: Final = "tasks that had not ended when the trace was taken"
+NO_KEY: Final = -1
+_NUMBERED: Final = re.compile(r"[A-Za-z]+(\d{1,9})$")
+
+
+class _Columns(msgspec.Struct, frozen=True):
+    """Where each table keeps what."""
+
+    fields: int
+    job: int
+    task: int
+    count: int
+    status: int
+    start: int
+    end: int
+    cpu: int
+    memory: int
+    gpu: int | None = None
+    gpu_type: int | None = None
+
+    @property
+    def is_dag(self) -> bool:
+        """The older table is the one with DAGs."""
+        return self.gpu is None
+
+
+_BATCH_2018: Final = _Columns(fields=9, task=0, count=1, job=2, status=4, start=5, end=6, cpu=7, memory=8)
+_PAI_2020: Final = _Columns(
+    fields=10, job=0, task=1, count=2, status=3, start=4, end=5, cpu=6, memory=7, gpu=8, gpu_type=9
+)
+
+
+def place_in_dag(task: str) -> tuple[int, tuple[int, ...]]:
+    """A task's number and the numbers it needs, from its name; tasks without a number need nothing."""
+    first, *rest = task.split("_")
+    found = _NUMBERED.match(first)
+    if found is None:
+        return NO_KEY, ()
+    return int(found[1]), tuple(int(part) for part in rest if part.isdecimal() and len(part) <= 9)
+
+
+class _Parser:
+    def __init__(self, columns: _Columns, names: Names) -> None:
+        self.columns = columns
+        self.names = names
+        self.job = ""
+        self.jobs = 0
+        self.number = -1
+
+    def parse(self, fields: list[str]) -> Parsed:
+        """One row."""
+        at = self.columns
+        self.number += 1
+        if fields[at.job] != self.job or not self.jobs:
+            self.job, self.jobs = fields[at.job], self.jobs + 1
+        start, end, count = micros(fields[at.start]), micros(fields[at.end]), whole(fields[at.count] or 1)
+        if not start or not end:
+            return Skipped(UNENDED)
+        if end < start:
+            return Refused("ends before it starts", f"{fields[at.start]} {fields[at.end]}")
+        if count is None or count < 1:
+            return Refused("no number of instances", fields[at.count])
+        memory = finite(fields[at.memory])
+        key, needs = place_in_dag(fields[at.task]) if at.is_dag else (NO_KEY, ())
+        shares = [finite(fields[at.cpu]) or 0.0, 0.0 if at.gpu is None else finite(fields[at.gpu]) or 0.0]
+        named: tuple[int, ...] = (self.names.number(fields[at.status]),)
+        if at.gpu_type is not None:
+            named += (self.names.number(fields[at.gpu_type]), self.names.number(fields[at.task]))
+        return Row(
+            job=self.number,
+            arrival=start,
+            durations=(end - start,),
+            count=count,
+            cpu=round(shares[0] * 10),
+            memory=0 if at.is_dag else round((memory or 0.0) * GIGABYTE),
+            gpu=round(shares[1] * 10),
+            parent=self.jobs - 1,
+            key=key,
+            needs=needs,
+            extra=(float("nan") if memory is None else memory, *named) if at.is_dag else named,
+        )
+
+
+def _fields(
+    reader: TraceReader, columns: _Columns, report: ReadReport
+) -> Iterator[tuple[int, list[str] | Refused]]:
+    for line, raw in reader.source.lines(report):
+        text = raw.decode("utf-8", "replace").strip()
+        if not text:
+            continue
+        fields = split(text)
+        if fields is None or len(fields) != columns.fields:
+            yield line, Refused(f"not {columns.fields} fields", text)
+        else:
+            yield line, fields
+
+
+def _earliest(reader: TraceReader, columns: _Columns) -> int | None:
+    if reader.source.is_stdin:
+        raise TraceError(f"a trace of format {reader.format} is read twice: save it to a file first")
+    rows = (fields for _, fields in _fields(reader, columns, ReadReport()) if not isinstance(fields, Refused))
+    starts = (micros(fields[columns.start]) for fields in rows if micros(fields[columns.end]))
+    return min((start for start in starts if start), default=None)
+
+
+def _dags(rows: Iterator[tuple[int, Parsed]]) -> Iterator[tuple[int, Parsed]]:
+    """The same rows, those of one DAG all arriving when its first task starts; holds one DAG."""
+    held: list[tuple[int, Row]] = []
+    for line, row in rows:
+        if not isinstance(row, Row):
+            yield line, row
+            continue
+        if held and (held[-1][1].parent != row.parent or len(held) >= DAG_ENTRIES_MAX):
+            yield from _together(held)
+            held = []
+        held.append((line, row))
+    yield from _together(held)
+
+
+def _together(held: list[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
+    first = min((row.arrival for _, row in held), default=0)
+    for line, row in held:
+        row.arrival = first
+        yield line, row
+
+
+def _chunks_of(columns: _Columns) -> Callable[[TraceReader], Iterator[JobChunk]]:
+    extra: dict[str, type] = {"status": int, "gpu_spec": int, "task": int}
+    named = tuple(extra)
+    if columns.is_dag:
+        extra, named = {"mem_norm": float, "status": int}, ("status",)
+
+    def chunks(reader: TraceReader) -> Iterator[JobChunk]:
+        builder = Builder(reader.report, extra, named, _earliest(reader, columns))
+        parser = _Parser(columns, builder.names)
+        rows: Iterator[tuple[int, Parsed]] = (
+            (line, fields if isinstance(fields, Refused) else parser.parse(fields))
+            for line, fields in _fields(reader, columns, reader.report)
+        )
+        yield from collect(reader, builder, _dags(rows) if columns.is_dag else rows)
+
+    return chunks
+
+
+def _recognise(columns: _Columns) -> Callable[[Head], bool]:
+    numbers = (columns.count, columns.start, columns.end, columns.cpu, columns.memory)
+
+    def fits(line: str) -> bool:
+        fields = split(line) or []
+        if len(fields) != columns.fields or fields[columns.status].isdecimal():
+            return False
+        return all(not fields[place] or finite(fields[place]) is not None for place in numbers)
+
+    def recognise(head: Head) -> bool:
+        rows = [line for line in head.lines[:20] if line.strip()]
+        return bool(rows) and all(fits(row) for row in rows)
+
+    return recognise
+
+
+BATCH_TASK = Format(
+    "alibaba-batch",
+    "Alibaba 2018 batch_task, 9 columns without a header (CSV); by such rows",
+    _recognise(_BATCH_2018),
+    _chunks_of(_BATCH_2018),
+)
+PAI_TASK = Format(
+    "alibaba-pai",
+    "Alibaba GPU 2020 pai_task_table, 10 columns without a header (CSV); by such rows",
+    _recognise(_PAI_2020),
+    _chunks_of(_PAI_2020),
+)

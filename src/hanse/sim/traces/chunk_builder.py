@@ -1,0 +1,213 @@
+"""From rows to chunks: columns grow as lists, and leave as arrays when they are full.
+
+One builder serves one pass over one trace: it numbers names, moves arrivals to the trace's start, finds the
+ends of DAG edges, counts what it takes and what stands out of order, and holds never more than one chunk.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from hanse.sim.traces.chunk import JOBS_PER_CHUNK, TASKS_PER_CHUNK, TIME_MAX, Column, Ints, JobChunk
+from hanse.sim.traces.read_report import ReadReport
+
+NAMES_MAX: Final = 1 << 20
+"""Names kept for one trace; those beyond it are read as "none", with a note."""
+TASKS_PER_JOB_MAX: Final = 1 << 24
+"""More tasks in one job is a slip of the pen, and would break the bound on memory."""
+DAG_ENTRIES_MAX: Final = 1 << 16
+"""A DAG is kept in one chunk up to this many entries; a larger one is cut, and the edges that cross are
+counted."""
+DAG_TASKS_MAX: Final = 1 << 20
+"""... and up to this many tasks."""
+AMOUNT_MAX: Final = 1 << 60
+"""Numbers of jobs and amounts of resources beyond this are a slip of the pen."""
+EDGE_LOST: Final = "an edge of a DAG to a node that it does not have"
+
+
+class Row(msgspec.Struct):
+    """One entry on its way into a chunk; units as in ``JobChunk``, arrival in the trace's own clock."""
+
+    job: int
+    arrival: int
+    durations: Sequence[int]
+    """One per task, or a single one for all ``count`` tasks."""
+    count: int = 1
+    cpu: int = 0
+    memory: int = 0
+    gpu: int = 0
+    estimate: int = 0
+    user: int = -1
+    group: int = -1
+    site: int = -1
+    parent: int | None = None
+    extra: tuple[float, ...] = ()
+    """In the order of the builder's ``extra_kinds``."""
+    key: int | None = None
+    """The number by which entries of the same DAG name this one, if that is not ``job``."""
+    needs: tuple[int, ...] = ()
+    """Keys of entries of the same DAG that must end first."""
+
+
+class Names:
+    """Names and their numbers, the same through a whole trace."""
+
+    def __init__(self, report: ReadReport) -> None:
+        self._numbers: dict[str, int] = {}
+        self._frozen: tuple[str, ...] = ()
+        self._report = report
+
+    def number(self, name: str) -> int:
+        """The number of a name; -1 for the empty one."""
+        if not name:
+            return -1
+        known = self._numbers.get(name)
+        if known is not None:
+            return known
+        if len(self._numbers) >= NAMES_MAX:
+            self._report.note(f"more than {NAMES_MAX:,} names: the names beyond are left out")
+            return -1
+        self._numbers[name] = len(self._numbers)
+        return len(self._numbers) - 1
+
+    def table(self) -> tuple[str, ...]:
+        """All names so far; the same tuple as before when none was added."""
+        if len(self._frozen) != len(self._numbers):
+            self._frozen = tuple(self._numbers)
+        return self._frozen
+
+
+class Builder:
+    """Collects rows until there are enough for a chunk."""
+
+    def __init__(
+        self,
+        report: ReadReport,
+        extra_kinds: dict[str, type] | None = None,
+        named: tuple[str, ...] = (),
+        origin: int | None = None,
+    ) -> None:
+        self.report = report
+        self.names = Names(report)
+        self.origin = origin
+        """The trace's own time that counts as 0; the first row's when none is given."""
+        self._kinds = extra_kinds or {}
+        self._named = named
+        self._latest = -1
+        self._reset()
+
+    def _reset(self) -> None:
+        self._rows: list[Row] = []
+        self._tasks = 0
+        self._has_needs = False
+
+    @property
+    def entries(self) -> int:
+        """Entries held now."""
+        return len(self._rows)
+
+    def due(self, row: Row) -> bool:
+        """Whether to ``flush`` before this row is added: enough is held, and the row begins another DAG."""
+        if len(self._rows) < JOBS_PER_CHUNK and self._tasks < TASKS_PER_CHUNK:
+            return False
+        same = row.parent is not None and row.parent == self._rows[-1].parent
+        return not same or len(self._rows) >= JOBS_PER_CHUNK + DAG_ENTRIES_MAX or self._tasks >= DAG_TASKS_MAX
+
+    def add(self, line: int, row: Row) -> bool:
+        """Take a row; False when it cannot be used, which is then in the report."""
+        if self.origin is None:
+            self.origin = row.arrival
+        row.arrival -= self.origin
+        reason = self._fault(row)
+        if reason:
+            self.report.bad_row(line, reason)
+            return False
+        if row.arrival < self._latest:
+            self.report.disordered += 1
+        self._latest = row.arrival
+        self._rows.append(row)
+        self._tasks += row.count
+        self._has_needs = self._has_needs or bool(row.needs)
+        return True
+
+    @staticmethod
+    def _fault(row: Row) -> str:
+        if row.count < 1:
+            return "no tasks"
+        if row.count > TASKS_PER_JOB_MAX:
+            return f"more than {TASKS_PER_JOB_MAX:,} tasks in one job"
+        if row.arrival < 0:
+            return "arrives before the trace begins"
+        if max(row.durations, default=0) > TIME_MAX or row.arrival > TIME_MAX or row.estimate > TIME_MAX:
+            return "a time longer than 285 years"
+        if min(row.durations, default=0) < 0 or min(row.cpu, row.memory, row.gpu, row.estimate) < 0:
+            return "a negative time or amount"
+        parent = row.job if row.parent is None else row.parent
+        if max(row.cpu, row.memory, row.gpu, abs(row.job), abs(parent)) > AMOUNT_MAX:
+            return f"a number larger than {AMOUNT_MAX:,}"
+        return ""
+
+    def flush(self) -> JobChunk:
+        """Everything held as a chunk; the builder is empty afterwards."""
+        rows = self._rows
+        counts = np.array([row.count for row in rows], np.int64)
+        given = np.array([value for row in rows for value in row.durations], np.int64)
+        if len(given) != self._tasks:
+            given = np.repeat(given, _repeats(rows, len(given)))
+        columns: dict[str, Any] = {}
+        for names, kind in ((_LONG, np.int64), (_SHORT, np.int32)):
+            columns |= {name: np.array([getattr(row, name) for row in rows], kind) for name in names}
+        chunk = JobChunk(
+            **columns,
+            offset=np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
+            duration=given,
+            parent=np.array([row.job if row.parent is None else row.parent for row in rows], np.int64),
+            names=self.names.table(),
+            needs=self._needs() if self._has_needs else None,
+            extra=self._extra(),
+            named=self._named,
+        )
+        self.report.jobs += chunk.jobs
+        self.report.tasks += chunk.tasks
+        self._reset()
+        return chunk
+
+    def _extra(self) -> dict[str, Column]:
+        return {
+            key: np.array([row.extra[place] for row in self._rows], kind)
+            for place, (key, kind) in enumerate(self._kinds.items())
+        }
+
+    def _needs(self) -> tuple[Ints, Ints]:
+        """Edges by entry. A key that several entries of a DAG share stands for all of them."""
+        places: dict[tuple[int | None, int], list[int]] = {}
+        for entry, row in enumerate(self._rows):
+            places.setdefault((row.parent, row.job if row.key is None else row.key), []).append(entry)
+        later: list[int] = []
+        earlier: list[int] = []
+        for entry, row in enumerate(self._rows):
+            for key in row.needs:
+                found = places.get((row.parent, key))
+                if found is None:
+                    self.report.skip(EDGE_LOST)
+                    continue
+                later += [entry] * len(found)
+                earlier += found
+        return np.array(later, np.int64), np.array(earlier, np.int64)
+
+
+def _repeats(rows: Sequence[Row], given: int) -> Ints:
+    """How often each given duration counts: a row's only one as often as it has tasks, else once."""
+    out = np.ones(given, np.int64)
+    place = 0
+    for row in rows:
+        if len(row.durations) == 1:
+            out[place] = row.count
+        place += len(row.durations)
+    return out
+
+
+_LONG: Final = ("job", "arrival", "cpu", "memory", "gpu", "estimate")
+_SHORT: Final = ("user", "group", "site")

@@ -1,0 +1,128 @@
+"""Every format there is, how a file's format is found, and the doors: ``open_trace``, ``read``, ``load``."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from hanse.sim.traces.alibaba_csv import BATCH_TASK, PAI_TASK
+from hanse.sim.traces.chunk import JobChunk, by_arrival, concatenate, take
+from hanse.sim.traces.csv_with_header import GAIA, MURI, OPENB, PHILLY
+from hanse.sim.traces.google2011 import GOOGLE_2011
+from hanse.sim.traces.line_source import Source
+from hanse.sim.traces.native_format import OWN_CSV, OWN_PARQUET
+from hanse.sim.traces.parquet_sets import ALIBABA_2017, ALIBABA_DAG, AZURE_LLM, GOOGLE_2019, JOBS_PARQUET
+from hanse.sim.traces.read_options import DEFAULT_RULES, ReadRules
+from hanse.sim.traces.read_report import ReadReport, TraceError
+from hanse.sim.traces.reader import Format, Head, OpenTrace, TraceReader, head_of
+from hanse.sim.traces.swf import SWF
+from hanse.sim.traces.tr import TR
+
+_LOG = logging.getLogger(__name__)
+
+
+FORMATS: Final[tuple[Format, ...]] = (
+    OWN_CSV,
+    OWN_PARQUET,
+    OPENB,
+    PHILLY,
+    MURI,
+    GAIA,
+    ALIBABA_DAG,
+    AZURE_LLM,
+    ALIBABA_2017,
+    JOBS_PARQUET,
+    GOOGLE_2019,
+    GOOGLE_2011,
+    BATCH_TASK,
+    PAI_TASK,
+    SWF,
+    TR,
+)
+"""In the order in which they are tried: those with unmistakable marks first."""
+
+
+def _looked_at(head: Head) -> str:
+    if head.is_parquet:
+        return f"Parquet with the columns {', '.join(head.columns)}"
+    if not head.lines:
+        return "the file is empty"
+    return f"the name {head.name!r} and text that begins {head.lines[0][:100]!r}"
+
+
+def _demand_columns(form: Format, head: Head, name: str) -> None:
+    missing = [column for column in form.columns if column not in head.header]
+    if missing:
+        raise TraceError(
+            f"{name} cannot be of format {form.name}: it lacks the columns {', '.join(missing)}."
+            f" Looked at: {_looked_at(head)}"
+        )
+
+
+def open_trace(path: str | Path, format: str | None = None, rules: ReadRules = DEFAULT_RULES) -> TraceReader:  # noqa: A002 - the command's own word
+    """Open a trace for reading in chunks. Its format is recognised unless it is named."""
+    source = Source(path)
+    head = head_of(source)
+    if format is not None:
+        for form in FORMATS:
+            if form.name == format:
+                _demand_columns(form, head, source.name)
+                return TraceReader(source, form, rules, head)
+        raise TraceError(
+            f"there is no format {format!r}; choose one of: {', '.join(form.name for form in FORMATS)}"
+        )
+    for form in FORMATS:
+        if form.recognise(head):
+            return TraceReader(source, form, rules, head)
+    known = "\n".join(f"  {form.name:<13} {form.about}" for form in FORMATS)
+    raise TraceError(
+        f"{path}: not recognised as a trace. Looked at: {_looked_at(head)}.\n"
+        f"Name the format (--format) if it is one of these, or write it in our CSV form (docs/traces.md):"
+        f"\n{known}"
+    )
+
+
+def read(path: str | Path, format: str | None = None, rules: ReadRules = DEFAULT_RULES) -> Iterator[JobChunk]:  # noqa: A002 - the command's own word
+    """The chunks of a trace. Who needs the report of bad rows uses ``open_trace``."""
+    return iter(open_trace(path, format, rules))
+
+
+def load_with_report(
+    path: str | Path,
+    limit: int | None = None,
+    format: str | None = None,  # noqa: A002 - the command's own word
+    rules: ReadRules = DEFAULT_RULES,
+) -> tuple[JobChunk, ReadReport]:
+    """A trace as one chunk in order of arrival, and the report. ``limit``: only the file's first entries."""
+    reader = open_trace(path, format, rules)
+    return load_open(reader, limit), reader.report
+
+
+def load_open(reader: OpenTrace, limit: int | None = None) -> JobChunk:
+    """All of an open trace as one chunk in order of arrival; ``limit``: only its first entries."""
+    chunks: list[JobChunk] = []
+    jobs = 0
+    for chunk in reader:
+        chunks.append(chunk)
+        jobs += chunk.jobs
+        if limit is not None and jobs >= limit:
+            break
+    whole = concatenate(chunks)
+    if limit is not None and whole.jobs > limit:
+        whole = take(whole, np.arange(limit))
+    return by_arrival(whole)
+
+
+def load(
+    path: str | Path,
+    limit: int | None = None,
+    format: str | None = None,  # noqa: A002 - the command's own word
+    rules: ReadRules = DEFAULT_RULES,
+) -> JobChunk:
+    """A trace as one chunk in order of arrival; rows that were no good are told to the log."""
+    whole, report = load_with_report(path, limit, format, rules)
+    if report.bad:
+        _LOG.warning("%s: %s", path, "; ".join(report.lines()))
+    return whole

@@ -1,0 +1,273 @@
+"""Made-up traces for those who have none: Poisson arrivals, and job sizes and durations as published traces
+have them.
+
+A family is one or more classes of jobs. A class has two tables of quantiles, one for the number of tasks
+and one for a job's mean task duration; between the quantiles the logarithm runs straight. With probability
+``tied`` a job takes both at the same quantile, else independently: that sets how much work the large jobs
+hold. A task's duration is its job's mean times a log-normal factor of mean 1. All tables were measured on
+the traces named in ``source``.
+
+The load is met exactly: the seeded stream is made twice, first to add up its work, then to give it out with
+arrivals stretched so that work / (last arrival - first arrival) = load x nodes. So nothing is held but one
+block of jobs.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from hanse.sim.traces.chunk import SECOND, TIME_MAX, Ints, JobChunk
+from hanse.sim.traces.read_report import TraceError
+
+JOBS_PER_BLOCK: Final = 256
+"""Jobs made at a time; each block has its own random stream, so that any block can be made again."""
+JOBS_MAX: Final = 1 << 40
+Floats = npt.NDArray[np.float64]
+
+
+class JobClass(msgspec.Struct, frozen=True):
+    """Jobs that are alike. The tables give the value at each of ``at``."""
+
+    share: float
+    """Part of all jobs that are of this class."""
+    at: tuple[float, ...]
+    tasks: tuple[int, ...]
+    seconds: tuple[float, ...]
+    """A job's mean task duration."""
+    tied: float
+    """How often size and duration are of the same rank."""
+
+
+class Family(msgspec.Struct, frozen=True):
+    """A kind of workload."""
+
+    name: str
+    about: str
+    source: str
+    """Where the figures come from."""
+    classes: tuple[JobClass, ...]
+    spread: float
+    """Standard deviation of the logarithm of a task's duration within its job."""
+
+
+_FINE: Final = (0, 0.05, 0.1, 0.25, 0.5, 0.67, 0.75, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 1)
+_PLAIN: Final = (0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1)
+
+GOOGLE_LIKE: Final = Family(
+    "google-like",
+    "two thirds of the jobs have one task, one in a hundred has a thousand; durations from 11 s to days",
+    "measured on the first 10,000 jobs of the Google 2011 trace (Reiss, Wilkes, Hellerstein 2011, CC-BY)",
+    (
+        JobClass(
+            share=1.0,
+            at=_FINE,
+            tasks=(1, 1, 1, 1, 1, 2, 5, 16, 21, 63, 188, 446, 953, 992, 2_319, 4_950),
+            seconds=(
+                11.4,
+                22.3,
+                30,
+                62,
+                98.6,
+                172,
+                249,
+                501,
+                981,
+                1_650,
+                2_580,
+                3_810,
+                8_510,
+                14_300,
+                44_000,
+                326_000,
+            ),
+            tied=0.029,
+        ),
+    ),
+    spread=0.06,
+)
+YAHOO_LIKE: Final = Family(
+    "yahoo-like",
+    "nine of ten jobs are short and small; the tenth holds 98 % of the work in hundreds of long tasks",
+    "measured on the Yahoo sub-trace of 2,910 jobs published with the Megha simulator;"
+    " short and long are parted at a mean task of 90.5811 s",
+    (
+        JobClass(
+            share=0.90515,
+            at=_PLAIN,
+            tasks=(1, 2, 3, 7, 15, 29, 49, 63, 100, 1_324),
+            seconds=(0.0489, 1.47, 2.56, 5.62, 13.5, 26.7, 42.5, 54.4, 77.5, 90.6),
+            tied=0.009,
+        ),
+        JobClass(
+            share=0.09485,
+            at=_PLAIN,
+            tasks=(1, 2, 3, 8, 24, 250, 742, 1_117, 2_068, 3_035),
+            seconds=(91.7, 114, 155, 335, 717, 1_470, 2_620, 3_930, 6_330, 17_300),
+            tied=0.032,
+        ),
+    ),
+    spread=0.376,
+)
+FACEBOOK_LIKE: Final = Family(
+    "facebook-like",
+    "jobs of about 80 tasks, sizes and durations nearly exponential",
+    "measured on the synthetic Facebook trace of 2,000 jobs published with the Megha simulator",
+    (
+        JobClass(
+            share=1.0,
+            at=_FINE,
+            tasks=(1, 6, 12, 30, 63, 94, 113, 144, 167, 204, 245, 266, 302, 331, 445, 612),
+            seconds=(
+                2.54,
+                9.77,
+                19.8,
+                55.1,
+                132,
+                214,
+                275,
+                402,
+                503,
+                721,
+                879,
+                1_030,
+                1_330,
+                1_640,
+                2_050,
+                3_420,
+            ),
+            tied=0.018,
+        ),
+    ),
+    spread=0.048,
+)
+FAMILIES: Final = {family.name: family for family in (GOOGLE_LIKE, YAHOO_LIKE, FACEBOOK_LIKE)}
+POISSON: Final = "poisson"
+FAMILY_NAMES: Final = (POISSON, *FAMILIES)
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What to make."""
+
+    family: str = POISSON
+    jobs: int = 1_000
+    load: float = 0.8
+    """Work per second of the whole trace, as a share of the nodes' slots."""
+    nodes: int = 1_000
+    """Slots there are."""
+    seed: int = 0
+    tasks_per_job: int = 10
+    """``poisson`` only: every job has this many tasks."""
+    mean_seconds: float = 10.0
+    """``poisson`` only: the mean of the exponential durations."""
+
+    def fault(self) -> str:
+        """What is wrong with it; empty if nothing is."""
+        if self.family not in FAMILY_NAMES:
+            return f"there is no family {self.family!r}; choose one of: {', '.join(FAMILY_NAMES)}"
+        if not 2 <= self.jobs <= JOBS_MAX:
+            return (
+                "a trace has at least two jobs: the load is work over the time between the first and the last"
+            )
+        if not (math.isfinite(self.load) and self.load > 0):
+            return "the load is a number above 0, such as 0.8"
+        if self.nodes < 1 or self.tasks_per_job < 1:
+            return "there is at least one node, and one task in a job"
+        if not (math.isfinite(self.mean_seconds) and 0 < self.mean_seconds < TIME_MAX / SECOND / 1_000):
+            return "the mean duration is a number of seconds above 0"
+        return ""
+
+
+class _Block(msgspec.Struct):
+    counts: Ints
+    durations: Ints
+    gaps: Floats
+    """Exponential of mean 1, before each job."""
+
+
+def generate(wish: Wish) -> Iterator[JobChunk]:
+    """The chunks of a trace; the same wish gives the same trace."""
+    fault = wish.fault()
+    if fault:
+        raise TraceError(fault)
+    work, gaps = 0.0, 0.0
+    for number, block in enumerate(_blocks(wish)):
+        work += float(block.durations.sum(dtype=np.float64))
+        gaps += float(block.gaps.sum()) - (float(block.gaps[0]) if number == 0 else 0.0)
+    return _stretched(wish, work / (wish.load * wish.nodes) / gaps)
+
+
+def _stretched(wish: Wish, scale: float) -> Iterator[JobChunk]:
+    """``scale``: microseconds of one mean gap."""
+    job, clock = 0, 0.0
+    for block in _blocks(wish):
+        if job == 0:
+            block.gaps[0] = 0.0
+        moments = clock + np.cumsum(block.gaps)
+        clock = float(moments[-1])
+        jobs = len(block.counts)
+        numbers = np.arange(job, job + jobs, dtype=np.int64)
+        job += jobs
+        none = np.zeros(jobs, np.int64)
+        nobody = np.full(jobs, -1, np.int32)
+        yield JobChunk(
+            job=numbers,
+            arrival=np.rint(moments * scale).astype(np.int64),
+            offset=np.concatenate([np.zeros(1, np.int64), np.cumsum(block.counts)]),
+            duration=block.durations,
+            cpu=none,
+            memory=none,
+            gpu=none,
+            estimate=none,
+            user=nobody,
+            group=nobody,
+            site=nobody,
+            parent=numbers,
+        )
+
+
+def _blocks(wish: Wish) -> Iterator[_Block]:
+    make = _poisson(wish) if wish.family == POISSON else _of(FAMILIES[wish.family])
+    for number, start in enumerate(range(0, wish.jobs, JOBS_PER_BLOCK)):
+        jobs = min(JOBS_PER_BLOCK, wish.jobs - start)
+        random = np.random.Generator(np.random.PCG64(np.random.SeedSequence((wish.seed % (1 << 64), number))))
+        gaps = random.standard_exponential(jobs)
+        counts, seconds = make(random, jobs)
+        durations = np.clip(np.rint(seconds * SECOND), 1, TIME_MAX).astype(np.int64)
+        yield _Block(counts, durations, gaps)
+
+
+_Maker = Callable[[np.random.Generator, int], tuple[Ints, Floats]]
+
+
+def _poisson(wish: Wish) -> _Maker:
+    def make(random: np.random.Generator, jobs: int) -> tuple[Ints, Floats]:
+        counts = np.full(jobs, wish.tasks_per_job, np.int64)
+        return counts, random.standard_exponential(jobs * wish.tasks_per_job) * wish.mean_seconds
+
+    return make
+
+
+def _of(family: Family) -> _Maker:
+    edges = np.cumsum([part.share for part in family.classes])[:-1]
+
+    def make(random: np.random.Generator, jobs: int) -> tuple[Ints, Floats]:
+        which = np.searchsorted(edges, random.random(jobs), side="right")
+        size, length, tie = random.random(jobs), random.random(jobs), random.random(jobs)
+        counts, means = np.zeros(jobs, np.int64), np.zeros(jobs)
+        for number, part in enumerate(family.classes):
+            mine = which == number
+            alike = np.where(tie < part.tied, size, length)[mine]
+            counts[mine] = np.rint(_quantile(part.at, part.tasks, size[mine])).astype(np.int64)
+            means[mine] = _quantile(part.at, part.seconds, alike)
+        factor = np.exp(family.spread * random.standard_normal(int(counts.sum())) - family.spread**2 / 2)
+        return counts, np.repeat(means, counts) * factor
+
+    return make
+
+
+def _quantile(at: tuple[float, ...], values: "tuple[float, ...]", share: Floats) -> Floats:
+    return np.exp(np.interp(share, at, np.log(values)))

@@ -1,0 +1,200 @@
+"""Google 2011 task events: jobs put together from what happened to their tasks.
+
+Each CSV row without a header is an event: time (us), missing info, job, task index, machine, event type,
+user, scheduling class, priority, CPU, memory and disk request (shares of the largest machine),
+different-machine flag. A task's duration is the time from its last SCHEDULE to its end (FINISH, FAIL, KILL
+or LOST). An EVICT ends an attempt, not the task. A job is complete when all tasks submitted so far have
+ended, so jobs come in order of their ends; a task that is submitted again after its job was complete begins
+a new entry with the same number. Only what is open is held, and that is bounded.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from hanse.sim.traces.chunk import JobChunk
+from hanse.sim.traces.chunk_builder import Builder, Names, Row
+from hanse.sim.traces.csv_with_header import split
+from hanse.sim.traces.read_options import ReadRules
+from hanse.sim.traces.read_report import ReadReport
+from hanse.sim.traces.reader import Format, Head, Parsed, Refused, TraceReader, collect, finite, whole
+
+FIELDS: Final = 13
+OPEN_TASKS_MAX: Final = 1 << 20
+"""Tasks that are submitted and have not ended; beyond it the oldest job is taken as it is, and that is
+counted."""
+TIME_END: Final = 1 << 62
+"""Times beyond it mean "after the end of the trace"."""
+SUBMIT, SCHEDULE, EVICT, FAIL, FINISH, KILL, LOST, UPDATE_PENDING, UPDATE_RUNNING = range(9)
+ENDS: Final = (FAIL, FINISH, KILL, LOST)
+EXTRA: Final[dict[str, type]] = {"priority": int, "scheduling_class": int}
+NOT_ENDED: Final = "tasks that had not ended when the trace did"
+NEVER_RAN: Final = "tasks that ended without having run"
+PUSHED_OUT: Final = f"tasks still open when more than {OPEN_TASKS_MAX:,} were"
+
+
+class _Event(msgspec.Struct):
+    at: int
+    job: int
+    index: int
+    kind: int
+    user: str
+    scheduling_class: int
+    priority: int
+    cpu: float
+    memory: float
+
+
+class _Job(msgspec.Struct):
+    arrival: int
+    user: int
+    priority: int
+    scheduling_class: int
+    cpu: float = 0.0
+    """The largest request of its tasks, so that none gets too little."""
+    memory: float = 0.0
+    started: dict[int, int] = {}
+    """Open tasks by index: when they were scheduled, -1 for not (yet)."""
+    durations: list[int] = []
+
+
+def _parse(text: str) -> _Event | Refused:
+    fields = split(text)
+    if fields is None or len(fields) != FIELDS:
+        return Refused(f"not {FIELDS} fields", text)
+    numbers = [whole(fields[place]) for place in (0, 2, 3, 5)]
+    at, job, index, kind = numbers
+    if at is None or job is None or index is None or kind is None:
+        return Refused("no number for time, job, task index or event type", text)
+    if not 0 <= at < TIME_END:
+        return Refused("an event after the end of the trace")
+    if not SUBMIT <= kind <= UPDATE_RUNNING:
+        return Refused("an unknown type of event", fields[5])
+    return _Event(
+        at,
+        job,
+        index,
+        kind,
+        fields[6],
+        whole(fields[7]) or 0,
+        whole(fields[8]) or 0,
+        finite(fields[9]) or 0.0,
+        finite(fields[10]) or 0.0,
+    )
+
+
+class _Joiner:
+    """What is open, and how an event changes it."""
+
+    def __init__(self, names: Names, rules: ReadRules, report: ReadReport) -> None:
+        self.jobs: dict[int, _Job] = {}
+        self.open = 0
+        self.names = names
+        self.rules = rules
+        self.report = report
+
+    def take(self, event: _Event) -> Refused | Row | None:
+        """What the event makes: a complete job, a refusal, or nothing yet."""
+        if event.kind == SUBMIT:
+            return self._submit(event)
+        job = self.jobs.get(event.job)
+        if job is None or event.index not in job.started:
+            if event.kind in (UPDATE_PENDING, UPDATE_RUNNING):
+                return None
+            return Refused(
+                "an event of a task that was never submitted", f"job {event.job} task {event.index}"
+            )
+        if event.kind == SCHEDULE:
+            job.started[event.index] = event.at
+        elif event.kind == EVICT:
+            job.started[event.index] = -1
+        elif event.kind in ENDS:
+            return self._end(event, job)
+        return None
+
+    def _submit(self, event: _Event) -> Row | None:
+        job = self.jobs.get(event.job)
+        if job is None:
+            job = _Job(event.at, self.names.number(event.user), event.priority, event.scheduling_class)
+            self.jobs[event.job] = job
+        job.cpu, job.memory = max(job.cpu, event.cpu), max(job.memory, event.memory)
+        if event.index in job.started:
+            return None
+        job.started[event.index] = -1
+        self.open += 1
+        return self.give_up(next(iter(self.jobs)), PUSHED_OUT) if self.open > OPEN_TASKS_MAX else None
+
+    def _end(self, event: _Event, job: _Job) -> Refused | Row | None:
+        began = job.started.pop(event.index)
+        self.open -= 1
+        refused: Refused | None = None
+        if began < 0:
+            self.report.skip(NEVER_RAN)
+        elif event.at < began:
+            refused = Refused("ends before it starts", f"job {event.job} task {event.index}")
+        else:
+            job.durations.append(event.at - began)
+        if job.started:
+            return refused
+        return self._row(event.job, self.jobs.pop(event.job)) or refused
+
+    def give_up(self, number: int, why: str) -> Row | None:
+        """Close a job whose open tasks are no longer waited for."""
+        job = self.jobs.pop(number)
+        self.open -= len(job.started)
+        self.report.skip(why, len(job.started))
+        return self._row(number, job)
+
+    def _row(self, number: int, job: _Job) -> Row | None:
+        if not job.durations:
+            return None
+        return Row(
+            job=number,
+            arrival=job.arrival,
+            durations=job.durations,
+            count=len(job.durations),
+            cpu=round(job.cpu * self.rules.whole_cpu),
+            memory=round(job.memory * self.rules.whole_memory),
+            user=job.user,
+            extra=(job.priority, job.scheduling_class),
+        )
+
+
+def _chunks(reader: TraceReader) -> Iterator[JobChunk]:
+    report = reader.report
+    builder = Builder(report, EXTRA, origin=0)
+    joiner = _Joiner(builder.names, reader.rules, report)
+
+    def rows() -> Iterator[tuple[int, Parsed]]:
+        line = 0
+        for line, raw in reader.source.lines(report):
+            text = raw.decode("utf-8", "replace").strip()
+            if not text:
+                continue
+            event = _parse(text)
+            made = event if isinstance(event, Refused) else joiner.take(event)
+            if made is None:
+                report.rows += 1  # an event that completes nothing is a row all the same
+            else:
+                yield line, made
+        for number in list(joiner.jobs):
+            made = joiner.give_up(number, NOT_ENDED)
+            if made is not None:
+                report.rows -= 1  # its events have been counted
+                yield line, made
+
+    return collect(reader, builder, rows())
+
+
+def _recognise(head: Head) -> bool:
+    rows = [line for line in head.lines[:20] if line.strip()]
+    return bool(rows) and all(isinstance(_parse(row.strip()), _Event) for row in rows[:5])
+
+
+GOOGLE_2011 = Format(
+    "google-2011",
+    "Google 2011 task_events, 13 columns without a header (CSV); by such rows",
+    _recognise,
+    _chunks,
+)

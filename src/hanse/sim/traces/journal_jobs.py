@@ -1,0 +1,296 @@
+"""Jobs out of the past of brokers: what they took (events) and what they made of it (commands).
+
+A broker's journal holds events only; which number a job got and when it was over shows in the commands of a
+machine that takes the events again. Whoever can do that hands both to a ``Past``, event by event, of one
+broker or of several in the order of time; it gives back one row per group of every job that has ended.
+
+A job arrives when it is submitted. A task's duration is the run time that its backend measured of the
+attempt that made it terminal, else the time between the broker's news of its start and of its end; what
+earlier attempts used is not kept. What cannot be told (jobs that have not ended, tasks that never ran) is
+left out by a rule that is counted. A job that one broker took and its heir ended, after adopting it, is one
+job whether the past of one of them is told or of both: the heir was given a copy.
+
+Rows come in order of arrival as far as memory allows: a job that has ended waits for earlier ones that have
+not, until ``HELD_TASKS_MAX`` tasks wait.
+"""
+
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from typing import Any, Final
+
+import msgspec
+
+from hanse.core.broker.state import BrokerState
+from hanse.model.effects import Accepted, Command, JobSettled, Rejected, TaskSettled, TasksSettled
+from hanse.model.events import Event, Received, Submitted
+from hanse.model.ids import JobId, TaskId, index_of, job_of
+from hanse.model.job import JobSpec
+from hanse.model.messages import End, Estate, News, Progress, Replica, Replicate
+from hanse.sim.traces.chunk_builder import Names, Row
+from hanse.sim.traces.read_report import ReadReport
+
+GROUP_BITS: Final = 10
+"""A group of a job that has several is the entry ``job << 10 | group``; no job has a number that large."""
+PENDING_MAX: Final = 100_000
+"""Submissions without a reply; beyond this the oldest are forgotten, and their jobs count as unknown."""
+HELD_TASKS_MAX: Final = 1 << 18
+"""Tasks of ended jobs that wait for earlier jobs to end; beyond this the earliest go first."""
+ENDED_MAX: Final = 1 << 20
+"""Jobs remembered as told, so that an adopter's word does not tell them again."""
+EXTRA_KINDS: Final[dict[str, type]] = {"priority": int, "gang": int, "class": int, "status": int}
+EXTRA_NAMED: Final = ("class", "status")
+NOT_ENDED: Final = "jobs that had not ended"
+NEVER_RAN: Final = "jobs of which no task ran"
+NEVER_TIMED: Final = "jobs of which no task's run time is in the journal"
+UNKNOWN: Final = "jobs of which the beginning is not in the journal"
+TASK_NEVER_RAN: Final = "tasks that never ran, of jobs that did"
+TASK_UNTIMED: Final = "tasks whose run time is not in the journal"
+AFTER_DROPPED: Final = "rules of jobs to wait for other jobs (the jobs stay)"
+_UNTIMED: Final = -1
+_IDLE: Final = -2
+
+
+class Times(msgspec.Struct, frozen=True):
+    """From a broker's own clock to one that all brokers of the past share: ``instant + shift``."""
+
+    shift: int = 0
+
+
+class _Live(msgspec.Struct):
+    """A job that has not ended."""
+
+    spec: JobSpec
+    arrival: int
+    attempts: dict[int, list[int]] = {}
+    """Task -> its latest attempt, when that started (-1: not known), how long it ran (-1: not known)."""
+    ran: dict[int, int] = {}
+    """Task that is terminal -> how long it ran, ``_UNTIMED`` or ``_IDLE``."""
+
+
+class _Pending(msgspec.Struct):
+    """A submission without a reply."""
+
+    spec: JobSpec
+    arrival: int
+
+
+class Past:
+    """Collects jobs; ``take`` what happened, then ask for what is ``ready``."""
+
+    def __init__(self, report: ReadReport, names: Names) -> None:
+        self.report = report
+        self.names = names
+        self._live: dict[JobId, _Live] = {}
+        self._kept: dict[JobId, _Live] = {}
+        """Copies that an heir keeps, of jobs that no broker has told to be its own."""
+        self._arrivals: list[tuple[int, JobId]] = []
+        """A heap of all live jobs, and of some that have ended."""
+        self._pending: dict[tuple[str, str, int], _Pending] = {}
+        """By broker, client and request."""
+        self._same: dict[tuple[str, str], tuple[str, str, int]] = {}
+        """Broker and the submitter's own name -> the latest request under it."""
+        self._held: list[tuple[int, int, list[Row]]] = []
+        """A heap of the rows of ended jobs: arrival, job, rows."""
+        self._held_tasks = 0
+        self._ended: dict[JobId, None] = {}
+        self._bodies: dict[type, Callable[[int, Any], None]] = {
+            News: self._news, Estate: self._estate, Replicate: self._replicated, Progress: self._progress
+        }  # fmt: skip
+
+    def begin(self, state: BrokerState, times: Times) -> None:
+        """A broker's past begins with this state: the jobs that it has, and those that it keeps for peers."""
+        for record in state.jobs.values():
+            if record.id not in self._live and record.id not in self._ended:
+                self._begin(record.id, record.spec, record.accepted_at + times.shift)
+        for ward in state.wards.values():
+            for replica in ward.jobs.values():
+                self._keep(replica, ward.since[replica.job] + times.shift)
+
+    def take(self, broker: str, event: Event, commands: list[Command], times: Times) -> None:
+        """One event and what came of it."""
+        now = event.at + times.shift
+        if isinstance(event, Received):
+            told = self._bodies.get(type(event.envelope.body))
+            if told is not None:
+                told(now, event.envelope.body)
+        elif isinstance(event, Submitted):
+            self._submitted(broker, event, now)
+        for command in commands:
+            if isinstance(command, TaskSettled):
+                self._settled(command)
+            elif isinstance(command, TasksSettled):
+                for one in command.each():
+                    self._settled(one)
+            elif isinstance(command, JobSettled):
+                self._over(command)
+            elif isinstance(command, Accepted | Rejected):
+                pending = self._forget((broker, command.client, command.request))
+                if pending is not None and isinstance(command, Accepted) and command.job not in self._ended:
+                    self._begin(command.job, pending.spec, pending.arrival)
+
+    def ready(self) -> Iterator[Row]:
+        """Rows of ended jobs that no earlier job holds back any more."""
+        arrivals = self._arrivals
+        while self._held:
+            while arrivals and arrivals[0][1] not in self._live:
+                heappop(arrivals)
+            if arrivals and arrivals[0][0] < self._held[0][0] and self._held_tasks <= HELD_TASKS_MAX:
+                return
+            yield from self._released()
+
+    def rest(self) -> Iterator[Row]:
+        """Nothing more comes: all rows that are left; what has not ended is counted."""
+        self.report.skip(NOT_ENDED, len(self._live))
+        self._live.clear()
+        while self._held:
+            yield from self._released()
+
+    def _released(self) -> list[Row]:
+        rows = heappop(self._held)[2]
+        self._held_tasks -= sum(row.count for row in rows)
+        return rows
+
+    # --- submissions ----------------------------------------------------------------------------------------
+
+    def _submitted(self, broker: str, event: Submitted, now: int) -> None:
+        key, name = (broker, event.client, event.request), (broker, event.spec.client_id)
+        arrival = now
+        if event.spec.client_id:
+            earlier = self._pending.pop(self._same.get(name, key), None)
+            if earlier is not None:  # repeated before the reply, which goes to the latest request
+                arrival = earlier.arrival
+            self._same[name] = key
+        self._pending[key] = _Pending(event.spec, arrival)
+        if len(self._pending) > PENDING_MAX:
+            self._forget(next(iter(self._pending)))
+
+    def _forget(self, key: tuple[str, str, int]) -> _Pending | None:
+        pending = self._pending.pop(key, None)
+        if pending is not None and pending.spec.client_id:
+            self._same.pop((key[0], pending.spec.client_id), None)
+        return pending
+
+    def _begin(self, job: JobId, spec: JobSpec, arrival: int) -> None:
+        self._kept.pop(job, None)
+        self._live[job] = _Live(spec, arrival)
+        heappush(self._arrivals, (arrival, job))
+
+    def _replicated(self, now: int, message: Replicate) -> None:
+        for replica in message.jobs:
+            self._keep(replica, now - replica.age)
+
+    def _keep(self, replica: Replica, arrival: int) -> None:
+        if replica.job not in self._live and replica.job not in self._ended:
+            self._kept.setdefault(replica.job, _Live(replica.spec, arrival))
+
+    def _progress(self, _: int, message: Progress) -> None:
+        for job in message.forget:
+            self._kept.pop(job, None)
+
+    def _known(self, job: JobId) -> _Live | None:
+        return self._live.get(job) or self._kept.get(job)
+
+    # --- news of attempts ----------------------------------------------------------------------------------
+
+    def _news(self, now: int, news: News) -> None:
+        for task, attempt, _ in news.started:
+            entry = self._attempt(task, attempt)
+            if entry is not None and entry[1] < 0:
+                entry[1] = now
+        self._ends(now, news.ended)
+
+    def _estate(self, now: int, answer: Estate) -> None:
+        self._ends(now, answer.ended)
+
+    def _ends(self, now: int, ends: tuple[End, ...]) -> None:
+        for end in ends:
+            entry = self._attempt(end.task, end.attempt)
+            if entry is None or entry[2] >= 0:
+                continue  # nobody's, or told before: messages may come twice
+            measured = end.usage.ran if end.usage is not None else 0
+            entry[2] = measured or (now - entry[1] if entry[1] >= 0 else _UNTIMED)
+
+    def _attempt(self, task: TaskId, attempt: int) -> list[int] | None:
+        """The entry of a known job's attempt, unless a later one is known."""
+        job = self._known(job_of(task))
+        if job is None:
+            return None
+        entry = job.attempts.get(index_of(task))
+        if entry is None or entry[0] < attempt:
+            entry = job.attempts[index_of(task)] = [attempt, -1, _UNTIMED]
+        return entry if entry[0] == attempt else None
+
+    # --- ends ----------------------------------------------------------------------------------------------
+
+    def _settled(self, command: TaskSettled) -> None:
+        job, index = self._known(job_of(command.task)), index_of(command.task)
+        if job is None:
+            return
+        if not command.attempt:
+            job.ran.setdefault(index, _IDLE)
+            return
+        entry = job.attempts.get(index)
+        known = entry is not None and entry[0] == command.attempt
+        ran = entry[2] if entry is not None and known else _UNTIMED
+        job.ran[index] = max(ran, job.ran.get(index, _UNTIMED))
+
+    def _over(self, command: JobSettled) -> None:
+        if command.job in self._ended:
+            return
+        self._ended[command.job] = None
+        if len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+        job = self._known(command.job)
+        self._live.pop(command.job, None)
+        self._kept.pop(command.job, None)
+        if job is None:
+            self.report.skip(UNKNOWN)
+            return
+        rows = self._rows(command.job, job, str(command.outcome))
+        if rows:
+            heappush(self._held, (job.arrival, command.job, rows))
+            self._held_tasks += sum(row.count for row in rows)
+
+    def _rows(self, number: JobId, job: _Live, outcome: str) -> list[Row]:
+        spec = job.spec
+        if all(ran < 0 for ran in job.ran.values()):
+            self.report.skip(NEVER_TIMED if _UNTIMED in job.ran.values() else NEVER_RAN)
+            return []
+        self.report.skip(AFTER_DROPPED, bool(spec.after))
+        extra = (
+            spec.priority, int(spec.gang), self.names.number(str(spec.klass)), self.names.number(outcome)
+        )  # fmt: skip
+        user, name = self.names.number(spec.tenant), self.names.number(spec.name)
+        several = len(spec.groups) > 1
+        places = {group.name: place for place, group in enumerate(spec.groups)}
+        rows, first = [], 0
+        for place, group in enumerate(spec.groups):
+            durations = self._durations(job, range(first, first + group.count))
+            first += group.count
+            if not durations:
+                continue
+            rows.append(
+                Row(
+                    job=number << GROUP_BITS | place if several else number,
+                    arrival=job.arrival,
+                    durations=durations,
+                    count=len(durations),
+                    cpu=group.ask.cpu,
+                    memory=group.ask.memory,
+                    gpu=group.ask.gpu * 1_000,
+                    estimate=group.duration or 0,
+                    user=user,
+                    group=name,
+                    parent=number,
+                    extra=extra,
+                    key=place,
+                    needs=tuple(places[need] for need in group.needs),
+                )
+            )
+        return rows
+
+    def _durations(self, job: _Live, tasks: range) -> list[int]:
+        ran = [job.ran.get(index, _UNTIMED) for index in tasks]
+        self.report.skip(TASK_NEVER_RAN, ran.count(_IDLE))
+        self.report.skip(TASK_UNTIMED, ran.count(_UNTIMED))
+        return [time for time in ran if time >= 0]

@@ -1,0 +1,193 @@
+"""Our own form of a trace, as CSV and as Parquet: read back exactly what was written. Described in
+docs/traces.md.
+
+One row is one job (or one node of a DAG). Needed are ``arrival_us`` and ``duration_us``; every other column
+may be absent. ``duration_us`` holds one number per task, or a single one for all ``tasks``. ``needs`` names
+jobs of the same ``parent``. Columns ``extra.NAME:KIND`` carry what a set of traces adds; KIND is int, float
+or name.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from hanse.sim.traces.chunk import JobChunk
+from hanse.sim.traces.chunk_builder import Builder, Names, Row
+from hanse.sim.traces.csv_with_header import dict_rows
+from hanse.sim.traces.parquet import parquet_file, parquet_rows
+from hanse.sim.traces.reader import Format, Parsed, Refused, TraceReader, collect, finite, whole
+
+MARK: Final = "hanse-trace"
+VERSION: Final = "1"
+EXTRA_PREFIX: Final = "extra."
+KINDS: Final[dict[str, type]] = {"int": int, "float": float, "name": int}
+REQUIRED: Final = ("arrival_us", "duration_us")
+NUMBERS: Final = {"cpu": "cpu_milli", "memory": "memory_bytes", "gpu": "gpu_milli", "estimate": "estimate_us"}
+"""Fields of a row and their columns."""
+NAMES: Final = ("user", "group", "site")
+COLUMNS: Final = ("job", "arrival_us", "tasks", "duration_us", *NUMBERS.values(), *NAMES, "parent", "needs")
+
+
+class _Layout(msgspec.Struct, frozen=True):
+    """Which extras a file has."""
+
+    columns: tuple[str, ...]
+    keys: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+    @property
+    def types(self) -> dict[str, type]:
+        """The builder's word for them."""
+        return {key: KINDS[kind] for key, kind in zip(self.keys, self.kinds, strict=True)}
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Keys whose values are names."""
+        return tuple(key for key, kind in zip(self.keys, self.kinds, strict=True) if kind == "name")
+
+
+def _layout(columns: Sequence[str]) -> _Layout:
+    found = []
+    for column in columns:
+        key, _, kind = column.removeprefix(EXTRA_PREFIX).rpartition(":")
+        if column.startswith(EXTRA_PREFIX) and key and kind in KINDS:
+            found.append((column, key, kind))
+    return _Layout(
+        tuple(row[0] for row in found), tuple(row[1] for row in found), tuple(row[2] for row in found)
+    )
+
+
+def _wholes(value: Any) -> list[int] | None:
+    """Whole numbers from a list or from text with blanks between; None when one is none."""
+    parts = value if isinstance(value, list) else ("" if value is None else str(value)).split()
+    numbers = [whole(part) for part in parts]
+    return (
+        None
+        if any(number is None for number in numbers)
+        else [number for number in numbers if number is not None]
+    )
+
+
+class _Parser:
+    def __init__(self, layout: _Layout, names: Names) -> None:
+        self.layout = layout
+        self.names = names
+
+    def parse(self, number: int, values: dict[str, Any]) -> Parsed:
+        """One row; ``number`` counts from 0."""
+        arrival, durations = whole(values["arrival_us"]), _wholes(values["duration_us"])
+        if arrival is None:
+            return Refused("no whole number in arrival_us", str(values["arrival_us"]))
+        if not durations:
+            return Refused("no whole numbers in duration_us", str(values["duration_us"]))
+        given: dict[str, int | None] = {
+            "job": number,
+            "tasks": len(durations),
+            "parent": None,
+            **dict.fromkeys(NUMBERS.values(), 0),
+        }
+        for column in tuple(given):
+            value = values.get(column)
+            if value not in (None, ""):
+                given[column] = whole(value)
+                if given[column] is None:
+                    return Refused(f"no whole number in {column}", str(value))
+        count, needs = given["tasks"], _wholes(values.get("needs"))
+        if count != len(durations) and len(durations) != 1:
+            return Refused(
+                "the number of tasks is not the number of durations", f"{count} and {len(durations)}"
+            )
+        if needs is None:
+            return Refused("no whole numbers in needs", str(values.get("needs")))
+        extra = self._extra(values)
+        if isinstance(extra, Refused):
+            return extra
+        return Row(
+            job=given["job"] or 0,
+            arrival=arrival,
+            durations=durations,
+            count=count or 0,
+            parent=given["parent"],
+            needs=tuple(needs),
+            extra=extra,
+            **{field: given[column] or 0 for field, column in NUMBERS.items()},
+            **{field: self.names.number(str(values.get(field) or "")) for field in NAMES},
+        )
+
+    def _extra(self, values: dict[str, Any]) -> tuple[float, ...] | Refused:
+        out: list[float] = []
+        for column, kind in zip(self.layout.columns, self.layout.kinds, strict=True):
+            value = values.get(column)
+            if kind == "name":
+                out.append(self.names.number(str(value or "")))
+                continue
+            if value in (None, "") or (isinstance(value, float) and math.isnan(value)):
+                out.append(-1 if kind == "int" else float("nan"))
+                continue
+            number = whole(value) if kind == "int" else finite(value)
+            if number is None:
+                return Refused(f"no number in {column}", str(value))
+            out.append(number)
+        return tuple(out)
+
+
+def _apply(reader: TraceReader, marks: dict[str, str]) -> None:
+    reader.nodes_hint = whole(marks.get("nodes") or None)
+    reader.has_durations = marks.get("durations", "yes") != "no"
+    reader.unix_start = whole(marks.get("unix_start") or None)
+
+
+def _csv_prepare(reader: TraceReader) -> None:
+    first = reader.head.lines[0].lstrip("\ufeff") if reader.head.lines else ""
+    words = first.lstrip("# ").split() if first.startswith("#") else []
+    _apply(reader, dict(word.split("=", 1) for word in words if "=" in word))
+
+
+def _csv_chunks(reader: TraceReader) -> Iterator[JobChunk]:
+    layout = _layout(reader.head.header)
+    builder = Builder(reader.report, layout.types, layout.named, origin=0)
+    parser = _Parser(layout, builder.names)
+
+    def rows() -> Iterator[tuple[int, Parsed]]:
+        for number, (line, fields) in enumerate(dict_rows(reader, reader.report)):
+            yield line, (fields if isinstance(fields, Refused) else parser.parse(number, fields))
+
+    return collect(reader, builder, rows())
+
+
+def _parquet_prepare(reader: TraceReader) -> None:
+    with parquet_file(reader.source.path) as file:
+        reader.rows_total = file.metadata.num_rows
+        stored = file.schema_arrow.metadata or {}
+        _apply(
+            reader,
+            {key.decode(): value.decode() for key, value in stored.items() if not key.startswith(b"ARROW")},
+        )
+
+
+def _parquet_chunks(reader: TraceReader) -> Iterator[JobChunk]:
+    layout = _layout(reader.head.columns)
+    builder = Builder(reader.report, layout.types, layout.named, origin=0)
+    parser = _Parser(layout, builder.names)
+    rows = parquet_rows(reader.source.path, [*COLUMNS, *layout.columns], reader.report)
+    return collect(reader, builder, ((line, parser.parse(line - 1, values)) for line, values in rows))
+
+
+OWN_CSV = Format(
+    "csv",
+    f"our own CSV; by its columns {', '.join(REQUIRED)}",
+    lambda head: not head.is_parquet and set(REQUIRED) <= set(head.header),
+    _csv_chunks,
+    _csv_prepare,
+    REQUIRED,
+)
+OWN_PARQUET = Format(
+    "parquet",
+    f"our own Parquet; by its columns {', '.join(REQUIRED)}",
+    lambda head: set(REQUIRED) <= set(head.columns),
+    _parquet_chunks,
+    _parquet_prepare,
+    REQUIRED,
+)

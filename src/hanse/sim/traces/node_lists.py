@@ -1,0 +1,137 @@
+"""Lists of machines that belong to traces: Alibaba GPU 2023 node lists (CSV) and Google 2019 machine shapes
+(Parquet)."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from hanse.sim.traces.chunk import Ints, SmallInts
+from hanse.sim.traces.chunk_builder import AMOUNT_MAX, Names
+from hanse.sim.traces.csv_with_header import MEBIBYTE, split
+from hanse.sim.traces.line_source import Source
+from hanse.sim.traces.parquet import parquet_rows
+from hanse.sim.traces.read_options import DEFAULT_RULES, ReadRules
+from hanse.sim.traces.read_report import ReadReport, TraceError
+from hanse.sim.traces.reader import Head, Refused, finite, head_of, whole
+
+OPENB_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+GOOGLE_COLUMNS: Final = ("cpus", "ram", "machine_count", "site")
+ROWS_MAX: Final = 1 << 22
+"""Machines are held all at once: more rows than this are refused."""
+
+
+class NodeTable(msgspec.Struct, frozen=True, eq=False):
+    """Machines as columns; one row stands for ``count`` equal machines."""
+
+    label: tuple[str, ...]
+    """[M] the machine's own name, empty where a row stands for several."""
+    count: Ints
+    cpu: Ints
+    """[M] milli-CPU."""
+    memory: Ints
+    """[M] bytes."""
+    gpu: Ints
+    """[M] milli-GPU, 1000 = a whole one."""
+    model: SmallInts
+    """[M] GPU model, index into ``names``, -1 = none."""
+    site: SmallInts
+    names: tuple[str, ...]
+    report: ReadReport
+
+    @property
+    def machines(self) -> int:
+        """How many machines there are."""
+        return int(self.count.sum())
+
+    @property
+    def gpus(self) -> int:
+        """How many whole GPUs they have."""
+        return int((self.gpu * self.count).sum()) // 1_000
+
+
+class _Node(msgspec.Struct):
+    label: str
+    count: int
+    cpu: int
+    memory: int
+    gpu: int = 0
+    model: int = -1
+    site: int = -1
+
+
+def is_node_list(head: Head) -> bool:
+    """Whether the file is a list of machines rather than of jobs."""
+    return set(OPENB_COLUMNS) <= set(head.header) or set(GOOGLE_COLUMNS) <= set(head.columns)
+
+
+def read_nodes(path: str | Path, rules: ReadRules = DEFAULT_RULES) -> NodeTable:
+    """A list of machines; bad rows are in its ``report``."""
+    source = Source(path)
+    head = head_of(source)
+    if not is_node_list(head):
+        raise TraceError(
+            f"{path} is no list of machines: one has the columns {', '.join(OPENB_COLUMNS)} (CSV)"
+            f" or {', '.join(GOOGLE_COLUMNS)} (Parquet)"
+        )
+    report = ReadReport()
+    names = Names(report)
+    rows = _google(source, report, names, rules) if head.is_parquet else _openb(source, report, names)
+    columns: dict[str, Any] = {}
+    for keys, kind in ((("count", "cpu", "memory", "gpu"), np.int64), (("model", "site"), np.int32)):
+        columns |= {key: np.array([getattr(row, key) for row in rows], kind) for key in keys}
+    return NodeTable(label=tuple(row.label for row in rows), **columns, names=names.table(), report=report)
+
+
+def _openb(source: Source, report: ReadReport, names: Names) -> list[_Node]:
+    rows: list[_Node] = []
+    header: list[str] = []
+    for line, raw in source.lines(report):
+        fields = split(raw.decode("utf-8", "replace").strip().lstrip("\ufeff"))
+        if not header:
+            header = fields or []
+            continue
+        if fields == [""]:
+            continue
+        report.rows += 1
+        if fields is None or len(fields) != len(header):
+            report.bad_row(line, "not as many fields as the header has")
+            continue
+        made = _openb_node(dict(zip(header, fields, strict=True)), names)
+        _keep(rows, line, made, report)
+    return rows
+
+
+def _openb_node(values: dict[str, str], names: Names) -> _Node | Refused:
+    cpu, memory, gpu = whole(values["cpu_milli"]), whole(values["memory_mib"]), whole(values["gpu"])
+    if cpu is None or memory is None or gpu is None:
+        return Refused("not a number in cpu_milli, memory_mib or gpu")
+    return _Node(values["sn"], 1, cpu, memory * MEBIBYTE, gpu * 1_000, names.number(values["model"].strip()))
+
+
+def _google(source: Source, report: ReadReport, names: Names, rules: ReadRules) -> list[_Node]:
+    rows: list[_Node] = []
+    for line, values in parquet_rows(source.path, list(GOOGLE_COLUMNS), report):
+        report.rows += 1
+        _keep(rows, line, _google_node(values, names, rules), report)
+    return rows
+
+
+def _google_node(values: dict[str, Any], names: Names, rules: ReadRules) -> _Node | Refused:
+    cpu, memory, count = finite(values["cpus"]), finite(values["ram"]), whole(values["machine_count"])
+    if cpu is None or memory is None or count is None:
+        return Refused("not a number in cpus, ram or machine_count")
+    site = names.number(str(values["site"] or ""))
+    return _Node("", count, round(cpu * rules.whole_cpu), round(memory * rules.whole_memory), site=site)
+
+
+def _keep(rows: list[_Node], line: int, made: _Node | Refused, report: ReadReport) -> None:
+    if isinstance(made, Refused):
+        report.bad_row(line, made.reason, made.detail)
+    elif min(made.cpu, made.memory, made.gpu) < 0 or made.count < 1:
+        report.bad_row(line, "a negative amount, or no machines")
+    elif max(made.cpu, made.memory, made.gpu, made.count) > AMOUNT_MAX or len(rows) >= ROWS_MAX:
+        report.bad_row(line, "a number that is too large, or too many machines")
+    else:
+        rows.append(made)

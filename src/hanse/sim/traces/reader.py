@@ -1,0 +1,211 @@
+"""The reader's frame: what a format is, how rows become chunks, and how a trace is opened.
+
+A format is a record of functions: one that recognises a file by its beginning, one that gives its chunks.
+Which formats there are is in ``formats``.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePath
+from typing import Final
+
+import msgspec
+
+from hanse.sim.traces.chunk import SECOND, JobChunk
+from hanse.sim.traces.chunk_builder import Builder, Row
+from hanse.sim.traces.line_source import HEAD_BYTES, Source
+from hanse.sim.traces.parquet import parquet_file
+from hanse.sim.traces.read_options import ReadRules
+from hanse.sim.traces.read_report import ReadReport, TraceError
+
+PARQUET_MAGIC: Final = b"PAR1"
+HEAD_LINES_MAX: Final = 200
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A row that is no good, and why."""
+
+    reason: str
+    detail: str = ""
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A sound row that a rule leaves out."""
+
+    rule: str
+
+
+Parsed = Row | Refused | Skipped
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What a format is recognised by."""
+
+    name: str
+    """The file's name without folders, in lower case, without ``.gz``."""
+    lines: tuple[str, ...]
+    """The first whole lines, when it is text."""
+    columns: tuple[str, ...] = ()
+    """The columns, when it is Parquet."""
+    marks: tuple[str, ...] = ()
+    """Keys of the Parquet file's own metadata."""
+    is_parquet: bool = False
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """The first line that is no comment as the names of a CSV's columns; for Parquet its columns."""
+        rows = [line for line in self.lines if line.strip() and not line.startswith("#")]
+        first = rows[0].lstrip("\ufeff") if rows else ""
+        return (
+            self.columns if self.is_parquet else tuple(name.strip().strip('"') for name in first.split(","))
+        )
+
+    def data(self, comment: str) -> list[str]:
+        """The lines that are neither blank nor comments."""
+        return [line for line in self.lines if line.strip() and not line.lstrip().startswith(comment)]
+
+
+def head_of(source: Source) -> Head:
+    """What a format can be recognised by."""
+    name = PurePath(source.name).name.lower().removesuffix(".gz")
+    if source.head.startswith(PARQUET_MAGIC):
+        if source.is_stdin or source.is_gzip:
+            raise TraceError(
+                f"{source.name}: Parquet is read from a plain file only: save or unpack it first"
+            )
+        with parquet_file(source.path) as file:
+            stored = file.schema_arrow.metadata or {}
+            marks = tuple(sorted(key.decode("utf-8", "replace") for key in stored))
+            return Head(name, (), tuple(file.schema_arrow.names), marks, is_parquet=True)
+    lines = source.head.decode("utf-8", "replace").splitlines()
+    is_cut = max(len(source.raw_head), len(source.head)) >= HEAD_BYTES and not source.head.endswith(b"\n")
+    if is_cut and len(lines) > 1:
+        lines = lines[:-1]
+    return Head(name, tuple(lines[:HEAD_LINES_MAX]))
+
+
+class Format(msgspec.Struct, frozen=True):
+    """One way in which traces are written."""
+
+    name: str
+    about: str
+    """One line for a person: what it is and how it is recognised."""
+    recognise: Callable[[Head], bool]
+    chunks: "Callable[[TraceReader], Iterator[JobChunk]]"
+    prepare: "Callable[[TraceReader], None] | None" = None
+    """Sets what is known before the first row: hints, header, whether there are durations."""
+    columns: tuple[str, ...] = ()
+    """Columns without which a file cannot be read in this format, whatever the user says."""
+
+
+class OpenTrace:
+    """A trace that is being read: iterate over it for its chunks, then ask ``report``.
+
+    Where the chunks come from is the subclass's affair: a file (``TraceReader``), or whatever else can be
+    told as jobs.
+    """
+
+    def __init__(self, name: str, form: str) -> None:
+        self.name = name
+        """What the user calls it."""
+        self.format = form
+        """The name of the format."""
+        self.report = ReadReport()
+        self.nodes_hint: int | None = None
+        """How many nodes (SWF: processors) the trace says its system had."""
+        self.unix_start: int | None = None
+        """Seconds since 1970 of the trace's own time 0, when it is known."""
+        self.origin: int | None = None
+        """The trace's own time, in microseconds, that is 0 in ``arrival``; known once the first chunk is
+        out."""
+        self.has_durations = True
+        """False: the trace does not say how long tasks run, and every duration is 0."""
+        self.rows_total: int | None = None
+        """Rows in all, when that is known beforehand."""
+
+    @property
+    def fraction(self) -> float | None:
+        """How far the reading is, from 0 to 1; None when that cannot be known."""
+        if self.rows_total is None:
+            return None
+        return min(1.0, self.report.rows / self.rows_total) if self.rows_total else 1.0
+
+    def chunks(self) -> Iterator[JobChunk]:
+        """One pass over the trace."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[JobChunk]:
+        self.report.clear()
+        return self.chunks()
+
+
+class TraceReader(OpenTrace):
+    """A trace in a file of a known format (or on standard input). A file may be iterated again."""
+
+    def __init__(self, source: Source, form: Format, rules: ReadRules, head: Head) -> None:
+        super().__init__(source.name, form.name)
+        self.source = source
+        self.form = form
+        self.rules = rules
+        self.head = head
+        self.header: dict[str, str] = {}
+        """What the trace says about itself (SWF's header comments)."""
+        if form.prepare is not None:
+            form.prepare(self)
+
+    @property
+    def fraction(self) -> float | None:
+        """How far the reading is: by rows where their number is known, else by bytes."""
+        return self.source.fraction if self.rows_total is None else super().fraction
+
+    def chunks(self) -> Iterator[JobChunk]:
+        """One pass, as the format has it."""
+        return self.form.chunks(self)
+
+
+def collect(reader: OpenTrace, builder: Builder, rows: Iterable[tuple[int, Parsed]]) -> Iterator[JobChunk]:
+    """Chunks from parsed rows; what is refused or skipped goes into the report."""
+    report = reader.report
+    for line, row in rows:
+        report.rows += 1
+        if isinstance(row, Refused):
+            report.bad_row(line, row.reason, row.detail)
+        elif isinstance(row, Skipped):
+            report.skip(row.rule)
+        else:
+            if builder.due(row):
+                reader.origin = builder.origin
+                yield builder.flush()
+            builder.add(line, row)
+    reader.origin = builder.origin
+    if builder.entries:
+        yield builder.flush()
+
+
+def finite(text: str | bytes | float | None) -> float | None:
+    """A finite number, or None."""
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def whole(text: str | bytes | float | None) -> int | None:
+    """A whole number ("12", "12.0"), or None. Digits are taken exactly, so that numbers beyond 2**53
+    survive."""
+    if isinstance(text, (str, bytes)):
+        try:
+            return int(text)
+        except ValueError:
+            pass
+    value = finite(text)
+    return int(value) if value is not None and value.is_integer() else None
+
+
+def micros(text: str | bytes | float | None, unit: int = SECOND) -> int | None:
+    """A time of at least 0 in microseconds, from a number of ``unit``; None when it is none."""
+    value = finite(text)
+    return round(value * unit) if value is not None and value >= 0 else None

@@ -1,0 +1,162 @@
+"""Standard Workload Format of the Parallel Workloads Archive: rigid parallel jobs, 17 or 18 fields a line.
+
+A job of p processors is one task of p x 1000 milli-CPU. Which of the two numbers of processors counts, what
+the estimate is and what becomes of cancelled jobs are rules (``ReadRules``). Lines of status 2, 3 and 4 are
+parts of a job that was swapped out and in, whose whole has a line of its own: they are left out, counted. A
+row without any processors, or without a run time (unless it was cancelled), is a bad row.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from hanse.sim.traces.chunk import SECOND, JobChunk
+from hanse.sim.traces.chunk_builder import Builder, Names, Row
+from hanse.sim.traces.read_options import Cancelled, Estimates, Processors, ReadRules
+from hanse.sim.traces.reader import Format, Head, Parsed, Refused, Skipped, TraceReader, collect, whole
+
+COMMENT: Final = b";"
+FIELDS_MIN: Final = 17
+KIBIBYTE: Final = 1_024
+STATUS_CANCELLED: Final = 5
+STATUS_PARTS: Final = (2, 3, 4)
+EXTRA: Final[dict[str, type]] = {
+    "status": int,
+    "wait": int,
+    "allocated": int,
+    "requested": int,
+    "queue": int,
+    "application": int,
+    "after": int,
+}
+"""SWF status; wait in the real system (microseconds, -1 = unknown); both numbers of processors; fields 15,
+14, 17."""
+
+
+def _recognise(head: Head) -> bool:
+    if head.name.endswith(".swf"):
+        return True
+    rows = head.data(";")[:20]
+    return bool(rows) and all(
+        len(row.split()) in (17, 18) and whole(row.split()[0]) is not None for row in rows
+    )
+
+
+def _prepare(reader: TraceReader) -> None:
+    for line in reader.head.lines:
+        text = line.strip()
+        if text.startswith(";") and ":" in text:
+            key, value = text[1:].split(":", 1)
+            key = key.strip()
+            if key == "Partition":
+                number, _, name = value.strip().partition(" ")
+                reader.header[f"Partition {number}"] = name.strip()
+            elif key:
+                reader.header.setdefault(key, value.strip())
+    for key in ("MaxProcs", "MaxNodes"):
+        stated = whole(reader.header.get(key, "").partition(" ")[0])
+        if stated is not None and stated > 0 and reader.nodes_hint is None:
+            reader.nodes_hint = stated
+    reader.unix_start = whole(reader.header.get("UnixStartTime"))
+
+
+class _Parser:
+    """One pass's parser: it knows the rules and the names."""
+
+    def __init__(self, rules: ReadRules, names: Names, header: dict[str, str]) -> None:
+        self.rules = rules
+        self.names = names
+        self.sites = {
+            key.partition(" ")[2]: name for key, name in header.items() if key.startswith("Partition ")
+        }
+
+    def parse(self, fields: list[bytes]) -> Parsed:
+        """One line."""
+        if len(fields) < FIELDS_MIN:
+            return Refused(f"fewer than {FIELDS_MIN} fields", f"has {len(fields)}")
+        try:
+            values = [float(field) for field in fields[:17]]
+            job, arrival = int(fields[0]), round(values[1] * SECOND)
+            whole_values = [int(value) for value in values]
+        except (ValueError, OverflowError) as error:
+            return Refused("not a number", str(error))
+        status, run = whole_values[10], values[3]
+        refusal = self._left_out(status, run)
+        if refusal is not None:
+            return refusal
+        processors = self._processors(whole_values[4], whole_values[7])
+        if processors <= 0:
+            return Refused("no processors, neither allocated nor requested")
+        if arrival < 0:
+            return Refused("no submit time", fields[1].decode("utf-8", "replace"))
+        requested = max(0.0, values[8])
+        real = max(0.0, run)
+        if self.rules.kill_at_estimate and requested > 0:
+            real = min(real, requested)
+        if self.rules.estimates is Estimates.AT_LEAST_REAL:
+            requested = max(requested, real)
+        return Row(
+            job=job,
+            arrival=arrival,
+            durations=(round(real * SECOND),),
+            cpu=processors * 1_000,
+            memory=max(0, whole_values[9]) * KIBIBYTE * processors,
+            estimate=round(requested * SECOND),
+            user=self._name(whole_values[11]),
+            group=self._name(whole_values[12]),
+            site=self._site(whole_values[15]),
+            extra=(
+                status,
+                round(values[2] * SECOND) if values[2] >= 0 else -1,
+                *(whole_values[place] for place in (4, 7, 14, 13, 16)),
+            ),
+        )
+
+    def _left_out(self, status: int, run: float) -> Refused | Skipped | None:
+        if status in STATUS_PARTS:
+            return Skipped("SWF lines of status 2, 3, 4: parts of a job that has its own line")
+        if status == STATUS_CANCELLED:
+            if self.rules.cancelled is Cancelled.SKIP:
+                return Skipped("cancelled jobs (status 5)")
+            if self.rules.cancelled is Cancelled.RAN and run <= 0:
+                return Skipped("jobs cancelled before they ran (status 5)")
+        elif run < 0:
+            return Refused("no run time")
+        if self.rules.skip_zero_runtime and run == 0:
+            return Skipped("jobs of run time 0")
+        return None
+
+    def _processors(self, allocated: int, requested: int) -> int:
+        first, second = (
+            (requested, allocated)
+            if self.rules.processors is Processors.REQUESTED
+            else (allocated, requested)
+        )
+        return first if first > 0 else second
+
+    def _name(self, number: int) -> int:
+        return self.names.number(str(number)) if number >= 0 else -1
+
+    def _site(self, number: int) -> int:
+        return self.names.number(self.sites.get(str(number), str(number))) if number >= 0 else -1
+
+
+def _chunks(reader: TraceReader) -> Iterator[JobChunk]:
+    builder = Builder(reader.report, EXTRA)
+    parser = _Parser(reader.rules, builder.names, reader.header)
+
+    def rows() -> Iterator[tuple[int, Parsed]]:
+        for line, text in reader.source.lines(reader.report):
+            fields = text.split()
+            if fields and not fields[0].startswith(COMMENT):
+                yield line, parser.parse(fields)
+
+    return collect(reader, builder, rows())
+
+
+SWF = Format(
+    "swf",
+    "Standard Workload Format, 17 or 18 fields a line, ';' comments; by name .swf or such lines",
+    _recognise,
+    _chunks,
+    _prepare,
+)

@@ -1,0 +1,74 @@
+"""The ``.tr`` family of Sparrow, Hawk, Eagle, Pigeon and Megha.
+
+A line is a job: ``arrival_s tasks mean_s d1 ... dn``, blanks between, durations in seconds and often
+fractional. The third field is the mean as its maker saw it; it is not used. Tasks are one slot each, so no
+resources are stated.
+"""
+
+from collections.abc import Iterator
+
+from hanse.sim.traces.chunk import SECOND, JobChunk
+from hanse.sim.traces.chunk_builder import Builder, Row
+from hanse.sim.traces.reader import Format, Head, Parsed, Refused, TraceReader, collect
+
+
+def _looks_like(fields: list[str]) -> bool:
+    try:
+        numbers = [float(field) for field in fields]
+    except ValueError:
+        return False
+    return len(numbers) >= 4 and numbers[1].is_integer() and len(numbers) == int(numbers[1]) + 3
+
+
+def _recognise(head: Head) -> bool:
+    rows = [line.split() for line in head.data("#")[:20]]
+    # a first line of many thousands of tasks may not fit the head: then only the name is left to go by
+    if head.name.endswith(".tr"):
+        return True
+    return bool(rows) and sum(_looks_like(row) for row in rows) * 2 > len(rows)
+
+
+def _parse(job: int, fields: list[bytes], truncate: bool) -> Parsed:
+    if len(fields) < 4:
+        return Refused("fewer than four fields", b" ".join(fields).decode("utf-8", "replace"))
+    try:
+        arrival = round(float(fields[0]) * SECOND)
+        count = int(fields[1])
+        float(fields[2])
+        values = [float(field) for field in fields[3:]]
+        durations = (
+            [int(value) * SECOND for value in values]
+            if truncate
+            else [round(value * 1e6) for value in values]
+        )
+    except (ValueError, OverflowError) as error:
+        return Refused("not a number", str(error))
+    if count != len(values):
+        return Refused(
+            "the number of tasks is not the number of durations", f"says {count}, has {len(values)}"
+        )
+    if min(values) < 0:
+        return Refused("a negative duration", str(min(values)))
+    return Row(job=job, arrival=arrival, durations=durations, count=count)
+
+
+def _rows(reader: TraceReader) -> Iterator[tuple[int, Parsed]]:
+    truncate = reader.rules.truncate_seconds
+    job = 0
+    for line, text in reader.source.lines(reader.report):
+        fields = text.split()
+        if fields and not fields[0].startswith(b"#"):
+            yield line, _parse(job, fields, truncate)
+            job += 1
+
+
+def _chunks(reader: TraceReader) -> Iterator[JobChunk]:
+    return collect(reader, Builder(reader.report), _rows(reader))
+
+
+TR = Format(
+    "tr",
+    "'arrival_s tasks mean_s d1 ... dn' (Sparrow, Hawk, Eagle, Pigeon, Megha); by name .tr or such lines",
+    _recognise,
+    _chunks,
+)

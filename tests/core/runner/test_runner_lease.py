@@ -1,0 +1,112 @@
+"""A runner's lease when what should end tasks of a lapsed estate hangs: it is not renewed for them."""
+
+from hanse.core.config import RunnerConfig, Timings
+from hanse.core.runner.runner import Runner
+from hanse.model.effects import Command, Guard, Kill, Launch
+from hanse.model.events import BackendReported, Booted, Received, TaskExited
+from hanse.model.ids import SECOND, TaskId
+from hanse.model.job import Unreachable
+from hanse.model.messages import Body, End, Envelope, Orders, Outcome, RunnerBeat, RunnerLease, StartTask
+from hanse.model.resources import Resources
+
+TIMINGS = Timings()
+LEASE = TIMINGS.runner_lease
+OURS, THEIRS = "b1#1", "b2#1"
+
+
+class Alone:
+    """A runner, and its warden's words to it."""
+
+    def __init__(self) -> None:
+        self.runner = Runner(RunnerConfig("r1", "c1", (0,), TIMINGS))
+        self.runner.handle(Booted(0, 1, 7))
+        out = self.runner.handle(BackendReported(0, (), ()))
+        beats = [
+            command.envelope.body  # type: ignore[union-attr]
+            for command in out
+            if isinstance(getattr(getattr(command, "envelope", None), "body", None), RunnerBeat)
+        ]
+        self.session = beats[0].session  # type: ignore[union-attr]
+        self._seq = 0
+
+    def hear(self, now: int, body: Body) -> list[Command]:
+        """Soft messages have no number of their own, orders have."""
+        self._seq += isinstance(body, Orders)
+        seq = self._seq if isinstance(body, Orders) else -self._seq
+        return self.runner.handle(Received(now, Envelope("c1", "r1", self.session, seq, 0, body)))
+
+    def renew(self, now: int, *lapsed: str) -> list[Command]:
+        return self.hear(now, RunnerLease(self.session, now, lapsed))
+
+    def start(self, now: int, number: int, estate: str) -> list[Command]:
+        start = StartTask(TaskId(number), 1, 0, Resources(cpu=1_000), estate, Unreachable.MOVE, b"")
+        return self.hear(now, Orders(now, (start,)))
+
+    def over(self, now: int, number: int) -> list[Command]:
+        return self.runner.handle(TaskExited(now, End(TaskId(number), 1, Outcome.CANCELLED)))
+
+
+def guards(commands: list[Command]) -> list[int]:
+    return [command.until for command in commands if isinstance(command, Guard)]
+
+
+def with_two_tasks() -> Alone:
+    """Tasks 1 and 2 of two estates, under a lease until ``LEASE``."""
+    alone = Alone()
+    assert guards(alone.renew(0)) == [LEASE]
+    alone.start(0, 1, OURS)
+    alone.start(0, 2, THEIRS)
+    return alone
+
+
+def test_an_order_to_start_is_good_for_the_lease_that_it_counts_on() -> None:
+    alone = Alone()
+    alone.renew(0)
+    (launch,) = [command for command in alone.start(1, 1, OURS) if isinstance(command, Launch)]
+    assert launch.until == 1 + LEASE
+
+
+def test_the_lease_is_not_renewed_while_tasks_of_a_lapsed_estate_live() -> None:
+    alone = with_two_tasks()
+    out = alone.renew(SECOND, THEIRS)
+    assert [(kill.task, kill.grace) for kill in out if isinstance(kill, Kill)] == [(2, 0)]
+    assert guards(out) == []
+    assert guards(alone.renew(2 * SECOND, THEIRS)) == []
+    assert guards(alone.hear(3 * SECOND, Orders(3 * SECOND))) == []
+    assert guards(alone.renew(LEASE - 1, THEIRS)) == []
+    assert alone.runner.marks["runner.held_its_lease"] == 4
+    alone.runner.check()
+
+
+def test_what_is_started_under_a_lease_that_is_not_renewed_is_good_for_no_longer() -> None:
+    alone = with_two_tasks()
+    alone.renew(SECOND, THEIRS)
+    (launch,) = [command for command in alone.start(2 * SECOND, 3, OURS) if isinstance(command, Launch)]
+    assert launch.until == LEASE
+
+
+def test_it_is_renewed_at_once_when_the_last_of_them_is_over() -> None:
+    alone = with_two_tasks()
+    alone.start(0, 3, THEIRS)
+    alone.renew(SECOND, THEIRS)
+    assert guards(alone.over(SECOND + 1, 2)) == []
+    assert guards(alone.over(SECOND + 2, 3)) == [SECOND + LEASE]
+
+
+def test_it_is_renewed_when_the_watchdog_must_have_ended_them() -> None:
+    alone = with_two_tasks()
+    alone.renew(SECOND, THEIRS)
+    assert guards(alone.renew(LEASE, THEIRS)) == [2 * LEASE]
+    assert guards(alone.renew(LEASE + SECOND, THEIRS)) == [2 * LEASE + SECOND]  # it still has not heard of it
+
+
+def test_a_hold_is_part_of_its_state() -> None:
+    alone = with_two_tasks()
+    alone.renew(SECOND, THEIRS)
+    alone.renew(2 * SECOND, THEIRS)
+    twin = Runner(alone.runner.config)
+    twin.restore(alone.runner.dump())
+    assert twin.dump() == alone.runner.dump()
+    assert guards(twin.handle(TaskExited(3 * SECOND, End(TaskId(2), 1, Outcome.LOST)))) == [
+        2 * SECOND + LEASE
+    ]

@@ -1,0 +1,192 @@
+"""Settings that change between two lives of a member: the past replays under those it was lived under."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hanse.core.broker.broker import Broker
+from hanse.core.config import NodeConfig, Timings, WardenConfig
+from hanse.core.warden.warden import Warden
+from hanse.live.config.config_history import BrokerSettings, Era, Past, Settings, WardenSettings, read_eras
+from hanse.live.config.league import LeagueError, Policies
+from hanse.live.config.node_discovery import merged
+from hanse.live.recovery import Recovered, recover
+from hanse.model.effects import Command
+from hanse.model.events import Booted, Event, RoomWithheld, Tick
+from hanse.model.ids import SECOND
+from hanse.model.resources import Resources
+from tests.core.wired import Wired, job, node, tasks
+
+POLICIES = Policies("fifo", "best-fit", "best-standing", "least")
+
+
+class Recorded(Wired):
+    """Keeps the events of one machine."""
+
+    def __init__(self, whose: str, *nodes: NodeConfig) -> None:
+        self.whose = whose
+        self.events: list[Event] = []
+        super().__init__({"c1": nodes}, ("b1",))
+
+    def give(self, name: str, event: Event) -> list[Command]:
+        if name == self.whose:
+            self.events.append(event)
+        return super().give(name, event)
+
+
+def busy(whose: str) -> Recorded:
+    """A cluster of one node of four CPUs with three tasks on it, one over and one waiting for more room."""
+    league = Recorded(whose, node(4_000))
+    number = league.submit(job(tasks(4)))
+    league.submit(job(tasks(2)))
+    league.end(number, 0)
+    league.run(SECOND)
+    return league
+
+
+def live(directory: Path, settings: Settings, events: list[Event]) -> bytes:
+    """One life: come back, take events, and stop; the state at its end."""
+    found = recover(directory, settings)
+    for event in events:
+        found.journal.append(msgspec.msgpack.encode(event))
+        found.machine.handle(event)
+    found.journal.commit()
+    found.journal.close()
+    return found.machine.dump()
+
+
+def come_back(directory: Path, settings: Settings) -> Recovered:
+    found = recover(directory, settings)
+    found.journal.close()
+    return found
+
+
+def changed(settings: Settings, **fields: Any) -> Settings:
+    config = msgspec.structs.replace(settings.config, **fields)
+    return msgspec.structs.replace(settings, config=config)
+
+
+def warden_of(league: Recorded) -> WardenSettings:
+    machine = league.machines["c1"]
+    assert isinstance(machine, Warden)
+    return WardenSettings(machine.config)
+
+
+def broker_of(league: Recorded) -> BrokerSettings:
+    machine = league.machines["b1"]
+    assert isinstance(machine, Broker)
+    return BrokerSettings(machine.config, POLICIES)
+
+
+def test_settings_change_at_the_record_after_which_they_count_and_not_before() -> None:
+    first = WardenSettings(WardenConfig("c1", (), ("b1",)))
+    second = WardenSettings(WardenConfig("c1", (), ("b1",), runs_max=7))
+    past = Past([Era(0, first), Era(5, second)], 0, None)
+    past.reached(4)
+    assert past.settings == first
+    past.reached(5)
+    assert past.settings == second
+    assert Past([Era(0, first), Era(5, second)], 4, None).settings == first
+    assert Past([Era(0, first), Era(5, second)], 5, None).settings == second
+
+
+def test_the_same_settings_are_one_era(tmp_path: Path) -> None:
+    league = busy("c1")
+    settings = warden_of(league)
+    state = live(tmp_path, settings, league.events)
+    assert state == league.machines["c1"].dump()
+    assert come_back(tmp_path, settings).machine.dump() == state
+    assert [era.after for era in read_eras(tmp_path, settings)] == [0]
+
+
+def test_a_warden_whose_cluster_grew_keeps_what_it_has_and_replays_the_same_again(tmp_path: Path) -> None:
+    """The past had one node. Under two, the waiting tasks would have found room then."""
+    league = busy("c1")
+    old = warden_of(league)
+    state = live(tmp_path, old, league.events)
+    new = changed(old, nodes=(*old.config.nodes, old.config.nodes[0]))
+    grown = come_back(tmp_path, new)
+    assert isinstance(grown.machine, Warden)
+    before, after = msgspec.msgpack.decode(state), msgspec.msgpack.decode(grown.machine.dump())
+    assert after["runs"] == before["runs"]
+    assert after["wants"] == before["wants"]
+    assert len(grown.machine.states()) == 2
+    boot = Booted(league.now + SECOND, 2, 7)
+    later = live(tmp_path, new, [boot, Tick(league.now + 2 * SECOND)])
+    assert come_back(tmp_path, new).machine.dump() == later, "crossing the boundary again gives the same"
+    assert [era.after for era in read_eras(tmp_path, new)] == [0, len(league.events)]
+
+
+def test_a_resource_that_was_not_there_before_makes_a_new_column(tmp_path: Path) -> None:
+    league = busy("c1")
+    old = warden_of(league)
+    live(tmp_path, old, league.events)
+    wider = NodeConfig(Resources(cpu=4_000, custom=(("fpga", 2),)), (), old.config.nodes[0].runner)
+    found = come_back(tmp_path, changed(old, nodes=(wider,)))
+    assert isinstance(found.machine, Warden)
+    assert [free for _, _, free in found.machine.states()] == [(0, 0, 0, 2)]
+
+
+def test_a_node_that_others_used_may_come_back_smaller(tmp_path: Path) -> None:
+    """Eight CPUs with three in tasks and five for others; then four, of which three are still in tasks."""
+    league = Recorded("c1", node(8_000))
+    league.submit(job(tasks(3)))
+    league.give("c1.r1", RoomWithheld(league.now, ((0, Resources(cpu=5_000)),)))
+    league.run(SECOND)
+    old = warden_of(league)
+    live(tmp_path, old, league.events)
+    smaller = NodeConfig(Resources(cpu=4_000), (), old.config.nodes[0].runner)
+    found = come_back(tmp_path, changed(old, nodes=(smaller,)))
+    assert isinstance(found.machine, Warden)
+    found.machine.check()
+    assert [free[0] for _, _, free in found.machine.states()] == [0], "the one CPU left is for others"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ((), "had 1"),
+        ((NodeConfig(Resources(cpu=2_000), (), "c1.r1"),), "less than its tasks use"),
+        ((NodeConfig(Resources(cpu=4_000), (), "c1.r9"),), "another runner"),
+    ],
+)
+def test_what_would_lose_tasks_is_refused_and_changes_nothing(
+    tmp_path: Path, nodes: tuple[NodeConfig, ...], reason: str
+) -> None:
+    league = busy("c1")
+    old = warden_of(league)
+    state = live(tmp_path, old, league.events)
+    with pytest.raises(LeagueError, match=reason):
+        recover(tmp_path, changed(old, nodes=nodes))
+    assert come_back(tmp_path, old).machine.dump() == state
+
+
+def test_a_broker_goes_on_when_a_cluster_a_broker_and_other_times_come(tmp_path: Path) -> None:
+    league = busy("b1")
+    old = broker_of(league)
+    live(tmp_path, old, league.events)
+    new = changed(old, clusters=("c1", "c2"), brokers=("b1", "b2"), timings=Timings(beat=3 * SECOND))
+    found = come_back(tmp_path, new)
+    assert isinstance(found.machine, Broker)
+    assert found.machine.sight_of("c1").snapshot is not None
+    assert found.machine.sight_of("c2").snapshot is None
+    later = live(tmp_path, new, [Booted(league.now + SECOND, 2, 7)])
+    assert come_back(tmp_path, new).machine.dump() == later
+
+
+def test_a_broker_whose_clusters_changed_places_is_refused(tmp_path: Path) -> None:
+    league = busy("b1")
+    old = broker_of(league)
+    live(tmp_path, old, league.events)
+    with pytest.raises(LeagueError, match="cluster c1 is no longer at its place"):
+        recover(tmp_path, changed(old, clusters=("c2", "c1")))
+
+
+def test_found_nodes_keep_their_places() -> None:
+    def called(name: str, cpu: int) -> NodeConfig:
+        return NodeConfig(Resources(cpu=cpu), (("slurm.node", name),))
+
+    known = (called("n1", 1), called("n2", 1))
+    assert merged(known, (called("n0", 1), called("n2", 2))) == (known[0], called("n2", 2), called("n0", 1))

@@ -1,0 +1,66 @@
+"""The document says what the doors do: it is current, complete, and says all fields of a job."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hanse.api.records import GroupForm, JobForm
+from hanse.live.http.openapi import document, text
+from hanse.live.http.operations import DOORS, refusals
+from hanse.model import job_parser
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.mark.parametrize(("door", "name"), [("broker", "openapi.json"), ("warden", "openapi-cluster.json")])
+def test_the_checked_in_document_is_current(door: str, name: str) -> None:
+    made = text(door)
+    assert (DOCS / name).read_text(encoding="utf-8") == made, (
+        f"run: python -m hanse.live.http.openapi {door} > docs/{name}"
+    )
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_operation_is_described_with_every_answer(door: str) -> None:
+    found = document(door)
+    described = {
+        (verb.upper(), path): entry for path, verbs in found["paths"].items() for verb, entry in verbs.items()
+    }
+    assert set(described) == {(operation.verb, operation.path) for operation in DOORS[door]}
+    names = [entry["operationId"] for entry in described.values()]
+    assert len(names) == len(set(names))
+    for operation in DOORS[door]:
+        entry = described[operation.verb, operation.path]
+        assert set(entry["responses"]) == {"200", *map(str, refusals(operation))}
+        assert (entry.get("security") == []) == operation.public
+        if not operation.public:
+            assert entry["x-roles"] == list(operation.roles)
+            assert {"401", "403"} <= set(entry["responses"])
+        assert {"429", "500", "503"} <= set(entry["responses"])
+        assert {p["name"] for p in entry.get("parameters", [])} == {p.name for p in operation.parameters}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_reference_leads_somewhere(door: str) -> None:
+    found = document(door)
+    schemas = found["components"]["schemas"]
+
+    def references(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+            return own + [one for part in value.values() for one in references(part)]
+        return [one for part in value for one in references(part)] if isinstance(value, list) else []
+
+    used = set(references(found))
+    assert used
+    assert used <= {f"#/components/schemas/{name}" for name in schemas}
+
+
+def test_the_form_of_a_job_has_the_fields_that_are_read() -> None:
+    def fields(form: type[msgspec.Struct]) -> set[str]:
+        return {field.encode_name for field in msgspec.structs.fields(form)}
+
+    assert fields(JobForm) == set(job_parser._TOP_FIELDS)
+    assert fields(GroupForm) == set(job_parser._GROUP_FIELDS)

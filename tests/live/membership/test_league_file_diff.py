@@ -1,0 +1,91 @@
+"""What may follow on a league file, and what is said of it."""
+
+import msgspec
+import pytest
+
+from hanse.live.config.league import League
+from hanse.live.config.league_file import league_from_data, parse, text_of
+from hanse.live.http.league_file_api import numbered
+from hanse.live.membership.league_file_diff import change_problem, describe, newly_retired, with_retired
+
+TEXT = """# the league of the harbour
+league: hansa
+brokers:
+  - {name: b1, address: "10.0.0.1:1", door: "10.0.0.1:2"}
+  - {name: b2, address: "10.0.0.2:1", door: "10.0.0.2:2"}
+clusters:
+  - {name: north, address: "10.0.0.3:1", door: "10.0.0.3:2", nodes: [{count: 2, cpus: 4}]}  # old racks
+"""
+WEST = '  - {name: west, address: "10.0.0.4:1", door: "10.0.0.4:2", nodes: [{cpus: 4}]}\n'
+
+
+def league(text: str = TEXT) -> League:
+    return parse(text.encode(), "the test's file")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (TEXT + WEST, ""),
+        (TEXT.replace("hansa", "other"), "the league is called hansa"),
+        (TEXT.replace("name: b2", "name: b3"), "the broker b2 is not at its place"),
+        (TEXT.replace("count: 2", "count: 1"), "north has 1 nodes in the new file and 2 now"),
+        (TEXT.replace("name: north", "retired: true, name: north"), "no cluster would be left"),
+        (TEXT + WEST.replace("10.0.0.4:2", "10.0.0.4:0"), "west needs an address and a door with a port"),
+    ],
+)
+def test_what_may_follow(text: str, problem: str) -> None:
+    found = change_problem(league(), league(text))
+    assert found.startswith(problem)
+    assert bool(found) == bool(problem)
+
+
+def test_who_has_retired_does_not_come_back() -> None:
+    gone = with_retired(league(TEXT + WEST), "west")
+    assert gone is not None
+    assert change_problem(league(TEXT + WEST), gone) == ""
+    assert change_problem(gone, league(TEXT + WEST)).startswith("west was retired")
+    assert newly_retired(league(TEXT + WEST), gone) == ["west"]
+    assert gone.is_retired("west")
+    assert [entry.name for entry in gone.serving_clusters] == ["north"]
+    assert with_retired(gone, "nobody") is None
+    assert league_from_data({}) != gone
+
+
+def test_a_change_is_told_in_sentences() -> None:
+    new = league(TEXT.replace("10.0.0.2:2", "10.0.0.2:9").replace("cpus: 4", "cpus: 8") + WEST)
+    assert describe(league(), new) == [
+        "The broker b2 changes: door.",
+        "The cluster north changes: nodes.",
+        "The cluster west is new.",
+    ]
+    assert describe(new, new) == []
+
+
+def test_a_new_number_keeps_the_comments() -> None:
+    first = numbered(TEXT, league(), league())
+    assert first == "version: 1\n" + TEXT
+    second = numbered(first, league(first), league(first))
+    assert second == "version: 2\n" + TEXT
+    assert league(second) == msgspec.structs.replace(league(), version=2)
+
+
+def test_a_newcomer_is_on_record_with_the_version_in_which_it_joined() -> None:
+    first = numbered(TEXT + WEST, league(), league(TEXT + WEST))
+    assert first == "version: 1\njoined: {west: 1}\n" + TEXT + WEST
+    config = league(first).broker_config("b1")
+    assert (config.version, config.brokers_since, config.clusters_since) == (1, (0, 0), (0, 1))
+    forged = first.replace("west: 1", "west: 7")
+    second = numbered(forged, league(first), league(forged))
+    assert second.startswith("version: 2\njoined: {west: 1}\n"), "what is on record counts, not what is sent"
+    assert league(text_of(league(second))) == league(second)
+    wrong = league_from_data({"brokers": [], "clusters": [], "joined": {"west": "soon"}})
+    assert isinstance(wrong, tuple)
+    assert "joined" in [problem.field for problem in wrong]
+
+
+def test_a_file_that_cannot_be_numbered_by_a_line_is_written_anew() -> None:
+    flow = "{league: hansa, version: 3, brokers: [{name: b1}], clusters: [{name: north, nodes: [{cpus: 1}]}]}"
+    found = numbered(flow, league(flow), league(flow))
+    assert league(found) == msgspec.structs.replace(league(flow), version=4)
+    assert league(text_of(league(found))) == league(found)

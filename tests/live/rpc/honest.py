@@ -1,0 +1,103 @@
+"""Machines that have every message vetted before they take it, as the wire does: honest mail must pass."""
+
+from hanse.core.broker.broker import Broker
+from hanse.core.config import BrokerConfig, RunnerConfig, WardenConfig
+from hanse.core.runner.runner import Runner
+from hanse.core.warden.warden import Warden
+from hanse.live.rpc.frames import decode
+from hanse.live.rpc.peer_permissions import MAY_SAY
+from hanse.live.rpc.validation import vet_frame
+from hanse.live.rpc.validation_context import Limits, broker_limits, runner_limits, warden_limits
+from hanse.model.effects import Command
+from hanse.model.events import Event, Received
+from hanse.model.messages import Envelope
+from hanse.policy.cluster_rankers import RANKS
+from hanse.policy.interface import ClusterRank, Placer, QueueOrder, Sizer
+from hanse.policy.placers import PLACERS
+from hanse.policy.queue_orders import ORDERS
+from hanse.policy.sizers import SIZERS
+from hanse.security.identity import Role
+from hanse.sim.league import Factories, Policies
+from tests.live.rpc.nonsense import as_frame_of, tasks_of
+
+REFUSED: list[str] = []
+"""What was refused, and why; tests empty it."""
+VETTED: list[int] = [0]
+
+
+def examine(event: Event, limits: Limits, role: Role) -> None:
+    """Send a received envelope through the whole receiving path; note what would have been refused."""
+    if type(event) is not Received:
+        return
+    VETTED[0] += 1
+    limits.clock = lambda: event.at
+    content = as_frame_of(event.envelope)[4:]
+    envelopes = decode(content)
+    if isinstance(envelopes, str):
+        REFUSED.append(f"{envelopes}: {event.envelope}")
+        return
+    assert envelopes == [event.envelope]
+    allowed = MAY_SAY.get((_role(event.envelope, limits), role), frozenset())
+    if type(event.envelope.body) not in allowed:
+        REFUSED.append(f"body: {event.envelope}")
+    good, stale, reason = vet_frame(envelopes, lambda _: limits)
+    if stale or reason or not good:
+        REFUSED.append(f"{reason or 'stale'}: {event.envelope}")
+
+
+def _role(envelope: Envelope, limits: Limits) -> Role:
+    groups = {Role.BROKER: limits.brokers, Role.WARDEN: limits.clusters, Role.RUNNER: limits.runners}
+    return next(role for role, names in groups.items() if envelope.source in (names or ()))
+
+
+class VettedBroker(Broker):
+    """A broker behind the checks."""
+
+    def __init__(
+        self, config: BrokerConfig, order: QueueOrder, placer: Placer, rank: ClusterRank, sizer: Sizer
+    ) -> None:
+        super().__init__(config, order, placer, rank, sizer)
+        self.limits = broker_limits(config)
+        self.limits.tasks = lambda job: tasks_of(self, job)
+
+    def handle(self, event: Event) -> list[Command]:
+        examine(event, self.limits, Role.BROKER)
+        return super().handle(event)
+
+
+class VettedWarden(Warden):
+    """A warden behind the checks."""
+
+    def __init__(self, config: WardenConfig) -> None:
+        super().__init__(config)
+        self.limits = warden_limits(config)
+
+    def handle(self, event: Event) -> list[Command]:
+        examine(event, self.limits, Role.WARDEN)
+        return super().handle(event)
+
+
+class VettedRunner(Runner):
+    """A runner behind the checks."""
+
+    def __init__(self, config: RunnerConfig) -> None:
+        super().__init__(config)
+        self.limits = runner_limits(config)
+
+    def handle(self, event: Event) -> list[Command]:
+        examine(event, self.limits, Role.RUNNER)
+        return super().handle(event)
+
+
+def make_broker(config: BrokerConfig, policies: Policies) -> Broker:
+    return VettedBroker(
+        config,
+        ORDERS[policies.order](),
+        PLACERS[policies.placer](),
+        RANKS[policies.rank](),
+        SIZERS[policies.sizer](),
+    )
+
+
+def vetted_factories() -> Factories:
+    return Factories(broker=make_broker, warden=VettedWarden, runner=VettedRunner)

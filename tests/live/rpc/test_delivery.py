@@ -1,0 +1,479 @@
+"""What is said arrives: in order, in batches, after restarts, with renewed certificates, within bounds."""
+
+import asyncio
+import ssl
+from collections import deque
+from pathlib import Path
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hanse.live.rpc.bounds import Bounds
+from hanse.live.rpc.frames import ENVELOPES_MAX, FRAME_BYTES_MAX, FRAME_BYTES_USUAL, decode, take_frame
+from hanse.live.rpc.peer_permissions import Peer
+from hanse.model.messages import Ack, Envelope, Report, Settle
+from hanse.security.certificate_fields import read_certificate
+from hanse.security.identity import Role
+from tests.live.rpc.members import HOST, QUICK, TASK, Member, envelope, member, pair, play
+from tests.security.leagues import PaperLeague
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy host is no finding."""
+
+
+def numbers(envelopes: list[Envelope]) -> list[int]:
+    return [each.seq for each in envelopes]
+
+
+def test_delivery_is_whole_and_in_order(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        for number in range(1, 5_001):
+            broker.wire.send(envelope(number))
+            if number % 1_000 == 0:
+                await asyncio.sleep(0)
+        assert await warden.post.reach(5_000) == [envelope(number) for number in range(1, 5_001)]
+        assert broker.counters["sent"] == warden.counters["received"] == 5_000
+        assert broker.counters["bytes_sent"] == warden.counters["bytes_received"]
+        assert broker.counters["connected"] == warden.counters["admitted"] == 1
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_both_ways_over_a_connection_each(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        warden.wire.send(Envelope("c1", "b1", 0, 0, 1, Ack()))
+        assert await broker.post.reach(1) == [Envelope("c1", "b1", 0, 0, 1, Ack())]
+        for one in (broker, warden):
+            assert one.counters["connected"] == one.counters["admitted"] == 1
+            assert not one.counters.refused()
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_one_turn_of_the_loop_is_one_frame(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        for number in range(2, 102):
+            broker.wire.send(envelope(number))
+        await warden.post.reach(101)
+        assert [len(frame) for frame in warden.post.frames] == [1, 100]
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_what_is_flushed_leaves_in_the_same_turn_and_once(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        broker.wire.flush()  # nothing was said to anybody
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        for number in (2, 3):
+            broker.wire.send(envelope(number))
+        assert broker.counters["sent"] == 1
+        broker.wire.flush()
+        assert broker.counters["sent"] == 3
+        broker.wire.send(envelope(4))
+        assert numbers(await warden.post.reach(4)) == [1, 2, 3, 4]
+        assert [len(frame) for frame in warden.post.frames] == [1, 2, 1]
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_large_batches_leave_as_several_frames(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        large = Settle((TASK,) * 10_000, (1,) * 10_000)  # about 100 kB
+        for number in range(1, 21):
+            broker.wire.send(envelope(number, body=large))
+        assert numbers(await warden.post.reach(20)) == list(range(1, 21))
+        assert 1 < warden.counters["frames_received"] < 20
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_an_envelope_beyond_the_bound_is_dropped_and_what_follows_goes(league: PaperLeague) -> None:
+    async def story() -> None:
+        bounds = msgspec.structs.replace(QUICK, frame_bytes=1 << 16)
+        broker, warden = await pair(league, bounds)
+        broker.wire.send(envelope(1))
+        broker.wire.send(envelope(2, body=Settle((TASK,) * 10_000, (1,) * 10_000)))
+        broker.wire.send(envelope(3))
+        assert numbers(await warden.post.reach(2)) == [1, 3]
+        assert broker.counters["dropped_oversize"] == 1
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+@UNHURRIED
+@given(st.lists(st.integers(0, 60_000), min_size=1, max_size=20), st.integers(100, 400_000))
+def test_frames_hold_what_was_taken_and_keep_to_the_limit(sizes: list[int], limit: int) -> None:
+    envelopes = [
+        envelope(number, body=Settle((TASK,) * size, (1,) * size)) for number, size in enumerate(sizes, 1)
+    ]
+    outbox, arrived, dropped = deque(envelopes), [], 0
+    while outbox:
+        before = len(outbox)
+        frame, count = take_frame(outbox, limit)
+        assert count == before - len(outbox) > 0
+        if frame is None:
+            dropped += 1
+            continue
+        assert len(frame) <= limit + 4
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+        content = decode(frame[4:])
+        assert not isinstance(content, str)
+        arrived += content
+    assert len(arrived) + dropped == len(envelopes)
+    assert arrived == [each for each in envelopes if len(msgspec.msgpack.encode(each)) + 5 <= limit]
+
+
+def test_a_frame_has_no_more_envelopes_than_a_reader_takes() -> None:
+    outbox = deque(envelope(number) for number in range(1, ENVELOPES_MAX + 100))
+    frame, count = take_frame(outbox)
+    assert frame is not None
+    assert count == ENVELOPES_MAX or len(frame) >= FRAME_BYTES_USUAL
+    assert len(decode(frame[4:])) == count <= ENVELOPES_MAX
+
+
+def test_nothing_is_dialled_before_there_is_something_to_say(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        assert not broker.wire.connected("c1")
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        assert broker.wire.connected("c1")
+        assert not warden.wire.connected("b1")
+        assert not warden.wire.connected("nobody")
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+# --- restarts and absence --------------------------------------------------------------------------------
+
+
+def test_a_peer_that_comes_back_is_found_again(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        await warden.stop()
+        await broker.counters.reach("disconnected")
+        broker.wire.send(envelope(2))
+        await broker.counters.reach("unreachable", 3)
+        broker.wire.send(envelope(3))
+        await warden.start({"b1": broker.peer()})
+        assert numbers(await warden.post.reach(3)) == [1, 2, 3]
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_pauses_between_diallings_grow_to_a_bound_and_start_small_again(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker = member(league, Role.BROKER, "b1")
+        nowhere = Peer(league.identity(Role.WARDEN, "c1"), HOST, 1)
+        await broker.start({"c1": nowhere}, Bounds(redial_first=1.0, redial_most=8.0))
+        broker.wire.send(envelope(1))
+        outlet = next(iter(broker.wire._outlets.values()))
+        await broker.counters.reach("unreachable")
+        loop = asyncio.get_running_loop()
+        spans = []
+        for _ in range(6):
+            spans.append(outlet._not_before - loop.time())
+            outlet._pause(loop.time())
+        for span, doubled in zip(spans, (1, 2, 4, 8, 8, 8), strict=True):
+            assert doubled / 2 - 0.5 < span <= doubled
+        assert outlet._redial is not None, "the next dialling is on the clock, not in a loop"
+        await broker.stop()
+
+    play(story())
+
+
+def test_a_dialling_that_took_its_time_is_not_paused_after(league: PaperLeague) -> None:
+    """Pauses count from the beginning of the last dialling: a peer that does not answer at all is knocked at
+    without a break."""
+
+    async def story() -> None:
+        broker = member(league, Role.BROKER, "b1")
+        nowhere = Peer(league.identity(Role.WARDEN, "c1"), HOST, 1)
+        await broker.start({"c1": nowhere}, Bounds(redial_first=600.0, redial_most=600.0))
+        broker.wire.send(envelope(1))
+        outlet = next(iter(broker.wire._outlets.values()))
+        await broker.counters.reach("unreachable")
+        now = asyncio.get_running_loop().time()
+        outlet._pause(now - 600.0)
+        assert outlet._not_before <= now
+        await broker.stop()
+
+    play(story())
+
+
+def test_a_peer_that_dials_us_is_dialled_at_once(league: PaperLeague) -> None:
+    async def story() -> None:
+        patient = msgspec.structs.replace(QUICK, redial_first=600.0, redial_most=600.0)
+        broker, warden = await pair(league, patient)
+        await warden.stop()
+        broker.wire.send(envelope(1))
+        await broker.counters.reach("unreachable")
+        await warden.start({"b1": broker.peer()}, patient)
+        assert not warden.post.all, "the next dialling is ten minutes away"
+        warden.wire.send(Envelope("c1", "b1", 0, 0, 0, Ack()))
+        assert numbers(await warden.post.reach(1)) == [1]
+        assert broker.counters["redialled_heard"] == 1
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_a_connection_that_works_is_kept_when_its_peer_dials_us(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        for number in (1, 2):
+            warden.wire.send(Envelope("c1", "b1", 0, 0, 0, Ack()))
+            await broker.post.reach(number)
+            await warden.wire.reload()  # the next word comes over a new connection
+        broker.wire.send(envelope(2))
+        assert numbers(await warden.post.reach(2)) == [1, 2]
+        assert broker.counters["admitted"] == 2
+        assert broker.counters["connected"] == 1
+        assert broker.counters["redialled_heard"] == broker.counters["redialled_unheard"] == 0
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_a_full_outbox_drops_and_counts(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker = member(league, Role.BROKER, "b1")
+        nowhere = Peer(league.identity(Role.WARDEN, "c1"), HOST, 1)
+        await broker.start({"c1": nowhere}, Bounds(outbox_envelopes=10, redial_first=60.0, redial_most=60.0))
+        for number in range(1, 16):
+            broker.wire.send(envelope(number))
+        await broker.counters.reach("unreachable")
+        assert broker.counters["dropped_full"] == 5
+        await broker.stop()
+        assert broker.counters["dropped_closed"] == 10
+
+    play(story())
+
+
+def test_what_waits_too_long_for_somebody_unreachable_is_dropped(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker = member(league, Role.BROKER, "b1")
+        nowhere = Peer(league.identity(Role.WARDEN, "c1"), HOST, 1)
+        await broker.start({"c1": nowhere}, msgspec.structs.replace(QUICK, outbox_seconds=0.05))
+        for number in range(1, 11):
+            broker.wire.send(envelope(number))
+        await broker.counters.reach("dropped_unreachable")
+        assert broker.counters["dropped_unreachable"] == 10
+        await broker.stop()
+
+    play(story())
+
+
+def test_the_unknown_are_not_sent_to(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        broker.wire.send(envelope(1, target="stranger"))
+        broker.wire.send(envelope(1, target="b1"))
+        assert broker.counters["dropped_unknown"] == 2
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_a_closed_wire_takes_nothing_and_closes_twice(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        wire = broker.wire
+        await broker.stop()
+        wire.send(envelope(1))
+        assert broker.counters["dropped_closed"] == 1
+        await wire.close()
+        await warden.stop()
+
+    play(story())
+
+
+def test_last_words_are_said(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        for number in range(2, 1_000):
+            broker.wire.send(envelope(number))
+        await broker.stop()
+        assert numbers(await warden.post.reach(999)) == list(range(1, 1_000))
+        await warden.stop()
+
+    play(story())
+
+
+# --- changes while running -------------------------------------------------------------------------------
+
+
+def test_a_renewed_certificate_is_used_without_losing_what_is_queued(tmp_path: Path) -> None:
+    async def story() -> None:
+        league = PaperLeague(tmp_path)
+        broker, warden = await pair(league)
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        before = seen_by(warden)
+        league.renew(broker.credentials, Role.BROKER, "b1")
+        for number in range(2, 102):
+            broker.wire.send(envelope(number))
+        await broker.wire.reload()
+        for number in range(102, 202):
+            broker.wire.send(envelope(number))
+        assert sorted(numbers(await warden.post.reach(201))) == list(range(1, 202))
+        assert broker.counters["connected"] == 2
+        assert seen_by(warden) != before
+        assert not warden.counters.refused()
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def seen_by(one: Member) -> object:
+    """The serial number of the certificate that the youngest connection showed."""
+    inlet = list(one.wire._gate.inlets)[-1]
+    assert inlet._transport is not None
+    return inlet._transport.get_extra_info("peercert")["serialNumber"]
+
+
+def test_newcomers_are_shown_the_renewed_certificate(tmp_path: Path) -> None:
+    async def story() -> None:
+        league = PaperLeague(tmp_path)
+        broker, warden = await pair(league)
+        league.renew(warden.credentials, Role.WARDEN, "c1")
+        await warden.wire.reload()
+        shown = warden.credentials.certificate()
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        outlet = next(iter(broker.wire._outlets.values()))
+        assert outlet._stream is not None
+        assert outlet._stream._transport is not None
+        der = outlet._stream._transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        assert read_certificate(ssl.DER_cert_to_PEM_cert(der)).fingerprint == shown.fingerprint
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_who_leaves_the_book_is_cut_off_and_who_moves_is_found(league: PaperLeague) -> None:
+    async def story() -> None:
+        broker, warden = await pair(league)
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        warden.wire.update({})
+        assert warden.counters["refused_unknown"] == 1
+        await broker.counters.reach("disconnected")
+        await warden.stop()
+        warden.port = 0
+        await warden.start({"b1": broker.peer()})
+        broker.wire.send(envelope(2))
+        broker.wire.update({"c1": warden.peer()})
+        assert numbers(await warden.post.reach(2)) == [1, 2]
+        broker.wire.update({})
+        broker.wire.send(envelope(3))
+        assert broker.counters["dropped_unknown"] == 1
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_a_warden_speaks_for_the_runner_in_its_daemon(league: PaperLeague) -> None:
+    async def story() -> None:
+        host, warden = member(league, Role.WARDEN, "c2"), member(league, Role.WARDEN, "c1")
+        await host.start({})
+        runner = Peer(host.identity, HOST, host.port, Role.RUNNER)
+        await warden.start({"c2/runner": runner, "c2": host.peer()})
+        host.wire.update({"c1": warden.peer(), "c2/runner": runner})
+        report = Envelope("c2/runner", "c1", 0, 1, 0, Report(((TASK, 1),), ()))
+        host.wire.send(report)
+        assert await warden.post.reach(1) == [report]
+        host.wire.send(Envelope("c2", "c1", 0, 1, 0, Report(((TASK, 1),), ())))
+        await warden.counters.reach("refused_body")
+        assert warden.post.all == [report]
+        await host.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_a_hushed_member_reads_nothing_until_it_may(league: PaperLeague) -> None:
+    async def story() -> None:
+        bounds = msgspec.structs.replace(QUICK, write_bytes=1 << 16)
+        broker, warden = await pair(league, bounds)
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        warden.wire.hush(quiet=True)
+        large = Settle((TASK,) * 100_000, (1,) * 100_000)  # about 1 MB
+        for number in range(2, 42):
+            broker.wire.send(envelope(number, body=large))
+        stream = next(iter(broker.wire._outlets.values()))._stream
+        assert stream is not None
+        while stream.writable:
+            await asyncio.sleep(0)
+        assert broker.counters["sent"] < 41
+        warden.wire.hush(quiet=False)
+        assert numbers(await warden.post.reach(41)) == list(range(1, 42))
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_a_peer_that_takes_nothing_is_dialled_anew(league: PaperLeague) -> None:
+    async def story() -> None:
+        bounds = msgspec.structs.replace(QUICK, write_bytes=1 << 16, write_seconds=0.2, outbox_envelopes=50)
+        broker, warden = await pair(league, bounds)
+        broker.wire.send(envelope(1))
+        await warden.post.reach(1)
+        warden.wire.hush(quiet=True)
+        large = Settle((TASK,) * 100_000, (1,) * 100_000)
+        for number in range(2, 102):
+            broker.wire.send(envelope(number, body=large))
+        await broker.counters.reach("stalled")
+        assert broker.counters["dropped_full"] == 50
+        warden.wire.hush(quiet=False)
+        await broker.counters.reach("connected", 2)
+        await broker.stop()
+        await warden.stop()
+
+    play(story())
+
+
+def test_the_bound_of_a_frame_is_what_the_design_says() -> None:
+    assert FRAME_BYTES_MAX == 16 << 20
+    assert Bounds().frame_bytes == FRAME_BYTES_MAX

@@ -1,0 +1,91 @@
+"""The table of roles: who may say what to whom, exhaustively."""
+
+from typing import get_args
+
+import pytest
+
+from hanse.live.rpc.peer_permissions import MAY_SAY, Book, Peer
+from hanse.model import messages as m
+from hanse.model.duration_stats import Experience
+from hanse.model.messages import Ack, Sequenced, Soft
+from hanse.model.messages.duplicate_check import Seek, Sought
+from hanse.model.messages.history_check import Recall, Recalled
+from hanse.model.messages.shard_teardown import Close, Closed, Handed, Over
+from hanse.security.identity import Identity, Role
+from tests.live.rpc.members import HOST
+
+PAST = (Recall, Recalled)
+SAID: dict[str, tuple[str, tuple[type, ...]]] = {
+    "broker to warden": (
+        "bw",
+        (
+            m.Claim,
+            m.Demand,
+            m.Cancel,
+            m.Settle,
+            m.Register,
+            m.Adopt,
+            m.Return,
+            m.BeatReply,
+            m.Sync,
+            Close,
+            *PAST,
+        ),
+    ),
+    "warden to broker": ("wb", (m.Answer, m.News, m.Estate, m.Beat, m.Snapshot, m.Change, Closed, *PAST)),
+    "broker to broker": (
+        "bb",
+        (
+            m.Replicate,
+            m.Progress,
+            m.Taken,
+            m.Watch,
+            m.Watched,
+            m.Gossip,
+            Experience,
+            Handed,
+            Over,
+            Seek,
+            Sought,
+            *PAST,
+        ),
+    ),
+    "warden to runner": ("wr", (m.Orders, m.RunnerLease, m.Rejoin, Recall)),
+    "runner to warden": ("rw", (m.Report, m.Hello, m.RunnerBeat, Recalled)),
+}
+"""The protocol's sections, written down a second time: the table must say the same."""
+LETTERS = {"b": Role.BROKER, "w": Role.WARDEN, "r": Role.RUNNER}
+BODIES = (*get_args(Sequenced), *get_args(Soft))
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+@pytest.mark.parametrize("receiver", Role)
+@pytest.mark.parametrize("sender", Role)
+def test_every_role_says_only_what_is_its_to_say(sender: Role, receiver: Role, body: type) -> None:
+    own = Identity("local", receiver, "me")
+    other = Identity("local", sender, "you")
+    book = Book(own, {"you": Peer(other, HOST, 1)})
+    allowed = book.may_say(other, "you", "me")
+    assert not isinstance(allowed, str)
+    expected = any(
+        (LETTERS[pair[0]], LETTERS[pair[1]]) == (sender, receiver) and body in (*bodies, Ack)
+        for pair, bodies in SAID.values()
+    )
+    assert (body in allowed) is expected
+
+
+def test_every_kind_of_message_has_a_sender() -> None:
+    said = {body for bodies in MAY_SAY.values() for body in bodies}
+    assert said == set(BODIES)
+
+
+def test_names_belong_to_identities() -> None:
+    own, broker = Identity("local", Role.WARDEN, "c1"), Identity("local", Role.BROKER, "b1")
+    thief = Identity("local", Role.BROKER, "b2")
+    book = Book(own, {"b1": Peer(broker, HOST, 1), "b2": Peer(thief, HOST, 2)})
+    assert book.may_say(thief, "b1", "c1") == "source"
+    assert book.may_say(thief, "nobody", "c1") == "source"
+    assert book.may_say(thief, "b2", "b1") == "target"
+    assert book.may_say(thief, "b2", "nobody") == "target"
+    assert book.may_say(thief, "c1", "c1") == "source"
+    assert m.Claim in book.may_say(broker, "b1", "c1")

@@ -1,0 +1,507 @@
+"""Vetting: nothing that makes no sense passes, and everything that honest machines say does."""
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, WardenConfig
+from hanse.core.messaging.link import WINDOW_MAX
+from hanse.live.rpc.field_validators import JOB_MAX, JOB_MIN, NUMBER_MAX, TASK_MAX, TASK_MIN
+from hanse.live.rpc.message_validators import VETTERS, WATCHED_MAX
+from hanse.live.rpc.validation import vet, vet_frame
+from hanse.live.rpc.validation_context import (
+    STALE,
+    Layout,
+    Limits,
+    broker_limits,
+    runner_limits,
+    warden_limits,
+)
+from hanse.model import messages as m
+from hanse.model.constraints import Is, Not
+from hanse.model.ids import ClusterId, JobId, TaskId
+from hanse.model.job import Affinity, JobSpec, TaskGroup, Unreachable
+from hanse.model.messages import Envelope, Outcome, Refusal, Sequenced, Soft
+from hanse.model.resources import MEMORY_BYTES_MAX, Resources
+from hanse.sim.chaos import run_seed
+from tests.live.rpc.duration_stats_samples import EXPERIENCE, NONSENSE_EXPERIENCE
+from tests.live.rpc.failover_samples import BROKERS_SAY, NONSENSE_ESTATES, PEERS_SAY, WARDENS_SAY
+from tests.live.rpc.honest import REFUSED, VETTED, vetted_factories
+
+JOB, TASK, C1 = JobId(JOB_MIN), TaskId(TASK_MIN), ClusterId("c1")
+NOW = 1_000_000
+SEEDS = range(8)
+ASK = Resources(cpu=1_000)
+SHAPE = m.Shape(ASK)
+BRIEF = m.Brief(SHAPE, "b1#1")
+LOT = m.Lot(JOB, 0, BRIEF, (0, 1), (1, 1), (3, -1), ASK)
+LINE = m.DemandLine(0, SHAPE, (1, -2), 3)
+END = m.End(TASK, 1, Outcome.SUCCEEDED, 0, m.Usage(1, 2, 3), "fine")
+DELTA = m.Delta(C1, 1, 5, 6, (0, 3), ((1, 2, 0), (0, 0, 0)))
+SPEC = JobSpec((TaskGroup(count=2),))
+REPLICA = m.Replica(JOB, SPEC, 5, ((1, 5, 1),))
+START = m.StartTask(TASK, 1, 2, ASK, "b1#1", Unreachable.MOVE, b"x")
+SNAPSHOT = m.Snapshot(
+    cluster=C1,
+    epoch=1,
+    version=6,
+    dimensions=("cpu", "memory", "gpu"),
+    capacity=((4, 5, 6),) * 4,
+    attributes=((("zone", "a"),), (), (("disk", 7),), (("ssd", True),)),
+    reserve=(3,),
+    partitions=("b1", "b2"),
+    free=((4, 5, 6),) * 4,
+)
+
+TO_WARDEN = (
+    m.Claim(1, (("b1#1", 1),), NOW, (LOT,), (7,), (LINE,)),
+    m.Demand((LINE,)),
+    m.Cancel((TASK,), (1,)),
+    m.Settle((TASK,), (1,)),
+    m.Register("b1#1", 1, "b2"),
+    m.Adopt("b2#1", "b2", 1, 1),
+    m.Return("b2#1", 1, 1),
+    *BROKERS_SAY,
+    m.BeatReply(NOW, ("b1#1",)),
+    m.Sync(C1),
+)
+FROM_RUNNER = (
+    m.Report(((TASK, 1),), (END,)),
+    m.Hello(1, NOW, (0, 3), ((TASK, 1),), (END,)),
+    m.RunnerBeat(1, NOW),
+)
+FROM_WARDEN = (
+    m.Answer(1, ((TASK, 2),), (m.Refused(TASK, 1, Refusal.NO_ROOM),), DELTA),
+    m.News((), (), (m.Offer(1, 0, (2,), 500, 500, (3, -7)),)),
+    m.News(((TASK, 1, 3),), (END,)),
+    m.Estate("b1#1", 1, "b1", True, 0, ((TASK, 1),), (END,)),
+    *WARDENS_SAY,
+    m.Beat(C1, 1, NOW, 6, (("b1#1", 1),)),
+    SNAPSHOT,
+    m.Change(DELTA),
+)
+FROM_BROKER = (
+    m.Replicate("b2#1", 1, (REPLICA,)),
+    m.Progress("b2#1", ((TASK, 7, 0),), (JOB,), (JOB,)),
+    m.Taken("b1#1", (JOB,), 1 << 20),
+    *PEERS_SAY,
+    m.Watch(1, (JOB,)),
+    m.Watched(1, JOB, -1),
+    m.Gossip((m.Member("b2", 1, 1),)),
+    EXPERIENCE,
+)
+TO_RUNNER = (
+    m.Orders(NOW, (START,), (m.StopTask(TASK, 1, 0),), ((TASK, 1),)),
+    m.RunnerLease(1, NOW, ("b1#1",)),
+    m.Rejoin(1),
+)
+SENDERS = {
+    "b1": (*TO_WARDEN, m.Ack()),
+    "r1": FROM_RUNNER,
+    "c1": (*FROM_WARDEN, *TO_RUNNER),
+    "b2": FROM_BROKER,
+}
+
+
+def limits_for(body: object) -> Limits:
+    """The machine that such a message is for: broker b1, warden c1 of four nodes, or its runner r1."""
+    if body in FROM_WARDEN or type(body) in map(type, (*FROM_WARDEN, *FROM_BROKER)):
+        limits = broker_limits(BrokerConfig("b1", 1, ("b1", "b2"), ("c1",)))
+        limits.tasks = lambda job: 2 if job == JOB else None
+        limits.learn(SNAPSHOT)
+    elif type(body) in map(type, TO_RUNNER):
+        limits = runner_limits(RunnerConfig("r1", "c1", (0, 2)))
+    else:
+        limits = warden_limits(WardenConfig("c1", (NodeConfig(ASK, (), "r1"),) * 4, ("b1", "b2")))
+    limits.clock = lambda: NOW
+    return limits
+
+
+def sender_of(body: object) -> str:
+    return next(name for name, bodies in SENDERS.items() if type(body) in map(type, bodies))
+
+
+def verdict(body: Any, **about: Any) -> str | None:
+    """What vetting says of a body in an envelope that is otherwise in order."""
+    sequenced = type(body) in get_args(Sequenced)
+    fields = {
+        "source": sender_of(body),
+        "target": "x",
+        "session": 0,
+        "seq": int(sequenced),
+        "ack": 0,
+        **about,
+    }
+    return vet(Envelope(**fields, body=body), limits_for(body))
+
+
+def spoilt(body: Any, **changes: Any) -> Any:
+    return msgspec.structs.replace(body, **changes)
+
+
+def test_there_is_a_vetter_and_a_sample_for_every_kind() -> None:
+    kinds = {*get_args(Sequenced), *get_args(Soft)}
+    assert set(VETTERS) == kinds
+    assert {type(body) for bodies in SENDERS.values() for body in bodies} == kinds
+
+
+@pytest.mark.parametrize(
+    "body", [body for bodies in SENDERS.values() for body in bodies], ids=lambda body: type(body).__name__
+)
+def test_what_is_in_order_passes(body: Any) -> None:
+    assert verdict(body) is None
+    sequenced = type(body) in get_args(Sequenced)
+    for wrong in ({"seq": -1 if sequenced else 1}, {"ack": -1}, {"ack": 1 << 63}, {"session": -1}):
+        assert verdict(body, **wrong) is not None
+    assert verdict(body, seq=(1 << 63) if sequenced else -(1 << 63)) is not None
+    assert verdict(body, source="stranger") is not None, "the machine was never told of it"
+
+
+def lot(**changes: Any) -> m.Claim:
+    return spoilt(TO_WARDEN[0], lots=(spoilt(LOT, **changes),))  # type: ignore[no-any-return]
+
+
+def brief(**changes: Any) -> m.Claim:
+    return lot(brief=spoilt(BRIEF, **changes))
+
+
+def shape(**changes: Any) -> m.Claim:
+    changed = spoilt(SHAPE, **changes)
+    return lot(brief=spoilt(BRIEF, shape=changed), size=changed.ask)
+
+
+def line(**changes: Any) -> m.Demand:
+    return m.Demand((spoilt(LINE, **changes),))
+
+
+def end(**changes: Any) -> m.News:
+    return m.News((), (spoilt(END, **changes),))
+
+
+def delta(**changes: Any) -> m.Change:
+    return m.Change(spoilt(DELTA, **changes))
+
+
+def snapshot(**changes: Any) -> m.Snapshot:
+    return spoilt(SNAPSHOT, **{"epoch": 2, **changes})  # type: ignore[no-any-return]
+
+
+def replica(**changes: Any) -> m.Replicate:
+    return m.Replicate("b2#1", 1, (spoilt(REPLICA, **changes),))
+
+
+def start(**changes: Any) -> m.Orders:
+    return m.Orders(NOW, (spoilt(START, **changes),))
+
+
+def deep(levels: int) -> Is | Not:
+    condition: Is | Not = Is("zone", "a")
+    for _ in range(levels):
+        condition = Not(condition)
+    return condition
+
+
+BIG, LONG = 1 << 63, "x" * 5_000
+NONSENSE: dict[str, Any] = {
+    "claim: number": spoilt(TO_WARDEN[0], number=-1),
+    "claim: round": spoilt(TO_WARDEN[0], rounds=(("b1#1", -1),)),
+    "claim: estate": spoilt(TO_WARDEN[0], rounds=(("", 1),)),
+    "claim: echo of the future": spoilt(TO_WARDEN[0], echo=NOW + 1),
+    "claim: release": spoilt(TO_WARDEN[0], releases=(-1,)),
+    "claim: settled": spoilt(TO_WARDEN[0], settled=((TASK, -1),)),
+    "claim: line twice": spoilt(TO_WARDEN[0], demand=(LINE, LINE)),
+    "claim: many lots": spoilt(TO_WARDEN[0], lots=(LOT,) * 5_000),
+    "lot: no tasks": lot(tasks=(), attempts=(), nodes=()),
+    "lot: short attempts": lot(attempts=(1,)),
+    "lot: short nodes": lot(nodes=(1,)),
+    "lot: long nodes": lot(nodes=(1, 1, 1)),
+    "lot: task twice": lot(tasks=(1, 1)),
+    "lot: task below": lot(tasks=(-1, 1)),
+    "lot: task beyond": lot(tasks=(0, 1 << 20)),
+    "lot: attempt": lot(attempts=(0, 1)),
+    "lot: huge attempt": lot(attempts=(1, BIG)),
+    "lot: node below": lot(nodes=(-2, 0)),
+    "lot: node beyond": lot(nodes=(0, 1 << 22)),
+    "lot: one task below": lot(tasks=(-1,), attempts=(1,), nodes=(0,)),
+    "lot: one attempt below": lot(tasks=(0,), attempts=(0,), nodes=(0,)),
+    "lot: one node beyond": lot(tasks=(0,), attempts=(1,), nodes=(1 << 22,)),
+    "lot: job": lot(job=5),
+    "lot: huge job": lot(job=JOB_MAX + 1),
+    "lot: group": lot(group=-1),
+    "lot: lease": lot(lease=-1),
+    "lot: size below": lot(size=Resources(cpu=999)),
+    "lot: size above": lot(size=Resources(cpu=1_001)),
+    "lot: size negative": lot(size=Resources(cpu=-1)),
+    "brief: estate": brief(estate=LONG),
+    "brief: payload": brief(payload=bytes((1 << 20) + 1)),
+    "brief: grace": brief(grace=-1),
+    "brief: duration": brief(duration=0),
+    "shape: nothing asked": shape(ask=Resources()),
+    "shape: negative": shape(ask=Resources(cpu=1, memory=-1)),
+    "shape: cpu": shape(ask=Resources(cpu=BIG)),
+    "shape: memory": shape(ask=Resources(memory=MEMORY_BYTES_MAX + 1)),
+    "shape: gpu": shape(ask=Resources(gpu=BIG)),
+    "shape: custom of nothing": shape(ask=Resources(custom=(("fpga", 0),))),
+    "shape: custom cpu": shape(ask=Resources(custom=(("cpu", 1),))),
+    "shape: custom twice": shape(ask=Resources(custom=(("a", 1), ("a", 1)))),
+    "shape: custom unsorted": shape(ask=Resources(custom=(("b", 1), ("a", 1)))),
+    "shape: many custom": shape(ask=Resources(custom=tuple((f"c{n:02}", 1) for n in range(17)))),
+    "shape: nameless custom": shape(ask=Resources(custom=(("", 1),))),
+    "shape: less than the least": shape(ask_max=Resources(cpu=1)),
+    "shape: wrong most": shape(ask_max=Resources(cpu=BIG)),
+    "shape: gang": shape(gang=-1),
+    "shape: huge gang": shape(gang=(1 << 20) + 1),
+    "shape: priority": shape(priority=1_001),
+    "shape: labels": shape(labels=("x",) * 33),
+    "shape: label": shape(labels=("\n",)),
+    "shape: allowed": shape(clusters_allowed=("",)),
+    "shape: forbidden": shape(clusters_forbidden=(LONG,)),
+    "shape: affinities": shape(affinity=(Affinity("x"),) * 17),
+    "shape: affinity": shape(affinity=(Affinity(""),)),
+    "shape: deep condition": shape(where=deep(40)),
+    "shape: condition": shape(where=Is("", "a")),
+    "line: line": line(line=-1),
+    "line: count": line(count=-1),
+    "line: huge count": line(count=BIG),
+    "line: long key": line(key=(1,) * 17),
+    "line: huge key": line(key=(BIG,)),
+    "line: shape": line(shape=m.Shape(Resources())),
+    "demand: lines": m.Demand(tuple(spoilt(LINE, line=number) for number in range(65))),
+    "cancel: lengths": m.Cancel((TASK,), ()),
+    "cancel: task": m.Cancel((TaskId(5),), (1,)),
+    "settle: lengths": m.Settle((), (1,)),
+    "settle: attempt": m.Settle((TASK,), (-1,)),
+    "register: estate": m.Register("", 1, "b2"),
+    "register: term": m.Register("b1#1", -1, "b2"),
+    "register: heir": m.Register("b1#1", 1, LONG),
+    "adopt: owner": m.Adopt("b2#1", "", 1, 1),
+    "adopt: bid": m.Adopt("b2#1", "b2", 1, -1),
+    "return: term": m.Return("b2#1", BIG, 1),
+    "beat reply: echo of the future": m.BeatReply(NOW + 1, ()),
+    "beat reply: negative echo": m.BeatReply(-1, ()),
+    "beat reply: estates": m.BeatReply(NOW, ("",)),
+    "sync: cluster": m.Sync(ClusterId("c2")),
+    "report: task": m.Report(((TaskId(1), 1),), ()),
+    "report: end": m.Report((), (spoilt(END, attempt=-1),)),
+    "hello: session": m.Hello(-1, NOW, (), (), ()),
+    "hello: sent": m.Hello(1, BIG, (), (), ()),
+    "hello: node": m.Hello(1, NOW, (4,), (), ()),
+    "hello: running": m.Hello(1, NOW, (), ((TASK, -1),), ()),
+    "hello: ended": m.Hello(1, NOW, (), (), (spoilt(END, code=BIG),)),
+    "runner beat: session": m.RunnerBeat(-1, NOW),
+    "runner beat: sent": m.RunnerBeat(1, -1),
+    "answer: number": m.Answer(-1, (), ()),
+    "answer: node": m.Answer(1, ((TASK, -1),), ()),
+    "answer: refused": m.Answer(1, (), (m.Refused(TASK, -1, Refusal.BUSY),)),
+    "answer: task of no job": m.Answer(1, (), (m.Refused(TaskId(TASK + 2), 1, Refusal.BUSY),)),
+    "answer: delta": m.Answer(1, (), (), spoilt(DELTA, free=())),
+    "offers: lease": m.News((), (), (m.Offer(0, 0, (1,)),)),
+    "offers: line": m.News((), (), (m.Offer(1, -1, (1,)),)),
+    "offers: nodes": m.News((), (), (m.Offer(1, 0, ()),)),
+    "offers: node": m.News((), (), (m.Offer(1, 0, (-1,)),)),
+    "offers: score": m.News((), (), (m.Offer(1, 0, (1,), -1),)),
+    "offers: rival": m.News((), (), (m.Offer(1, 0, (1,), 0, 0, (BIG,)),)),
+    "offers: prior": m.News((), (), (m.Offer(1, 0, (1,), 0, BIG),)),
+    "withheld: node": m.Report((), (), ((99, Resources(cpu=1)),)),
+    "withheld: amount": m.Report((), (), ((0, Resources(cpu=-1)),)),
+    "withheld: many": m.Report((), (), ((0, Resources(cpu=1)),) * 9),
+    "news: started": m.News(((TASK, 1, -1),), ()),
+    "news: task of no job": m.News(((TaskId(TASK + 2), 1, 0),), ()),
+    "end: task": end(task=TaskId(TASK_MAX + 1)),
+    "end: task of no job": end(task=TaskId(TASK + 2)),
+    "end: attempt": end(attempt=-1),
+    "end: code": end(code=BIG),
+    "end: usage": end(usage=m.Usage(-1)),
+    "end: note": end(note=LONG),
+    "estate: owner": m.Estate("b1#1", 1, "\n", True),
+    "estate: term": m.Estate("b1#1", -1, "b1", True),
+    "estate: running": m.Estate("b1#1", 1, "b1", True, 1, ((TaskId(TASK + 2), 1),)),
+    "estate: ended": m.Estate("b1#1", 1, "b1", True, 1, (), (spoilt(END, attempt=-1),)),
+    "beat: cluster": m.Beat(ClusterId("c2"), 1, NOW, 1, ()),
+    "beat: epoch": m.Beat(C1, -1, NOW, 1, ()),
+    "beat: version": m.Beat(C1, 1, NOW, BIG, ()),
+    "beat: sent": m.Beat(C1, 1, -1, 1, ()),
+    "beat: rounds": m.Beat(C1, 1, NOW, 1, (("b1#1", -1),)),
+    "delta: cluster": delta(cluster=ClusterId("c2")),
+    "delta: lengths": delta(nodes=(0,)),
+    "delta: node": delta(nodes=(0, -1)),
+    "delta: room": delta(free=((1, 2, 0), (0, -1, 0))),
+    "delta: much room": delta(free=((1, 2, 0), (0, (1 << 50) + 1, 0))),
+    "delta: empty room": delta(free=((), ())),
+    "delta: epoch": delta(epoch=-1),
+    "delta: version": delta(version=BIG),
+    "delta: since": delta(since=-1),
+    "snapshot: cluster": snapshot(cluster=ClusterId("c2")),
+    "snapshot: epoch": snapshot(epoch=-1),
+    "snapshot: version": snapshot(version=-1),
+    "snapshot: no nodes": snapshot(capacity=(), attributes=(), free=(), reserve=()),
+    "snapshot: free": snapshot(free=((1, 1, 1),)),
+    "snapshot: attributes": snapshot(attributes=()),
+    "snapshot: width": snapshot(capacity=((1, 1),) * 4),
+    "snapshot: free width": snapshot(free=((1, 1, 1, 1),) * 4),
+    "snapshot: negative": snapshot(capacity=((-1, 1, 1),) * 4),
+    "snapshot: too much": snapshot(capacity=((1 << 51, 1, 1),) * 4),
+    "snapshot: dimensions": snapshot(dimensions=("cpu", "gpu", "memory")),
+    "snapshot: unsorted": snapshot(
+        dimensions=("cpu", "memory", "gpu", "b", "a"), capacity=((1,) * 5,) * 4, free=((1,) * 5,) * 4
+    ),
+    "snapshot: twice": snapshot(
+        dimensions=("cpu", "memory", "gpu", "a", "a"), capacity=((1,) * 5,) * 4, free=((1,) * 5,) * 4
+    ),
+    "snapshot: many dimensions": snapshot(
+        dimensions=("cpu", "memory", "gpu", *(f"x{n:02}" for n in range(30))),
+        capacity=((1,) * 33,) * 4,
+        free=((1,) * 33,) * 4,
+    ),
+    "snapshot: reserve": snapshot(reserve=(4,)),
+    "snapshot: partitions": snapshot(partitions=("",)),
+    "snapshot: attribute": snapshot(attributes=((("", 1),), (), (), ())),
+    "snapshot: attribute value": snapshot(attributes=((("disk", BIG),), (), (), ())),
+    "snapshot: another within the epoch": snapshot(epoch=1, dimensions=("cpu", "memory", "gpu", "x"),
+                                                   capacity=((1,) * 4,) * 4, free=((1,) * 4,) * 4),
+    "replicate: term": m.Replicate("b2#1", -1, ()),
+    "replicate: many": m.Replicate("b2#1", 1, (REPLICA,) * 65),
+    "replicate: job": replica(job=JobId(1)),
+    "replicate: age": replica(age=-1),
+    "replicate: spec": replica(spec=JobSpec((TaskGroup(count=0),))),
+    "replicate: no groups": replica(spec=JobSpec(())),
+    "replicate: index": replica(done=((2, 5, 1),)),
+    "replicate: state": replica(done=((1, 4, 1),)),
+    "replicate: attempt": replica(done=((1, 5, -1),)),
+    "progress: estate": m.Progress("", ()),
+    "progress: state": m.Progress("b2#1", ((TASK, 8, 1),)),
+    "progress: task of no job": m.Progress("b2#1", ((TaskId(TASK + 2), 5, 1),)),
+    "progress: cancelled": m.Progress("b2#1", (), (JobId(0),)),
+    "progress: forget": m.Progress("b2#1", (), (), (JobId(-1),)),
+    "taken: estate": m.Taken(LONG, ()),
+    "taken: job": m.Taken("b1#1", (JobId(0),)),
+    "watch: round": m.Watch(-1, ()),
+    "watch: many": m.Watch(1, (JOB,) * (WATCHED_MAX + 1)),
+    "watched: state": m.Watched(1, JOB, 3),
+    "watched: job": m.Watched(1, JobId(0), 5),
+    "watched: round": m.Watched(-1, JOB, 5),
+    "gossip: name": m.Gossip((m.Member("", 1, 1),)),
+    "gossip: epoch": m.Gossip((m.Member("b2", -1, 1),)),
+    "gossip: beat": m.Gossip((m.Member("b2", 1, BIG),)),
+    **NONSENSE_EXPERIENCE,
+    **NONSENSE_ESTATES,
+    "gossip: many": m.Gossip((m.Member("b2", 1, 1),) * 1_024),
+    "orders: echo of the future": m.Orders(NOW + 1),
+    "orders: start twice": m.Orders(NOW, (START, START)),
+    "orders: node of another": start(node=1),
+    "orders: task": start(task=TaskId(0)),
+    "orders: attempt": start(attempt=0),
+    "orders: size": start(size=Resources(cpu=-1)),
+    "orders: estate": start(estate=""),
+    "orders: payload": start(payload=bytes((1 << 20) + 1)),
+    "orders: grace": m.Orders(NOW, (), (m.StopTask(TASK, 1, -1),)),
+    "orders: stop": m.Orders(NOW, (), (m.StopTask(TaskId(0), 1, 0),)),
+    "orders: forget": m.Orders(NOW, (), (), ((TASK, -1),)),
+    "lease: session": m.RunnerLease(-1, NOW, ()),
+    "lease: echo of the future": m.RunnerLease(1, NOW + 1, ()),
+    "lease: lapsed": m.RunnerLease(1, NOW, ("",)),
+    "rejoin: session": m.Rejoin(-1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_nonsense_is_refused(what: str) -> None:
+    problem = verdict(NONSENSE[what]) or ""
+    assert problem != STALE
+    assert 0 < len(problem) < 100
+
+
+def test_nonsense_of_every_kind_is_tried() -> None:
+    assert {type(body) for body in NONSENSE.values()} == set(VETTERS) - {m.Ack}
+
+
+# --- what may look wrong and is not -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lot(nodes=(3, 1_000)),  # by an older view of a larger cluster: the warden finds another node
+        lot(brief=spoilt(BRIEF, shape=m.Shape(ASK, ask_max=Resources(cpu=4_000))), size=Resources(cpu=2_500)),
+        m.Register("b1#1", 1, ""),  # nobody to inherit
+        m.Estate("b1#1", 1, "", False),  # nobody owns it yet
+        m.Watched(0, JOB, 5),
+        m.News(((TaskId(TASK_MAX), 1, 3),), ()),  # a job that is not known here (any more)
+        end(note="\x1b[31mred"),  # a backend's words are its own
+        delta(epoch=0, nodes=(0, 99)),  # of an earlier life: nobody will look at it
+        m.Demand(()),
+        lot(attempts=(NUMBER_MAX, NUMBER_MAX)),
+    ],
+    ids=range(10),
+)
+def test_what_honest_machines_can_say_is_not_refused(body: Any) -> None:
+    assert verdict(body) is None
+
+
+def test_watching_cannot_fill_a_links_window_at_once() -> None:
+    assert WATCHED_MAX * 16 < WINDOW_MAX
+
+
+# --- layouts ----------------------------------------------------------------------------------------------
+
+
+def mail(body: Any) -> Envelope:
+    return Envelope("c1", "b1", 0, 0, 0, body)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"nodes": (0, 4)}, {"free": ((1, 2), (0, 0))}, {"epoch": 9, "nodes": (0, 7)}]
+)
+def test_news_of_another_layout_is_stale_and_nobodys_fault(changes: dict[str, Any]) -> None:
+    assert verdict(delta(**changes)) == STALE
+    limits = limits_for(SNAPSHOT)
+    good, stale, reason = vet_frame([mail(delta()), mail(delta(**changes))], lambda _: limits)
+    assert (good, stale, reason) == ([mail(delta())], 1, "")
+
+
+def test_a_cluster_may_grow_from_one_life_to_the_next_but_not_shrink() -> None:
+    five = {"capacity": ((1, 1, 1),) * 5, "free": ((1, 1, 1),) * 5, "attributes": ((),) * 5, "reserve": ()}
+    three = {"capacity": ((1, 1, 1),) * 3, "free": ((1, 1, 1),) * 3, "attributes": ((),) * 3, "reserve": ()}
+    richer = {
+        "dimensions": ("cpu", "memory", "gpu", "x"),
+        "capacity": ((1,) * 4,) * 4,
+        "free": ((1,) * 4,) * 4,
+    }
+    assert verdict(snapshot(**five)) is None
+    assert verdict(snapshot(**richer)) is None
+    assert verdict(snapshot(**three)) == STALE
+    assert verdict(snapshot(epoch=0, **three)) is None, "of an earlier life: nobody will look at it"
+    limits = limits_for(SNAPSHOT)
+    grown = [mail(snapshot(**five)), mail(delta(epoch=2, nodes=(0, 4)))]
+    assert vet_frame(grown, lambda _: limits) == (grown, 0, "")
+    assert limits.layouts["c1"] == Layout(2, 5, SNAPSHOT.dimensions)
+
+
+def test_a_refused_frame_teaches_nothing() -> None:
+    limits = limits_for(SNAPSHOT)
+    before = dict(limits.layouts)
+    five = {"capacity": ((1, 1, 1),) * 5, "free": ((1, 1, 1),) * 5, "attributes": ((),) * 5}
+    good, stale, reason = vet_frame(
+        [mail(snapshot(**five)), mail(m.News(((TASK, -1, 0),), ()))], lambda _: limits
+    )
+    assert (good, stale) == ([], 0)
+    assert "News of c1" in reason
+    assert limits.layouts == before
+
+
+def test_without_a_snapshot_nothing_is_known_of_a_layout() -> None:
+    limits = broker_limits(BrokerConfig("b1", 1, ("b1",), ("c1",)))
+    assert vet(mail(delta(nodes=(0, 99))), limits) is None
+
+
+# --- honest mail ------------------------------------------------------------------------------------------
+
+
+def test_nothing_that_a_league_in_trouble_says_is_refused() -> None:
+    REFUSED.clear()
+    VETTED[0] = 0
+    for seed in SEEDS:
+        run_seed(seed, vetted_factories())
+    assert REFUSED == []
+    assert VETTED[0] > 10_000

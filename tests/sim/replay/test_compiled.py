@@ -1,0 +1,444 @@
+"""The compiled league against the machines: equal in every start, node, end and count, whatever the run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zlib
+from ctypes import CDLL
+from importlib.resources import files
+from itertools import accumulate, count, pairwise
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from hanse.cli.commands.replay import main
+from hanse.core.broker import broker, demand_publisher, end_acks, placement
+from hanse.core.config import Timings
+from hanse.core.messaging import link
+from hanse.core.warden import attempts, demand_table, grants
+from hanse.policy.kernels.loader import open_library, source_names
+from hanse.sim.baselines.task_level import engine
+from hanse.sim.replay import compiled as compiled_module
+from hanse.sim.replay import hanse_policy, league_setup
+from hanse.sim.replay.compiled import loader
+from hanse.sim.replay.compiled import run as plain_run
+from hanse.sim.replay.compiled.outcome_diff import difference
+from hanse.sim.replay.hanse_policy import hanse
+from hanse.sim.replay.league_setup import LeagueSettings, league_of, timings_of
+from hanse.sim.replay.metrics import TIME_FIELDS
+from hanse.sim.replay.records import ENGINES, ORDERS, Outcome, ReplayError, Settings, Workload
+from hanse.sim.replay.registry import chosen
+from hanse.sim.replay.trace_workload import read_workload
+from hanse.sim.replay.validate import traces_folder
+
+HAS_COMPILER = any(shutil.which(name) for name in ("cc", "gcc", "clang"))
+pytestmark = pytest.mark.skipif(
+    bool(compiled_module.available()) and not HAS_COMPILER, reason="the compiled league needs a C compiler"
+)
+
+SECOND = 1_000_000
+HOUR = 3_600 * SECOND
+FOLDER = Path(str(files(compiled_module.__name__)))
+
+
+def made(arrival: list[int], tasks: list[list[int]], priority: list[int] | None = None) -> Workload:
+    """Jobs by arrival and durations, in microseconds; counted from the first."""
+    offset = [0, *accumulate(len(durations) for durations in tasks)]
+    duration = [each for durations in tasks for each in durations]
+    estimate = [sum(duration[first:past]) // (past - first) for first, past in pairwise(offset)]
+    return Workload("made", arrival, offset, duration, estimate, priority or [0] * len(arrival))
+
+
+def same(workload: Workload, settings: Settings) -> Outcome:
+    """The outcome, if it is the same by the machines and by the compiled league."""
+    one, other = [
+        hanse(workload, msgspec.structs.replace(settings, engine=name)) for name in ("machines", "compiled")
+    ]
+    assert (one.engine, other.engine) == ("machines", "compiled")
+    assert difference(one, other) == "", settings
+    return other
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """Small ones with many ties: of arrivals, of durations, of ends with arrivals."""
+    scale = draw(st.sampled_from([0, 1, 1_000, 100_000, 10 * SECOND, 60 * SECOND]))
+    durations = st.one_of(st.sampled_from([0, 1, 500, 1_000, scale]), st.integers(0, 3 * scale + 1))
+    gaps = st.one_of(
+        st.sampled_from([0, 0, 1, 500, 1_000, 2_000]), st.integers(0, 2 * SECOND), st.integers(0, scale + 1)
+    )
+    tasks = draw(st.lists(st.lists(durations, min_size=1, max_size=40), min_size=1, max_size=60))
+    pauses = draw(st.lists(gaps, min_size=len(tasks) - 1, max_size=len(tasks) - 1))
+    priority = draw(st.lists(st.integers(-2, 9), min_size=len(tasks), max_size=len(tasks)))
+    return made([0, *accumulate(pauses)], tasks, priority)
+
+
+@st.composite
+def leagues(draw: st.DrawFn) -> Settings:
+    """Leagues of up to sixty nodes."""
+    clusters, brokers = draw(st.integers(1, 6)), draw(st.integers(1, 5))
+    least = max(2, clusters * brokers)
+    return Settings(
+        nodes=draw(st.integers(least, max(60, least))),
+        clusters=clusters,
+        brokers=brokers,
+        order=draw(st.sampled_from(ORDERS)),
+        delay_us=draw(st.sampled_from([0, 1, 20, 500, 5_000, 50_000])),
+        seed=draw(st.integers(-(1 << 65), 1 << 65)),
+        short_cutoff_us=draw(st.sampled_from([2, 1_000, SECOND, 90 * SECOND])),
+        reserve_percent=draw(st.sampled_from([0.0, 2.0, 20.0, 50.0])),
+        heartbeat_us=draw(st.sampled_from([1, 300, 1_000, 5 * SECOND])),
+    )
+
+
+def test_where_there_is_a_compiler_it_is_built() -> None:
+    assert compiled_module.available() == "", f"{compiled_module.available()} (python setup.py build_kernel)"
+
+
+@given(workloads(), leagues(), st.booleans())
+@examples(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_small_run_is_the_same(workload: Workload, settings: Settings, starts: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if starts:
+            patch.setattr(hanse_policy, "UNREPORTED_TASKS_MAX", 0)
+        assert same(workload, settings).complete
+
+
+LIMITS: dict[str, tuple[tuple[ModuleType, ...], list[int]]] = {
+    "WINDOW_MAX": ((link,), [24, 60, 8_192]),
+    "LOT_TASKS_MAX": ((placement,), [1, 7, 100]),
+    "CLAIM_TASKS_MAX": ((demand_publisher,), [1, 10, 100]),
+    "LINES_MAX": ((demand_publisher, demand_table), [1, 2, 64]),
+    "SETTLE_MAX": ((end_acks,), [1, 3, 2_000]),
+    "NEWS_MAX": ((attempts,), [1, 3, 2_000]),
+    "GRANTS_MAX": ((grants,), [1, 2, 1_024]),
+    "SLOTS_MAX": ((grants,), [1, 3, 65_536]),
+    "BORROW_ROOM": ((placement,), [0, 1, 2, 5]),
+    "WARY_TIME": ((broker,), [0, 1_000, 1_000_000_000]),
+}
+"""Limits of the machines, where they are looked up, and values that make them bite in a small league."""
+
+
+@st.composite
+def timings(draw: st.DrawFn) -> dict[str, int]:
+    """Times of the protocol, by message delay: granted room may expire before it can be bound."""
+    quick = st.sampled_from([0, 1, 2, 3, 5, 20])
+    return {
+        "ack_delay": draw(quick), "grant_lease": draw(st.sampled_from([1, 2, 3, 4, 6, 40])),
+        "delta_linger": draw(quick), "settle_linger": draw(quick), "started_linger": draw(quick),
+    }  # fmt: skip
+
+
+EVENTS_PER_REPORT = 2_000
+REPORTS_MAX = 5
+
+
+def ended(workload: Workload, settings: Settings, name: str) -> Outcome | None:
+    """The outcome, or none where the league breaks down, as it may under limits like these. Where room that
+    is granted expires before anybody can use it nothing ever ends, so a run is stopped after a while."""
+    reports = count(1)
+    try:
+        return hanse(
+            workload, msgspec.structs.replace(settings, engine=name), lambda _: next(reports) < REPORTS_MAX
+        )
+    except AssertionError as reason:
+        if "acknowledge" not in str(reason):
+            raise
+        return None
+
+
+@given(
+    workloads(),
+    leagues(),
+    st.booleans(),
+    st.fixed_dictionaries({name: st.sampled_from(values) for name, (_, values) in LIMITS.items()}),
+    timings(),
+)
+@examples(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+def test_other_limits_and_times_are_the_same(
+    workload: Workload, settings: Settings, starts: bool, limits: dict[str, int], times: dict[str, int]
+) -> None:
+    def other_times(settings: Settings, faults: bool, starts: bool) -> Timings:
+        usual, unit = timings_of(settings, faults, starts), max(200, settings.delay_us)
+        return msgspec.structs.replace(usual, **{name: value * unit for name, value in times.items()})
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in limits.items():
+            for module in (*LIMITS[name][0], plain_run):
+                patch.setattr(module, name, value)
+        patch.setattr(league_setup, "timings_of", other_times)
+        patch.setattr(engine, "EVENTS_PER_REPORT", EVENTS_PER_REPORT)
+        if starts:
+            patch.setattr(hanse_policy, "UNREPORTED_TASKS_MAX", 0)
+        one, other = (ended(workload, settings, name) for name in ("machines", "compiled"))
+        if one is None or other is None:
+            assert one is other
+        else:
+            assert difference(one, other) == ""
+
+
+def test_more_lines_than_a_warden_is_told_of_are_the_same() -> None:
+    jobs = range(200)
+    tasks = [[SECOND + job * 100, 2 * SECOND] for job in jobs]
+    workload = made([job * 1_000 for job in jobs], tasks, [job * 37 % 200 for job in jobs])
+    assert same(workload, Settings(nodes=8, clusters=2, brokers=2, order="priority")).grants > 300
+
+
+@pytest.mark.parametrize("delay", [0, 500, 7 * SECOND])
+@pytest.mark.parametrize("starts", [False, True])
+def test_long_silence_is_the_same(delay: int, starts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beats, bare acknowledgements and reminders, while long tasks run, others wait, or nothing is there."""
+    if starts:
+        monkeypatch.setattr(hanse_policy, "UNREPORTED_TASKS_MAX", 0)
+    arrival = [0, 1, SECOND, HOUR, HOUR, HOUR + 50 * SECOND, 5 * HOUR, 30 * HOUR]
+    tasks = [
+        [HOUR, 2 * HOUR, 61 * SECOND],
+        [3 * HOUR] * 9,
+        [0, 1],
+        [700 * SECOND] * 7,
+        [HOUR],
+        [5] * 12,
+        [1] * 30,
+    ]
+    workload = made(arrival, [*tasks, [SECOND]])
+    for nodes in (4, 6, 24):
+        outcome = same(workload, Settings(nodes=nodes, clusters=2, brokers=2, delay_us=delay))
+        assert outcome.heartbeats > 100
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_thousands_that_wait_are_the_same(order: str) -> None:
+    tasks = [[SECOND + 7_919 * (job * 31 + task) % (3 * SECOND) for task in range(60)] for job in range(80)]
+    arrival = [job * 100_000 for job in range(80)]
+    workload = made(arrival, tasks, [job * 7 % 90 for job in range(80)])
+    settings = Settings(
+        nodes=64, clusters=4, brokers=3, order=order, reserve_percent=10.0, short_cutoff_us=2 * SECOND
+    )
+    assert same(workload, settings).grants > 2_000
+
+
+def test_a_job_wider_than_many_messages_is_the_same() -> None:
+    """Lots and claims of a hundred tasks, news of two thousand ends, grants of a thousand slots."""
+    workload = made([0, 10, 20], [[SECOND] * 6_000, [SECOND] * 6_000, [SECOND, 2 * SECOND] * 2_000])
+    settings = Settings(nodes=5_000, clusters=2, brokers=2)
+    assert same(workload, settings).complete
+
+
+def test_a_warden_that_keeps_as_many_attempts_as_it_can_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def narrow(settings: Settings, faults: bool = False, starts: bool = True) -> LeagueSettings:
+        league = league_of(settings, faults, starts)
+        wardens = tuple(msgspec.structs.replace(warden, runs_max=6) for warden in league.wardens)
+        return msgspec.structs.replace(league, wardens=wardens)
+
+    monkeypatch.setattr(hanse_policy, "league_of", narrow)
+    monkeypatch.setattr(plain_run, "league_of", narrow)
+    workload = made([job * SECOND for job in range(30)], [[SECOND // 2] * 8 for _ in range(30)])
+    assert same(workload, Settings(nodes=20, clusters=2, brokers=2)).rejects > 0
+
+
+def test_a_cluster_too_wide_for_its_link_is_the_same() -> None:
+    """Seven thousand ends, each at its own time, before anything goes back: links are crowded."""
+    workload = made([0, 1], [[SECOND + task for task in range(7_000)], [SECOND] * 3_000])
+    assert same(workload, Settings(nodes=8_000, clusters=1, brokers=1, delay_us=50_000)).complete
+
+
+TRACES = {
+    "YH_small.tr.gz": (200, None), "syn_250.tr.gz": (1_000, 30), "EXP_90.tr.gz": (105, 400),
+    "NGO_70.tr.gz": (120, 150), "NYH_70.tr.gz": (330, 150), "YH1_sub.tr.gz": (800, 80),
+    "synthetic_FB.tr.gz": (1_000, 60), "GOOG_subtrace.tr.gz": (1_000, 60),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_public_traces_are_the_same(name: str) -> None:
+    folder = traces_folder()
+    if folder is None or not (folder / "tr" / name).is_file():
+        pytest.skip(f"{name} is not there")
+    nodes, limit = TRACES[name]
+    workload, _ = read_workload(folder / "tr" / name, limit=limit)
+    assert same(workload, Settings(nodes=nodes, clusters=5, brokers=3, seed=11)).complete
+
+
+def test_a_stopped_run_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "EVENTS_PER_REPORT", 100)
+    workload = made([job * SECOND for job in range(200)], [[5 * SECOND] * 10 for _ in range(200)])
+    settings = Settings(nodes=40, clusters=2, brokers=2)
+    for reports in (1, 2, 3, 9):
+        told: list[list[int]] = []
+        outcomes = []
+        for name in ("machines", "compiled"):
+            told.append([])
+
+            def progress(begun: int, mine: list[int] = told[-1], most: int = reports) -> bool:
+                mine.append(begun)
+                return len(mine) < most
+
+            outcomes.append(hanse(workload, msgspec.structs.replace(settings, engine=name), progress))
+        assert difference(*outcomes) == ""
+        assert told[0] == told[1]
+        assert len(told[0]) == reports
+        assert not outcomes[1].complete
+
+
+def test_all_engines_are_chosen_as_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload, settings = made([0], [[SECOND]]), Settings(nodes=2, clusters=1, brokers=1)
+    assert ENGINES == ("auto", "compiled", "machines")
+    assert hanse(workload, settings).engine == "compiled"
+    assert hanse(workload, msgspec.structs.replace(settings, engine="machines")).engine == "machines"
+    monkeypatch.setattr(loader, "WHY_NOT", "_plain.so is not built")
+    assert hanse(workload, settings).engine == "machines"
+    compiled = msgspec.structs.replace(settings, engine="compiled")
+    with pytest.raises(ReplayError, match=r"is not built.*--engine machines"):
+        hanse(workload, compiled)
+    with pytest.raises(ReplayError, match=r"is not built.*--engine machines"):
+        chosen(["hanse"], compiled)
+    assert "unknown engine" in msgspec.structs.replace(settings, engine="steam").problem()
+
+
+def test_what_does_not_fit_is_left_to_the_machines(tmp_path: Path) -> None:
+    settings = Settings(nodes=2, clusters=1, brokers=1)
+    fits = made([0, 1], [[SECOND], [SECOND]])
+    assert compiled_module.objection(fits, settings) == ""
+    assert "faults" in compiled_module.objection(
+        fits, msgspec.structs.replace(settings, faults=str(tmp_path))
+    )
+    assert "too few" in compiled_module.objection(fits, msgspec.structs.replace(settings, brokers=3))
+    wide = msgspec.structs.replace(settings, nodes=9_000)
+    assert "nodes in a cluster" in compiled_module.objection(fits, wide)
+    for workload, word in (
+        (made([], []), "no job"),
+        (msgspec.structs.replace(fits, offset=[0, 0, 2]), "without a task"),
+        (msgspec.structs.replace(fits, offset=[0, 1, 1]), "numbered"),
+        (msgspec.structs.replace(fits, arrival=[1, 0]), "order of arrival"),
+        (msgspec.structs.replace(fits, duration=[-1, 1]), "impossible duration"),
+        (msgspec.structs.replace(fits, estimate=[1 << 60, 1]), "impossible duration"),
+        (msgspec.structs.replace(fits, duration=[1 << 60, 1]), "too long"),
+    ):
+        assert word in compiled_module.objection(workload, settings)
+
+
+def test_what_cannot_happen_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit so low that the league must break it: the run ends with the sentence, and nothing crashes."""
+    monkeypatch.setattr(plain_run, "EXPECTED_MAX", 3)
+    workload = made([0] * 9, [[SECOND]] * 9)
+    with pytest.raises(AssertionError, match="expects too many starts"):
+        hanse(workload, Settings(nodes=20, clusters=2, brokers=1))
+
+
+def test_a_library_of_other_sources_is_refused(tmp_path: Path) -> None:
+    assert open_library(tmp_path, "_plain", CDLL) == (None, "_plain.so is not built")
+    for file in [*FOLDER.glob("*.[ch]"), FOLDER / "_plain.so"]:
+        shutil.copy(file, tmp_path)
+    assert open_library(tmp_path, "_plain", CDLL)[1] == ""
+    (tmp_path / "post.h").write_text("/* another one */", encoding="ascii")
+    assert "built from other sources" in open_library(tmp_path, "_plain", CDLL)[1]
+    elsewhere = tmp_path / "broken"  # never written in place: this process has it open
+    elsewhere.mkdir()
+    (elsewhere / "_plain.so").write_bytes(b"no library")
+    assert "does not load" in open_library(elsewhere, "_plain", CDLL)[1]
+
+
+def test_the_build_knows_all_sources() -> None:
+    text = (Path(__file__).parents[3] / "setup.py").read_text(encoding="utf-8")
+    names = source_names(FOLDER)
+    quoted = [f'"{name}"' for name in names]
+    assert all(name in text for name in quoted)
+    places = [text.index(name) for name in quoted]
+    assert places == sorted(places)
+
+
+UNDER_WATCH = """
+import sys
+from hanse.sim.replay.hanse_policy import hanse
+from hanse.sim.replay.compiled.outcome_diff import difference
+from hanse.sim.replay.records import Settings, Workload
+for starts in (False, True):
+    if starts:
+        from hanse.sim.replay import hanse_policy as machines
+        machines.UNREPORTED_TASKS_MAX = 0
+    tasks = [1 + job % 17 for job in range(60)]
+    offset = [sum(tasks[:job]) for job in range(61)]
+    duration = [(task * 7919) % 3_000_000 for task in range(offset[-1])]
+    workload = Workload("w", [job * 40_000 for job in range(60)], offset, duration, [1_500_000] * 60,
+                        [job % 5 for job in range(60)])
+    for order in ("fewest-remaining", "priority"):
+        outcomes = [hanse(workload, Settings(nodes=30, clusters=3, brokers=3, order=order, engine=engine,
+                    reserve_percent=10.0, short_cutoff_us=1_000_000)) for engine in ("machines", "compiled")]
+        assert difference(*outcomes) == "", difference(*outcomes)
+        hanse(workload, Settings(nodes=30, clusters=3, brokers=3), lambda _: False)
+print("clean")
+"""
+
+
+def test_under_the_sanitizers_it_is_clean(tmp_path: Path) -> None:
+    """Compiled with address and undefined-behaviour checks, in a process of its own."""
+    compiler = shutil.which("gcc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("needs gcc on Linux")
+    copy = tmp_path / "hanse"
+    shutil.copytree(FOLDER.parents[2], copy, ignore=shutil.ignore_patterns("__pycache__"))
+    folder = copy / "sim" / "replay" / "compiled"
+    crc = 0
+    for name in source_names(FOLDER):
+        crc = zlib.crc32((folder / name).read_bytes(), crc)
+    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1"]
+    flags = ["-shared", "-fPIC", "-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+    sources = sorted(str(file) for file in folder.glob("*.c"))
+    command = [
+        compiler,
+        *checks,
+        *flags,
+        f"-DHANSE_SOURCE_CRC={crc}u",
+        *sources,
+        "-o",
+        str(folder / "_plain.so"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and "cannot find" in done.stderr:
+        pytest.skip("this compiler has no sanitizers")
+    assert done.returncode == 0, done.stderr
+    found = [
+        subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    preload = " ".join(each.stdout.strip() for each in found)
+    variables = {
+        **os.environ,
+        "LD_PRELOAD": preload,
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "PYTHONPATH": str(tmp_path),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", UNDER_WATCH], env=variables, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.strip() == "clean", ran.stderr[-3_000:]
+
+
+def test_a_user_chooses_the_engine_and_gets_equal_figures(tmp_path: Path) -> None:
+    trace, out, grid = tmp_path / "made.tr", tmp_path / "out.json", tmp_path / "grid.jsonl"
+    trace.write_text("".join(f"{job * 0.2} 3 1.0 0.5 1.0 1.5\n" for job in range(40)), encoding="ascii")
+    shared = [str(trace), "--nodes", "6", "--clusters", "2", "--policy", "hanse"]
+    found = {}
+    for name in ENGINES:
+        done = CliRunner().invoke(
+            main, ["replay", *shared, "--brokers", "2", "--engine", name, "--json", str(out)]
+        )
+        assert done.exit_code == 0, done.output
+        found[name] = json.loads(out.read_bytes())[0]
+    assert [found[name]["engine"] for name in ENGINES] == ["compiled", "compiled", "machines"]
+    one, *others = ({**figures, **dict.fromkeys(TIME_FIELDS)} for figures in found.values())
+    assert others == [one, one]
+    for name, before in (("machines", 0), ("compiled", 1)):  # what one engine has done the other need not do
+        done = CliRunner().invoke(
+            main, ["sweep", *shared, "--brokers", "2", "--engine", name, "--out", str(grid)]
+        )
+        assert f"1 runs, {before} of them" in done.output
+    assert [json.loads(line)["engine"] for line in grid.read_bytes().splitlines()] == ["machines"]

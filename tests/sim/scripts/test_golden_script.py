@@ -1,0 +1,116 @@
+"""The language of golden scripts, the printer of records, and the finder of differences."""
+
+import msgspec
+import pytest
+
+from hanse.model.decision import Answered, Considered, Decision
+from hanse.model.effects import Record, TaskSettled
+from hanse.model.events import Received, TaskExited
+from hanse.model.ids import job_id, task_id
+from hanse.model.messages import Cancel, Delta, End, Envelope, Outcome
+from hanse.model.resources import Resources
+from hanse.sim.render import command_text, event_text, record_text, resources_text, seconds, words
+from hanse.sim.scripts.golden_script import play
+from hanse.sim.scripts.words import ScriptError, duration_of, job_from, job_named, resources_of, value_of
+from hanse.sim.shipped_league import standard_factories
+from hanse.sim.state_diff import first_difference
+from hanse.sim.story import mentions
+
+TASK = task_id(job_id(2, 17), 3)
+HEAD = "cluster alpha 1x2cpu\nleague b1 network=immediate\n----\n\n"
+
+
+def _last(script: str) -> str:
+    """What came of the last block."""
+    return play(HEAD + script + "\n----\n", standard_factories()).split("----\n")[-1]
+
+
+def test_a_script_is_its_own_expectation() -> None:
+    script = HEAD + "# prose\nsubmit b1 cpu=1 run=1s\nrun until idle\n----\n"
+    played = play(script, standard_factories())
+    assert "task settled task=1-0.0 attempt=1 outcome=succeeded" in played
+    assert play(played, standard_factories()) == played
+    assert played.startswith("cluster alpha 1x2cpu\nleague b1 network=immediate\n----\nok\n\n# prose\n")
+
+
+def test_mistakes_are_told() -> None:
+    assert "ERROR task 1-0.0 is not running" in _last("finish 1-0.0")
+    assert "ERROR there is no process 'b9'" in _last("crash b9")
+    assert "ERROR no such command: 'dance'" in _last("dance")
+    assert "ERROR" in play("submit b1\n----\n", standard_factories())
+
+
+def test_messages_wait_are_delivered_dropped_and_cut() -> None:
+    manual = "network manual\nsubmit b1 cpu=1\n"
+    assert "b1 -> alpha: claim" in _last(manual + "flight")
+    assert "alpha <- from b1: claim" in _last(manual + "deliver b1->alpha claim")
+    assert "dropped: b1 -> alpha claim" in _last(manual + "drop b1->alpha")
+    assert "launch" not in _last(manual + "deliver b1->alpha demand")
+    assert "cut off: b1 -> alpha claim" in _last("cut b1|alpha\nsubmit b1 cpu=1")
+
+
+def test_crashes_and_restarts() -> None:
+    told = _last(
+        "submit b1 cpu=1\nadvance 1s\ncrash alpha\nrestart alpha\nburn alpha.r1\nrestart alpha.r1\nadvance 2s"
+    )
+    assert "alpha ## crashes" in told
+    assert "alpha ## starts, epoch 2" in told
+    assert "1-0.0#1 lost" in told
+
+
+def test_words() -> None:
+    assert duration_of("200ms") == 200_000
+    assert duration_of("1.5s") == 1_500_000
+    assert resources_of("0.5cpu+4GiB+2gpu+1fpga") == Resources(500, 4 << 30, 2, (("fpga", 1),))
+    assert [value_of(text) for text in ("true", "7", "a")] == [True, 7, "a"]
+    assert job_named("2-17") == job_named("2-17.3") == job_id(2, 17)
+    for bad in ("5", "five"):
+        with pytest.raises(ScriptError):
+            duration_of(bad)
+    with pytest.raises(ScriptError):
+        job_named("x")
+    spec = job_from(0, {"groups": "a:2,b:1<a", "cpu": "1..4", "where": "zone == 'a'", "apart": "web:cluster"})
+    assert [group.count for group in spec.groups] == [2, 1]
+    assert spec.groups[1].needs == ("a",)
+    assert spec.groups[0].ask_max == Resources(4_000)
+    with pytest.raises(ScriptError):
+        job_from(0, {"where": "zone ="})
+
+
+def test_records_read_well() -> None:
+    end = End(TASK, 2, Outcome.FAILED, 7)
+    assert words("TaskExited") == "task exited"
+    assert seconds(1_500_000) == "1.500s"
+    assert seconds(1) == "0.000001s"
+    assert event_text(TaskExited(5, end)) == "task exited end=2-17.3#2 failed code=7"
+    cancel = Envelope("b1", "c1", 0, 1, 0, Cancel((TASK,), (2,)))
+    assert event_text(Received(0, cancel)) == "from b1: cancel tasks=[2-17.3] attempts=[2]"
+    assert (
+        record_text(TaskSettled(TASK, 2, Outcome.SUCCEEDED))
+        == "task settled task=2-17.3 attempt=2 outcome=succeeded"
+    )
+    assert resources_text(Resources(1_500, 1 << 30, 1, (("fpga", 2),))) == "1500mcpu+1GiB+1gpu+2fpga"
+    assert resources_text(Resources()) == "nothing"
+    decision = Decision(
+        0, "b1", job_id(2, 17), 0, Answered.WAITING, 3, "no room", (Considered("c1", 0, "full"),)
+    )
+    assert (
+        command_text(Record(decision)) == "decides: job 2-17 group 0 waiting, 3 tasks: no room (c1: 0, full)"
+    )
+
+
+def test_mentions() -> None:
+    job = job_id(2, 17)
+    assert mentions(Cancel((TASK,), (1,)), TASK, job)
+    assert not mentions(Cancel((TASK,), (1,)), TASK + 1, job)
+    eight = job_id(2, 0)  # as many as there are bytes in 8 GiB
+    room = Delta("c1", 1, 0, 1, (0,), ((1_000, eight, 0),))  # type: ignore[arg-type]
+    assert not mentions(room, TASK, eight)
+
+
+def test_differences_are_found() -> None:
+    encode = msgspec.msgpack.encode
+    assert first_difference(encode({"a": [1, 2]}), encode({"a": [1, 3]})) == ".a[1] is 2 and 3"
+    assert first_difference(encode({"a": 1}), encode({"b": 1})) == ". has keys ['a'] and ['b']"
+    assert first_difference(encode([1]), encode([1, 2])) == ". is [1] and [1, 2]"
+    assert first_difference(encode({"a": {"b": 1}}), encode({"a": {"b": 1}})) == ""
