@@ -21,7 +21,7 @@ from figures import as_program
 from hanse.core.config import NodeConfig, WardenConfig
 from hanse.live.config.league import LIVE_TIMINGS
 from hanse.live.policy_process.process import SHIPPED, load_network
-from hanse.model.effects import AskAdvice, Launch, TaskSettled
+from hanse.model.effects import LaunchAttempt, RequestAdvice, TaskSettled
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import Outcome
@@ -80,7 +80,7 @@ class Run:
         self.league = League(self.world, wires, standard_factories(), design, Random(seed + 3))
         self.league.equip(self.fate, Nobody())
         for broker in self.league.brokers.values():
-            broker.connect({TaskSettled: self.settled, AskAdvice: self.answering(broker)})
+            broker.connect({TaskSettled: self.settled, RequestAdvice: self.answering(broker)})
         self._submit_all(Random(seed), rate)
 
     def _submit_all(self, rng: Random, rate: float) -> None:
@@ -94,7 +94,7 @@ class Run:
             self.world.at(int(at * SECOND), self.league.brokers[rng.choice(BROKERS)].submit, request)
             number += 1
 
-    def fate(self, launch: Launch) -> Fate:
+    def fate(self, launch: LaunchAttempt) -> Fate:
         """How long an attempt takes."""
         kind = launch.payload.split()[0]
         whole = 4 * SECOND if kind == b"flat" else 20 * SECOND // max(1, launch.size.gpu)
@@ -107,12 +107,12 @@ class Run:
         if came is not None and came >= WARM_UP:
             self.took.append(self.world.now - came)
 
-    def answering(self, broker: Process) -> Callable[[AskAdvice], None]:
+    def answering(self, broker: Process) -> Callable[[RequestAdvice], None]:
         """The policy process of a broker."""
 
-        def ask(command: AskAdvice) -> None:
+        def ask(command: RequestAdvice) -> None:
             begun = time.perf_counter()
-            choices = advising.advise(self.network, command.observation)
+            choices = advising.advise(self.network, command.request)
             self.advise.append(time.perf_counter() - begun)
             self.world.at(self.world.now + ANSWER, broker.advise, (command.number, choices))
 

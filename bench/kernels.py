@@ -15,18 +15,18 @@ import numpy as np
 from figures import options_of, tell
 from numpy.typing import NDArray
 
-from hanse.policy.hashing import mix, pick_start
+from hanse.policy.hashing import hash_numbers, pick_start
 from hanse.policy.kernels import (
     BACKEND,
     BEST_FIT,
     CHEAPEST,
     FIRST,
+    NATIVE_LOAD_ERROR,
     SPREAD,
-    WHY_NOT_NATIVE,
     c_kernels,
     numpy_kernels,
 )
-from hanse.policy.node_columns import Room, full_mask, mask_words
+from hanse.policy.node_columns import NodeColumns, full_mask, mask_words
 
 NODES = (1_000, 10_000, 50_000)
 MODES = {"first": FIRST, "best_fit": BEST_FIT, "spread": SPREAD, "cheapest": CHEAPEST}
@@ -64,7 +64,7 @@ def cpu_rate(work: Callable[[], int], seconds: float) -> float:
 def beside(work: Callable[[ModuleType], Callable[[], int]], seconds: float) -> dict[str, float]:
     """The rate of both backends and native over twin; of the twin alone if there is no native one."""
     rates = {"twin": cpu_rate(work(numpy_kernels), seconds)}
-    if not WHY_NOT_NATIVE:
+    if not NATIVE_LOAD_ERROR:
         rates["native"] = cpu_rate(work(c_kernels), seconds)
         rates["ratio"] = rates["native"] / rates["twin"]
     return {name: float(f"{rate:.4g}") for name, rate in rates.items()}
@@ -97,16 +97,16 @@ def bench_match(nodes: int, constraints: int | None, seconds: float) -> dict[str
         return batch
 
     few = (rows, available, wanted[:BATCH_TWIN], starts[:BATCH_TWIN], nodes, False)
-    assert WHY_NOT_NATIVE or np.array_equal(c_kernels.match(*few), numpy_kernels.match(*few)), (
+    assert NATIVE_LOAD_ERROR or np.array_equal(c_kernels.match(*few), numpy_kernels.match(*few)), (
         "the backends differ"
     )
     return beside(work, seconds)
 
 
-def busy_room(nodes: int) -> Room:
+def busy_room(nodes: int) -> NodeColumns:
     """Nodes of 64 cores, 256 GiB and 8 GPUs, each with some share of everything left."""
     rng = np.random.default_rng(SEED)
-    room = Room([(64_000, 256 << 30, 8)] * nodes)
+    room = NodeColumns([(64_000, 256 << 30, 8)] * nodes)
     room.free[:] = (room.capacity * rng.random(room.free.shape)).astype(np.int64)
     return room
 
@@ -156,18 +156,18 @@ def bench_placing(nodes: int, count: int, kind: str, seconds: float) -> dict[str
     series = [Placing(backend, nodes, count, kind) for backend in (numpy_kernels, c_kernels)]
     theirs = series[0].answers()
     assert all(len(answer) == count and min(answer) >= 0 for answer in theirs), "the cluster is too small"
-    assert WHY_NOT_NATIVE or series[1].answers() == theirs, "the backends differ"
+    assert NATIVE_LOAD_ERROR or series[1].answers() == theirs, "the backends differ"
     return beside(lambda backend: series[backend is c_kernels], seconds)
 
 
 def bench_call(seconds: float) -> dict[str, float]:
     """Microseconds of CPU a call takes that places one task, and a mix."""
-    room, mask, small = Room([(1 << 40, 1 << 50, 8)] * 1_000), full_mask(1_000), (1, 1, 0)
-    backend = numpy_kernels if WHY_NOT_NATIVE else c_kernels
+    room, mask, small = NodeColumns([(1 << 40, 1 << 50, 8)] * 1_000), full_mask(1_000), (1, 1, 0)
+    backend = numpy_kernels if NATIVE_LOAD_ERROR else c_kernels
     calls: dict[str, Callable[[], object]] = {
         "pick": lambda: backend.pick(room, small, mask, 7, 1, FIRST, 0, None),
         "settle": lambda: backend.settle(room, small, mask, [9], 7),
-        "mix": lambda: mix(SEED, 12),
+        "mix": lambda: hash_numbers(SEED, 12),
         "pick_start": lambda: pick_start(SEED, 12, 50_000),
     }
 
@@ -186,7 +186,7 @@ def run(seconds: float = 0.2) -> dict[str, Any]:
     """Every figure, by kernel, number of nodes and kind; ``seconds`` of CPU time a repeat."""
     result: dict[str, Any] = {
         "backend": BACKEND,
-        "why_not_native": WHY_NOT_NATIVE,
+        "why_not_native": NATIVE_LOAD_ERROR,
         "machine": {"python": platform.python_version(), "numpy": np.__version__, "cpu": platform.machine()},
         "unit": "per CPU-second; call_microseconds: microseconds of CPU time",
         "match": {

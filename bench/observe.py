@@ -28,7 +28,7 @@ from hanse.live.telemetry.broker_metrics import BrokerWatch
 from hanse.live.telemetry.member_metrics import Daemonic
 from hanse.live.telemetry.prometheus_text import render
 from hanse.live.telemetry.warden_metrics import WardenWatch
-from hanse.model.effects import Command, Send, TaskSettled
+from hanse.model.effects import Effect, SendMessage, TaskSettled
 from hanse.model.events import Event
 from hanse.model.ids import SECOND
 from hanse.model.job import JobSpec, TaskGroup
@@ -45,7 +45,7 @@ class NoFeed:
 
     applied = 0
 
-    def told(self, position: int, event: Event, commands: list[Command]) -> None:
+    def told(self, position: int, event: Event, commands: list[Effect]) -> None:
         """Nothing."""
 
 
@@ -85,11 +85,11 @@ class Watched(Pair):
             self.watching += told - done
             _encode(event)
             for command in commands:
-                if type(command) is Send:
+                if type(command) is SendMessage:
                     _encode(command.envelope)
             self.encoding += time.process_time() - told
         for command in commands:
-            if type(command) is Send:
+            if type(command) is SendMessage:
                 self.mail.append(command.envelope)
             elif type(command) is TaskSettled:
                 self.settled += 1

@@ -29,10 +29,10 @@ from hanse.core.config import NodeConfig
 from hanse.live.backends.interface import Backend
 from hanse.live.backends.null import NullBackend, NullTask, null_payload
 from hanse.live.backends.process.backend import ProcessBackend
-from hanse.model.effects import Launch
+from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import TaskId, job_id, task_id
-from hanse.model.messages import End, Outcome
-from hanse.model.program import Command, payload_of
+from hanse.model.messages import AttemptEnd, Outcome
+from hanse.model.program import Program, encode_program
 from hanse.model.resources import Resources
 
 STARTS = 2_000
@@ -64,7 +64,7 @@ class Turnstile:
     def withheld(self, node: int, amount: Resources) -> None:
         """Nobody else is here."""
 
-    def exited(self, end: End) -> None:
+    def exited(self, end: AttemptEnd) -> None:
         """Forget it and start the next."""
         assert end.outcome is Outcome.SUCCEEDED, end
         self.backend.forget(end.task, end.attempt)
@@ -79,7 +79,7 @@ class Turnstile:
         self.under_way += 1
         self.serial += 1
         task = task_id(job_id(1, self.serial), 0)
-        self.backend.start(Launch(task, 1, 0, SIZE, "bench#1", True, self.payload))
+        self.backend.start(LaunchAttempt(task, 1, 0, SIZE, "bench#1", True, self.payload))
 
     async def run(self, count: int, width: int) -> None:
         """Run ``count`` attempts, ``width`` at a time."""
@@ -130,7 +130,7 @@ async def measure_processes() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         backend = ProcessBackend(Path(directory), "bench", NODES)
-        stile = Turnstile(backend, payload_of(Command((PROGRAM,))))
+        stile = Turnstile(backend, encode_program(Program((PROGRAM,))))
         await backend.reconcile(stile)
         backend.guard(time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000 + HOUR)
         launcher = backend.launcher_pid

@@ -26,15 +26,25 @@ from typing import Any
 from figures import as_program
 
 from hanse.live.readmodel.read_model import Reads
-from hanse.model.decision import Answered, Considered, Decision
-from hanse.model.effects import Accepted, Command, JobSettled, Record, Send, TaskSettled
-from hanse.model.events import Event, Received, Submitted
+from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
+from hanse.model.effects import Effect, JobAccepted, JobSettled, RecordDecision, SendMessage, TaskSettled
+from hanse.model.events import Event, JobSubmitted, MessageReceived
 from hanse.model.ids import JobId, job_id, task_id
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.messages import Brief, Claim, End, Envelope, Lot, News, Outcome, Shape, Usage
+from hanse.model.messages import (
+    AttemptEnd,
+    Claim,
+    Envelope,
+    Outcome,
+    ResourceUsage,
+    Shape,
+    TaskBatch,
+    TaskTemplate,
+    TaskUpdates,
+)
 from hanse.model.resources import Resources
 
-Step = tuple[int, Event, list[Command]]
+Step = tuple[int, Event, list[Effect]]
 TASKS = 20_000
 """Tasks in one repeat."""
 SHAPES = (1, 100)
@@ -58,23 +68,23 @@ class Stream:
         self.width = width
         self.position = self.now = self.request = self.serial = self.sent = self.received = 0
         self.ask = Resources(cpu=1_000, memory=1 << 30)
-        self.brief = Brief(Shape(self.ask), "b1#1")
+        self.brief = TaskTemplate(Shape(self.ask), "b1#1")
         self.considered = (
-            Considered("north", 0, "no room in view"),
-            Considered("south", 0, "no room in view"),
+            ConsideredCluster("north", 0, "no room in view"),
+            ConsideredCluster("south", 0, "no room in view"),
         )
 
-    def step(self, event: Event, commands: list[Command]) -> Step:
+    def step(self, event: Event, commands: list[Effect]) -> Step:
         """The next entry of the journal."""
         self.position += 1
         return self.position, event, commands
 
-    def news(self, started: list[Any], ended: list[Any], commands: list[Command]) -> Step:
+    def news(self, started: list[Any], ended: list[Any], commands: list[Effect]) -> Step:
         """A warden's news."""
         self.received += 1
-        body = News(tuple(started), tuple(ended))
+        body = TaskUpdates(tuple(started), tuple(ended))
         return self.step(
-            Received(self.now, Envelope("north", "b1", 0, self.received, self.sent, body)), commands
+            MessageReceived(self.now, Envelope("north", "b1", 0, self.received, self.sent, body)), commands
         )
 
     def submit(self, jobs: list[JobId]) -> list[Step]:
@@ -85,29 +95,32 @@ class Stream:
             self.now += 10
             spec = JobSpec((TaskGroup(count=self.width, ask=self.ask),), name=f"job{job % 50}", tenant="t1")
             decision = Decision(
-                self.now, "b1", job, 0, Answered.WAITING, self.width, "no room in any cluster's view",
+                self.now, "b1", job, 0, DecisionKind.WAITING, self.width, "no room in any cluster's view",
                 self.considered,
             )  # fmt: skip
-            commands: list[Command] = [Accepted("me", self.request, job), Record(decision)]
-            steps.append(self.step(Submitted(self.now, "me", self.request, spec), commands))
+            commands: list[Effect] = [JobAccepted("me", self.request, job), RecordDecision(decision)]
+            steps.append(self.step(JobSubmitted(self.now, "me", self.request, spec), commands))
         return steps
 
     def claim(self, jobs: list[JobId]) -> list[Step]:
         """All tasks are claimed, each job by a step of its own."""
         steps = []
         for job in jobs:
-            lots, commands = [], list[Command]()
+            lots, commands = [], list[Effect]()
             for at in range(0, self.width, LOT_TASKS):
                 tasks = tuple(range(at, min(self.width, at + LOT_TASKS)))
                 nodes = tuple(index % NODES for index in tasks)
-                lots.append(Lot(job, 0, self.brief, tasks, (1,) * len(tasks), nodes, self.ask))
+                lots.append(TaskBatch(job, 0, self.brief, tasks, (1,) * len(tasks), nodes, self.ask))
             self.sent += 1
             decision = Decision(
-                self.now, "b1", job, 0, Answered.PLACED, self.width, "bound room granted by north"
+                self.now, "b1", job, 0, DecisionKind.PLACED, self.width, "bound room granted by north"
             )
             claim = Claim(self.sent, (("b1#1", 1),), self.now, tuple(lots))
-            commands = [Record(decision), Send(Envelope("b1", "north", 0, self.sent, self.received, claim))]
-            steps.append(self.step(Received(self.now, _NOTHING), commands))
+            commands = [
+                RecordDecision(decision),
+                SendMessage(Envelope("b1", "north", 0, self.sent, self.received, claim)),
+            ]
+            steps.append(self.step(MessageReceived(self.now, _NOTHING), commands))
         return steps
 
     def start(self, jobs: list[JobId]) -> list[Step]:
@@ -118,17 +131,17 @@ class Stream:
     def end(self, jobs: list[JobId]) -> list[Step]:
         """All tasks succeed, told by the hundred, and are made known at once."""
         steps = []
-        usage = Usage(900_000, 1 << 28, 1_000_000)
+        usage = ResourceUsage(900_000, 1 << 28, 1_000_000)
         tasks = [task_id(job, index) for job in jobs for index in range(self.width)]
         for at in range(0, len(tasks), LOT_TASKS):
             part = tasks[at : at + LOT_TASKS]
-            commands: list[Command] = [TaskSettled(task, 1, Outcome.SUCCEEDED) for task in part]
+            commands: list[Effect] = [TaskSettled(task, 1, Outcome.SUCCEEDED) for task in part]
             last = self.width - 1
             commands += [
                 JobSettled(JobId(task >> 20), Outcome.SUCCEEDED) for task in part if task & 0xFFFFF == last
             ]
             steps.append(
-                self.news([], [End(task, 1, Outcome.SUCCEEDED, 0, usage) for task in part], commands)
+                self.news([], [AttemptEnd(task, 1, Outcome.SUCCEEDED, 0, usage) for task in part], commands)
             )
         return steps
 
@@ -139,7 +152,7 @@ class Stream:
         return [job_id(1, serial) for serial in range(first, self.serial)]
 
 
-_NOTHING = Envelope("north", "b1", 0, 0, 0, News((), ()))
+_NOTHING = Envelope("north", "b1", 0, 0, 0, TaskUpdates((), ()))
 """A soft message: of no interest to the read models."""
 
 

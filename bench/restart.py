@@ -23,7 +23,7 @@ from hanse.live.config.config_history import BrokerSettings
 from hanse.live.config.league import Policies
 from hanse.live.recovery import recover
 from hanse.live.shell import JournalledShell
-from hanse.model.events import Booted, CancelRequested, Submitted
+from hanse.model.events import Booted, CancelRequested, JobSubmitted
 from hanse.model.ids import job_id
 from hanse.model.job import JobSpec, TaskGroup
 
@@ -39,7 +39,7 @@ async def fill(directory: Path, settings: BrokerSettings, megabytes: int) -> Non
     shell.take(Booted(shell.clock.now(), 1, 7))
     for number in range(megabytes):
         payload = number.to_bytes(4, "big") + bytes(PAYLOAD - 4)
-        shell.take(Submitted(shell.clock.now(), "me", 2 * number, JobSpec((TaskGroup(payload=payload),))))
+        shell.take(JobSubmitted(shell.clock.now(), "me", 2 * number, JobSpec((TaskGroup(payload=payload),))))
         shell.take(CancelRequested(shell.clock.now(), "me", 2 * number + 1, job_id(1, number)))
         await shell.safe()
     shell._pool.shutdown(wait=True)

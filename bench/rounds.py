@@ -30,21 +30,30 @@ from figures import options_of, tell
 from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig, NodeConfig, Timings, WardenConfig
 from hanse.core.machine import Machine
-from hanse.core.messaging.link import Post
+from hanse.core.messaging.link import LinkSet
 from hanse.core.warden import claims, grants
 from hanse.core.warden.warden import Warden
-from hanse.model.effects import Command, Send, TaskSettled
-from hanse.model.events import Booted, Event, Received, Submitted, Tick
+from hanse.model.effects import Effect, SendMessage, TaskSettled
+from hanse.model.events import Booted, Event, JobSubmitted, MessageReceived, Tick
 from hanse.model.ids import SECOND
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.messages import Body, End, Envelope, Hello, Orders, Outcome, Report, RunnerBeat
+from hanse.model.messages import (
+    AttemptEnd,
+    Envelope,
+    Message,
+    OpenSession,
+    Outcome,
+    RunnerHeartbeat,
+    RunnerOrders,
+    RunnerReport,
+)
 from hanse.model.resources import Resources
 from hanse.policy import placers
-from hanse.policy.cluster_rankers import Rotate
-from hanse.policy.kernels import BACKEND, WHY_NOT_NATIVE, numpy_kernels
+from hanse.policy.cluster_rankers import RotatingRanker
+from hanse.policy.kernels import BACKEND, NATIVE_LOAD_ERROR, numpy_kernels
 from hanse.policy.placers import Random
 from hanse.policy.queue_orders import Fifo
-from hanse.policy.sizers import Least
+from hanse.policy.sizers import LeastSizer
 
 NODES = 10_000
 CORES = 16
@@ -67,15 +76,15 @@ class Pair:
             BrokerConfig("b1", 1, ("b1",), ("c1",), timings, decisions=False),
             Fifo(),
             Random(),
-            Rotate(),
-            Least(),
+            RotatingRanker(),
+            LeastSizer(),
         )
         self.warden = Warden(config)
         self.machines: dict[str, Machine] = {"b1": self.broker, "c1": self.warden}
-        self.post = Post(RUNNER, timings)
+        self.post = LinkSet(RUNNER, timings)
         self.now = 0
         self.mail: list[Envelope] = []
-        self.ordered: list[Orders] = []
+        self.ordered: list[RunnerOrders] = []
         self.settled = 0
         self.spent = 0.0
         self.requests = 0
@@ -85,18 +94,18 @@ class Pair:
         self.post.reopen("c1", 1 << 20)
         self.give("c1", Booted(0, 1, 11))
         self.give("b1", Booted(0, 1, 13))
-        self._say(Hello(1 << 20, 0, tuple(range(self.warden._ledger.nodes)), (), ()), soft=True)
+        self._say(OpenSession(1 << 20, 0, tuple(range(self.warden._ledger.nodes)), (), ()), soft=True)
         for _ in range(3):
             self.deliver()
             self.pass_time(SECOND)
 
-    def _say(self, body: Body, soft: bool = False) -> None:
-        out: list[Command] = []
+    def _say(self, body: Message, soft: bool = False) -> None:
+        out: list[Effect] = []
         if soft:
-            self.post.soft(out, "c1", body)
+            self.post.send_soft(out, "c1", body)
         else:
             self.post.send(out, self.now, "c1", body)  # type: ignore[arg-type]  # a report is sequenced
-        self.mail += [command.envelope for command in out if isinstance(command, Send)]
+        self.mail += [command.envelope for command in out if isinstance(command, SendMessage)]
 
     def give(self, name: str, event: Event) -> None:
         """Hand an event over, with the clock running only while the machine works."""
@@ -105,7 +114,7 @@ class Pair:
         commands = machine.handle(event)
         self.spent += time.process_time() - begin
         for command in commands:
-            if type(command) is Send:
+            if type(command) is SendMessage:
                 self.mail.append(command.envelope)
             elif type(command) is TaskSettled:
                 self.settled += 1
@@ -117,15 +126,15 @@ class Pair:
             for envelope in mail:
                 if envelope.target == RUNNER:
                     for body in self.post.receive(self.now, envelope):
-                        if isinstance(body, Orders) and body.starts:
+                        if isinstance(body, RunnerOrders) and body.starts:
                             self.ordered.append(body)
                 else:
-                    self.give(envelope.target, Received(self.now, envelope))
+                    self.give(envelope.target, MessageReceived(self.now, envelope))
 
     def pass_time(self, duration: int) -> None:
         """Beats, acknowledgements and leases, as they would come."""
         self.now += duration
-        self._say(RunnerBeat(1 << 20, self.now), soft=True)
+        self._say(RunnerHeartbeat(1 << 20, self.now), soft=True)
         for name in self.machines:
             self.give(name, Tick(self.now))
         self.deliver()
@@ -133,7 +142,7 @@ class Pair:
     def claim(self, spec: JobSpec) -> None:
         """Submit a job; all its tasks are claimed, verified and ordered."""
         self.requests += 1
-        self.give("b1", Submitted(self.now, "me", self.requests, spec))
+        self.give("b1", JobSubmitted(self.now, "me", self.requests, spec))
         self.deliver()
 
     def free(self) -> int:
@@ -142,12 +151,12 @@ class Pair:
         count = 0
         for orders in ordered:
             starts = tuple((start.task, start.attempt) for start in orders.starts)
-            ends = tuple(End(task, attempt, Outcome.SUCCEEDED) for task, attempt in starts)
-            self._say(Report(starts, ends))
+            ends = tuple(AttemptEnd(task, attempt, Outcome.SUCCEEDED) for task, attempt in starts)
+            self._say(RunnerReport(starts, ends))
             count += len(starts)
         reports, self.mail = self.mail, []
         for envelope in reports:
-            self.give("c1", Received(self.now, envelope))
+            self.give("c1", MessageReceived(self.now, envelope))
         return count
 
     def timed(self) -> float:
@@ -184,7 +193,7 @@ def measure(nodes: int, tasks: int, jobs: int) -> dict[str, float]:
             best[part] = max(best.get(part, 0.0), jobs * tasks / seconds)
     pair.broker.check()
     pair.warden.check()
-    assert not pair.warden._ledger.runs
+    assert not pair.warden._ledger.attempts
     return best
 
 
@@ -208,7 +217,7 @@ def run(rounds: int = ROUNDS) -> dict[str, Any]:
     """Every figure, by tasks a job."""
     result: dict[str, Any] = {
         "backend": BACKEND,
-        "why_not_native": WHY_NOT_NATIVE,
+        "why_not_native": NATIVE_LOAD_ERROR,
         "machine": {"python": platform.python_version(), "cpu": platform.machine()},
         "unit": "tasks per CPU-second",
         "nodes": NODES,

@@ -12,7 +12,7 @@ from typing import Any
 from figures import options_of, tell
 from rounds import twin_kernels
 
-from hanse.policy.kernels import BACKEND, WHY_NOT_NATIVE
+from hanse.policy.kernels import BACKEND, NATIVE_LOAD_ERROR
 from hanse.sim.chaos import run_seed, whole_digest
 from hanse.sim.shipped_league import standard_factories
 
@@ -51,7 +51,7 @@ def run(seeds: range = SEEDS) -> dict[str, Any]:
     assert digest == same, "the kernels differ"
     return {
         "backend": BACKEND,
-        "why_not_native": WHY_NOT_NATIVE,
+        "why_not_native": NATIVE_LOAD_ERROR,
         "machine": {"python": platform.python_version(), "cpu": platform.machine()},
         "seeds": [seeds.start, seeds.stop - 1],
         "bar": BAR,

@@ -29,7 +29,7 @@ from hanse.live.rpc.transport import Transport
 from hanse.live.rpc.validation import vet_frame
 from hanse.live.rpc.validation_context import Limits, warden_limits
 from hanse.model.ids import JobId, TaskId
-from hanse.model.messages import Ack, Brief, Cancel, Claim, Envelope, Lot, Shape
+from hanse.model.messages import Ack, CancelAttempts, Claim, Envelope, Shape, TaskBatch, TaskTemplate
 from hanse.model.resources import Resources
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials
@@ -50,15 +50,15 @@ BROKER, WARDEN = (Identity("bench", role, name) for role, name in ((Role.BROKER,
 
 def small() -> list[Envelope]:
     """Acknowledgements and cancellations, in turn."""
-    cancel = Cancel((TaskId(1 << 52),), (1,))
+    cancel = CancelAttempts((TaskId(1 << 52),), (1,))
     pair = (Envelope("b1", "c1", 0, 1, 0, cancel), Envelope("b1", "c1", 0, -1, 0, Ack()))
     return [pair[number % 2] for number in range(SMALL)]
 
 
 def large() -> list[Envelope]:
     """Claims of many tasks."""
-    brief = Brief(Shape(ASK), "b1#1", b"x" * 100)
-    lot = Lot(
+    brief = TaskTemplate(Shape(ASK), "b1#1", b"x" * 100)
+    lot = TaskBatch(
         JobId(1 << 32),
         0,
         brief,

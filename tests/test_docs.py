@@ -11,12 +11,12 @@ import pytest
 from hanse.cli.main import COMMANDS, hanse
 from hanse.client.exit_codes import ExitCode
 from hanse.core.broker.job_table import STATE_NAMES
-from hanse.core.coverage_marks import ALL as MARKS
+from hanse.core.coverage_marks import ALL_MARKS as MARKS
 from hanse.model import messages
-from hanse.model.messages import Outcome, Refusal, Sequenced, Soft
-from hanse.policy.cluster_rankers import RANKS
+from hanse.model.messages import Outcome, RefusalReason, SequencedMessage, SoftMessage
+from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import ORDERS
+from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +38,7 @@ def rows(name: str) -> list[list[str]]:
 
 def test_every_message_is_documented_with_its_kind() -> None:
     documented = {row[0].strip("`"): row for row in rows("docs/protocol.md")}
-    for kind, bodies in (("sequenced", get_args(Sequenced)), ("soft", get_args(Soft))):
+    for kind, bodies in (("sequenced", get_args(SequencedMessage)), ("soft", get_args(SoftMessage))):
         for body in bodies:
             row = documented.get(body.__name__)
             assert row is not None, f"docs/protocol.md has no row for {body.__name__}"
@@ -54,13 +54,13 @@ def test_every_record_of_the_messages_is_mentioned() -> None:
 
 
 def test_no_message_is_invented() -> None:
-    known = {body.__name__ for body in (*get_args(Sequenced), *get_args(Soft))}
+    known = {body.__name__ for body in (*get_args(SequencedMessage), *get_args(SoftMessage))}
     for row in rows("docs/protocol.md"):
         if {"sequenced", "soft"} & set(row[1:3]):
             assert row[0].strip("`") in known, row[0]
 
 
-@pytest.mark.parametrize("word", [*Refusal, *Outcome])
+@pytest.mark.parametrize("word", [*RefusalReason, *Outcome])
 def test_refusals_and_outcomes_are_explained(word: str) -> None:
     assert [row for row in rows("docs/protocol.md") if row[0] == f"`{word}`"]
 
@@ -72,9 +72,9 @@ def test_states_of_a_task_are_explained(state: str) -> None:
 
 def test_every_policy_is_documented() -> None:
     tables: dict[str, Collection[str]] = {
-        "order": ORDERS,
+        "order": QUEUE_ORDERS,
         "placer": PLACERS,
-        "ranking": RANKS,
+        "ranking": CLUSTER_RANKERS,
         "sizer": SIZERS,
     }
     there = {(row[0], row[1].strip("`")) for row in rows("ARCHITECTURE.md") if row[0] in tables}

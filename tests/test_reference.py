@@ -45,7 +45,7 @@ from hanse.model.form_fields import (
     FormField,
 )
 from hanse.model.job import JobSpec
-from hanse.model.job_parser import job_from_data
+from hanse.model.job_parser import parse_job_form
 from hanse.model.problem import Problem
 
 ROOT = Path(__file__).parent.parent
@@ -58,7 +58,7 @@ def examples(page: str, kind: str = "yaml") -> list[str]:
 
 
 def job(data: dict[str, object]) -> JobSpec:
-    spec = job_from_data({**COMMAND, **data})
+    spec = parse_job_form({**COMMAND, **data})
     assert isinstance(spec, JobSpec), spec
     return spec
 
@@ -123,7 +123,7 @@ def test_the_table_and_the_parser_know_the_same_job_fields() -> None:
             form = {"affinity": [{"label": "web", field.name: {1: 2}}]}
         else:
             form = {field.name: {1: 2}}
-        found = job_from_data({**COMMAND, **form})
+        found = parse_job_form({**COMMAND, **form})
         assert isinstance(found, tuple), f"nothing reads {field.name}"
         assert any(field.name in problem.field for problem in found), found
     source = Path(job_parser.__file__).read_text(encoding="utf-8")
@@ -135,12 +135,12 @@ def test_every_block_of_the_job_page_is_a_job() -> None:
     whole = [data for data in blocks if "command" in data]
     assert len(whole) >= 2
     for data in whole:
-        assert isinstance(job_from_data(data), JobSpec)
+        assert isinstance(parse_job_form(data), JobSpec)
 
 
 def test_the_job_of_the_quickstart_is_one() -> None:
     (text,) = examples("docs/quickstart.md")
-    assert isinstance(job_from_data(yaml.safe_load(text)), JobSpec)
+    assert isinstance(parse_job_form(yaml.safe_load(text)), JobSpec)
 
 
 def test_every_condition_of_the_job_page_is_one() -> None:

@@ -6,19 +6,19 @@ from hanse.api.redaction import HIDDEN, shown_to
 from hanse.api.rows import JobDetail, JobRow
 from hanse.client.resubmission import form_again
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.program import Command, command_of, payload_of
+from hanse.model.program import Program, decode_program, encode_program
 from hanse.security.identity import Role
 
 HIDING = ("HANSE_HAND_SECRET", "my_secret_word", "HANSE_TOKEN", "db_password")
 PLAIN = {"PATH": "/bin", "TOKENIZERS_PARALLELISM": "1"}
 ENV = (*((name, "abc") for name in HIDING), *PLAIN.items())
-COMMAND = Command(("true",), ENV)
+COMMAND = Program(("true",), ENV)
 ROW = JobRow(
     id="1-7", name="job", tenant="default", state="running", total=2, waiting=0, running=2, succeeded=0,
     failed=0, cancelled=0, submitted=1, started=2, ended=None, priority=0, klass="batch", clusters=(),
     cancel_reason="", owner="b1", client_id="", cursor="",
 )  # fmt: skip
-SPEC = JobSpec((TaskGroup(payload=payload_of(COMMAND)), TaskGroup(name="other", payload=b"\0opaque")))
+SPEC = JobSpec((TaskGroup(payload=encode_program(COMMAND)), TaskGroup(name="other", payload=b"\0opaque")))
 
 
 def detail() -> JobDetail:
@@ -28,7 +28,7 @@ def detail() -> JobDetail:
 def env_as_seen_by(role: Role) -> dict[str, str]:
     seen = shown_to(role, detail())
     assert seen.spec.groups[1].payload == SPEC.groups[1].payload
-    command = command_of(seen.spec.groups[0].payload)
+    command = decode_program(seen.spec.groups[0].payload)
     assert command is not None
     return dict(command.env)
 
@@ -45,7 +45,7 @@ def test_an_admin_sees_all() -> None:
 @pytest.mark.parametrize("role", [Role.ADMIN, Role.SUBMITTER, Role.VIEWER])
 def test_nobody_is_shown_the_secret_of_a_job(role: Role) -> None:
     secret = bytes(range(32))
-    spec = JobSpec((TaskGroup(payload=payload_of(Command(("true",), secret=secret))),))
+    spec = JobSpec((TaskGroup(payload=encode_program(Program(("true",), secret=secret))),))
     seen = shown_to(role, JobDetail(row=ROW, spec=spec, groups=()))
     assert secret not in seen.spec.groups[0].payload
     said = form_again(seen.spec, [0])
@@ -64,4 +64,4 @@ def test_what_is_not_shown_cannot_be_submitted_again_by_accident() -> None:
 def test_the_record_that_was_asked_for_is_unchanged() -> None:
     whole = detail()
     shown_to(Role.VIEWER, whole)
-    assert command_of(whole.spec.groups[0].payload) == COMMAND
+    assert decode_program(whole.spec.groups[0].payload) == COMMAND

@@ -6,13 +6,13 @@ import msgspec
 
 from hanse.api.rows import GroupDetail, JobDetail, JobRow
 from hanse.model.job import JobSpec
-from hanse.model.job_parser import job_from_data
+from hanse.model.job_parser import parse_job_form
 from tests.client.canned import Answer, Asked, CannedLeague, not_found, row, task
 
 
 def detail(found: dict[str, Any], form: dict[str, Any]) -> bytes:
     """A job's detail as a door writes it."""
-    spec = job_from_data(form)
+    spec = parse_job_form(form)
     assert isinstance(spec, JobSpec), spec
     groups = tuple(
         GroupDetail(

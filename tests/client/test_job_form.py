@@ -19,14 +19,14 @@ from hanse.model.job import (
     JobClass,
     JobSpec,
     OnLoss,
-    Scope,
+    Proximity,
     SpeedUp,
     TaskGroup,
-    Unreachable,
+    UnreachablePolicy,
 )
-from hanse.model.job_parser import job_from_data
+from hanse.model.job_parser import parse_job_form
 from hanse.model.job_validation import check_job
-from hanse.model.program import Command, command_of, payload_of
+from hanse.model.program import Program, decode_program, encode_program
 from hanse.model.resources import Resources
 from tests.model.drawn import constraints
 
@@ -127,16 +127,20 @@ def test_options_describe_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
         "resources": ("fpga=2",), "env": ("A=b=c", "PASSED"), "workdir": "/srv", "class": "latency",
         "duration": None, "grace": "1s", "unreachable": "wait", "on_loss": "fail", "client_id": "mine",
     }  # fmt: skip
-    spec = job_from_data(form_of_options(given_options, ("ls", "-l", "--", "x y")))
+    spec = parse_job_form(form_of_options(given_options, ("ls", "-l", "--", "x y")))
     assert isinstance(spec, JobSpec), spec
     (group,) = spec.groups
     assert group.ask == Resources(2_000, 1 << 30, 1, (("fpga", 2),))
     assert group.ask_max == Resources(4_000, 1 << 30, 1, (("fpga", 2),))
-    command = command_of(group.payload)
-    assert command == Command(("ls", "-l", "--", "x y"), (("A", "b=c"), ("PASSED", "on")), "/srv")
+    command = decode_program(group.payload)
+    assert command == Program(("ls", "-l", "--", "x y"), (("A", "b=c"), ("PASSED", "on")), "/srv")
     assert (spec.gang, spec.priority, spec.deadline, spec.retries) == (True, 7, 7_200_000_000, 2)
     assert (spec.clusters_allowed, spec.clusters_forbidden, spec.data) == (("north",), (), ("north",))
-    assert (spec.klass, spec.unreachable, spec.client_id) == (JobClass.LATENCY, Unreachable.WAIT, "mine")
+    assert (spec.klass, spec.unreachable, spec.client_id) == (
+        JobClass.LATENCY,
+        UnreachablePolicy.WAIT,
+        "mine",
+    )
     assert spec.on_loss is OnLoss.FAIL
 
 
@@ -209,12 +213,12 @@ words = st.text("abc-_ ", min_size=1, max_size=6).filter(lambda text: text.strip
 amounts = st.builds(Resources, st.integers(0, 4_000), st.integers(0, 1 << 40), st.integers(0, 4))
 arguments = st.text("ab é\n'\"\\$", min_size=1, max_size=8)
 commands = st.builds(
-    Command,
+    Program,
     st.lists(arguments, min_size=1, max_size=3).map(tuple),
     st.dictionaries(st.sampled_from(("A", "B")), words).map(lambda env: tuple(sorted(env.items()))),
     st.sampled_from(("", "/srv")),
 )
-wishes = st.builds(Affinity, words, st.sampled_from(Scope), st.booleans())
+wishes = st.builds(Affinity, words, st.sampled_from(Proximity), st.booleans())
 groups = st.builds(
     TaskGroup,
     name=st.sampled_from(("main", "fetch")),
@@ -224,7 +228,7 @@ groups = st.builds(
     where=st.none() | constraints,
     affinity=st.lists(wishes, max_size=2).map(tuple),
     duration=st.none() | st.integers(1, 10**12),
-    payload=st.just(b"") | commands.map(payload_of),
+    payload=st.just(b"") | commands.map(encode_program),
 )
 specs = st.builds(
     JobSpec,
@@ -237,7 +241,7 @@ specs = st.builds(
     retries=st.integers(0, 100),
     preemptible=st.booleans(),
     grace=st.integers(0, 10**9),
-    unreachable=st.sampled_from(Unreachable),
+    unreachable=st.sampled_from(UnreachablePolicy),
     on_loss=st.sampled_from(OnLoss),
     clusters_allowed=st.lists(st.sampled_from(("a", "b")), unique=True).map(tuple),
     labels=st.lists(words, unique=True, max_size=3).map(tuple),
@@ -249,9 +253,9 @@ specs = st.builds(
 def test_a_job_turned_into_its_form_is_the_same_job(spec: JobSpec) -> None:
     assume(not check_job(spec))
     # conditions are normalised at the door: a job that has been through it comes back unchanged
-    once = job_from_data(form_of(spec))
+    once = parse_job_form(form_of(spec))
     assert isinstance(once, JobSpec), once
-    again = job_from_data(form_of(once))
+    again = parse_job_form(form_of(once))
     assert again == once
     plain = msgspec.structs.replace
     bare = tuple(plain(group, where=None) for group in spec.groups)
@@ -261,7 +265,7 @@ def test_a_job_turned_into_its_form_is_the_same_job(spec: JobSpec) -> None:
 
 
 def test_elastic_work_and_the_rest_come_back() -> None:
-    spec = job_from_data(
+    spec = parse_job_form(
         {
             "name": "e", "after": ["1-7"], "clusters": {"prefer": ["n"], "deny": ["m"]}, "command": "a; b",
             "groups": [
@@ -273,12 +277,12 @@ def test_elastic_work_and_the_rest_come_back() -> None:
     )  # fmt: skip
     assert isinstance(spec, JobSpec), spec
     assert isinstance(spec.groups[0].speed_up, SpeedUp)
-    assert job_from_data(form_of(spec)) == spec
+    assert parse_job_form(form_of(spec)) == spec
     assert not divisible(spec)
 
 
 def array(count: int, **fields: Any) -> JobSpec:
-    spec = job_from_data({"name": "a", "count": count, "command": ["ls", "x"], **fields})
+    spec = parse_job_form({"name": "a", "count": count, "command": ["ls", "x"], **fields})
     assert isinstance(spec, JobSpec), spec
     return spec
 
@@ -286,7 +290,7 @@ def array(count: int, **fields: Any) -> JobSpec:
 def again(spec: JobSpec, failed: list[int]) -> JobSpec:
     form = form_again(spec, failed)
     assert not isinstance(form, str), form
-    found = job_from_data(form)
+    found = parse_job_form(form)
     assert isinstance(found, JobSpec), found
     return found
 
@@ -297,14 +301,14 @@ def test_only_failed_tasks_are_tried_again_with_their_index() -> None:
         ("main-1", 1, 2_000),
         ("main-4", 1, 2_000),
     ]
-    first, last = (command_of(group.payload) for group in second.groups)
+    first, last = (decode_program(group.payload) for group in second.groups)
     assert first is not None
     assert last is not None
     assert first.argv == ("/usr/bin/env", "HANSE_TASK=1", "ls", "x")
     assert last.argv == ("/usr/bin/env", "HANSE_TASK=4", "ls", "x")
     third = again(second, [1])  # the fourth of the first job failed once more
     (group,) = third.groups
-    command = command_of(group.payload)
+    command = decode_program(group.payload)
     assert command is not None
     assert (group.name, command.argv) == ("main-4", last.argv)
 

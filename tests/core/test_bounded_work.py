@@ -20,10 +20,10 @@ from hanse.core.broker.large_cancellation import QUEUED_EACH, SLICE_PAUSE
 from hanse.core.messaging.link import NEVER
 from hanse.core.messaging.message_splitting import ENTRIES_MAX
 from hanse.live.journal.layout import RECORD_BYTES_MAX
-from hanse.model.effects import Command, Send, TaskSettled, TasksSettled
+from hanse.model.effects import Effect, SendMessage, TaskSettled, TasksSettled
 from hanse.model.events import Event
 from hanse.model.ids import SECOND, JobId, task_id
-from hanse.model.messages import Outcome, Progress
+from hanse.model.messages import Outcome, ReplicaUpdate
 from tests.core.wired import Wired, job, node, tasks
 
 SLICE = 256
@@ -32,7 +32,7 @@ PORTION_LINES = 400
 """Lines that a stretch of a job may cost where it is copied or revived: none for each task."""
 
 
-def settled_by(command: Command) -> int:
+def settled_by(command: Effect) -> int:
     """Of how many tasks a command makes the end known."""
     return command.count if isinstance(command, TasksSettled) else isinstance(command, TaskSettled)
 
@@ -47,7 +47,7 @@ class Counted(Wired):
         self.counting = False
         super().__init__(*args, **rest)  # type: ignore[arg-type]
 
-    def give(self, name: str, event: Event) -> list[Command]:
+    def give(self, name: str, event: Event) -> list[Effect]:
         if not self.counting or not isinstance(self.machines[name], Broker):
             return super().give(name, event)
         before = self._queued(name)
@@ -67,17 +67,17 @@ class Counted(Wired):
         self.queued_most = max(self.queued_most, self._queued(name) - before)
         self.settled_most = max(self.settled_most, sum(map(settled_by, commands)))
         for command in commands:
-            if isinstance(command, Send) and isinstance(command.envelope.body, Progress):
+            if isinstance(command, SendMessage) and isinstance(command.envelope.body, ReplicaUpdate):
                 body = command.envelope.body
-                told = len(body.done) + len(body.runs) + sum(len(states) for _, states, _ in body.columns)
+                told = len(body.ends) + len(body.end_runs) + sum(len(states) for _, states, _ in body.columns)
                 self.told_most = max(self.told_most, told)
-            if isinstance(command, Send):
+            if isinstance(command, SendMessage):
                 self.bytes_most = max(self.bytes_most, len(msgspec.msgpack.encode(command.envelope)))
             self._perform_each(name, command)
         return commands
 
     def _queued(self, name: str) -> int:
-        jobs: dict[JobId, JobRecord] = self.machines[name]._desk.jobs  # type: ignore[attr-defined]
+        jobs: dict[JobId, JobRecord] = self.machines[name]._context.jobs  # type: ignore[attr-defined]
         return sum(len(part) for record in jobs.values() for part in record.waiting)
 
     def check_bounds(self) -> None:
@@ -97,21 +97,21 @@ def made(count: int) -> tuple[Counted, JobId]:
 
 
 def record_of(one: Counted, number: JobId, broker: str = "b1") -> JobRecord:
-    return one.machines[broker]._desk.jobs[number]  # type: ignore[attr-defined,no-any-return]
+    return one.machines[broker]._context.jobs[number]  # type: ignore[attr-defined,no-any-return]
 
 
 def end_by_turns(one: Counted, number: JobId) -> None:
     """As if every second task had ended, no two of those alike."""
-    record, desk = record_of(one, number), one.machines["b1"]._desk  # type: ignore[attr-defined]
+    record, context = record_of(one, number), one.machines["b1"]._context  # type: ignore[attr-defined]
     waiting = record.waiting[0]
     ended = [index for index in waiting if index % 2 == 0]
     for index in ended:
         record.state[index] = SUCCEEDED if index % 4 else FAILED
         record.ran[index], record.attempt[index] = 1, 1 + index % 3
     record.waiting[0] = [index for index in waiting if index % 2]
-    record.left -= len(ended)
+    record.tasks_left -= len(ended)
     record.unfinished[0] -= len(ended)
-    desk.lines.add(desk.lines.lines[record.lines[0]], -len(ended))
+    context.queue.add(context.queue.lines[record.lines[0]], -len(ended))
 
 
 def admit(count: int) -> int:
@@ -140,9 +140,9 @@ def replicate(count: int) -> int:
     one.lines = 0
     one.deaf["b2"] = True
     one.run(10 * SECOND)
-    ward = one.machines["b3"]._wards.wards["b1#1"]  # type: ignore[attr-defined]
+    shard_copy = one.machines["b3"]._standby.shards["b1#1"]  # type: ignore[attr-defined]
     record = record_of(one, number)
-    assert ward.known[number].count == count - record.left > INLINE_MAX
+    assert shard_copy.task_ends[number].count == count - record.tasks_left > INLINE_MAX
     one.check_bounds()
     return one.lines
 
@@ -160,7 +160,7 @@ def adopt(count: int) -> int:
     live = [state if state >= SUCCEEDED else BLOCKED for state in record.state]
     assert live == [state if state >= SUCCEEDED else BLOCKED for state in before.state]
     assert BLOCKED not in record.state, "all of it is queued by and by"
-    assert len(one.settled) == count - before.left, "what had ended is made known, slice by slice"
+    assert len(one.settled) == count - before.tasks_left, "what had ended is made known, slice by slice"
     one.check_bounds()
     one.machines["b3"].check()
     return one.lines
@@ -185,13 +185,13 @@ def take(count: int) -> int:
     of one that it had adopted itself."""
     one, number = made(1)
     other = JobId(number + 1)
-    owned = one.machines["b1"]._estates.state.owned["b1#1"]  # type: ignore[attr-defined]
+    owned = one.machines["b1"]._replication.state.owned["b1#1"]  # type: ignore[attr-defined]
     one.deaf["b1"] = True
     base, half = task_id(other, 0), count // 2
-    owned.again.append((NEVER - 1, base, 1, SUCCEEDED, half))
+    owned.republishing.append((NEVER - 1, base, 1, SUCCEEDED, half))
     states, attempts = b"\5\6" * (STRETCH_TASKS // 2), b"\1" * STRETCH_TASKS
     for at in range(half, count, STRETCH_TASKS):
-        owned.again_columns.append((NEVER - 1, base + at, states, attempts))
+        owned.republishing_columns.append((NEVER - 1, base + at, states, attempts))
     one.run(30 * SECOND)
     assert one.marks("b2")["broker.adopted_estate"] == 1
     assert not one.settled

@@ -7,10 +7,10 @@ from hanse.core.broker.broker import Broker
 from hanse.core.messaging.link import RESEND_MAX, WINDOW_MAX
 from hanse.core.warden import grants as grants_module
 from hanse.core.warden.warden import Warden
-from hanse.model.effects import Accepted
-from hanse.model.events import Submitted
+from hanse.model.effects import JobAccepted
+from hanse.model.events import JobSubmitted
 from hanse.model.ids import SECOND, job_id, task_id
-from hanse.model.messages import Progress, Refusal, Replicate, Watch
+from hanse.model.messages import RefusalReason, ReplicateJobs, ReplicaUpdate, WatchJobs
 from tests.core.wired import Wired, job, node, tasks
 
 
@@ -77,14 +77,16 @@ def test_ends_that_nobody_settles_count_as_attempts_that_a_warden_keeps() -> Non
     league = Wired({"c1": (node(4_000),)}, ("b1", "b2", "b3"))
     machine = warden(league)
     machine.config = machine._grants.config = msgspec.structs.replace(machine.config, runs_max=2)
-    league.loses = lambda envelope: isinstance(envelope.body, Progress)  # so nothing is safe with the heir
+    league.loses = lambda envelope: isinstance(
+        envelope.body, ReplicaUpdate
+    )  # so nothing is safe with the heir
     first = league.submit(job(tasks(2)), "b1")
     league.end(first)
     assert machine.attempts == 0
-    assert len(machine._runs.unsettled) == 2
+    assert len(machine._attempts.unacked_ends) == 2
     second = league.submit(job(tasks(1)), "b3")
     assert not league.running(second)
-    assert league.marks("c1")[f"warden.refused_{Refusal.BUSY}"] > 0
+    assert league.marks("c1")[f"warden.refused_{RefusalReason.BUSY}"] > 0
     league.loses = lambda _: False
     league.run(20 * SECOND)
     assert league.running(second)
@@ -98,8 +100,8 @@ def test_questions_to_a_peer_that_is_away_do_not_pile_up() -> None:
     league.run(20 * SECOND)
     waits = league.submit(job(tasks(1), after=(job_id(2, 77),)), "b1")
     league.run((WINDOW_MAX + 100) * SECOND)  # one question a beat
-    link = broker._desk.post.link("b2")
-    assert any(isinstance(body, Watch) for body in link.unacked.values())
+    link = broker._context.links.link("b2")
+    assert any(isinstance(body, WatchJobs) for body in link.unacked.values())
     assert len(link.unacked) <= RESEND_MAX
     league.check()
     assert not league.running(waits)
@@ -112,17 +114,17 @@ def test_many_doubtful_jobs_are_asked_about_within_the_window_of_a_link() -> Non
     """A broker that died with thousands of unacknowledged jobs asks about all of them, a part at a time."""
     league = Wired({"c1": (node(),)}, ("b1", "b2"))
     count = WINDOW_MAX // 2 + 100
-    league.loses = lambda envelope: isinstance(envelope.body, Replicate)
+    league.loses = lambda envelope: isinstance(envelope.body, ReplicateJobs)
     for number in range(count):
-        league.give("b1", Submitted(league.now, "me", number, job(tasks(1), client_id=f"job {number}")))
+        league.give("b1", JobSubmitted(league.now, "me", number, job(tasks(1), client_id=f"job {number}")))
         if number % 1_000 == 0:
             league.mail.clear()
     league.mail.clear()
     league.restart("b1")
     league.loses = lambda _: False
     league.run(200 * SECOND)
-    assert sum(isinstance(reply, Accepted) for reply in league.replies.values()) > 0
+    assert sum(isinstance(reply, JobAccepted) for reply in league.replies.values()) > 0
     machine = league.machines["b1"]
     assert isinstance(machine, Broker)
-    assert not machine._estates.state.doubtful
-    assert all(record.admitted for record in machine._desk.jobs.values())
+    assert not machine._replication.state.doubtful
+    assert all(record.admitted for record in machine._context.jobs.values())

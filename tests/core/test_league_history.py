@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hanse.model.effects import Accepted
+from hanse.model.effects import JobAccepted
 from hanse.model.ids import MILLISECOND, SECOND, JobId
 from hanse.model.job import Affinity, JobSpec
 from hanse.model.messages import Outcome
@@ -49,7 +49,7 @@ class LeagueHistory(RuleBasedStateMachine):
 
     def jobs(self) -> list[JobId]:
         replies = [self.league.replies.get(request) for request in self.requests]
-        return [reply.job for reply in replies if isinstance(reply, Accepted)]
+        return [reply.job for reply in replies if isinstance(reply, JobAccepted)]
 
     @rule(spec=specs, broker=st.sampled_from(BROKERS))
     def submit(self, spec: JobSpec, broker: str) -> None:

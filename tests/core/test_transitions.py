@@ -18,7 +18,7 @@ from hanse.core.broker.job_table import (
 )
 from hanse.core.warden import claims
 from hanse.core.warden.attempts import ATTEMPT_TRANSITIONS
-from hanse.core.warden.ledger import ORDERED, RUNNING, STOPPING, Run
+from hanse.core.warden.ledger import ORDERED, RUNNING, STOPPING, AttemptRecord
 from hanse.sim.chaos import run_seed
 from hanse.sim.shipped_league import standard_factories
 
@@ -42,7 +42,7 @@ class WatchedStates(bytearray):
         super().__setitem__(key, value)
 
 
-class WatchedRun(Run):
+class WatchedRun(AttemptRecord):
     """An attempt that notes every change of its state."""
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -70,7 +70,7 @@ def changes() -> tuple[set[Change], set[Change]]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (admission, replication, standby):
             patch.setattr(module, "new_record", watched)
-        patch.setattr(claims, "Run", WatchedRun)
+        patch.setattr(claims, "AttemptRecord", WatchedRun)
         patch.setattr(broker, "encode_state", msgspec.msgpack.Encoder(enc_hook=bytes).encode)
         for seed in SEEDS:
             assert run_seed(seed, standard_factories()).finding is None

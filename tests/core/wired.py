@@ -19,17 +19,17 @@ from hanse.core.warden.warden import Warden
 from hanse.model.constraints import Value
 from hanse.model.decision import Decision
 from hanse.model.effects import (
-    Accepted,
-    AskAdvice,
-    Command,
-    Forgotten,
-    Guard,
+    Effect,
+    ExtendWatchdog,
+    ForgetAttempt,
+    JobAccepted,
     JobSettled,
-    Kill,
-    Launch,
-    Record,
-    Rejected,
-    Send,
+    KillAttempt,
+    LaunchAttempt,
+    RecordDecision,
+    RequestAdvice,
+    RequestRejected,
+    SendMessage,
     TaskSettled,
     TasksSettled,
     WakeAt,
@@ -40,19 +40,19 @@ from hanse.model.events import (
     CancelRequested,
     DrainRequested,
     Event,
-    Received,
-    Submitted,
+    JobSubmitted,
+    MessageReceived,
     TaskExited,
     TaskStarted,
     Tick,
 )
 from hanse.model.ids import SECOND, JobId, TaskId, task_id
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.messages import Body, End, Envelope, Outcome, Usage
+from hanse.model.messages import AttemptEnd, Envelope, Message, Outcome, ResourceUsage
 from hanse.model.resources import Resources
-from hanse.policy.cluster_rankers import RANKS
+from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import ORDERS
+from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
 
 T = TypeVar("T")
@@ -95,19 +95,19 @@ class Wired:
         self.makers: dict[str, Callable[[], Machine]] = {}
         self.wakes: list[tuple[int, str]] = []
         self.mail: deque[Envelope] = deque()
-        self.said: list[tuple[str, str, Body]] = []
+        self.said: list[tuple[str, str, Message]] = []
         """Source, target and body of every message, as sent."""
-        self.live: dict[tuple[TaskId, int], tuple[str, Launch]] = {}
+        self.live: dict[tuple[TaskId, int], tuple[str, LaunchAttempt]] = {}
         """What the backends run: cluster and launch."""
         self.runner_of: dict[tuple[TaskId, int], str] = {}
         """Which runner was told to launch an attempt."""
-        self.ended: dict[str, dict[tuple[TaskId, int], End]] = {}
+        self.ended: dict[str, dict[tuple[TaskId, int], AttemptEnd]] = {}
         """Runner -> what it has not yet been told to forget."""
-        self.replies: dict[int, Accepted | Rejected] = {}
+        self.replies: dict[int, JobAccepted | RequestRejected] = {}
         self.settled: dict[TaskId, tuple[int, Outcome]] = {}
         self.over: dict[JobId, Outcome] = {}
         self.decisions: list[Decision] = []
-        self.asked: list[tuple[str, AskAdvice]] = []
+        self.asked: list[tuple[str, RequestAdvice]] = []
         """Who asked for advice, and what."""
         self.guards: list[tuple[str, int]] = []
         self.deaf: dict[str, bool] = {}
@@ -162,7 +162,11 @@ class Wired:
             self._add(
                 name,
                 lambda config=config: Broker(  # type: ignore[misc]
-                    config, ORDERS[order](), PLACERS[placer](), RANKS["rotate"](), SIZERS[sizer]()
+                    config,
+                    QUEUE_ORDERS[order](),
+                    PLACERS[placer](),
+                    CLUSTER_RANKERS["rotate"](),
+                    SIZERS[sizer](),
                 ),
             )
 
@@ -179,7 +183,7 @@ class Wired:
         self.give(name, Booted(self.now, epoch, 7 * epoch + 11))
         if name in self.cluster_of:
             running = tuple(
-                (task, attempt, launch.estate, launch.moves)
+                (task, attempt, launch.shard, launch.is_movable)
                 for (task, attempt), (_, launch) in self.live.items()
                 if self.runner_of[task, attempt] == name
             )
@@ -194,44 +198,44 @@ class Wired:
         self.boot(name)
         self.deliver()
 
-    def give(self, name: str, event: Event) -> list[Command]:
+    def give(self, name: str, event: Event) -> list[Effect]:
         """Hand an event to a machine and perform what comes of it, without delivering messages."""
         commands = self.machines[name].handle(event)
         for command in commands:
             self._perform_each(name, command)
-        self.asked += [(name, command) for command in commands if isinstance(command, AskAdvice)]
+        self.asked += [(name, command) for command in commands if isinstance(command, RequestAdvice)]
         return commands
 
-    def _perform_each(self, name: str, command: Command) -> None:
+    def _perform_each(self, name: str, command: Effect) -> None:
         for one in command.each() if isinstance(command, TasksSettled) else (command,):
             self._perform(name, one)
 
-    def _perform(self, name: str, command: Command) -> None:
-        if isinstance(command, Send):
+    def _perform(self, name: str, command: Effect) -> None:
+        if isinstance(command, SendMessage):
             self.said.append((name, command.envelope.target, command.envelope.body))
             self.mail.append(command.envelope)
         elif isinstance(command, WakeAt):
             heappush(self.wakes, (command.at, name))
-        elif isinstance(command, Accepted | Rejected):
+        elif isinstance(command, JobAccepted | RequestRejected):
             self.replies[command.request] = command
         elif isinstance(command, TaskSettled):
             known = self.settled.setdefault(command.task, (command.attempt, command.outcome))
             assert known == (command.attempt, command.outcome), "a task has two terminal states"
         elif isinstance(command, JobSettled):
             self.over[command.job] = command.outcome
-        elif isinstance(command, Record):
+        elif isinstance(command, RecordDecision):
             self.decisions.append(command.decision)
-        elif isinstance(command, Launch):
+        elif isinstance(command, LaunchAttempt):
             self._launch(name, command)
-        elif isinstance(command, Kill):
+        elif isinstance(command, KillAttempt):
             if not self.stubborn:
                 self.exit(command.task, command.attempt, Outcome.CANCELLED, -15)
-        elif isinstance(command, Guard):
+        elif isinstance(command, ExtendWatchdog):
             self.guards.append((name, command.until))
-        elif isinstance(command, Forgotten):
+        elif isinstance(command, ForgetAttempt):
             self.ended[name].pop((command.task, command.attempt), None)
 
-    def _launch(self, runner: str, launch: Launch) -> None:
+    def _launch(self, runner: str, launch: LaunchAttempt) -> None:
         assert not any(task == launch.task for task, _ in self.live), "two live attempts of one task"
         self.runner_of[launch.task, launch.attempt] = runner
         self.live[launch.task, launch.attempt] = (self.cluster_of[runner], launch)
@@ -240,13 +244,13 @@ class Wired:
 
     def exit(
         self, task: TaskId, attempt: int, outcome: Outcome = Outcome.SUCCEEDED, code: int = 0,
-        usage: Usage | None = None,
+        usage: ResourceUsage | None = None,
     ) -> None:  # fmt: skip
         """An attempt ends on its node."""
         if self.live.pop((task, attempt), None) is None:
             return
         runner = self.runner_of[task, attempt]
-        end = End(task, attempt, outcome, code, usage)
+        end = AttemptEnd(task, attempt, outcome, code, usage)
         self.ended[runner][task, attempt] = end
         if runner not in self.deaf:
             self.give(runner, TaskExited(self.now, end))
@@ -270,7 +274,7 @@ class Wired:
     def hand_over(self, envelope: Envelope) -> None:
         """Let a message arrive."""
         if envelope.target not in self.deaf and not self.loses(envelope):
-            self.give(envelope.target, Received(self.now, envelope))
+            self.give(envelope.target, MessageReceived(self.now, envelope))
 
     def prompt(self, name: str) -> None:
         """Deliver everything, with a tick for one machine in between, while no time passes."""
@@ -295,7 +299,7 @@ class Wired:
     def hand_in(self, spec: JobSpec, broker: str = "b1") -> int:
         """Submit without waiting; the number of the request."""
         self.requests += 1
-        self.give(broker, Submitted(self.now, "me", self.requests, spec))
+        self.give(broker, JobSubmitted(self.now, "me", self.requests, spec))
         return self.requests
 
     def submit(self, spec: JobSpec, broker: str = "b1") -> JobId:
@@ -303,7 +307,7 @@ class Wired:
         request = self.hand_in(spec, broker)
         self.run(SECOND)
         reply = self.replies[request]
-        assert isinstance(reply, Accepted), reply
+        assert isinstance(reply, JobAccepted), reply
         return reply.job
 
     def rejected(self, spec: JobSpec, broker: str = "b1") -> str:
@@ -311,7 +315,7 @@ class Wired:
         request = self.hand_in(spec, broker)
         self.deliver()
         reply = self.replies[request]
-        assert isinstance(reply, Rejected), reply
+        assert isinstance(reply, RequestRejected), reply
         return reply.reason
 
     def cancel(self, number: JobId, broker: str = "b1") -> None:
@@ -383,4 +387,4 @@ class Wired:
         self.check()
         for name, machine in self.machines.items():
             if isinstance(machine, Broker | Warden):
-                assert machine.idle() == [], name
+                assert machine.find_leftovers() == [], name

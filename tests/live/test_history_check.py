@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from hanse.core.config import Timings
-from hanse.core.messaging.link import Link, Post
+from hanse.core.messaging.link import Link, LinkSet
 from hanse.live import history_check
 from hanse.live.high_water_mark import OLDER, ForgetfulError, refuse_contradicted
 from hanse.live.history_check import Recollection
 from hanse.model.messages import Ack, Envelope
-from hanse.model.messages.history_check import Recall, Recalled
+from hanse.model.messages.history_check import HistoryQuery, HistoryReply
 
 SENT, RECEIVED = 7, 3
 SECONDS_MAX = 60
@@ -34,7 +34,7 @@ class Member:
     """A member that starts, with two peers, and what it says to them."""
 
     def __init__(self, directory: Path) -> None:
-        post = Post("b1", Timings())
+        post = LinkSet("b1", Timings())
         for peer in ("b2", "c1"):
             post.links[peer] = Link(peer, sent=SENT, acked=SENT, received=RECEIVED, unacked={}, ahead={})
         self.said: list[Envelope] = []
@@ -43,7 +43,7 @@ class Member:
     @property
     def number(self) -> int:
         """The number of its question."""
-        return next(envelope.body.number for envelope in self.said if isinstance(envelope.body, Recall))
+        return next(envelope.body.number for envelope in self.said if isinstance(envelope.body, HistoryQuery))
 
     async def asking(self) -> "asyncio.Task[None]":
         """Begin to ask, and wait until everybody was asked."""
@@ -52,7 +52,7 @@ class Member:
             await asyncio.sleep(0)
         return task
 
-    def hears(self, peer: str, body: Recall | Recalled | Ack, ack: int = 0) -> bool:
+    def hears(self, peer: str, body: HistoryQuery | HistoryReply | Ack, ack: int = 0) -> bool:
         """Whether something that arrives is kept from the machine."""
         return self.past.keeps(Envelope(peer, "b1", 0, 0, ack, body))
 
@@ -63,11 +63,11 @@ async def test_a_peer_is_kept_out_until_it_has_answered(tmp_path: Path) -> None:
     asking = await member.asking()
     assert {envelope.target for envelope in member.said} == {"b2", "c1"}
     assert member.hears("c1", Ack(), ack=SENT)
-    assert member.hears("c1", Recalled(member.number + 1, 99, 99)), "an answer to an earlier life"
-    assert member.hears("c1", Recalled(member.number, SENT, RECEIVED))
+    assert member.hears("c1", HistoryReply(member.number + 1, 99, 99)), "an answer to an earlier life"
+    assert member.hears("c1", HistoryReply(member.number, SENT, RECEIVED))
     assert not member.hears("c1", Ack())
     assert member.past.unheard == {"b2"}
-    assert member.hears("b2", Recalled(member.number, 0, 0))
+    assert member.hears("b2", HistoryReply(member.number, 0, 0))
     await asking
     await member.past.keep()
     assert not (tmp_path / OLDER).exists()
@@ -78,7 +78,7 @@ async def test_a_peer_is_kept_out_until_it_has_answered(tmp_path: Path) -> None:
 async def test_a_contradiction_ends_it_and_leaves_a_marker(tmp_path: Path, taken: int, acked: int) -> None:
     member = Member(tmp_path)
     asking = await member.asking()
-    member.hears("b2", Recalled(member.number, taken, acked))
+    member.hears("b2", HistoryReply(member.number, taken, acked))
     with pytest.raises(ForgetfulError, match="is older than"):
         await asking
     assert "b2" in member.past.unheard, "nothing more is said to it"
@@ -89,9 +89,9 @@ async def test_a_contradiction_ends_it_and_leaves_a_marker(tmp_path: Path, taken
 @awaited
 async def test_a_peer_that_asks_is_answered_and_asked_at_once(tmp_path: Path) -> None:
     member = Member(tmp_path)
-    member.hears("b2", Recall(5))
-    assert [envelope.body for envelope in member.said[:1]] == [Recalled(5, RECEIVED, SENT)]
-    assert [(envelope.target, type(envelope.body)) for envelope in member.said[1:]] == [("b2", Recall)]
+    member.hears("b2", HistoryQuery(5))
+    assert [envelope.body for envelope in member.said[:1]] == [HistoryReply(5, RECEIVED, SENT)]
+    assert [(envelope.target, type(envelope.body)) for envelope in member.said[1:]] == [("b2", HistoryQuery)]
 
 
 @awaited

@@ -20,8 +20,8 @@ from hanse.live.journal.journal import Journal
 from hanse.live.journal.layout import RECORD_BYTES_MAX
 from hanse.live.recovery import decode_event
 from hanse.live.shell import DOUBT_FEW, DOUBT_MAX, FEW_EVENTS, QUICK_SECONDS, JournalledShell
-from hanse.model.effects import Accepted, Command, Send, WakeAt
-from hanse.model.events import CancelRequested, Event, Received, Submitted, Tick
+from hanse.model.effects import Effect, JobAccepted, SendMessage, WakeAt
+from hanse.model.events import CancelRequested, Event, JobSubmitted, MessageReceived, Tick
 from hanse.model.ids import JobId
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import Ack, Envelope
@@ -37,14 +37,14 @@ class Echo:
         self.marks: dict[str, int] = {}
         self.taken: list[int] = []
 
-    def handle(self, event: Event) -> list[Command]:
-        if isinstance(event, Received):  # an heir has the job of this request
-            return [Accepted("me", event.envelope.ack, JobId(1)), Send(event.envelope)]
+    def handle(self, event: Event) -> list[Effect]:
+        if isinstance(event, MessageReceived):  # an heir has the job of this request
+            return [JobAccepted("me", event.envelope.ack, JobId(1)), SendMessage(event.envelope)]
         if not isinstance(event, CancelRequested):
             return [WakeAt(event.at + 1_000_000)]
         assert event.job != 13, "an unlucky number"
         self.taken.append(event.job)
-        return [Accepted(event.client, event.request, event.job)]
+        return [JobAccepted(event.client, event.request, event.job)]
 
     def check(self) -> None:
         assert 13 not in self.taken
@@ -85,7 +85,7 @@ class Stage:
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self.journal, self.found = Journal.open(directory, disk=disk or Disk())
-        self.performed: list[tuple[Command, int]] = []
+        self.performed: list[tuple[Effect, int]] = []
         self.told: list[int] = []
         self.failures: list[BaseException] = []
         self.clock = Clock()
@@ -94,17 +94,17 @@ class Stage:
             lambda position, *_: self.told.append(position),
         )  # fmt: skip
 
-    def _perform(self, command: Command) -> None:
+    def _perform(self, command: Effect) -> None:
         self.performed.append((command, self.journal.durable))
 
     def ask(self, job: int) -> None:
         self.shell.take(CancelRequested(self.clock.now(), "me", job, JobId(job)))
 
     def submit(self, request: int) -> None:
-        self.shell.take(Submitted(self.clock.now(), "me", request, JobSpec((TaskGroup(),))))
+        self.shell.take(JobSubmitted(self.clock.now(), "me", request, JobSpec((TaskGroup(),))))
 
     def acknowledge(self, request: int) -> None:
-        self.shell.take(Received(self.clock.now(), Envelope("heir", "echo", 0, 0, request, Ack())))
+        self.shell.take(MessageReceived(self.clock.now(), Envelope("heir", "echo", 0, 0, request, Ack())))
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:
@@ -118,7 +118,7 @@ def test_commands_wait_until_their_event_is_on_disk(tmp_path: Path) -> None:
             stage.ask(job)
         assert stage.performed == []
         await stage.shell.safe()
-        assert [command.job for command, _ in stage.performed if isinstance(command, Accepted)] == [
+        assert [command.job for command, _ in stage.performed if isinstance(command, JobAccepted)] == [
             *range(10)
         ]
         assert all(durable >= at + 1 for at, (_, durable) in enumerate(stage.performed))
@@ -203,7 +203,7 @@ def test_a_full_disk_holds_back_what_came_of_it_until_there_is_room(
         assert stage.failures == []
         disk.full = False
         await stage.shell.safe()
-        assert [command.job for command, _ in stage.performed if isinstance(command, Accepted)] == [
+        assert [command.job for command, _ in stage.performed if isinstance(command, JobAccepted)] == [
             100 * request for request in range(asked)
         ]
         busy.append(stage.shell.busy)
@@ -243,11 +243,11 @@ def test_a_job_that_is_safe_twice_is_accepted_before_that_is_on_disk_a_third_tim
         await stage.shell.safe()
         stage.performed.clear()
         stage.acknowledge(1)
-        assert [type(command) for command, _ in stage.performed] == [Accepted]
+        assert [type(command) for command, _ in stage.performed] == [JobAccepted]
         assert stage.journal.durable == 1
         assert promises == [2]
         await stage.shell.safe()
-        assert [type(command) for command, _ in stage.performed] == [Accepted, Accepted, Send]
+        assert [type(command) for command, _ in stage.performed] == [JobAccepted, JobAccepted, SendMessage]
         stage.shell.close()
 
     play(story())
@@ -260,7 +260,7 @@ def test_a_job_whose_submission_is_not_on_disk_is_not_accepted_early(tmp_path: P
         stage.acknowledge(1)
         assert stage.performed == []
         await stage.shell.safe()
-        assert Accepted in [type(command) for command, _ in stage.performed]
+        assert JobAccepted in [type(command) for command, _ in stage.performed]
         assert all(durable == 2 for _, durable in stage.performed)
         stage.shell.close()
 
@@ -292,7 +292,7 @@ def test_a_little_on_a_quick_disk_is_written_on_the_spot_and_on_a_slow_one_besid
         for job in (5, 6, 7):
             await write(job)
         assert where[5:] == [True, False, False], "the disk has become slow"
-        assert [command.job for command, _ in stage.performed if type(command) is Accepted] == [
+        assert [command.job for command, _ in stage.performed if type(command) is JobAccepted] == [
             1, 2, 3, 4, *range(20, 21 + FEW_EVENTS), 5, 6, 7,
         ]  # fmt: skip
         stage.shell.close()
@@ -337,7 +337,7 @@ def test_a_write_on_the_spot_that_fails_ends_the_shell(
         asyncio.get_running_loop().call_soon(ended.set_result, None)
         await ended
         assert stage.shell.closed
-        assert [command.job for command, _ in stage.performed if type(command) is Accepted] == [1]
+        assert [command.job for command, _ in stage.performed if type(command) is JobAccepted] == [1]
         assert len(stage.failures) == 1
 
     play(story())

@@ -12,8 +12,8 @@ from hanse.live import shell as shell_module
 from hanse.live.clock import Clock
 from hanse.live.journal.journal import Journal, Recovered
 from hanse.live.shell import JournalledShell
-from hanse.model.effects import Command
-from hanse.model.events import Event, Submitted
+from hanse.model.effects import Effect
+from hanse.model.events import Event, JobSubmitted
 from hanse.model.job import JobSpec, TaskGroup
 
 BOUND = 1 << 20
@@ -33,8 +33,8 @@ class Counter:
         self.count = 0
         self.ballast = bytes(size)
 
-    def handle(self, event: Event) -> list[Command]:
-        self.count += isinstance(event, Submitted)
+    def handle(self, event: Event) -> list[Effect]:
+        self.count += isinstance(event, JobSubmitted)
         return []
 
     def check(self) -> None:
@@ -66,7 +66,7 @@ class Member:
         """So many large events, each on disk before the next."""
         for request in range(count):
             spec = JobSpec((TaskGroup(payload=PAYLOAD),))
-            self.shell.take(Submitted(self.clock.now(), "me", request, spec))
+            self.shell.take(JobSubmitted(self.clock.now(), "me", request, spec))
             await self.shell.safe()
 
     def crash(self) -> None:

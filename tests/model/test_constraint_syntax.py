@@ -4,7 +4,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hanse.model.constraint_syntax import WHERE_CHARACTERS_MAX, WhereError, parse, text
+from hanse.model.constraint_syntax import (
+    WHERE_CHARACTERS_MAX,
+    ConstraintSyntaxProblem,
+    format_constraint,
+    parse_constraint,
+)
 from hanse.model.constraints import (
     ALWAYS,
     DEPTH_MAX,
@@ -74,7 +79,7 @@ from tests.model.drawn import constraints
     ],
 )
 def test_what_is_written_is_what_is_meant(written: str, meant: Constraint) -> None:
-    assert parse(written) == meant
+    assert parse_constraint(written) == meant
 
 
 @given(constraints)
@@ -82,7 +87,7 @@ def test_what_is_written_is_what_is_meant(written: str, meant: Constraint) -> No
 @example(AnyOf((AnyOf((Has("a"), Has("b"))), All((Has("c"), Has("d"))))))
 @example(Not(All((Has("a"),))))
 def test_what_is_printed_comes_back(constraint: Constraint) -> None:
-    assert parse(text(constraint)) == constraint
+    assert parse_constraint(format_constraint(constraint)) == constraint
 
 
 def test_the_largest_sound_constraints_come_back() -> None:
@@ -105,7 +110,7 @@ def test_the_largest_sound_constraints_come_back() -> None:
     wide = All(tuple(Is(name, word) for _ in range(TERMS_MAX - 1)))
     for constraint in (deep, single, mixed, wide):
         assert constraint_problem(constraint) is None
-        assert parse(text(constraint)) == constraint
+        assert parse_constraint(format_constraint(constraint)) == constraint
 
 
 @pytest.mark.parametrize(
@@ -152,16 +157,16 @@ def test_the_largest_sound_constraints_come_back() -> None:
     ],
 )
 def test_errors_say_where_and_what(written: str, position: int | None, words: str) -> None:
-    error = parse(written)
-    assert isinstance(error, WhereError)
+    error = parse_constraint(written)
+    assert isinstance(error, ConstraintSyntaxProblem)
     assert words in error.message
     assert position is None or error.position == position
 
 
 def test_the_caret_stands_under_the_place() -> None:
     written = "a exists and\n" + "b exists and " * 10 + "zone = 'x' and " + "c exists and " * 10 + "d exists"
-    error = parse(written)
-    assert isinstance(error, WhereError)
+    error = parse_constraint(written)
+    assert isinstance(error, ConstraintSyntaxProblem)
     _, shown, caret = error.message.split("\n")
     assert shown[caret.index("^")] == "=" == written[error.position]
     assert len(shown) < 80
@@ -169,10 +174,10 @@ def test_the_caret_stands_under_the_place() -> None:
 
 @given(st.text(alphabet="ab01 .\"'\\()<>=!,-\nnotandorinexistshasall\u00e9\ud800", max_size=60) | st.text())
 def test_garbage_never_raises_and_what_parses_is_sound(written: str) -> None:
-    result = parse(written)
-    if isinstance(result, WhereError):
+    result = parse_constraint(written)
+    if isinstance(result, ConstraintSyntaxProblem):
         assert 0 <= result.position <= len(written)
         assert result.message
     else:
         assert constraint_problem(result) is None
-        assert parse(text(result)) == result
+        assert parse_constraint(format_constraint(result)) == result

@@ -25,7 +25,7 @@ from hanse.model.constraints import (
     attributes_of,
     attributes_problem,
     constraint_problem,
-    holds,
+    is_satisfied,
     normalise,
 )
 from tests.model.drawn import constraints, nodes
@@ -70,7 +70,7 @@ NODE: Attributes = {"zone": "a", "disk_gb": 100, "ssd": True, "rev": 1}
     ],
 )
 def test_holds(constraint: Constraint, expected: bool) -> None:
-    assert holds(constraint, NODE) is expected
+    assert is_satisfied(constraint, NODE) is expected
 
 
 def test_true_and_one_are_two_records_and_two_keys() -> None:
@@ -93,7 +93,7 @@ def test_the_wire_keeps_constraints(constraint: Constraint) -> None:
 
 @given(constraints, nodes)
 def test_normalising_keeps_the_meaning(constraint: Constraint, node: Attributes) -> None:
-    assert holds(normalise(constraint), node) is holds(constraint, node)
+    assert is_satisfied(normalise(constraint), node) is is_satisfied(constraint, node)
 
 
 @given(constraints)

@@ -19,32 +19,32 @@ from hanse.model.job import (
     JobClass,
     JobSpec,
     OnLoss,
-    Scope,
+    Proximity,
     SpeedUp,
     TaskGroup,
-    Unreachable,
+    UnreachablePolicy,
 )
 from hanse.model.job_parser import (
     PROBLEMS_MAX,
-    Command,
     Problem,
+    Program,
     check_job,
-    command_of,
-    job_from_data,
-    payload_of,
+    decode_program,
+    encode_program,
+    parse_job_form,
 )
 from hanse.model.resources import CUSTOM_MAX, GPUS_MAX, Resources
 
 
 def refused(data: object) -> tuple[Problem, ...]:
-    result = job_from_data(data)
+    result = parse_job_form(data)
     assert isinstance(result, tuple), f"{result} was let in"
     assert result
     return result
 
 
 def accepted(data: object) -> JobSpec:
-    result = job_from_data(data)
+    result = parse_job_form(data)
     assert isinstance(result, JobSpec), result
     return result
 
@@ -72,7 +72,9 @@ def test_the_example_in_the_documentation_is_a_job() -> None:
             TaskGroup(
                 name="fetch",
                 ask=Resources(1_000, 512_000_000),
-                payload=payload_of(Command(("/bin/sh", "-c", "make -j4"), (("MODE", "fast"),), "/srv/build")),
+                payload=encode_program(
+                    Program(("/bin/sh", "-c", "make -j4"), (("MODE", "fast"),), "/srv/build")
+                ),
             ),
             TaskGroup(
                 name="compile",
@@ -81,10 +83,10 @@ def test_the_example_in_the_documentation_is_a_job() -> None:
                 ask_max=Resources(16_000, 4 << 30, 1, (("fpga", 1),)),
                 speed_up=SpeedUp(((2_000, 1, 1_000), (4_000, 1, 1_800))),
                 where=All((Is("arch", "arm64"), Compare("disk_gb", ">=", 100))),
-                affinity=(Affinity("db", Scope.NODE, apart=True),),
+                affinity=(Affinity("db", Proximity.NODE, apart=True),),
                 needs=("fetch",),
                 duration=600 * SECOND,
-                payload=payload_of(Command(("make", "all"), (("MODE", "fast"),), "/srv/build")),
+                payload=encode_program(Program(("make", "all"), (("MODE", "fast"),), "/srv/build")),
             ),
         ),
     )
@@ -107,14 +109,14 @@ def test_the_short_form() -> None:
             "deadline": None,
         }
     )
-    assert (spec.name, spec.klass, spec.unreachable) == ("tiny", JobClass.LATENCY, Unreachable.WAIT)
+    assert (spec.name, spec.klass, spec.unreachable) == ("tiny", JobClass.LATENCY, UnreachablePolicy.WAIT)
     assert spec.on_loss is OnLoss.FAIL
     assert accepted({"command": "ls"}).on_loss is OnLoss.RETRY
     (only,) = spec.groups
     assert (only.name, only.count) == ("main", 3)
     assert only.ask == Resources(100, 1 << 30, 0, (("fpga", 2),))
     assert only.ask_max == Resources(100, 4 << 30, 2, (("fpga", 2), ("tpu", 4)))
-    assert command_of(only.payload) == Command(("sleep", "10"))
+    assert decode_program(only.payload) == Program(("sleep", "10"))
     assert only.where == accepted({"where": "a exists or b in (1)"}).groups[0].where
     assert isinstance(only.where, AnyOf)
     assert accepted({}) == JobSpec(groups=(TaskGroup(),))
@@ -306,7 +308,7 @@ grouped = st.builds(lambda top, groups: {**top, "groups": groups}, flat, st.list
 
 @given(garbage | flat | grouped)
 def test_no_data_raises_and_what_is_let_in_is_sound(data: object) -> None:
-    result = job_from_data(data)
+    result = parse_job_form(data)
     if isinstance(result, JobSpec):
         assert check_job(result) == ()
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(result), type=JobSpec) == result
@@ -320,7 +322,7 @@ def test_no_data_raises_and_what_is_let_in_is_sound(data: object) -> None:
 
 @given(st.sampled_from(FIELDS), garbage)
 def test_a_single_wrong_field_is_the_one_named(field: str, value: object) -> None:
-    result = job_from_data({field: value})
+    result = parse_job_form({field: value})
     if isinstance(result, tuple) and result[0].rule.find("altogether") < 0:
         assert all(
             problem.field == field or problem.field.startswith((f"{field}.", f"{field}["))
@@ -330,17 +332,17 @@ def test_a_single_wrong_field_is_the_one_named(field: str, value: object) -> Non
 
 @given(st.binary(max_size=40))
 def test_other_payloads_are_no_command(payload: bytes) -> None:
-    command = command_of(payload)
+    command = decode_program(payload)
     assert command is None or command.argv
 
 
 def test_commands_survive_their_payload() -> None:
-    command = Command(("a", "ü b"), (("A", "1"),), "/x")
-    assert command_of(payload_of(command)) == command
-    assert command_of(payload_of(Command(()))) is None
-    assert command_of(b"") is None
-    assert command_of(b"\x91" * 100_000) is None
-    assert command_of(b"\x91\x91\xa1\xff") is None  # not UTF-8
+    command = Program(("a", "ü b"), (("A", "1"),), "/x")
+    assert decode_program(encode_program(command)) == command
+    assert decode_program(encode_program(Program(()))) is None
+    assert decode_program(b"") is None
+    assert decode_program(b"\x91" * 100_000) is None
+    assert decode_program(b"\x91\x91\xa1\xff") is None  # not UTF-8
     assert (
-        command_of(b"\x94\x91\xa1a\x90\xa0" + b"\x91" * 100_000 + b"\xc0") is None
+        decode_program(b"\x94\x91\xa1a\x90\xa0" + b"\x91" * 100_000 + b"\xc0") is None
     )  # a bottomless extra field

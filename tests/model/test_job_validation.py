@@ -18,7 +18,7 @@ from hanse.model.job import (
     PAYLOAD_BYTES_MAX,
     Affinity,
     JobSpec,
-    Scope,
+    Proximity,
     SpeedUp,
     TaskGroup,
 )
@@ -195,7 +195,7 @@ def test_each_rule_is_the_only_one_broken() -> None:
         job(gang=True, groups=(TaskGroup(count=1 << 20),)),
         group(ask=Resources(custom=(("fpga", 1),))),
         group(**RANGE, speed_up=SpeedUp(((2_000, 1, 1_000), (2_000, 2, 1_500), (8_000, 1, 1_400)))),
-        group(affinity=(Affinity("a"), Affinity("a", Scope.CLUSTER, apart=True))),
+        group(affinity=(Affinity("a"), Affinity("a", Proximity.CLUSTER, apart=True))),
         graph(a=[], b=["a"], c=["a", "b"], d=["c", "a"]),
         JobSpec(
             groups=tuple(

@@ -1,6 +1,6 @@
 """What each cluster ranking prefers."""
 
-from hanse.policy.cluster_rankers import BestStanding, Rotate
+from hanse.policy.cluster_rankers import BestStandingRanker, RotatingRanker
 from hanse.policy.interface import ClusterFacts
 
 KNOWN = [
@@ -12,10 +12,10 @@ KNOWN = [
 
 
 def test_rotate_puts_data_first_and_then_goes_round() -> None:
-    assert Rotate().rank(KNOWN, 0) == [3, 2, 0, 1]
-    assert Rotate().rank(KNOWN, 1) == [3, 2, 1, 0]
+    assert RotatingRanker().rank(KNOWN, 0) == [3, 2, 0, 1]
+    assert RotatingRanker().rank(KNOWN, 1) == [3, 2, 1, 0]
 
 
 def test_best_standing_puts_data_first_and_then_goes_by_outcome() -> None:
-    assert BestStanding().rank(KNOWN, 0) == [3, 2, 1, 0]
-    assert BestStanding().rank([ClusterFacts(f"c{n}", 500, -1) for n in range(3)], 2) == [2, 0, 1]
+    assert BestStandingRanker().rank(KNOWN, 0) == [3, 2, 1, 0]
+    assert BestStandingRanker().rank([ClusterFacts(f"c{n}", 500, -1) for n in range(3)], 2) == [2, 0, 1]

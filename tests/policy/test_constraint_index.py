@@ -1,4 +1,4 @@
-"""Compiled constraints mean what ``holds`` says, for every node and every shape of cluster."""
+"""Compiled constraints mean what ``is_satisfied`` says, for every node and every shape of cluster."""
 
 import numpy as np
 import pytest
@@ -10,16 +10,16 @@ from hanse.model.constraints import (
     AnyOf,
     Attributes,
     Compare,
+    ComparisonOperator,
     Constraint,
     Has,
     In,
     Is,
     Not,
-    Order,
-    holds,
+    is_satisfied,
 )
 from hanse.policy import constraint_index
-from hanse.policy.constraint_index import AttributeTable
+from hanse.policy.constraint_index import AttributeIndex
 from tests.model.drawn import constraints, nodes
 
 clusters = st.tuples(st.lists(nodes, max_size=6), st.integers(0, 60)).map(
@@ -28,7 +28,7 @@ clusters = st.tuples(st.lists(nodes, max_size=6), st.integers(0, 60)).map(
 )
 
 
-def bits(table: AttributeTable, constraint: Constraint | None) -> list[bool]:
+def bits(table: AttributeIndex, constraint: Constraint | None) -> list[bool]:
     """Every bit of the mask, also those beyond the last node."""
     mask = table.compile(constraint)
     return [bool(int(word) >> bit & 1) for word in mask for bit in range(64)]
@@ -36,13 +36,13 @@ def bits(table: AttributeTable, constraint: Constraint | None) -> list[bool]:
 
 @given(clusters, st.lists(constraints, min_size=1, max_size=3))
 def test_a_bit_is_what_holds_says(cluster: list[Attributes], asked: list[Constraint]) -> None:
-    table = AttributeTable(cluster)
+    table = AttributeIndex(cluster)
     words = -(-len(cluster) // 64)
     for constraint in asked * 2:  # the second time from the compiled ones
         mask = table.compile(constraint)
         assert mask.dtype == np.uint64
         assert mask.shape == (words,)
-        expected = [holds(constraint, node) for node in cluster]
+        expected = [is_satisfied(constraint, node) for node in cluster]
         assert bits(table, constraint) == expected + [False] * (words * 64 - len(cluster))
 
 
@@ -51,7 +51,7 @@ def test_large_clusters_with_rare_and_common_values(count: int) -> None:
     cluster: list[Attributes] = [
         {"host": f"h{row}", "even": row % 2 == 0, "row": row, "rack": row // 40} for row in range(count)
     ]
-    table = AttributeTable(cluster)
+    table = AttributeIndex(cluster)
     asked: list[Constraint] = [
         Is("host", "h64"),
         Is("even", True),
@@ -64,7 +64,7 @@ def test_large_clusters_with_rare_and_common_values(count: int) -> None:
         AnyOf((Is("host", "h0"), Is("host", "h999"))),
     ]
     for constraint in asked:
-        assert bits(table, constraint)[:count] == [holds(constraint, node) for node in cluster]
+        assert bits(table, constraint)[:count] == [is_satisfied(constraint, node) for node in cluster]
         assert not any(bits(table, constraint)[count:])
     assert sum(bits(table, None)) == count == table.nodes
 
@@ -72,16 +72,16 @@ def test_large_clusters_with_rare_and_common_values(count: int) -> None:
 @pytest.mark.parametrize("count", [3, 300])
 def test_comparisons_at_their_borders(count: int) -> None:
     cluster: list[Attributes] = [{"row": row % 3} for row in range(count)]
-    table = AttributeTable(cluster)
-    orders: tuple[Order, ...] = ("<", "<=", ">", ">=")
+    table = AttributeIndex(cluster)
+    orders: tuple[ComparisonOperator, ...] = ("<", "<=", ">", ">=")
     for order in orders:
         for bound in (-1, 0, 1, 2, 3):
             constraint = Compare("row", order, bound)
-            assert bits(table, constraint)[:count] == [holds(constraint, node) for node in cluster]
+            assert bits(table, constraint)[:count] == [is_satisfied(constraint, node) for node in cluster]
 
 
 def test_true_and_one_are_compiled_apart() -> None:
-    table = AttributeTable([{"x": True}, {"x": 1}, {"x": "1"}])
+    table = AttributeIndex([{"x": True}, {"x": 1}, {"x": "1"}])
     assert bits(table, Is("x", True))[:3] == [True, False, False]
     assert bits(table, Is("x", 1))[:3] == [False, True, False]
     assert bits(table, In("x", ("1", 1)))[:3] == [False, True, True]
@@ -89,7 +89,7 @@ def test_true_and_one_are_compiled_apart() -> None:
 
 
 def test_masks_are_shared_and_cannot_be_spoilt() -> None:
-    table = AttributeTable([{"x": 1}])
+    table = AttributeIndex([{"x": 1}])
     mask = table.compile(Has("x"))
     assert table.compile(Has("x")) is mask
     with pytest.raises(ValueError, match="read-only"):
@@ -100,7 +100,7 @@ def test_masks_are_shared_and_cannot_be_spoilt() -> None:
 
 def test_the_oldest_compiled_constraint_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constraint_index, "COMPILED_MAX", 2)
-    table = AttributeTable([{"a": 1}])
+    table = AttributeIndex([{"a": 1}])
     first, second = table.compile(Has("a")), table.compile(Has("b"))
     third = table.compile(Has("c"))
     assert table.compile(Has("b")) is second
@@ -112,6 +112,6 @@ def test_the_oldest_compiled_constraint_goes_first(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_count_of_attributes() -> None:
-    table = AttributeTable([{"a": 1, "b": 2}, {}, {"a": 1}])
+    table = AttributeIndex([{"a": 1, "b": 2}, {}, {"a": 1}])
     assert table.count.tolist() == [2, 0, 1]
     assert table.count.dtype == np.int64

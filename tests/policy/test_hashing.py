@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse.policy.hashing import mix, pick_start
+from hanse.policy.hashing import hash_numbers, pick_start
 
 WORD = (1 << 64) - 1
 ints = st.integers(-(1 << 70), 1 << 70)
@@ -15,22 +15,22 @@ ints = st.integers(-(1 << 70), 1 << 70)
 
 def test_known_answers_never_change() -> None:
     # Journals are replayed by later versions: another answer here would be another decision there.
-    assert mix(0) == 0x25FDDABF6C8973C
-    assert mix(1, 2, 3) == 0x1038ECE92B979E71
+    assert hash_numbers(0) == 0x25FDDABF6C8973C
+    assert hash_numbers(1, 2, 3) == 0x1038ECE92B979E71
     assert pick_start(42, 7, 50_000) == 42_407
 
 
 @given(seed=ints, values=st.lists(ints, max_size=4))
 def test_a_word_and_modulo_a_word(seed: int, values: list[int]) -> None:
-    word = mix(seed, *values)
+    word = hash_numbers(seed, *values)
     assert 0 <= word <= WORD
-    assert word == mix(seed & WORD, *(value & WORD for value in values))
+    assert word == hash_numbers(seed & WORD, *(value & WORD for value in values))
 
 
 def test_small_inputs_do_not_collide_and_order_counts() -> None:
-    words = {mix(seed, a, b) for seed in range(20) for a in range(50) for b in range(50)}
+    words = {hash_numbers(seed, a, b) for seed in range(20) for a in range(50) for b in range(50)}
     assert len(words) == 20 * 50 * 50
-    assert len({mix(0), mix(0, 0), mix(0, 0, 0)}) == 3
+    assert len({hash_numbers(0), hash_numbers(0, 0), hash_numbers(0, 0, 0)}) == 3
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -40,9 +40,9 @@ def test_every_input_bit_reaches_every_output_bit(which: int) -> None:
         flips = [0] * 64
         for case in range(rounds):
             inputs = [case * 7919, case, 5]
-            before = mix(*inputs)
+            before = hash_numbers(*inputs)
             inputs[which] ^= 1 << bit
-            changed = before ^ mix(*inputs)
+            changed = before ^ hash_numbers(*inputs)
             for out in range(64):
                 flips[out] += changed >> out & 1
         # six standard deviations of a fair coin: fixed inputs, so this either holds for ever or never
@@ -67,7 +67,7 @@ def test_nowhere_to_begin_is_our_bug() -> None:
 
 
 def test_same_under_any_hash_seed() -> None:
-    code = "from hanse.policy.hashing import mix; print(mix(5, -3, 1 << 63))"
+    code = "from hanse.policy.hashing import hash_numbers; print(hash_numbers(5, -3, 1 << 63))"
     answers = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -78,4 +78,4 @@ def test_same_under_any_hash_seed() -> None:
         ).stdout
         for seed in ("0", "1")
     }
-    assert answers == {f"{mix(5, -3, 1 << 63)}\n"}
+    assert answers == {f"{hash_numbers(5, -3, 1 << 63)}\n"}

@@ -15,12 +15,12 @@ from hanse.model.resources import Vector
 from hanse.policy import kernels
 from hanse.policy.kernels import BEST_FIT, CHEAPEST, FIRST, SPREAD, c_kernels, numpy_kernels
 from hanse.policy.node_columns import (
-    BELIEF_MAX,
     CAPACITY_MAX,
     DIMENSIONS_MAX,
+    VIEW_DRIFT_MAX,
     Column,
     MaskWords,
-    Room,
+    NodeColumns,
     clear_bit,
     count_bits,
     empty_mask,
@@ -35,7 +35,7 @@ from hanse.policy.node_columns import (
 
 HAS_COMPILER = any(shutil.which(name) for name in ("cc", "gcc", "clang"))
 needs_native = pytest.mark.skipif(
-    bool(c_kernels.WHY_NOT) and not HAS_COMPILER,
+    bool(c_kernels.LOAD_ERROR) and not HAS_COMPILER,
     reason="no C compiler on this machine: only the twin can be tested",
 )
 MODES = (FIRST, BEST_FIT, SPREAD, CHEAPEST)
@@ -51,7 +51,7 @@ def flat_mask(mask: MaskWords) -> int:
 # --- naive meanings ---
 
 
-def naive_leftover(room: Room, ask: Vector, node: int) -> int:
+def naive_leftover(room: NodeColumns, ask: Vector, node: int) -> int:
     total = 0
     for row in range(room.dims):
         has, left = int(room.capacity[row, node]), int(room.free[row, node]) - ask[row]
@@ -60,12 +60,19 @@ def naive_leftover(room: Room, ask: Vector, node: int) -> int:
     return total
 
 
-def naive_can_take(room: Room, ask: Vector, mask: int, node: int) -> bool:
+def naive_can_take(room: NodeColumns, ask: Vector, mask: int, node: int) -> bool:
     return bool(mask >> node & 1) and all(int(room.free[row, node]) >= ask[row] for row in range(room.dims))
 
 
 def naive_pick(
-    room: Room, ask: Vector, mask: int, start: int, count: int, mode: int, each_max: int, cost: Column | None
+    room: NodeColumns,
+    ask: Vector,
+    mask: int,
+    start: int,
+    count: int,
+    mode: int,
+    each_max: int,
+    cost: Column | None,
 ) -> list[int]:
     chosen: list[int] = []
     circle = [(start + step) % room.nodes for step in range(room.nodes)]
@@ -88,7 +95,7 @@ def naive_pick(
 
 
 def naive_settle(
-    room: Room, ask: Vector, mask: int, nodes: Sequence[int], start: int, each_max: int
+    room: NodeColumns, ask: Vector, mask: int, nodes: Sequence[int], start: int, each_max: int
 ) -> list[int]:
     settled: list[int] = []
     for proposed in nodes:
@@ -110,7 +117,7 @@ def naive_settle(
 
 @dataclass
 class Case:
-    room: Room
+    room: NodeColumns
     ask: Vector
     mask: MaskWords
     start: int
@@ -127,7 +134,7 @@ def cases(draw: st.DrawFn) -> Case:
     capacity = rng.integers(0, scale, (nodes, dims), endpoint=True)
     if few_kinds and nodes:  # many ties
         capacity[:] = capacity[rng.integers(0, min(nodes, 2), nodes)]
-    room = Room([tuple(int(amount) for amount in row) for row in capacity], checked=not believed)
+    room = NodeColumns([tuple(int(amount) for amount in row) for row in capacity], checked=not believed)
     if nodes:
         room.free[:] = (room.capacity * rng.choice([0.0, 0.25, 0.5, 1.0], room.free.shape)).astype(np.int64)
         if believed:
@@ -153,9 +160,11 @@ counts = st.integers(-1, 60)
 limits = st.sampled_from([0, 1, 2, 7])
 
 
-def agree(case: Case, run: Callable[[ModuleType, Room, MaskWords], object]) -> tuple[object, Room]:
+def agree(
+    case: Case, run: Callable[[ModuleType, NodeColumns, MaskWords], object]
+) -> tuple[object, NodeColumns]:
     """Run both backends on copies; the answers and what they left behind must be equal."""
-    assert c_kernels.WHY_NOT == "", f"{c_kernels.WHY_NOT} (python setup.py build_kernel)"
+    assert c_kernels.LOAD_ERROR == "", f"{c_kernels.LOAD_ERROR} (python setup.py build_kernel)"
     left = []
     for backend in (c_kernels, numpy_kernels):
         room, mask = case.room.copy(), case.mask.copy()
@@ -238,7 +247,7 @@ def requests(draw: st.DrawFn) -> Requests:
 @settings(max_examples=200, deadline=None)
 @given(case=requests(), take=st.booleans())
 def test_match_native_twin_and_naive_agree(case: Requests, take: bool) -> None:
-    assert c_kernels.WHY_NOT == "", f"{c_kernels.WHY_NOT} (python setup.py build_kernel)"
+    assert c_kernels.LOAD_ERROR == "", f"{c_kernels.LOAD_ERROR} (python setup.py build_kernel)"
     expected, bits = [], flat_mask(case.available)
     for wanted, start in zip(case.wanted.tolist(), case.starts.tolist(), strict=True):
         left = bits
@@ -261,7 +270,7 @@ def test_match_native_twin_and_naive_agree(case: Requests, take: bool) -> None:
 
 @both
 def test_first_fills_a_node_before_the_next_and_goes_round(backend: ModuleType) -> None:
-    room = Room([(2, 9)] * 130)
+    room = NodeColumns([(2, 9)] * 130)
     assert backend.pick(room, (1, 1), full_mask(130), 128, 5, FIRST, 0, None) == [128, 128, 129, 129, 0]
     assert room.free_of(128) == (0, 7)
     assert room.free_of(0) == (1, 8)
@@ -271,7 +280,7 @@ def test_first_fills_a_node_before_the_next_and_goes_round(backend: ModuleType) 
 @both
 def test_scored_modes_break_ties_in_circular_order(backend: ModuleType) -> None:
     for mode, expected in ((BEST_FIT, [2, 2, 3, 3]), (SPREAD, [2, 3, 0, 1]), (CHEAPEST, [2, 2, 3, 3])):
-        room, cost = Room([(2,)] * 4), np.zeros(4, dtype=np.int64)
+        room, cost = NodeColumns([(2,)] * 4), np.zeros(4, dtype=np.int64)
         assert backend.pick(room, (1,), full_mask(4), 2, 4, mode, 0, cost) == expected
 
 
@@ -280,14 +289,14 @@ def test_best_fit_spread_and_cheapest_choose_what_they_say(backend: ModuleType) 
     capacities = [(10, 0), (4, 0), (7, 0), (1, 0)]
     cost = np.array([3, 9, 1, 0], dtype=np.int64)
     for mode, first in ((BEST_FIT, 1), (SPREAD, 0), (CHEAPEST, 2)):
-        room = Room(capacities)
+        room = NodeColumns(capacities)
         assert backend.pick(room, (2, 0), full_mask(4), 0, 1, mode, 0, cost) == [first]
 
 
 @both
 def test_each_max_counts_and_a_full_cluster_shortens_the_answer(backend: ModuleType) -> None:
     for mode in MODES:
-        room, cost = Room([(9,)] * 3), np.array([0, 1, 2], dtype=np.int64)
+        room, cost = NodeColumns([(9,)] * 3), np.array([0, 1, 2], dtype=np.int64)
         chosen = backend.pick(room, (1,), mask_of([0, 2], 3), 0, 9, mode, 2, cost)
         assert sorted(chosen) == [0, 0, 2, 2]
         assert [room.free_of(node) for node in range(3)] == [(7,), (9,), (7,)]
@@ -296,10 +305,10 @@ def test_each_max_counts_and_a_full_cluster_shortens_the_answer(backend: ModuleT
 @both
 def test_bits_beyond_the_last_node_are_no_nodes(backend: ModuleType) -> None:
     mask = np.array([(1 << 64) - 1], dtype=np.uint64)
-    room = Room([(1,)] * 3)
+    room = NodeColumns([(1,)] * 3)
     assert backend.pick(room, (1,), mask, 1, 10, FIRST, 0, None) == [1, 2, 0]
-    assert backend.settle(Room([(1,)] * 3), (1,), mask, [7, 63, -1, -1], 2) == [2, 0, 1, -1]
-    assert backend.fit(Room([(1,)] * 3), [(1,), (2,)]).tolist() == [[7], [0]]
+    assert backend.settle(NodeColumns([(1,)] * 3), (1,), mask, [7, 63, -1, -1], 2) == [2, 0, 1, -1]
+    assert backend.fit(NodeColumns([(1,)] * 3), [(1,), (2,)]).tolist() == [[7], [0]]
     found = backend.match(mask[None, :], mask, np.zeros((1, 1), np.int32), np.array([70]), 3, True)
     assert found.tolist() == [1]
     assert mask.tolist() == [(1 << 64) - 3]
@@ -307,7 +316,7 @@ def test_bits_beyond_the_last_node_are_no_nodes(backend: ModuleType) -> None:
 
 @both
 def test_settle_keeps_what_fits_and_substitutes_the_rest(backend: ModuleType) -> None:
-    room = Room([(1,), (2,), (1,), (1,)])
+    room = NodeColumns([(1,), (2,), (1,), (1,)])
     mask = mask_of([0, 1, 3], 4)  # node 2 is not to be had
     assert backend.settle(room, (1,), mask, [2, 1, 1, 1], 3) == [3, 1, 1, 0]
     assert [room.free_of(node) for node in range(4)] == [(0,), (0,), (1,), (0,)]
@@ -316,7 +325,7 @@ def test_settle_keeps_what_fits_and_substitutes_the_rest(backend: ModuleType) ->
 
 @both
 def test_settle_each_max_counts_substitutes_too(backend: ModuleType) -> None:
-    room = Room([(9,)] * 3)
+    room = NodeColumns([(9,)] * 3)
     assert backend.settle(room, (1,), full_mask(3), [-1, 0, 1, 1], 0, 1) == [0, 1, 2, -1]
     # the counts are of this call alone
     assert backend.settle(room, (1,), full_mask(3), [0, 1, 2], 0, 1) == [0, 1, 2]
@@ -324,7 +333,7 @@ def test_settle_each_max_counts_substitutes_too(backend: ModuleType) -> None:
 
 @both
 def test_a_full_cluster_is_searched_to_the_end(backend: ModuleType) -> None:
-    room = Room([(1, 1)] * 1000)
+    room = NodeColumns([(1, 1)] * 1000)
     room.free[0, :] = 0
     room.free[0, 437] = 1  # behind the start, and beyond where nodes are asked one by one
     for mode in MODES:
@@ -336,7 +345,7 @@ def test_a_full_cluster_is_searched_to_the_end(backend: ModuleType) -> None:
 
 @both
 def test_many_tasks_and_large_amounts(backend: ModuleType) -> None:
-    room = Room([(CAPACITY_MAX, CAPACITY_MAX - 1)] * 700)
+    room = NodeColumns([(CAPACITY_MAX, CAPACITY_MAX - 1)] * 700)
     for mode in MODES:
         cost = np.arange(700, dtype=np.int64)[::-1].copy()
         chosen = backend.pick(room, (CAPACITY_MAX // 8, 3), full_mask(700), 11, 1000, mode, 0, cost)
@@ -353,7 +362,7 @@ def test_leftovers_are_exact_where_doubles_round(backend: ModuleType, ask: Vecto
     # Leftovers a hair below a whole 1024th: rounding up would make the nodes equal and choose node 0.
     capacities = [(CAPACITY_MAX - 1 - step,) for step in range(3)]
     for mode in (BEST_FIT, SPREAD):
-        room, naive = Room(capacities, checked=False), Room(capacities, checked=False)
+        room, naive = NodeColumns(capacities, checked=False), NodeColumns(capacities, checked=False)
         for each in (room, naive):
             each.free += CAPACITY_MAX - 1 - np.arange(3)
             each.free[:, 0] += 1
@@ -363,7 +372,7 @@ def test_leftovers_are_exact_where_doubles_round(backend: ModuleType, ask: Vecto
 
 @both
 def test_our_bugs_are_assertions(backend: ModuleType) -> None:
-    room, mask = Room([(1, 1)] * 70), full_mask(70)
+    room, mask = NodeColumns([(1, 1)] * 70), full_mask(70)
     none = np.zeros((1, 1), np.int32)
     with pytest.raises(AssertionError):
         backend.pick(room, (-1, 1), mask, 0, 1, FIRST, 0, None)
@@ -393,7 +402,7 @@ def test_our_bugs_are_assertions(backend: ModuleType) -> None:
 
 @both
 def test_a_cluster_without_nodes(backend: ModuleType) -> None:
-    room, mask = Room([]), empty_mask(0)
+    room, mask = NodeColumns([]), empty_mask(0)
     assert backend.pick(room, (1, 2), mask, 5, 3, SPREAD, 0, None) == []
     assert backend.settle(room, (1, 2), mask, [0, -1], 5) == [-1, -1]
     assert backend.fit(room, [(1, 2)]).shape == (1, 0)
@@ -404,7 +413,7 @@ def test_a_cluster_without_nodes(backend: ModuleType) -> None:
 
 @needs_native
 def test_the_compiled_kernels_are_at_work_in_the_tree() -> None:
-    assert c_kernels.WHY_NOT == "", f"{c_kernels.WHY_NOT} (python setup.py build_kernel)"
+    assert c_kernels.LOAD_ERROR == "", f"{c_kernels.LOAD_ERROR} (python setup.py build_kernel)"
     assert kernels.BACKEND == "native"
     assert (kernels.pick, kernels.settle, kernels.fit, kernels.match) == (
         c_kernels.pick,
@@ -418,7 +427,7 @@ def test_the_compiled_kernels_are_at_work_in_the_tree() -> None:
 
 
 def test_a_checked_room_stays_between_nothing_and_capacity() -> None:
-    room = Room([(4, 8), (2, 2)])
+    room = NodeColumns([(4, 8), (2, 2)])
     assert room.capacity.shape == room.free.shape == (2, 2)
     assert (room.nodes, room.dims, room.words) == (2, 2, 1)
     room.debit(0, (3, 8))
@@ -434,7 +443,7 @@ def test_a_checked_room_stays_between_nothing_and_capacity() -> None:
     room.credit(0, (2, 8))
     room.clear()
     assert np.array_equal(room.free, room.capacity)
-    assert Room([(1, 2, 3), (4, 5, 6)]).free_of(1) == (4, 5, 6)
+    assert NodeColumns([(1, 2, 3), (4, 5, 6)]).free_of(1) == (4, 5, 6)
     with pytest.raises(AssertionError):
         room.fits(-1, (0, 0))
     with pytest.raises(ValueError, match="zip"):
@@ -444,7 +453,7 @@ def test_a_checked_room_stays_between_nothing_and_capacity() -> None:
 
 
 def test_a_belief_may_leave_the_bounds_and_a_copy_is_independent() -> None:
-    truth = Room([(4,)])
+    truth = NodeColumns([(4,)])
     view = truth.copy(checked=False)
     view.debit(0, (9,))
     assert view.free_of(0) == (-5,)
@@ -454,7 +463,7 @@ def test_a_belief_may_leave_the_bounds_and_a_copy_is_independent() -> None:
     with pytest.raises(AssertionError):
         view.copy(checked=True)
     with pytest.raises(AssertionError):
-        view.credit(0, (BELIEF_MAX,))
+        view.credit(0, (VIEW_DRIFT_MAX,))
     view.set_free(0, (3,))
     assert view.copy(checked=True).free_of(0) == (3,)
 
@@ -462,7 +471,7 @@ def test_a_belief_may_leave_the_bounds_and_a_copy_is_independent() -> None:
 def test_rooms_that_cannot_be() -> None:
     for capacity in ([(1,), (1, 2)], [()], [(-1,)], [(CAPACITY_MAX + 1,)], [(1,) * (DIMENSIONS_MAX + 1)]):
         with pytest.raises(AssertionError):
-            Room(capacity)
+            NodeColumns(capacity)
 
 
 @given(n=st.integers(0, 200), data=st.data())

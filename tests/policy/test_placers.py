@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hanse.policy.node_columns import Room, full_mask, mask_of
+from hanse.policy.node_columns import NodeColumns, full_mask, mask_of
 from hanse.policy.placers import PLACERS
 
 CAPACITY = [(8_000, 0, 0)] * 5
@@ -11,8 +11,8 @@ FREE = [8_000, 1_000, 2_000, 0, 4_000]
 ATTRIBUTES = np.array([3, 2, 1, 0, 1], dtype=np.int64)
 
 
-def room() -> Room:
-    made = Room(CAPACITY)
+def room() -> NodeColumns:
+    made = NodeColumns(CAPACITY)
     for node, cpu in enumerate(FREE):
         made.set_free(node, (cpu, 0, 0))
     return made

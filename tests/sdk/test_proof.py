@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hanse.model.attempt_key import task_key
+from hanse.model.attempt_key import attempt_key
 from hanse.sdk.workers import secure_channel
 from hanse.sdk.workers.autoscaler import Muster
 from hanse.sdk.workers.provisioner import Hired, Refusal
@@ -82,7 +82,7 @@ class Callers:
         return self.open[-1]
 
     def key(self, index: int = 0, attempt: int = 1) -> bytes:
-        return task_key(self.gate.secret, JOB, index, attempt)
+        return attempt_key(self.gate.secret, JOB, index, attempt)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from random import Random
 import msgspec
 import pytest
 
-from hanse.model.effects import Forgotten, Kill, Launch
+from hanse.model.effects import ForgetAttempt, KillAttempt, LaunchAttempt
 from hanse.model.events import BackendReported, Event, TaskExited, TaskStarted
 from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
@@ -38,7 +38,7 @@ class Bench:
         self.backend = Backend(self.runner, "alpha", self._fate, self.truth, Random(3))
         self.runner.restart()
 
-    def _fate(self, _: Launch) -> Fate:
+    def _fate(self, _: LaunchAttempt) -> Fate:
         return self.fate
 
     def heard(self) -> list[Event]:
@@ -54,9 +54,14 @@ def test_an_attempt_starts_and_ends_by_itself() -> None:
     started, exited = bench.heard()[2:]
     assert isinstance(started, TaskStarted)
     assert isinstance(exited, TaskExited)
-    assert (exited.end.task, exited.end.attempt, exited.end.outcome, exited.end.code) == (5, 1, "failed", 7)
+    assert (exited.end.task, exited.end.attempt, exited.end.outcome, exited.end.exit_code) == (
+        5,
+        1,
+        "failed",
+        7,
+    )
     assert bench.backend.report().ended == (exited.end,)
-    bench.backend.forget(Forgotten(TaskId(5), 1))
+    bench.backend.forget(ForgetAttempt(TaskId(5), 1))
     assert bench.backend.report().ended == ()
 
 
@@ -107,19 +112,19 @@ def test_a_kill_takes_effect_within_its_grace() -> None:
     bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0))
     bench.backend.launch(launch(5))
     bench.world.run(MILLION)
-    bench.backend.kill(Kill(TaskId(5), 1, MILLION))
+    bench.backend.kill(KillAttempt(TaskId(5), 1, MILLION))
     assert bench.truth.log[-1] == ("launched", 5, 1)
     bench.world.run(2 * MILLION + 10_000)
     assert bench.truth.log[-1] == ("cancelled", 5, 1)
     last = bench.heard()[-1]
     assert isinstance(last, TaskExited)
-    assert last.end.code == -15
+    assert last.end.exit_code == -15
 
 
 def test_a_task_may_end_by_itself_before_the_kill_does() -> None:
     bench = Bench((MILLION, Outcome.SUCCEEDED, 0))
     bench.backend.launch(launch(5))
-    bench.backend.kill(Kill(TaskId(5), 1, 400 * MILLION))
+    bench.backend.kill(KillAttempt(TaskId(5), 1, 400 * MILLION))
     bench.world.run(500 * MILLION)
     assert [what for what, _, _ in bench.truth.log] == ["launched", "succeeded"]
 
@@ -177,9 +182,9 @@ def test_an_attempt_is_not_stopped_while_the_output_hangs_but_its_watchdog_ends_
     bench.backend.guard(guard(5 * MILLION))
     bench.backend.launch(launch(5))
     bench.backend.launch(launch(6))
-    bench.backend.kill(Kill(TaskId(6), 1, MILLION))
+    bench.backend.kill(KillAttempt(TaskId(6), 1, MILLION))
     bench.backend.hang()
-    bench.backend.kill(Kill(TaskId(5), 1, 0))
+    bench.backend.kill(KillAttempt(TaskId(5), 1, 0))
     bench.world.run(5 * MILLION - 1)
     assert bench.truth.log == [("launched", 5, 1), ("launched", 6, 1)]
     bench.world.run(5 * MILLION)

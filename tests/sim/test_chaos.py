@@ -6,10 +6,10 @@ import os
 import pytest
 
 from hanse.core.config import RunnerConfig
-from hanse.core.coverage_marks import ALL
+from hanse.core.coverage_marks import ALL_MARKS
 from hanse.core.machine import Machine
 from hanse.core.runner.runner import Runner
-from hanse.model.effects import Command, Launch
+from hanse.model.effects import Effect, LaunchAttempt
 from hanse.model.events import Event
 from hanse.sim.chaos import TWICE_EVERY, check_seed, check_seeds, explain, options_of, run_seed, whole_digest
 from hanse.sim.shipped_league import standard_factories
@@ -21,22 +21,22 @@ CI_SEEDS = range(500)
 class Doubling(Runner):
     """A runner that launches every attempt twice."""
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Effect]:
         commands = super().handle(event)
-        return commands + [command for command in commands if isinstance(command, Launch)]
+        return commands + [command for command in commands if isinstance(command, LaunchAttempt)]
 
 
 class Raising(Runner):
     """A runner with a bug of its own."""
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Effect]:
         commands = super().handle(event)
-        assert not any(isinstance(command, Launch) for command in commands), "cannot launch"
+        assert not any(isinstance(command, LaunchAttempt) for command in commands), "cannot launch"
         return commands
 
 
 def test_every_rare_branch_is_reached_and_no_promise_broken() -> None:
-    missing = dict.fromkeys(ALL)
+    missing = dict.fromkeys(ALL_MARKS)
     for result in check_seeds(CI_SEEDS, standard_factories(), os.cpu_count() or 1):
         assert result.finding is None, f"seed {result.seed}: {result.finding}"
         for mark in result.marks:

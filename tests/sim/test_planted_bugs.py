@@ -40,26 +40,26 @@ import pytest
 from hanse.core.broker import broker as broker_module
 from hanse.core.broker import job_lifecycle, withdrawal
 from hanse.core.broker.cluster_view import ClusterView
-from hanse.core.broker.context import Desk
-from hanse.core.broker.failover.owned_shards import EstatesState
-from hanse.core.broker.failover.standby import Wards
-from hanse.core.broker.failover.teardown import Closing
-from hanse.core.broker.job_lifecycle import Careers
+from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.failover.owned_shards import OwnedShardsState
+from hanse.core.broker.failover.standby import StandbyShards
+from hanse.core.broker.failover.teardown import ShardTeardown
+from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import CLAIMED, PLACED, RUNNING, WAITING, JobRecord
 from hanse.core.broker.membership import Membership
 from hanse.core.config import Timings
-from hanse.core.history_check import Remembered
-from hanse.core.messaging.link import Post
+from hanse.core.history_check import LinkHistory
+from hanse.core.messaging.link import LinkSet
 from hanse.core.runner.runner import Runner
 from hanse.core.warden import ledger as ledger_module
-from hanse.core.warden.ledger import Ledger, Run
-from hanse.core.warden.ownership import Tenure
-from hanse.model.effects import Command
+from hanse.core.warden.ledger import AttemptRecord, Ledger
+from hanse.core.warden.ownership import Ownership
+from hanse.model.effects import Effect
 from hanse.model.events import Event
 from hanse.model.ids import JobId, TaskId, broker_number, index_of, job_of
-from hanse.model.messages import Body, Claim, Delta, End, Envelope, Outcome
+from hanse.model.messages import AttemptEnd, Claim, Delta, Envelope, Message, Outcome
 from hanse.model.resources import Vector
-from hanse.policy.node_columns import Room
+from hanse.policy.node_columns import NodeColumns
 from hanse.sim.backend import Backend
 from hanse.sim.chaos import Result, run_seed
 from hanse.sim.league import Factories
@@ -76,7 +76,7 @@ Planter = Callable[[pytest.MonkeyPatch, Factories], Factories]
 class AckFirst(Process):
     """Performs an event's commands before the journal has the event."""
 
-    def _defer(self, commands: list[Command]) -> None:
+    def _defer(self, commands: list[Effect]) -> None:
         self.perform(commands)
         super()._defer([])
 
@@ -99,9 +99,9 @@ def ack_before_journal(_: pytest.MonkeyPatch, factories: Factories) -> Factories
 
 def double_release(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A run's room comes back twice, as far as the node has that much. The ledger's own checks are off."""
-    right = Ledger.give_back
+    right = Ledger.return_capacity
 
-    def give_back(self: Ledger, runs: Sequence[Run]) -> list[int]:
+    def give_back(self: Ledger, runs: Sequence[AttemptRecord]) -> list[int]:
         nodes = right(self, runs)
         for run in runs:
             size = run.size.vector(self.dimensions)
@@ -110,35 +110,35 @@ def double_release(patch: pytest.MonkeyPatch, factories: Factories) -> Factories
             self.room.set_free(run.node, tuple(map(min, self.capacity[run.node], sums)))
         return nodes
 
-    def unchecked(capacity: list[Vector]) -> Room:
-        return Room(capacity, checked=False)
+    def unchecked(capacity: list[Vector]) -> NodeColumns:
+        return NodeColumns(capacity, checked=False)
 
-    patch.setattr(Ledger, "give_back", give_back)
+    patch.setattr(Ledger, "return_capacity", give_back)
     patch.setattr(Ledger, "check", lambda _: None)
-    patch.setattr(ledger_module, "Room", unchecked)
+    patch.setattr(ledger_module, "NodeColumns", unchecked)
     return factories
 
 
 def no_deduplication(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A claim that the network doubled, or the broker repeated, is taken again."""
-    right = Post.receive
+    right = LinkSet.receive
 
-    def receive(self: Post, now: int, envelope: Envelope) -> list[Body]:
+    def receive(self: LinkSet, now: int, envelope: Envelope) -> list[Message]:
         link = self.link(envelope.source)
         old = 0 < envelope.seq <= link.received and envelope.session == link.session
         bodies = right(self, now, envelope)
         return [envelope.body] if old and isinstance(envelope.body, Claim) else bodies
 
-    patch.setattr(Post, "receive", receive)
+    patch.setattr(LinkSet, "receive", receive)
     return factories
 
 
 def lease_from_receipt(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A runner counts its lease from when the renewal arrived, not from when it asked."""
-    handle, renewed = Runner.handle, Runner._renewed
+    handle, renewed = Runner.handle, Runner._renew_lease
     clock: dict[str, int] = {}
 
-    def stamped(self: Runner, event: Event) -> list[Command]:
+    def stamped(self: Runner, event: Event) -> list[Effect]:
         clock[self.name] = event.at
         return handle(self, event)
 
@@ -146,29 +146,29 @@ def lease_from_receipt(patch: pytest.MonkeyPatch, factories: Factories) -> Facto
         renewed(self, now, max(echo, clock[self.name]))
 
     patch.setattr(Runner, "handle", stamped)
-    patch.setattr(Runner, "_renewed", late)
+    patch.setattr(Runner, "_renew_lease", late)
     return factories
 
 
 def stale_attempt(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """The end of any attempt counts as the end of the present one."""
-    right = Careers.finished
+    right = JobLifecycle.on_attempt_ended
 
-    def finished(self: Careers, record: JobRecord, index: int, end: End) -> bool:
+    def finished(self: JobLifecycle, record: JobRecord, index: int, end: AttemptEnd) -> bool:
         return right(self, record, index, msgspec.structs.replace(end, attempt=record.attempt[index]))
 
-    patch.setattr(Careers, "finished", finished)
+    patch.setattr(JobLifecycle, "on_attempt_ended", finished)
     return factories
 
 
 def gives_up(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """After five denials a broker neither claims for a task nor registers demand for it again."""
-    right = Careers.refused
+    right = JobLifecycle.on_attempt_refused
     denials: dict[tuple[str, TaskId], int] = {}
 
-    def refused(self: Careers, task: TaskId, attempt: int, reason: str) -> None:
-        record = self.desk.jobs.get(job_of(task))
-        key = (self.desk.config.name, task)
+    def refused(self: JobLifecycle, task: TaskId, attempt: int, reason: str) -> None:
+        record = self.context.jobs.get(job_of(task))
+        key = (self.context.config.name, task)
         denials[key] = denials.get(key, 0) + 1
         index = index_of(task)
         if record is not None and denials[key] > DENIALS_MAX and record.state[index] in (CLAIMED, PLACED):
@@ -177,7 +177,7 @@ def gives_up(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
             return
         right(self, task, attempt, reason)
 
-    patch.setattr(Careers, "refused", refused)
+    patch.setattr(JobLifecycle, "on_attempt_refused", refused)
     return factories
 
 
@@ -189,56 +189,56 @@ def news_overwrites_pending(patch: pytest.MonkeyPatch, factories: Factories) -> 
     the view is no longer a function of what is recorded: a broker that comes back from its journal computes
     what is usable anew, and goes on otherwise than it did. So replay is where the league sees it.
     """
-    right = ClusterView.delta
+    right = ClusterView.apply_delta
 
     def delta(self: ClusterView, news: Delta) -> bool:
         taken = right(self, news)
-        if taken and self.sight.snapshot is not None and news.version == self.sight.version:
+        if taken and self.state.snapshot is not None and news.version == self.state.version:
             for node, free in zip(news.nodes, news.free, strict=True):
                 self.usable.set_free(node, free)
         return taken
 
-    patch.setattr(ClusterView, "delta", delta)
+    patch.setattr(ClusterView, "apply_delta", delta)
     return factories
 
 
 def late_refusal(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A refusal counts whatever has become of the task since."""
-    right = Careers.refused
+    right = JobLifecycle.on_attempt_refused
 
-    def refused(self: Careers, task: TaskId, attempt: int, reason: str) -> None:
-        record = self.desk.jobs.get(job_of(task))
+    def refused(self: JobLifecycle, task: TaskId, attempt: int, reason: str) -> None:
+        record = self.context.jobs.get(job_of(task))
         index = index_of(task)
         if record is not None and CLAIMED <= record.state[index] <= RUNNING:
             record.state[index] = PLACED
             attempt = record.attempt[index]
         right(self, task, attempt, reason)
 
-    patch.setattr(Careers, "refused", refused)
+    patch.setattr(JobLifecycle, "on_attempt_refused", refused)
     return factories
 
 
 def never_closed(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A broker keeps every estate that it ever adopted."""
-    patch.setattr(Closing, "_ask", lambda *_: None)
+    patch.setattr(ShardTeardown, "_ask_to_close", lambda *_: None)
     return factories
 
 
 def not_fenced(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A warden forgets a closed estate altogether."""
-    patch.setattr(Tenure, "_fence", lambda *_: None)
+    patch.setattr(Ownership, "_fence", lambda *_: None)
     return factories
 
 
 def adopter_forgotten(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """Who has lost a job to an adopter does not remember to whom."""
-    give = EstatesState.give
+    give = OwnedShardsState.transfer
 
-    def forget(state: EstatesState, jobs: Sequence[JobId], adopter: str, most: int) -> None:
+    def forget(state: OwnedShardsState, jobs: Sequence[JobId], adopter: str, most: int) -> None:
         give(state, jobs, adopter, most)
-        state.takers.clear()
+        state.new_owners.clear()
 
-    patch.setattr(EstatesState, "give", forget)
+    patch.setattr(OwnedShardsState, "transfer", forget)
     return factories
 
 
@@ -246,13 +246,15 @@ def points_back(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A door takes whoever it last heard of for the owner, also one that was asked before; and a broker that
     has adopted jobs remembers no ends."""
 
-    def find(job: JobId, _: object, desk: Desk, __: object, state: EstatesState, wards: Wards) -> str:
+    def find(
+        job: JobId, _: object, desk: BrokerContext, __: object, state: OwnedShardsState, wards: StandbyShards
+    ) -> str:
         if job in desk.jobs:
             return desk.config.name
         first = desk.config.brokers[broker_number(job) - 1]
-        return state.takers.get(job) or wards.owner_of(job) or first
+        return state.new_owners.get(job) or wards.find_owner(job) or first
 
-    patch.setattr(broker_module, "find_speaker", find)
+    patch.setattr(broker_module, "find_answering_broker", find)
     return factories
 
 
@@ -285,18 +287,18 @@ def old_orders(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
 
 def past_not_compared(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A member that comes back with an older past is not told so."""
-    patch.setattr(Remembered, "contradiction", lambda *_: None)
+    patch.setattr(LinkHistory, "find_contradiction", lambda *_: None)
     return factories
 
 
 def received_not_compared(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A member that has forgotten what it took, but nothing that it said, is not told so."""
-    right = Remembered.contradiction
+    right = LinkHistory.find_contradiction
 
-    def contradiction(self: Remembered, peer: str, taken: int, _: int, session: int = 0) -> str | None:
+    def contradiction(self: LinkHistory, peer: str, taken: int, _: int, session: int = 0) -> str | None:
         return right(self, peer, taken, 0, session)
 
-    patch.setattr(Remembered, "contradiction", contradiction)
+    patch.setattr(LinkHistory, "find_contradiction", contradiction)
     return factories
 
 
@@ -308,24 +310,24 @@ def newcomers_at_once(patch: pytest.MonkeyPatch, factories: Factories) -> Factor
 
 def mail_for_the_retired(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """What was said to somebody who has retired is repeated for ever."""
-    right = Post.__init__
+    right = LinkSet.__init__
 
-    def init(self: Post, name: str, timings: Timings, _: tuple[str, ...] = ()) -> None:
+    def init(self: LinkSet, name: str, timings: Timings, _: tuple[str, ...] = ()) -> None:
         right(self, name, timings)
 
-    patch.setattr(Post, "__init__", init)
+    patch.setattr(LinkSet, "__init__", init)
     return factories
 
 
 def claims_at_the_retired(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A claim on its way to a cluster that retires is waited for."""
-    patch.setattr(ClusterView, "abandon", lambda _: None)
+    patch.setattr(ClusterView, "abandon_claims", lambda _: None)
     return factories
 
 
 def retires_with_jobs(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """A broker retires though nobody else has its jobs, or knows what it has done."""
-    patch.setattr(Closing, "unguarded", lambda _: 0)
+    patch.setattr(ShardTeardown, "count_unreplicated", lambda _: 0)
     return factories
 
 
@@ -337,14 +339,14 @@ def lost_start_again(patch: pytest.MonkeyPatch, factories: Factories) -> Factori
 
 def taken_back_start_again(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     """What is taken back, because its start was not told in time, counts as not begun."""
-    right = Careers.finished
+    right = JobLifecycle.on_attempt_ended
 
-    def finished(self: Careers, record: JobRecord, index: int, end: End) -> bool:
+    def finished(self: JobLifecycle, record: JobRecord, index: int, end: AttemptEnd) -> bool:
         if end.outcome is Outcome.CANCELLED and index in record.withdrawn:
             end = msgspec.structs.replace(end, outcome=Outcome.UNSTARTED)
         return right(self, record, index, end)
 
-    patch.setattr(Careers, "finished", finished)
+    patch.setattr(JobLifecycle, "on_attempt_ended", finished)
     patch.setattr(withdrawal, "must_not_repeat", lambda _: False)
     return factories
 

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from hanse.core.machine import Machine
-from hanse.model.effects import Accepted, Command
+from hanse.model.effects import Effect, JobAccepted
 from hanse.model.events import Booted, Tick
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.sim.network import Network
@@ -28,10 +28,10 @@ class Bench:
         factory = machine or (lambda: Tally("it", period=MILLION))
         self.process = kind("it", 1, factory, network, Random(seed), clock, durability)
         self.acknowledged: list[int] = []
-        self.process.connect({Accepted: self._hear})
+        self.process.connect({JobAccepted: self._hear})
         self.process.restart()
 
-    def _hear(self, command: Accepted) -> None:
+    def _hear(self, command: JobAccepted) -> None:
         self.acknowledged.append(command.request)
 
     def submit(self, request: int) -> None:
@@ -142,7 +142,7 @@ def test_a_torn_boot_does_not_count_as_an_epoch() -> None:
 class AckFirst(Process):
     """The planted bug: performs commands before the journal's write has come back."""
 
-    def _defer(self, commands: list[Command]) -> None:
+    def _defer(self, commands: list[Effect]) -> None:
         self.perform(commands)
         super()._defer([])
 

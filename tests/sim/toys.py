@@ -2,8 +2,16 @@
 
 import msgspec
 
-from hanse.model.effects import Accepted, Command, Guard, Kill, Launch, Send, WakeAt
-from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted, Tick
+from hanse.model.effects import (
+    Effect,
+    ExtendWatchdog,
+    JobAccepted,
+    KillAttempt,
+    LaunchAttempt,
+    SendMessage,
+    WakeAt,
+)
+from hanse.model.events import Booted, CancelRequested, Event, JobSubmitted, MessageReceived, Tick
 from hanse.model.ids import TaskId, job_id
 from hanse.model.messages import Ack, Envelope
 from hanse.model.resources import Resources
@@ -28,18 +36,18 @@ class Tally:
         """For the tests; no state."""
         self.checks = 0
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Effect]:
         self.seen.append(event)
         self.state.taken += 1
-        out: list[Command] = []
-        if isinstance(event, Submitted):
+        out: list[Effect] = []
+        if isinstance(event, JobSubmitted):
             self.state.accepted += 1
-            out.append(Accepted(event.client, event.request, job_id(1, self.state.accepted)))
+            out.append(JobAccepted(event.client, event.request, job_id(1, self.state.accepted)))
         if isinstance(event, Tick):
             self.state.ticks += 1
             self.marks["ticked"] = self.marks.get("ticked", 0) + 1
             if self.peer:
-                out.append(Send(Envelope(self.name, self.peer, 0, 0, 0, Ack())))
+                out.append(SendMessage(Envelope(self.name, self.peer, 0, 0, 0, Ack())))
         if self.period and isinstance(event, Tick | Booted):
             out.append(WakeAt(event.at + self.period))
         return out
@@ -73,10 +81,10 @@ class Hand:
         self.marks: dict[str, int] = {}
         self.heard: list[Event] = []
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Effect]:
         self.heard.append(event)
         if isinstance(event, CancelRequested):
-            return [Kill(TaskId(event.job), event.request, 1_000_000)]
+            return [KillAttempt(TaskId(event.job), event.request, 1_000_000)]
         return []
 
     def check(self) -> None:
@@ -89,13 +97,15 @@ class Hand:
         assert state == b""
 
 
-def launch(task: int, attempt: int = 1, node: int = 0, cpu: int = 1_000, payload: bytes = b"") -> Launch:
-    return Launch(TaskId(task), attempt, node, Resources(cpu=cpu), "b1#1", True, payload)
+def launch(
+    task: int, attempt: int = 1, node: int = 0, cpu: int = 1_000, payload: bytes = b""
+) -> LaunchAttempt:
+    return LaunchAttempt(TaskId(task), attempt, node, Resources(cpu=cpu), "b1#1", True, payload)
 
 
-def guard(until: int) -> Guard:
-    return Guard(until)
+def guard(until: int) -> ExtendWatchdog:
+    return ExtendWatchdog(until)
 
 
 def received(events: list[Event]) -> int:
-    return sum(isinstance(event, Received) for event in events)
+    return sum(isinstance(event, MessageReceived) for event in events)

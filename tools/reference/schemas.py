@@ -97,7 +97,7 @@ def _json(value: object) -> str:
 
 
 def sample(schema: Schema, known: dict[str, Schema], name: str = "", depth: int = 0) -> Any:
-    """A value of the type. ``name``: the field that it stands in, as ``Record.field``."""
+    """A value of the type. ``name``: the field that it stands in, as ``RecordDecision.field``."""
     record = record_of(schema)
     if record:
         return _value(known[record], known, record, depth)

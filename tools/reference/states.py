@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import Final, get_args
 
 from hanse.core.broker.job_table import CLAIMED, PLACED, RUNNING, STATE_NAMES, SUCCEEDED, TRANSITIONS
-from hanse.core.warden.attempts import ATTEMPT_TRANSITIONS, STOPPED
+from hanse.core.warden.attempts import ATTEMPT_TRANSITIONS, OUTCOME_BY_STOP_REASON
 from hanse.core.warden.ledger import ORDERED, STOPPING
 from hanse.core.warden.ledger import RUNNING as ATTEMPT_RUNNING
 from hanse.live.rpc.peer_permissions import MAY_SAY
-from hanse.model.messages import Outcome, Sequenced
+from hanse.model.messages import Outcome, SequencedMessage
 from tools.reference.markdown import fence, paragraphs, table
 
 MEANINGS: Final = {
@@ -64,7 +64,7 @@ def attempts() -> str:
     names = {state: name for state, (name, _) in ATTEMPT_NAMES.items()}
     arrows = [(names[before], names[after]) for before, after in ATTEMPT_TRANSITIONS]
     arrows += [(name, "unsettled") for name in names.values()]
-    reasons = ", ".join(f"`{reason}` gives `{outcome}`" for reason, outcome in STOPPED.items())
+    reasons = ", ".join(f"`{reason}` gives `{outcome}`" for reason, outcome in OUTCOME_BY_STOP_REASON.items())
     return paragraphs(
         "# Attempt states",
         _diagram("ordered", arrows, ("unsettled",)),
@@ -88,7 +88,7 @@ def attempts() -> str:
 
 def messages() -> str:
     """The page of who may send what to whom."""
-    sequenced = {body.__name__ for body in get_args(Sequenced)}
+    sequenced = {body.__name__ for body in get_args(SequencedMessage)}
     rows = []
     arrows = []
     for (sender, receiver), bodies in MAY_SAY.items():

@@ -39,7 +39,7 @@ def drain_facts(drains: "tuple[Drain, ...] | list[Drain]", now: Instant, wall: i
     return tuple(
         DrainFacts(
             drain.nodes,
-            drain.by,
+            drain.requested_by,
             drain.reason,
             wall - (now - drain.at) if drain.at else None,
             wall + (drain.until - now) if drain.until else None,

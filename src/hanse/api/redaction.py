@@ -12,7 +12,7 @@ import msgspec
 
 from hanse.api.rows import JobDetail
 from hanse.model.job import TaskGroup
-from hanse.model.program import command_of, payload_of
+from hanse.model.program import decode_program, encode_program
 from hanse.security.identity import Role
 
 WORD: Final = "SECRET"
@@ -28,7 +28,7 @@ def shown_to(role: Role, detail: JobDetail) -> JobDetail:
 
 
 def _shown(group: TaskGroup, with_env: bool) -> TaskGroup:
-    command = command_of(group.payload)
+    command = decode_program(group.payload)
     if command is None:
         return group
     env = tuple((name, HIDDEN if _secret(name) and not with_env else value) for name, value in command.env)
@@ -36,7 +36,7 @@ def _shown(group: TaskGroup, with_env: bool) -> TaskGroup:
     if (env, secret) == (command.env, command.secret):
         return group
     shown = msgspec.structs.replace(command, env=env, secret=secret)
-    return msgspec.structs.replace(group, payload=payload_of(shown))
+    return msgspec.structs.replace(group, payload=encode_program(shown))
 
 
 def _secret(name: str) -> bool:

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from hanse.model.decision import Answered, Considered
+from hanse.model.decision import ConsideredCluster, DecisionKind
 from hanse.model.job import JobSpec
-from hanse.model.messages import Usage
+from hanse.model.messages import ResourceUsage
 from hanse.model.resources import Resources
 
 BLOCKED: Final = 0
@@ -108,7 +108,7 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     """How the latest attempt ended; empty while none has."""
     code: int | None
     """Exit code, or minus the signal number, of the attempt that ended."""
-    usage: Usage | None
+    usage: ResourceUsage | None
     note: str
     failures: int
     """How often it has failed by itself."""
@@ -123,10 +123,10 @@ class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
     at: int | None
     broker: str
     group: str
-    answered: Answered
+    answered: DecisionKind
     tasks: int
     reason: str
-    considered: tuple[Considered, ...]
+    considered: tuple[ConsideredCluster, ...]
     serial: int = 0
     """Rises; give the last one as ``after`` to get the decisions behind it."""
 

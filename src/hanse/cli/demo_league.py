@@ -13,11 +13,19 @@ import msgspec
 from hanse.core.config import NodeConfig, Timings, WardenConfig
 from hanse.model.constraints import Constraint, Is
 from hanse.model.decision import Decision
-from hanse.model.effects import Accepted, Command, JobSettled, Record, Send, TaskSettled, TasksSettled
-from hanse.model.events import Event, Received
+from hanse.model.effects import (
+    Effect,
+    JobAccepted,
+    JobSettled,
+    RecordDecision,
+    SendMessage,
+    TaskSettled,
+    TasksSettled,
+)
+from hanse.model.events import Event, MessageReceived
 from hanse.model.ids import MILLISECOND, SECOND, JobId, job_of, job_text
 from hanse.model.job import JobClass, JobSpec, TaskGroup
-from hanse.model.messages import News, Outcome, Taken
+from hanse.model.messages import Outcome, OwnershipTransferred, TaskUpdates
 from hanse.model.resources import Resources
 from hanse.sim.backend import Attempt
 from hanse.sim.checkers import Oracle, check_quiet, check_replay
@@ -146,20 +154,20 @@ class Notebook(Story):
     def took(self, now: int, who: str, event: Event) -> None:
         """Note preemptions."""
         del who
-        if isinstance(event, Received) and isinstance(event.envelope.body, News):
+        if isinstance(event, MessageReceived) and isinstance(event.envelope.body, TaskUpdates):
             for end in event.envelope.body.ended:
                 if end.outcome is Outcome.PREEMPTED:
                     self.preempted.setdefault((end.task, end.attempt), (now, event.envelope.source))
 
-    def did(self, now: int, who: str, command: Command) -> None:
+    def did(self, now: int, who: str, command: Effect) -> None:
         """Note decisions, adoptions and ends."""
-        if isinstance(command, Record):
+        if isinstance(command, RecordDecision):
             self.decisions.append((now, command.decision))
-        elif isinstance(command, Accepted):
+        elif isinstance(command, JobAccepted):
             self.accepted.setdefault(command.job, now)
         elif isinstance(command, JobSettled):
             self.settled.setdefault(command.job, (now, who, command.outcome))
-        elif isinstance(command, Send) and isinstance(command.envelope.body, Taken):
+        elif isinstance(command, SendMessage) and isinstance(command.envelope.body, OwnershipTransferred):
             taken = command.envelope.body
             names = ", ".join(job_text(job) for job in taken.jobs)
             owner = command.envelope.target
@@ -302,10 +310,10 @@ class DemoLeague:
             broker=decision.broker,
             job=plan.spec.name,
             group=plan.spec.groups[decision.group].name,
-            answered=decision.answered,
+            answered=decision.kind,
             tasks=decision.tasks,
             reason=decision.reason,
-            considered=tuple((it.cluster, it.tasks, it.why) for it in decision.considered),
+            considered=tuple((it.cluster, it.tasks, it.reason) for it in decision.considered),
         )
 
     def _promises(self) -> tuple[Promise, ...]:

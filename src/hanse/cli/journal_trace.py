@@ -136,7 +136,11 @@ class _Teller:
         self._first = next(self._stream, None)
         self.begin = min(
             [record.accepted_at + times.shift for record in self.state.jobs.values()]
-            + [since + times.shift for ward in self.state.wards.values() for since in ward.since.values()]
+            + [
+                since + times.shift
+                for ward in self.state.standby_shards.values()
+                for since in ward.accepted_at.values()
+            ]
             + ([self._first[1].at + times.shift] if self._first is not None else [_NOT_TOLD])
         )
         """The shared time at which its past begins."""

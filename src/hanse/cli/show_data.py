@@ -6,7 +6,7 @@ import msgspec
 
 from hanse.api.rows import DecisionRow, JobDetail, TaskRow
 from hanse.client.client import PAGE_ROWS, Client
-from hanse.model.messages import Usage
+from hanse.model.messages import ResourceUsage
 
 COUNTED_MAX: Final = 10_000
 """Tasks whose usage is added up; a larger job's is that of its first ones."""
@@ -78,11 +78,11 @@ def _tasks(client: Client, job: str) -> list[TaskRow]:
 
 
 def _sum(rows: list[TaskRow]) -> UsageSum:
-    measured: list[Usage] = [row.usage for row in rows if row.usage is not None]
+    measured: list[ResourceUsage] = [row.usage for row in rows if row.usage is not None]
     return UsageSum(
         tasks=len(measured),
         of=len(rows),
         cpu=sum(usage.cpu for usage in measured),
-        ran=sum(usage.ran for usage in measured),
+        ran=sum(usage.run_time for usage in measured),
         memory=max((usage.memory for usage in measured), default=0),
     )

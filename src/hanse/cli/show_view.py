@@ -105,7 +105,7 @@ def _tasks(page: Page) -> RenderableType:
             escape(place),
             str(task.attempt or ""),
             escape(_end(task)),
-            span_text(usage.ran / 1e6) if usage is not None else ran,
+            span_text(usage.run_time / 1e6) if usage is not None else ran,
             memory(usage.memory) if usage is not None and usage.memory else "",
             escape(task.note),
         ))  # fmt: skip
@@ -136,7 +136,7 @@ def decisions_table(decisions: tuple[DecisionRow, ...]) -> RenderableType:
     rows = []
     for one in decisions:
         looked = ", ".join(
-            f"{it.cluster}: {it.tasks}" + (f" ({it.why})" if it.why else "") for it in one.considered
+            f"{it.cluster}: {it.tasks}" + (f" ({it.reason})" if it.reason else "") for it in one.considered
         )
         cells = (clock(one.at)[-8:], one.broker, str(one.tasks), str(one.answered), one.reason, looked)
         rows.append([escape(cell) for cell in cells])

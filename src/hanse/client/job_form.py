@@ -17,7 +17,7 @@ import msgspec
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.model.job import SPEC_BYTES_MAX, JobSpec
-from hanse.model.job_parser import job_from_data
+from hanse.model.job_parser import parse_job_form
 from hanse.model.problem import Problem
 
 FILE_BYTES_MAX: Final = 16 * SPEC_BYTES_MAX
@@ -69,7 +69,7 @@ def checked(drafts: Iterable[Draft]) -> list[JobSpec]:
     lines: list[str] = []
     status = ExitCode.BAD_JOB
     for draft in drafts:
-        spec = job_from_data(draft.form)
+        spec = parse_job_form(draft.form)
         if isinstance(spec, JobSpec):
             specs.append(spec)
             continue

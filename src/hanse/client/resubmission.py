@@ -4,10 +4,10 @@ from typing import Final
 
 from hanse.api.redaction import HIDDEN
 from hanse.client.job_form import Form
-from hanse.model.constraint_syntax import text as where_text
+from hanse.model.constraint_syntax import format_constraint as where_text
 from hanse.model.ids import job_text
 from hanse.model.job import GROUPS_MAX, JobSpec, SpeedUp, TaskGroup
-from hanse.model.program import SHELL, Command, command_of
+from hanse.model.program import SHELL, Program, decode_program
 from hanse.model.resources import Resources
 
 INDEX_WRAP: Final = "/usr/bin/env"
@@ -52,7 +52,8 @@ def _group_form(group: TaskGroup) -> Form:
         "resources": _custom(group.ask, most),
         "needs": list(group.needs),
         "affinity": [
-            {"label": wish.label, "scope": str(wish.scope), "apart": wish.apart} for wish in group.affinity
+            {"label": wish.label, "scope": str(wish.proximity), "apart": wish.apart}
+            for wish in group.affinity
         ],
     }
     if group.where is not None:
@@ -61,7 +62,7 @@ def _group_form(group: TaskGroup) -> Form:
         form["duration"] = f"{group.duration}us"
     if group.speed_up is not None:
         form["speed_up"] = _points(group.speed_up)
-    command = command_of(group.payload)
+    command = decode_program(group.payload)
     if command is not None:
         form["command"] = list(command.argv)
         form["env"] = dict(command.env)
@@ -115,15 +116,15 @@ def form_again(spec: JobSpec, failed: list[int], after_done: tuple[str, ...] = (
     return form
 
 
-def _commands(spec: JobSpec) -> list[Command]:
-    found = [command_of(group.payload) for group in spec.groups]
+def _commands(spec: JobSpec) -> list[Program]:
+    found = [decode_program(group.payload) for group in spec.groups]
     return [command for command in found if command is not None]
 
 
 def _single(group: TaskGroup, index: int, name: str) -> Form:
     """One task of a group as a group of its own, which is told the index that the task had."""
     form = {**_group_form(group), "name": name, "count": 1}
-    command = command_of(group.payload)
+    command = decode_program(group.payload)
     if command is not None:
         wrapped = command.argv[0] == INDEX_WRAP and command.argv[1].startswith(f"{_INDEX}=")
         form["command"] = list(command.argv) if wrapped else [INDEX_WRAP, f"{_INDEX}={index}", *command.argv]

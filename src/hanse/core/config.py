@@ -95,7 +95,7 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     About 3 ms of a broker's time, and as much for its read model and its heir each."""
 
     @property
-    def serving(self) -> tuple[str, ...]:
+    def active_clusters(self) -> tuple[str, ...]:
         """The clusters whose wardens must agree to what all have to agree to."""
         if not self.retired:
             return self.clusters
@@ -118,7 +118,7 @@ class WardenConfig(msgspec.Struct, frozen=True):
     """Brokers that have left for good; they keep their places among ``brokers``."""
 
     @property
-    def serving(self) -> tuple[str, ...]:
+    def active_brokers(self) -> tuple[str, ...]:
         """The brokers that have not retired."""
         if not self.retired:
             return self.brokers

@@ -13,7 +13,7 @@ many ends of one kind.
 
 from typing import Final
 
-ALL: Final = (
+ALL_MARKS: Final = (
     "broker.adopted_estate",
     "broker.adoption_abandoned",
     "broker.adoption_begun",

@@ -7,11 +7,11 @@ the member has come back with an older past: an older copy of its files, or a jo
 
 from typing import NamedTuple
 
-from hanse.core.messaging.link import Post
-from hanse.model.messages.history_check import Recalled
+from hanse.core.messaging.link import LinkSet
+from hanse.model.messages.history_check import HistoryReply
 
 
-class Known(NamedTuple):
+class LinkProgress(NamedTuple):
     """How far the talk with one peer had come. Numbers are those of the link."""
 
     session: int = 0
@@ -19,18 +19,18 @@ class Known(NamedTuple):
     received: int = 0
 
 
-class Remembered:
+class LinkHistory:
     """What a member remembers of its talk with others at the moment when it comes back."""
 
-    def __init__(self, post: Post) -> None:
+    def __init__(self, links: LinkSet) -> None:
         self._known = {
-            link.peer: Known(link.session, link.sent, link.received) for link in post.links.values()
+            link.peer: LinkProgress(link.session, link.sent, link.received) for link in links.links.values()
         }
 
-    def contradiction(self, peer: str, taken: int, acked: int, session: int = 0) -> str | None:
+    def find_contradiction(self, peer: str, taken: int, acked: int, session: int = 0) -> str | None:
         """What a peer remembers that this member does not; None if nothing. A session begins at nothing, so
         the numbers of one that is over say nothing."""
-        known = self._known.get(peer, Known())
+        known = self._known.get(peer, LinkProgress())
         if session > known.session:
             return f"{peer} is in a session with it that its journal does not know"
         if session < known.session:
@@ -42,7 +42,7 @@ class Remembered:
         return None
 
 
-def recall(post: Post, peer: str, number: int) -> Recalled:
+def answer_history_query(links: LinkSet, peer: str, number: int) -> HistoryReply:
     """The answer to a peer that asks what is remembered of it. Changes nothing, as no event has happened."""
-    link = post.links.get(peer)
-    return Recalled(number, 0, 0) if link is None else Recalled(number, link.received, link.acked)
+    link = links.links.get(peer)
+    return HistoryReply(number, 0, 0) if link is None else HistoryReply(number, link.received, link.acked)

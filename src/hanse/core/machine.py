@@ -7,7 +7,7 @@ order.
 
 from typing import Protocol
 
-from hanse.model.effects import Command
+from hanse.model.effects import Effect
 from hanse.model.events import Event
 
 
@@ -18,7 +18,7 @@ class Machine(Protocol):
     marks: dict[str, int]
     """How often each rare branch was taken: coverage marks, not state."""
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Effect]:
         """Take one event; return what the shell must do, in order."""
         ...
 

@@ -15,23 +15,23 @@ import numpy as np
 
 from hanse.model.constraints import Value
 from hanse.model.resources import Vector
-from hanse.policy.constraint_index import AttributeTable
-from hanse.policy.node_columns import MaskWords, Room, has_bit, mask_of, pack_flags
+from hanse.policy.constraint_index import AttributeIndex
+from hanse.policy.node_columns import MaskWords, NodeColumns, has_bit, mask_of, pack_flags
 
 GAINS_MAX: Final = 1_024
 """Nodes remembered; a mark from before the oldest of them says nothing."""
 LOOK_MAX: Final = 16
 """With more nodes than this to look at one by one, searching anew is as cheap."""
-NO_MARK: Final = -1
+NO_CHECKPOINT: Final = -1
 Attributes = tuple[tuple[tuple[str, Value], ...], ...]
 """Those of each node of a cluster."""
-TABLES_MAX: Final = 64
+INDEXES_MAX: Final = 64
 """Indices of clusters' attributes kept for those who ask again."""
 SMALL_NODES: Final = 32
 """Up to so many nodes are looked at one by one."""
 
 
-class Gains:
+class CapacityGains:
     """The nodes of one room that have gained, in order of time."""
 
     __slots__ = ("_before", "_nodes")
@@ -42,7 +42,7 @@ class Gains:
         """How many gains are forgotten."""
 
     @property
-    def mark(self) -> int:
+    def checkpoint(self) -> int:
         """This moment."""
         return self._before + len(self._nodes)
 
@@ -58,10 +58,10 @@ class Gains:
         self._before += len(self._nodes) + 1
         self._nodes.clear()
 
-    def futile(self, found: "Search", room: Room) -> bool:
+    def is_futile(self, found: "CachedSearch", room: NodeColumns) -> bool:
         """Whether there is surely still no room for what found none when it took its mark."""
         nodes = self._nodes
-        first, now = found.full_at - self._before, len(nodes)
+        first, now = found.failed_at - self._before, len(nodes)
         if first == now:
             return True
         if first < 0 or now - first > LOOK_MAX:
@@ -71,20 +71,20 @@ class Gains:
         for node in dict.fromkeys(nodes[first:]):  # a busy node gains again and again
             if has_bit(mask, node) and room.fits(node, ask):
                 return False
-        found.full_at = self._before + now
+        found.failed_at = self._before + now
         return True
 
 
-class Search(Protocol):
+class CachedSearch(Protocol):
     """Something that may have found no room among ``mask`` for ``ask``."""
 
     ask: Vector | None
     mask: MaskWords
-    full_at: int
-    """The mark that it took then; ``NO_MARK``: it has found some, or never looked."""
+    failed_at: int
+    """The mark that it took then; ``NO_CHECKPOINT``: it has found some, or never looked."""
 
 
-def wide_enough(room: Room, ask: Vector) -> MaskWords:
+def find_large_enough(room: NodeColumns, ask: Vector) -> MaskWords:
     """The nodes that could take ``ask`` if they were empty."""
     if room.nodes > SMALL_NODES:
         return pack_flags(np.all(room.capacity >= np.array(ask, dtype=np.int64)[:, None], axis=0))
@@ -92,12 +92,14 @@ def wide_enough(room: Room, ask: Vector) -> MaskWords:
     return mask_of([node for node, capacity in each if not any(map(lt, capacity, ask))], room.nodes)
 
 
-def table_of(attributes: Attributes) -> AttributeTable:
+def attribute_index_of(attributes: Attributes) -> AttributeIndex:
     """The index of a cluster's attributes. It never changes, so equal clusters share one."""
-    return _table(msgspec.msgpack.encode(attributes))  # encoded, because True and 1 are equal to Python
+    return _attribute_index(
+        msgspec.msgpack.encode(attributes)
+    )  # encoded, because True and 1 are equal to Python
 
 
-@lru_cache(maxsize=TABLES_MAX)
-def _table(encoded: bytes) -> AttributeTable:
+@lru_cache(maxsize=INDEXES_MAX)
+def _attribute_index(encoded: bytes) -> AttributeIndex:
     attributes = msgspec.msgpack.decode(encoded, type=Attributes)
-    return AttributeTable([dict(each) for each in attributes])
+    return AttributeIndex([dict(each) for each in attributes])

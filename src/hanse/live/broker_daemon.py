@@ -33,17 +33,17 @@ from hanse.live.telemetry.json_logs import fields
 from hanse.live.telemetry.metrics_endpoint import metrics_route
 from hanse.model.advice import Advice
 from hanse.model.effects import (
-    Accepted,
-    AskAdvice,
-    Command,
+    Effect,
+    JobAccepted,
     JobSettled,
-    Record,
-    Rejected,
-    Send,
+    RecordDecision,
+    RequestAdvice,
+    RequestRejected,
+    SendMessage,
     TaskSettled,
     TasksSettled,
 )
-from hanse.model.events import Advised, Booted, Received
+from hanse.model.events import AdviceReceived, Booted, MessageReceived
 from hanse.model.messages import Envelope
 from hanse.policy.sizers import SIZERS
 from hanse.security.home import Home
@@ -91,9 +91,9 @@ class BrokerDaemon(Daemon):
 
     def _sharpen_limits(self, clock: Clock) -> None:
         self.limits.clock = clock.now
-        self.limits.tasks = self.machine.tasks_of
+        self.limits.tasks = self.machine.count_tasks
         for entry in self.league.clusters:
-            snapshot = self.machine.sight_of(entry.name).snapshot
+            snapshot = self.machine.view_state_of(entry.name).snapshot
             if snapshot is not None:
                 self.limits.learn(snapshot)
 
@@ -123,17 +123,17 @@ class BrokerDaemon(Daemon):
         shell.performed = self.wire.flush
         watch.journal.longest = lambda: shell.longest
         witnesses = () if self._founding else self.peers()
-        self._past = past = Recollection(self.directory, self.machine.post, witnesses, self.wire.send)
+        self._past = past = Recollection(self.directory, self.machine.links, witnesses, self.wire.send)
         self.receivers[self.identity.name] = past.hear
         await self.wire.listen(self.address.host, self.address.port)
         await past.ask()
         self.receivers[self.identity.name] = self._receive
         self.chore(past.keep())
         shell.take(Booted(clock.now(), epoch, secrets.randbits(SEED_BITS)))
-        if SIZERS[self.league.policy.sizer].advised:
+        if SIZERS[self.league.policy.sizer].takes_advice:
             self._policy = PolicyProcess(self._advised, self.count)
             self.chore(self._policy.run())
-        membership = Membership(self, self._objection, self.machine.unguarded)
+        membership = Membership(self, self._objection, self.machine.count_unreplicated)
         watch.league_file = membership.seen
         enrolment = Enrolment(Home(self.home), self.credentials, lambda: membership.known, self.count)
         door = BrokerDoor(self, self.machine, shell, feed, self._requests, enrolment, membership)
@@ -188,7 +188,7 @@ class BrokerDaemon(Daemon):
             self.count("dropped_disk_behind")
             return
         try:
-            shell.take(Received(shell.clock.now(), envelope))
+            shell.take(MessageReceived(shell.clock.now(), envelope))
         except RecordTooLarge as error:  # no member sends such a message
             self.count("dropped_too_large")
             log.warning("dropped a message: %s", error, extra=fields(source=envelope.source))
@@ -196,20 +196,20 @@ class BrokerDaemon(Daemon):
     def _advised(self, number: int, choices: tuple[Advice, ...]) -> None:
         shell = self.shell
         if shell is not None and not shell.full:
-            shell.take(Advised(shell.clock.now(), number, choices))
+            shell.take(AdviceReceived(shell.clock.now(), number, choices))
 
-    def _perform(self, command: Command) -> None:
+    def _perform(self, command: Effect) -> None:
         kind = type(command)
-        if kind is Send:
+        if kind is SendMessage:
             envelope = command.envelope  # type: ignore[union-attr]  # the type is the test
             if envelope.target not in self._past.unheard:
                 self.send(envelope)
-        elif kind is Accepted or kind is Rejected:
+        elif kind is JobAccepted or kind is RequestRejected:
             self._requests.answer(command)  # type: ignore[arg-type]  # the type is the test
-        elif kind is AskAdvice:
+        elif kind is RequestAdvice:
             if self._policy is not None:
                 self._policy.ask(command)  # type: ignore[arg-type]  # the type is the test
         else:
-            assert kind in (Record, TaskSettled, TasksSettled, JobSettled), (
+            assert kind in (RecordDecision, TaskSettled, TasksSettled, JobSettled), (
                 f"a broker does not ask for {command}"
             )

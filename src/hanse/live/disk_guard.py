@@ -31,16 +31,16 @@ class DiskGuard:
 
     def look(self) -> None:
         """Close what is open, or open what was closed here."""
-        own = [drain for drain in self._machine.drains.kept if self._is_own(drain)]
+        own = [drain for drain in self._machine.drains.active if self._is_own(drain)]
         every = range(len(self._machine.states()))
         if self._space.is_low():
-            drained = {node for drain in self._machine.drains.kept for node in drain.nodes or every}
+            drained = {node for drain in self._machine.drains.active for node in drain.nodes or every}
             self._ask(tuple(node for node in every if node not in drained), True)
         else:
             self._ask(tuple(node for drain in own for node in drain.nodes or every), False)
 
     def _is_own(self, drain: Drain) -> bool:
-        return drain.by == self._machine.config.name and drain.reason == REASON
+        return drain.requested_by == self._machine.config.name and drain.reason == REASON
 
     def _ask(self, nodes: tuple[int, ...], drain: bool) -> None:
         if nodes:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from hanse.core.history_check import Remembered, recall
-from hanse.core.messaging.link import Post
+from hanse.core.history_check import LinkHistory, answer_history_query
+from hanse.core.messaging.link import LinkSet
 from hanse.live.high_water_mark import OLDER, ForgetfulError
 from hanse.live.telemetry.json_logs import fields
 from hanse.model.messages import Envelope
-from hanse.model.messages.history_check import Recall, Recalled
+from hanse.model.messages.history_check import HistoryQuery, HistoryReply
 from hanse.security.atomic_files import PRIVATE, replace
 
 PATIENCE_SECONDS: Final = 1.0
@@ -31,7 +31,7 @@ DUMB_SECONDS: Final = 10.0
 """How long a peer may talk without answering. One that does so for longer is of a version that cannot answer,
 and is judged by its acknowledgements alone."""
 NUMBER_BITS: Final = 48
-ABOUT_THE_PAST: Final = frozenset((Recall, Recalled))
+ABOUT_THE_PAST: Final = frozenset((HistoryQuery, HistoryReply))
 log = logging.getLogger(__name__)
 
 
@@ -39,14 +39,14 @@ class Recollection:
     """One member's questions, and its answers to those of others."""
 
     def __init__(
-        self, directory: Path, post: Post, peers: Iterable[str], send: Callable[[Envelope], None]
+        self, directory: Path, post: LinkSet, peers: Iterable[str], send: Callable[[Envelope], None]
     ) -> None:
         self.unheard = set(peers)
         """Peers that have not answered yet."""
         self._directory = directory
         self._post = post
         self._send = send
-        self._remembered = Remembered(post)
+        self._remembered = LinkHistory(post)
         self._number = secrets.randbits(NUMBER_BITS)
         self._talking: dict[str, float] = {}
         """Since when peers talk that have not answered, by the loop's clock in seconds."""
@@ -62,13 +62,13 @@ class Recollection:
         """Whether an arrived message is not for the machine: a question, an answer, or from a peer that has
         not answered yet and will repeat what matters."""
         body, source = envelope.body, envelope.source
-        if type(body) is Recall:
-            self._say(source, recall(self._post, source, body.number))
+        if type(body) is HistoryQuery:
+            self._say(source, answer_history_query(self._post, source, body.number))
             if source in self.unheard:  # it is there now
-                self._say(source, Recall(self._number))
-        elif type(body) is Recalled:
+                self._say(source, HistoryQuery(self._number))
+        elif type(body) is HistoryReply:
             if body.number == self._number and source in self.unheard:
-                self._compare(source, body.taken, body.acked, envelope.session)
+                self._compare(source, body.received, body.acked, envelope.session)
         elif source in self.unheard:
             self._overhear(envelope)
         else:
@@ -96,13 +96,13 @@ class Recollection:
     async def _ask_the_unheard(self, seconds: float) -> None:
         """Ask, and wait so long for the last answer."""
         for peer in sorted(self.unheard):
-            self._say(peer, Recall(self._number))
+            self._say(peer, HistoryQuery(self._number))
         try:
             await asyncio.wait_for(self._settled.wait(), seconds)
         except TimeoutError:
             return
 
-    def _say(self, peer: str, body: Recall | Recalled) -> None:
+    def _say(self, peer: str, body: HistoryQuery | HistoryReply) -> None:
         """Outside of the link's numbers: the machine knows nothing of this talk."""
         self._send(Envelope(self._post.name, peer, 0, 0, 0, body))
 
@@ -114,7 +114,7 @@ class Recollection:
             self._compare(peer, envelope.ack, 0, 0)  # whether a runner's session is open it cannot say
 
     def _compare(self, peer: str, taken: int, acked: int, session: int) -> None:
-        what = self._remembered.contradiction(peer, taken, acked, session)
+        what = self._remembered.find_contradiction(peer, taken, acked, session)
         if what is not None:
             self._contradicted(what)
             return

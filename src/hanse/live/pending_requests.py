@@ -3,13 +3,13 @@
 import asyncio
 from typing import Final
 
-from hanse.model.effects import Accepted, Rejected
+from hanse.model.effects import JobAccepted, RequestRejected
 
 WAITING_MAX: Final = 200_000
 """Requests without an answer; further ones are turned away."""
 _COUNTER_BITS: Final = 40
 
-Answer = Accepted | Rejected
+Answer = JobAccepted | RequestRejected
 
 
 class Batch:

@@ -17,11 +17,11 @@ from hanse.core.runner.runner import Runner
 from hanse.live.backends.interface import Backend
 from hanse.live.clock import Clock
 from hanse.live.shell import Shell
-from hanse.model.effects import Command, Forgotten, Guard, Kill, Launch, Send
-from hanse.model.events import BackendReported, Booted, Received, RoomWithheld, TasksMoved
+from hanse.model.effects import Effect, ExtendWatchdog, ForgetAttempt, KillAttempt, LaunchAttempt, SendMessage
+from hanse.model.events import BackendReported, Booted, CapacityWithheld, MessageReceived, TasksChanged
 from hanse.model.ids import MILLISECOND, TaskId
-from hanse.model.messages import End, Envelope
-from hanse.model.messages.history_check import Recall
+from hanse.model.messages import AttemptEnd, Envelope
+from hanse.model.messages.history_check import HistoryQuery
 from hanse.model.resources import Resources
 from hanse.security.atomic_files import PRIVATE, replace
 from hanse.security.wall_time import wall_now
@@ -50,7 +50,7 @@ class RunnerHost:
         self._shell = Shell(self.runner, clock, self._perform)
         self._loop = asyncio.get_running_loop()
         self._started: list[tuple[TaskId, int]] = []
-        self._ended: list[End] = []
+        self._ended: list[AttemptEnd] = []
         self._withheld: dict[int, Resources] | None = {}
         """What was said before the runner was up; None: it is."""
 
@@ -66,17 +66,17 @@ class RunnerHost:
 
     def receive(self, envelope: Envelope) -> None:
         """A message from the warden."""
-        if type(envelope.body) is Recall:
-            self._send(self.runner.recall(envelope.body.number))
+        if type(envelope.body) is HistoryQuery:
+            self._send(self.runner.answer_history_query(envelope.body.number))
             return
-        self._shell.take(Received(self._clock.now(), envelope))
+        self._shell.take(MessageReceived(self._clock.now(), envelope))
 
     def started(self, task: TaskId, attempt: int) -> None:
         """The backend has started an attempt."""
         self._soon()
         self._started.append((task, attempt))
 
-    def exited(self, end: End) -> None:
+    def exited(self, end: AttemptEnd) -> None:
         """An attempt is over."""
         self._soon()
         self._ended.append(end)
@@ -86,7 +86,7 @@ class RunnerHost:
         if node not in self._nodes:
             return
         if self._withheld is None:
-            self._shell.take(RoomWithheld(self._clock.now(), ((node, amount),)))
+            self._shell.take(CapacityWithheld(self._clock.now(), ((node, amount),)))
         else:
             self._withheld[node] = amount
 
@@ -99,20 +99,20 @@ class RunnerHost:
         started, ended = tuple(self._started), tuple(self._ended)
         self._started.clear()
         self._ended.clear()
-        self._shell.take(TasksMoved(self._clock.now(), started, ended))
+        self._shell.take(TasksChanged(self._clock.now(), started, ended))
 
-    def _perform(self, command: Command) -> None:
+    def _perform(self, command: Effect) -> None:
         kind = type(command)
-        if kind is Send:
+        if kind is SendMessage:
             self._send(command.envelope)  # type: ignore[union-attr]  # the type is the test
-        elif isinstance(command, Launch):
+        elif isinstance(command, LaunchAttempt):
             until = self._clock.boottime(command.until)
             self.backend.start(msgspec.structs.replace(command, until=until))
-        elif isinstance(command, Kill):
+        elif isinstance(command, KillAttempt):
             self.backend.stop(command.task, command.attempt, command.grace)
-        elif isinstance(command, Guard):
+        elif isinstance(command, ExtendWatchdog):
             self.backend.guard(self._clock.boottime(command.until))
-        elif isinstance(command, Forgotten):
+        elif isinstance(command, ForgetAttempt):
             self.backend.forget(command.task, command.attempt)
         else:
             raise AssertionError(f"a runner does not ask for {command}")

@@ -25,8 +25,8 @@ from hanse.core.machine import Machine
 from hanse.live.clock import Clock
 from hanse.live.journal.errors import JournalFull
 from hanse.live.journal.journal import Journal
-from hanse.model.effects import Accepted, Command, WakeAt
-from hanse.model.events import Event, Received, Submitted, Tick
+from hanse.model.effects import Effect, JobAccepted, WakeAt
+from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
 
 UNSAFE_MAX: Final = 50_000
 """Events whose write has not come back. Beyond half of it new requests are turned away; messages are dropped
@@ -60,9 +60,9 @@ ROOM_SECONDS: Final = 1.0
 
 log = logging.getLogger(__name__)
 
-Perform = Callable[[Command], None]
+Perform = Callable[[Effect], None]
 Fail = Callable[[BaseException], None]
-Told = Callable[[int, Event, list[Command]], None]
+Told = Callable[[int, Event, list[Effect]], None]
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -84,7 +84,7 @@ class Shell:
         if not self.closed:
             self.perform(self.machine.handle(event))
 
-    def perform(self, commands: list[Command]) -> None:
+    def perform(self, commands: list[Effect]) -> None:
         """Do what the machine asked for, in order."""
         for command in commands:
             if type(command) is WakeAt:
@@ -142,7 +142,7 @@ class JournalledShell(Shell):
         self._fail = fail
         self._told = told
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        self._unsafe: deque[tuple[int, Event, list[Command]]] = deque()
+        self._unsafe: deque[tuple[int, Event, list[Effect]]] = deque()
         self._committing = False
         self._doubt = DOUBT_FIRST
         """Whether the disk is a slow one."""
@@ -203,9 +203,9 @@ class JournalledShell(Shell):
         self._note_time(begun)
         position = self.journal.append(record)
         self._unsafe.append((position, event, commands))
-        if type(event) is Submitted:
+        if type(event) is JobSubmitted:
             self._submissions[event.request] = position
-        elif type(event) is Received:
+        elif type(event) is MessageReceived:
             self._accept_early(position, commands)
         silent = True
         for command in commands:
@@ -218,12 +218,12 @@ class JournalledShell(Shell):
             # anything because of this event it can wait longer: if a crash loses it, it never came.
             self._commit_within(LAZY_SECONDS if silent else 0.0)
 
-    def _accept_early(self, position: int, commands: list[Command]) -> None:
+    def _accept_early(self, position: int, commands: list[Effect]) -> None:
         """Tell a submitter at once that the heir has the job: it is on disk there and, since before it was
         sent there, here. That this broker knows so is worth no wait: after a crash it would ask again. The
         write is asked for behind this, so the answer leaves first (see ``requests.Batch.wait``)."""
         for command in commands:
-            if type(command) is Accepted and command.request not in self._submissions:
+            if type(command) is JobAccepted and command.request not in self._submissions:
                 self._perform(command)  # and once more when this event is safe, which changes nothing
                 self.promised(position)
 
@@ -314,13 +314,13 @@ class JournalledShell(Shell):
             self.disk_full = False
             log.warning("there is room on the disk again; everything goes on")
         unsafe = self._unsafe
-        safe: list[tuple[int, Event, list[Command]]] = []
+        safe: list[tuple[int, Event, list[Effect]]] = []
         while unsafe and unsafe[0][0] <= durable:
             safe.append(unsafe.popleft())
             position, event, commands = safe[-1]
             if self._digests is not None:
                 self._digests.write(b"%d %08x\n" % (position, zlib.crc32(_encode(commands))))
-            if type(event) is Submitted:
+            if type(event) is JobSubmitted:
                 del self._submissions[event.request]
             for command in commands:
                 if type(command) is not WakeAt:

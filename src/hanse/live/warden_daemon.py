@@ -32,8 +32,8 @@ from hanse.live.shell import JournalledShell
 from hanse.live.telemetry.json_logs import fields
 from hanse.live.telemetry.metrics_endpoint import metrics_route
 from hanse.live.telemetry.warden_metrics import WardenWatch
-from hanse.model.effects import Command, Record, Send
-from hanse.model.events import Booted, Received
+from hanse.model.effects import Effect, RecordDecision, SendMessage
+from hanse.model.events import Booted, MessageReceived
 from hanse.model.messages import Envelope
 from hanse.security.identity import Identity, Role
 
@@ -100,7 +100,7 @@ class WardenDaemon(Daemon):
         shell.performed = self.wire.flush
         watch.journal.longest = lambda: shell.longest
         witnesses = () if self._founding else self.peers()
-        self._past = past = Recollection(self.directory, self.machine.post, witnesses, self.wire.send)
+        self._past = past = Recollection(self.directory, self.machine.links, witnesses, self.wire.send)
         self.receivers[self.identity.name] = past.hear
         await self.wire.listen(self.address.host, self.address.port)
         await past.ask()
@@ -116,7 +116,7 @@ class WardenDaemon(Daemon):
             self.host = RunnerHost(config, backend, clock, self.directory, self.send)
             self.receivers[runner] = self.host.receive
             await self.host.start()
-        membership = Membership(self, self._objection, self._unfinished, self.machine.estates)
+        membership = Membership(self, self._objection, self._unfinished, self.machine.shards)
         watch.league_file = membership.seen
         door = ClusterDoor(self, self.entry, self.machine, shell, backend, membership)
         application = door.application()
@@ -130,7 +130,7 @@ class WardenDaemon(Daemon):
 
     def _unfinished(self) -> int:
         """Attempts that run, and ends that their broker has not taken."""
-        return self.machine.attempts + len(self.machine.runs.unsettled)
+        return self.machine.attempts + len(self.machine.attempt_tracker.unacked_ends)
 
     def _objection(self, league: League) -> str:
         problem = elsewhere_problem(league, self.identity.name)
@@ -159,14 +159,14 @@ class WardenDaemon(Daemon):
             self.count("dropped_disk_behind")
             return
         try:
-            shell.take(Received(shell.clock.now(), envelope))
+            shell.take(MessageReceived(shell.clock.now(), envelope))
         except RecordTooLarge as error:  # no member sends such a message
             self.count("dropped_too_large")
             log.warning("dropped a message: %s", error, extra=fields(source=envelope.source))
 
-    def _perform(self, command: Command) -> None:
-        if type(command) is Send:
+    def _perform(self, command: Effect) -> None:
+        if type(command) is SendMessage:
             if command.envelope.target not in self._past.unheard:
                 self.send(command.envelope)
         else:
-            assert type(command) is Record, f"a warden does not ask for {command}"
+            assert type(command) is RecordDecision, f"a warden does not ask for {command}"

@@ -12,7 +12,7 @@ Amount = tuple[int, int]
 """Milli-CPU and GPUs."""
 
 
-class ClusterRoom(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ClusterCapacity(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A cluster as the broker believes it to be."""
 
     cluster: str
@@ -20,11 +20,11 @@ class ClusterRoom(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of all its nodes together."""
     free: Amount
     """The same, less what is used or claimed."""
-    node: Amount
+    largest_node: Amount
     """The most CPUs and the most GPUs that one of its nodes has: no task can have more."""
 
 
-class SizeBelief(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SizeEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A size that a group's tasks may have, and how long one is believed to take then."""
 
     cpu: int
@@ -39,16 +39,16 @@ class WaitingGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group: int
     count: int
     waited: int
-    sizes: tuple[SizeBelief, ...]
+    sizes: tuple[SizeEstimate, ...]
     """The ladder: every size that may be chosen, the least first."""
-    reach: tuple[int, ...]
+    eligible_clusters: tuple[int, ...]
     """Positions of the clusters that could run one."""
 
 
-class HeldRoom(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class HeldResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An elastic task of this broker that runs, or is on its way to its node."""
 
-    room: int
+    cluster_index: int
     """Position of its cluster."""
     cpu: int
     gpu: int
@@ -58,13 +58,13 @@ class HeldRoom(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How long it is believed to take in all."""
 
 
-class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class AdviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """All that advice is asked on."""
 
-    rooms: tuple[ClusterRoom, ...]
+    clusters: tuple[ClusterCapacity, ...]
     waiting: tuple[WaitingGroup, ...]
     """Who stands first in the queue comes first."""
-    held: tuple[HeldRoom, ...]
+    held: tuple[HeldResources, ...]
 
 
 class Advice(msgspec.Struct, frozen=True, array_like=True, gc=False):

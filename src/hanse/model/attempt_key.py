@@ -13,6 +13,6 @@ SECRET_BYTES: Final = 32
 _PURPOSE: Final = "hanse task key"
 
 
-def task_key(secret: bytes, job: str, index: int, attempt: int) -> bytes:
+def attempt_key(secret: bytes, job: str, index: int, attempt: int) -> bytes:
     """The key of an attempt. ``job``: as people write it, such as ``1-7``."""
     return hmac.digest(secret, f"{_PURPOSE} {job}.{index}.{attempt}".encode(), "sha256")

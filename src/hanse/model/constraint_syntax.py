@@ -12,7 +12,7 @@
 
 A value is a word in single or double quotes (with the escapes ``\\\\ \\' \\" \\n \\r \\t \\uXXXX
 \\UXXXXXXXX``), a whole number, ``true`` or ``false``. An attribute's name is a letter or ``_`` followed by
-letters, digits, ``_``, ``.``, ``-`` or ``/``. ``parse`` keeps what was written as it was written;
+letters, digits, ``_``, ``.``, ``-`` or ``/``. ``parse_constraint`` keeps what was written as it was written;
 ``constraints.normalise`` makes it comparable.
 """
 
@@ -30,12 +30,12 @@ from hanse.model.constraints import (
     All,
     AnyOf,
     Compare,
+    ComparisonOperator,
     Constraint,
     Has,
     In,
     Is,
     Not,
-    Order,
     Value,
     constraint_problem,
 )
@@ -50,7 +50,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]*", re.ASCII)
 _NUMBER: Final = re.compile(r"-?[0-9]+", re.ASCII)
 _GLUED: Final = re.compile(r"[A-Za-z0-9_.]+", re.ASCII)
 _MARKS: Final = ("==", "!=", "<=", ">=", "<", ">", "(", ")", ",")
-_ORDERS: Final[dict[str, Order]] = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_ORDERS: Final[dict[str, ComparisonOperator]] = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _ESCAPES: Final = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
 _ESCAPED: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _SLIPS: Final = {
@@ -62,7 +62,7 @@ _SLIPS: Final = {
 _OPERATORS: Final = "'==', '!=', '<', '<=', '>', '>=', 'in', 'not in' or 'exists'"
 
 
-class WhereError(msgspec.Struct, frozen=True):
+class ConstraintSyntaxProblem(msgspec.Struct, frozen=True):
     """Why a text is not a constraint."""
 
     position: int
@@ -80,7 +80,7 @@ class _Token(msgspec.Struct, frozen=True):
     value: Value = ""
 
 
-class _Unclear(Exception):  # noqa: N818 - it never leaves this module: parse() turns it into a value
+class _SyntaxFailure(Exception):  # noqa: N818 - it never leaves this module: parse() turns it into a value
     """Carries the first error out of the recursive descent."""
 
     def __init__(self, position: int, reason: str) -> None:
@@ -89,21 +89,23 @@ class _Unclear(Exception):  # noqa: N818 - it never leaves this module: parse() 
         self.reason = reason
 
 
-def parse(text: str) -> Constraint | WhereError:
+def parse_constraint(text: str) -> Constraint | ConstraintSyntaxProblem:
     """The constraint that a text says, as written, or where and why it is not one."""
     if len(text) > WHERE_CHARACTERS_MAX:
-        return WhereError(0, f"a condition has at most {WHERE_CHARACTERS_MAX} characters, not {len(text)}")
+        return ConstraintSyntaxProblem(
+            0, f"a condition has at most {WHERE_CHARACTERS_MAX} characters, not {len(text)}"
+        )
     try:
-        parser = _Parser(text)
-        constraint = parser.either()
+        parser = _ConstraintParser(text)
+        constraint = parser.parse_any()
         parser.expect_end()
-    except _Unclear as error:
-        return WhereError(error.position, _shown(text, error.position, error.reason))
+    except _SyntaxFailure as error:
+        return ConstraintSyntaxProblem(error.position, _point_at(text, error.position, error.reason))
     problem = constraint_problem(constraint)
-    return constraint if problem is None else WhereError(0, problem)
+    return constraint if problem is None else ConstraintSyntaxProblem(0, problem)
 
 
-def _shown(text: str, position: int, reason: str) -> str:
+def _point_at(text: str, position: int, reason: str) -> str:
     """The reason, then the text around the place, then a caret under it."""
     first = max(0, position - _SHOWN_MAX // 2)
     piece = text[first : first + _SHOWN_MAX]
@@ -118,134 +120,136 @@ def _flat(piece: str) -> str:
     return "".join(character if character.isprintable() else " " for character in piece)
 
 
-class _Parser:
+class _ConstraintParser:
     """Recursive descent with one token of look-ahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._nesting = 0
         self._terms = 0
-        self._next = _token(text, 0)
+        self._next = _read_token(text, 0)
 
     def expect_end(self) -> None:
         """Nothing may follow the whole constraint."""
         if self._next.kind != "end":
-            raise self._expected("'and', 'or' or the end")
+            raise self._fail_expected("'and', 'or' or the end")
 
-    def either(self) -> Constraint:
+    def parse_any(self) -> Constraint:
         """Terms joined by ``or``."""
-        terms = [self._both()]
-        while self._takes("or"):
-            terms.append(self._both())
+        terms = [self._parse_all()]
+        while self._skip_if("or"):
+            terms.append(self._parse_all())
         return terms[0] if len(terms) == 1 else AnyOf(tuple(terms))
 
-    def _both(self) -> Constraint:
-        terms = [self._negated()]
-        while self._takes("and"):
-            terms.append(self._negated())
+    def _parse_all(self) -> Constraint:
+        terms = [self._parse_not()]
+        while self._skip_if("and"):
+            terms.append(self._parse_not())
         return terms[0] if len(terms) == 1 else All(tuple(terms))
 
-    def _negated(self) -> Constraint:
+    def _parse_not(self) -> Constraint:
         if self._next.text == "not" and self._next.kind == "name":
-            self._deeper()
-            term = Not(self._negated())
+            self._enter_bracket()
+            term = Not(self._parse_not())
             self._nesting -= 1
             return term
-        return self._primary()
+        return self._parse_primary()
 
-    def _primary(self) -> Constraint:
+    def _parse_primary(self) -> Constraint:
         token = self._next
         if token.kind == "(":
-            self._deeper()
-            constraint = self.either()
-            if not self._takes(")"):
-                raise self._expected("'and', 'or' or ')'")
+            self._enter_bracket()
+            constraint = self.parse_any()
+            if not self._skip_if(")"):
+                raise self._fail_expected("'and', 'or' or ')'")
             self._nesting -= 1
             return constraint
         if token.kind != "name" or token.text in RESERVED:
-            raise self._expected("a condition such as 'zone == \"a\"'")
+            raise self._fail_expected("a condition such as 'zone == \"a\"'")
         self._advance()
         if self._next.kind == "(":
-            return self._call(token)
-        return self._condition(token.text)
+            return self._parse_call(token)
+        return self._parse_condition(token.text)
 
-    def _call(self, called: _Token) -> Constraint:
+    def _parse_call(self, called: _Token) -> Constraint:
         """``has(name)``, ``all(...)`` or ``any(...)``; the next token is the opening bracket."""
         if called.text not in ("has", "all", "any"):
-            raise _Unclear(
+            raise _SyntaxFailure(
                 called.start,
                 f"there is no function '{called.text[:_SHOWN_MAX]}'; known are has(...), all(...), any(...)",
             )
-        self._deeper()
-        self._count()
+        self._enter_bracket()
+        self._count_term()
         if called.text == "has":
             token = self._next
             if token.kind != "name" or token.text in RESERVED:
-                raise self._expected("an attribute's name")
+                raise self._fail_expected("an attribute's name")
             self._advance()
             constraint: Constraint = Has(token.text)
         else:
             terms: list[Constraint] = []
-            while self._next.kind != ")" and (not terms or self._takes(",")):
-                terms.append(self.either())
+            while self._next.kind != ")" and (not terms or self._skip_if(",")):
+                terms.append(self.parse_any())
             constraint = All(tuple(terms)) if called.text == "all" else AnyOf(tuple(terms))
-        if not self._takes(")"):
-            raise self._expected("')'" if called.text == "has" else "',' or ')'")
+        if not self._skip_if(")"):
+            raise self._fail_expected("')'" if called.text == "has" else "',' or ')'")
         self._nesting -= 1
         return constraint
 
-    def _condition(self, attribute: str) -> Constraint:
+    def _parse_condition(self, attribute: str) -> Constraint:
         """What is said about an attribute whose name was just read."""
-        self._count()
+        self._count_term()
         operator = self._next
         if operator.kind in _ORDERS:
             self._advance()
-            return Compare(attribute, _ORDERS[operator.kind], self._number(operator.kind))
-        if self._takes("=="):
-            return Is(attribute, self._value())
-        if self._takes("!="):
-            return Not(Is(attribute, self._value()))
-        if self._takes("exists"):
+            return Compare(attribute, _ORDERS[operator.kind], self._parse_number(operator.kind))
+        if self._skip_if("=="):
+            return Is(attribute, self._parse_value())
+        if self._skip_if("!="):
+            return Not(Is(attribute, self._parse_value()))
+        if self._skip_if("exists"):
             return Has(attribute)
-        if self._takes("in"):
-            return In(attribute, self._values())
-        if self._takes("not"):
-            if not self._takes("in"):
-                raise self._expected("'in' after 'not' (to deny a whole condition, write 'not' before it)")
-            return Not(In(attribute, self._values()))
-        raise self._expected(f"one of {_OPERATORS} after '{attribute[:_SHOWN_MAX]}'")
+        if self._skip_if("in"):
+            return In(attribute, self._parse_values())
+        if self._skip_if("not"):
+            if not self._skip_if("in"):
+                raise self._fail_expected(
+                    "'in' after 'not' (to deny a whole condition, write 'not' before it)"
+                )
+            return Not(In(attribute, self._parse_values()))
+        raise self._fail_expected(f"one of {_OPERATORS} after '{attribute[:_SHOWN_MAX]}'")
 
-    def _values(self) -> tuple[Value, ...]:
-        if not self._takes("("):
-            raise self._expected("a list of values in brackets, such as ('a', 'b')")
-        values = [self._value()]
-        while self._takes(","):
-            self._count()
-            values.append(self._value())
-        if not self._takes(")"):
-            raise self._expected("',' or ')'")
+    def _parse_values(self) -> tuple[Value, ...]:
+        if not self._skip_if("("):
+            raise self._fail_expected("a list of values in brackets, such as ('a', 'b')")
+        values = [self._parse_value()]
+        while self._skip_if(","):
+            self._count_term()
+            values.append(self._parse_value())
+        if not self._skip_if(")"):
+            raise self._fail_expected("',' or ')'")
         return tuple(values)
 
-    def _value(self) -> Value:
+    def _parse_value(self) -> Value:
         token = self._next
         if token.kind == "name" and token.text in ("true", "false"):
             self._advance()
             return token.text == "true"
         if token.kind == "name" and token.text not in RESERVED:
-            raise _Unclear(token.start, f'a word needs quotes: "{token.text[:_SHOWN_MAX]}"')
+            raise _SyntaxFailure(token.start, f'a word needs quotes: "{token.text[:_SHOWN_MAX]}"')
         if token.kind != "value":
-            raise self._expected("a value: a word in quotes, a whole number, true or false")
+            raise self._fail_expected("a value: a word in quotes, a whole number, true or false")
         self._advance()
         return token.value
 
-    def _number(self, operator: str) -> int:
+    def _parse_number(self, operator: str) -> int:
         token = self._next
         if token.kind != "value" or not isinstance(token.value, int):
-            raise self._expected(f"a whole number after '{operator}' (only numbers have an order)")
+            raise self._fail_expected(f"a whole number after '{operator}' (only numbers have an order)")
         self._advance()
         return token.value
 
-    def _takes(self, text: str) -> bool:
+    def _skip_if(self, text: str) -> bool:
         """Step over the next token if it is this word or mark."""
         if self._next.text != text or self._next.kind not in ("name", text):
             return False
@@ -253,24 +257,24 @@ class _Parser:
         return True
 
     def _advance(self) -> None:
-        self._next = _token(self._text, self._next.end)
+        self._next = _read_token(self._text, self._next.end)
 
-    def _deeper(self) -> None:
+    def _enter_bracket(self) -> None:
         """Step over an opening bracket or ``not``, and count it: the bound keeps the recursion shallow."""
         self._nesting += 1
         if self._nesting > DEPTH_MAX:
-            raise _Unclear(self._next.start, f"brackets and 'not' nest at most {DEPTH_MAX} levels deep")
+            raise _SyntaxFailure(self._next.start, f"brackets and 'not' nest at most {DEPTH_MAX} levels deep")
         self._advance()
 
-    def _count(self) -> None:
+    def _count_term(self) -> None:
         """Stop early in a text with too many terms, before records are built for all of them."""
         self._terms += 1
         if self._terms > TERMS_MAX:
-            raise _Unclear(
+            raise _SyntaxFailure(
                 self._next.start, f"a condition may have at most {TERMS_MAX} terms and listed values together"
             )
 
-    def _expected(self, what: str) -> _Unclear:
+    def _fail_expected(self, what: str) -> _SyntaxFailure:
         token = self._next
         found = "the end" if token.kind == "end" else _flat(token.text[:_SHOWN_MAX])
         if token.kind == "name" or token.kind in _MARKS:
@@ -278,10 +282,10 @@ class _Parser:
         hint = ""
         if token.kind == "name" and token.text not in RESERVED and token.text.lower() in RESERVED:
             hint = f" (write '{token.text.lower()}' in small letters)"
-        return _Unclear(token.start, f"expected {what}, found {found}{hint}")
+        return _SyntaxFailure(token.start, f"expected {what}, found {found}{hint}")
 
 
-def _token(text: str, position: int) -> _Token:
+def _read_token(text: str, position: int) -> _Token:
     """The token at or after ``position``."""
     while position < len(text) and text[position] in " \t\r\n":
         position += 1
@@ -291,52 +295,52 @@ def _token(text: str, position: int) -> _Token:
     if name is not None:
         return _Token("name", position, name.end(), name.group())
     if text[position] in "\"'":
-        return _quoted(text, position)
+        return _read_quoted(text, position)
     if _NUMBER.match(text, position) is not None:
-        return _whole_number(text, position)
+        return _read_number(text, position)
     for mark in _MARKS:
         if text.startswith(mark, position):
             return _Token(mark, position, position + len(mark), mark)
     character = text[position]
     hint = _SLIPS.get(character, "names, quoted words, whole numbers, comparisons and brackets are")
-    raise _Unclear(position, f"{character!r} is not part of the language; {hint}")
+    raise _SyntaxFailure(position, f"{character!r} is not part of the language; {hint}")
 
 
-def _whole_number(text: str, start: int) -> _Token:
+def _read_number(text: str, start: int) -> _Token:
     found = _NUMBER.match(text, start)
     assert found is not None
     digits = found.group()
     glued = _GLUED.match(text, found.end())
     if glued is not None:
         if glued.group().startswith("."):
-            raise _Unclear(
+            raise _SyntaxFailure(
                 start, "numbers are whole; write a fraction in a smaller unit, a version in quotes"
             )
-        raise _Unclear(
+        raise _SyntaxFailure(
             start, f"expected a whole number without a unit, found '{digits + glued.group()}'"[:200]
         )
     if len(digits.lstrip("-")) > _DIGITS_MAX or not NUMBER_MIN <= int(digits) <= NUMBER_MAX:
-        raise _Unclear(start, f"a whole number must fit 64 bits ({NUMBER_MIN} to {NUMBER_MAX})")
+        raise _SyntaxFailure(start, f"a whole number must fit 64 bits ({NUMBER_MIN} to {NUMBER_MAX})")
     return _Token("value", start, found.end(), digits, int(digits))
 
 
-def _quoted(text: str, start: int) -> _Token:
+def _read_quoted(text: str, start: int) -> _Token:
     """A word in quotes; ``start`` is at the opening one."""
     quote = text[start]
     parts: list[str] = []
     position = start + 1
     while position < len(text) and text[position] != quote:
         if text[position] == "\\":
-            part, position = _escape(text, position)
+            part, position = _read_escape(text, position)
         else:
             part, position = text[position], position + 1
         parts.append(part)
     if position >= len(text):
-        raise _Unclear(start, f"this word has no closing {quote}")
+        raise _SyntaxFailure(start, f"this word has no closing {quote}")
     return _Token("value", start, position + 1, text[start : position + 1], "".join(parts))
 
 
-def _escape(text: str, start: int) -> tuple[str, int]:
+def _read_escape(text: str, start: int) -> tuple[str, int]:
     """The character an escape stands for, and the position after it; ``start`` is at the backslash."""
     letter = text[start + 1 : start + 2]
     if letter in _ESCAPES:
@@ -348,14 +352,14 @@ def _escape(text: str, start: int) -> tuple[str, int]:
             point = int(digits, 16)
             if point <= 0x10FFFF and not 0xD800 <= point <= 0xDFFF:
                 return chr(point), start + 2 + width
-        raise _Unclear(start, f"'\\{letter}' needs {width} hexadecimal digits that name a character")
-    raise _Unclear(
+        raise _SyntaxFailure(start, f"'\\{letter}' needs {width} hexadecimal digits that name a character")
+    raise _SyntaxFailure(
         start, "after a backslash comes one of \\ ' \" n r t u U; write '\\\\' for a backslash itself"
     )
 
 
-def text(constraint: Constraint) -> str:
-    """The constraint as people write it; ``parse`` gives back an equal one if it is sound."""
+def format_constraint(constraint: Constraint) -> str:
+    """The constraint as people write it; ``parse_constraint`` gives back an equal one if it is sound."""
     match constraint:
         case Is(attribute, value):
             return f"{attribute} == {_value_text(value)}"
@@ -370,20 +374,21 @@ def text(constraint: Constraint) -> str:
         case Not(In(attribute, values)):
             return f"{attribute} not in ({', '.join(map(_value_text, values))})"
         case Not(term):
-            return f"not {_grouped(term, (All, AnyOf))}"
+            return f"not {_bracketed_text(term, (All, AnyOf))}"
         case All(terms) if len(terms) > 1:
-            return " and ".join(_grouped(term, (All, AnyOf)) for term in terms)
+            return " and ".join(_bracketed_text(term, (All, AnyOf)) for term in terms)
         case AnyOf(terms) if len(terms) > 1:
-            return " or ".join(_grouped(term, (AnyOf,)) for term in terms)
+            return " or ".join(_bracketed_text(term, (AnyOf,)) for term in terms)
         case All(terms) | AnyOf(terms):  # of one term or none, which 'and' and 'or' cannot say
-            return f"{'all' if isinstance(constraint, All) else 'any'}({', '.join(map(text, terms))})"
+            words = ", ".join(map(format_constraint, terms))
+            return f"{'all' if isinstance(constraint, All) else 'any'}({words})"
         case _:
             assert_never(constraint)
 
 
-def _grouped(term: Constraint, kinds: tuple[type[All] | type[AnyOf], ...]) -> str:
+def _bracketed_text(term: Constraint, kinds: tuple[type[All] | type[AnyOf], ...]) -> str:
     """A term's text, in brackets if it is a list of these kinds and would run together."""
-    printed = text(term)
+    printed = format_constraint(term)
     loose = isinstance(term, All | AnyOf) and len(term.terms) > 1 and type(term) in kinds
     return f"({printed})" if loose else printed
 

@@ -2,7 +2,8 @@
 
 A node's attributes are names with values: words, whole numbers or true/false. There are no fractions, because
 two machines must agree on every comparison and every printed form; a version or a size is a whole number in a
-unit its name tells (``disk_gb``). A constraint is a small tree of the records below; ``holds`` is what it
+unit its name tells (``disk_gb``). A constraint is a small tree of the records below; ``is_satisfied`` is
+what it
 means, and every faster evaluation is tested against it. ``model.constraint_syntax`` reads and writes the text
 form.
 
@@ -22,7 +23,7 @@ Value = str | int | bool
 """What an attribute may be. Numbers fit a signed 64-bit column."""
 Attributes = Mapping[str, Value]
 """A node's attributes by name."""
-Order = Literal["<", "<=", ">", ">="]
+ComparisonOperator = Literal["<", "<=", ">", ">="]
 
 DEPTH_MAX: Final = 32
 """Records on the longest way from the root to a leaf."""
@@ -48,7 +49,11 @@ class Is(msgspec.Struct, frozen=True, array_like=True, tag="is"):
 
     # Python holds True == 1, and we do not: records of different meaning must never be one dictionary key.
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Is) and self.attribute == other.attribute and same(self.value, other.value)
+        return (
+            isinstance(other, Is)
+            and self.attribute == other.attribute
+            and is_same_value(self.value, other.value)
+        )
 
     __hash__ = msgspec.Struct.__hash__  # equal records have equal fields, so the usual one serves
 
@@ -64,7 +69,7 @@ class In(msgspec.Struct, frozen=True, array_like=True, tag="in"):
             isinstance(other, In)
             and self.attribute == other.attribute
             and len(self.values) == len(other.values)
-            and all(same(mine, its) for mine, its in zip(self.values, other.values, strict=True))
+            and all(is_same_value(mine, its) for mine, its in zip(self.values, other.values, strict=True))
         )
 
     __hash__ = msgspec.Struct.__hash__
@@ -80,7 +85,7 @@ class Compare(msgspec.Struct, frozen=True, array_like=True, tag="compare"):
     """The attribute is a whole number on this side of ``bound``."""
 
     attribute: str
-    order: Order
+    operator: ComparisonOperator
     bound: int
 
 
@@ -115,33 +120,35 @@ def value_key(value: Value) -> tuple[int, Value]:
     return (1, value) if isinstance(value, int) else (2, value)
 
 
-def same(left: Value, right: Value) -> bool:
+def is_same_value(left: Value, right: Value) -> bool:
     """Whether two values are equal and of one kind."""
     return type(left) is type(right) and left == right
 
 
-def holds(constraint: Constraint, attributes: Attributes) -> bool:
+def is_satisfied(constraint: Constraint, attributes: Attributes) -> bool:
     """Whether a node with these attributes satisfies the constraint. This is the meaning of constraints."""
     match constraint:
         case Is(attribute, value):
-            return attribute in attributes and same(attributes[attribute], value)
+            return attribute in attributes and is_same_value(attributes[attribute], value)
         case In(attribute, values):
-            return attribute in attributes and any(same(attributes[attribute], value) for value in values)
+            return attribute in attributes and any(
+                is_same_value(attributes[attribute], value) for value in values
+            )
         case Has(attribute):
             return attribute in attributes
         case Compare(attribute, order, bound):
-            return attribute in attributes and compares(attributes[attribute], order, bound)
+            return attribute in attributes and is_comparison_true(attributes[attribute], order, bound)
         case Not(term):
-            return not holds(term, attributes)
+            return not is_satisfied(term, attributes)
         case All(terms):
-            return all(holds(term, attributes) for term in terms)
+            return all(is_satisfied(term, attributes) for term in terms)
         case AnyOf(terms):
-            return any(holds(term, attributes) for term in terms)
+            return any(is_satisfied(term, attributes) for term in terms)
         case _:
             assert_never(constraint)
 
 
-def compares(value: Value, order: Order, bound: int) -> bool:
+def is_comparison_true(value: Value, order: ComparisonOperator, bound: int) -> bool:
     """Whether ``value order bound`` is true; never for words and true/false."""
     if isinstance(value, bool) or not isinstance(value, int):
         return False
@@ -204,7 +211,9 @@ def _leaf_problem(record: Constraint) -> str | None:
         values = record.values
     elif isinstance(record, Compare):
         if isinstance(record.bound, bool):
-            return f"'{record.attribute}' is compared with true/false; '{record.order}' needs a whole number"
+            return (
+                f"'{record.attribute}' is compared with true/false; '{record.operator}' needs a whole number"
+            )
         values = (record.bound,)
     for value in values:
         problem = value_problem(value)
@@ -274,12 +283,12 @@ def normalise(constraint: Constraint) -> Constraint:
             flat = _flatten(tuple(normalise(term) for term in terms), All)
             if NEVER in flat:
                 return NEVER
-            return flat[0] if len(flat) == 1 else All(_sorted(flat))
+            return flat[0] if len(flat) == 1 else All(_sort_terms(flat))
         case AnyOf(terms):
             flat = _merge_values(_flatten(tuple(normalise(term) for term in terms), AnyOf))
             if ALWAYS in flat:
                 return ALWAYS
-            return flat[0] if len(flat) == 1 else AnyOf(_sorted(flat))
+            return flat[0] if len(flat) == 1 else AnyOf(_sort_terms(flat))
         case _:
             return constraint
 
@@ -327,6 +336,6 @@ def _merge_values(terms: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
     return (*(_one_of(attribute, values[attribute]) for attribute in values), *rest)
 
 
-def _sorted(terms: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
+def _sort_terms(terms: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
     """By encoded form: any order will do as long as every machine has the same."""
     return tuple(sorted(terms, key=msgspec.msgpack.encode))

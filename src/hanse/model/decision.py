@@ -10,7 +10,7 @@ import msgspec
 from hanse.model.ids import Instant, JobId
 
 
-class Answered(StrEnum):
+class DecisionKind(StrEnum):
     """What a job was told."""
 
     ACCEPTED = "accepted"
@@ -29,12 +29,12 @@ class Answered(StrEnum):
     ENDED = "ended"
 
 
-class Considered(msgspec.Struct, frozen=True, array_like=True):
+class ConsideredCluster(msgspec.Struct, frozen=True, array_like=True):
     """One cluster in a choice: how many tasks it got, and why not more."""
 
     cluster: str
     tasks: int
-    why: str
+    reason: str
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True):
@@ -44,8 +44,8 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     broker: str
     job: JobId
     group: int
-    answered: Answered
+    kind: DecisionKind
     tasks: int
     """How many tasks it is about."""
     reason: str
-    considered: tuple[Considered, ...] = ()
+    considered: tuple[ConsideredCluster, ...] = ()

@@ -7,9 +7,9 @@ import msgspec
 from hanse.model.ids import Instant
 
 REASON_CHARACTERS_MAX: Final = 200
-DRAINS_TOLD_MAX: Final = 64
+DRAINS_REPORTED_MAX: Final = 64
 """Drains that a beat names; the others are known at the cluster's own door only."""
-DRAINED_NODES_TOLD_MAX: Final = 1_024
+DRAINED_NODES_REPORTED_MAX: Final = 1_024
 """Nodes that a beat lists, over all its drains."""
 
 
@@ -18,7 +18,7 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     nodes: tuple[int, ...]
     """By number, rising; none: the whole cluster."""
-    by: str = ""
+    requested_by: str = ""
     """Who asked for it; empty: not recorded."""
     reason: str = ""
     """In the operator's words; empty: none was given."""

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class DurationStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Completed tasks of one kind at one size."""
 
     cpu: int
@@ -14,22 +14,22 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: int
 
 
-class Learned(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class KindStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """All that one broker has seen of a kind. A later version replaces an earlier one: they never add up."""
 
     kind: str
     """What a tenant calls a job and its group."""
     version: int
     """The broker's count of its changes, after the latest change of this kind."""
-    seen: tuple[Seen, ...]
+    sizes: tuple[DurationStats, ...]
 
 
-class Experience(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="experience"):
+class DurationStatsUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="experience"):
     """A broker's own sums, as far as they changed after one of its versions and up to another one."""
 
     since: int
     until: int
     """Kinds of versions in between that are not listed were forgotten, or have a later version by now."""
-    kinds: tuple[Learned, ...] = ()
-    heard: int = 0
+    kinds: tuple[KindStats, ...] = ()
+    acked_version: int = 0
     """Up to which of its versions the receiver's own sums have arrived here."""

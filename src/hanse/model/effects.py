@@ -3,14 +3,14 @@ journal."""
 
 import msgspec
 
-from hanse.model.advice import Observation
+from hanse.model.advice import AdviceRequest
 from hanse.model.decision import Decision
 from hanse.model.ids import Instant, JobId, TaskId
-from hanse.model.messages import Envelope, EstateId, Outcome
+from hanse.model.messages import Envelope, Outcome, ShardId
 from hanse.model.resources import Resources
 
 
-class Send(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="send"):
+class SendMessage(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="send"):
     """Pass a message on."""
 
     envelope: Envelope
@@ -23,22 +23,22 @@ class WakeAt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="wake_a
     at: Instant
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="record"):
+class RecordDecision(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="record"):
     """Keep a decision for whoever asks why."""
 
     decision: Decision
 
 
-class AskAdvice(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ask_advice"):
+class RequestAdvice(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ask_advice"):
     """Ask the policy process how waiting elastic tasks should be sized. Nothing waits for the answer, which
-    comes as ``Advised``, late, or never."""
+    comes as ``AdviceReceived``, late, or never."""
 
     number: int
     """Rises with every question; the answer repeats it."""
-    observation: Observation
+    request: AdviceRequest
 
 
-class Accepted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="accepted"):
+class JobAccepted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="accepted"):
     """To a client: the job is safe with this broker and its heir, and will reach a terminal state."""
 
     client: str
@@ -46,7 +46,7 @@ class Accepted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="acce
     job: JobId
 
 
-class Rejected(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="rejected"):
+class RequestRejected(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="rejected"):
     """To a client: the job was not taken, or the request could not be met, and what to do about it."""
 
     client: str
@@ -82,22 +82,22 @@ class JobSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="jo
     outcome: Outcome
 
 
-class Launch(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="launch"):
+class LaunchAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="launch"):
     """Start an attempt on the backend; its exit comes back as ``TaskExited``."""
 
     task: TaskId
     attempt: int
     node: int
     size: Resources
-    estate: EstateId
-    moves: bool
+    shard: ShardId
+    is_movable: bool
     payload: bytes
     until: int = 0
     """When the order is too old to be carried out, whatever held it up: on the runner's clock, and in a live
     backend CLOCK_BOOTTIME; 0: never."""
 
 
-class Kill(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="kill"):
+class KillAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="kill"):
     """Signal an attempt to checkpoint and end it after ``grace`` microseconds."""
 
     task: TaskId
@@ -105,32 +105,32 @@ class Kill(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="kill"):
     grace: int
 
 
-class Guard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="guard"):
+class ExtendWatchdog(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="guard"):
     """To the independent watchdog: end every attempt of this runner at ``until`` unless told a later time
     before."""
 
     until: Instant
 
 
-class Forgotten(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="forgotten"):
+class ForgetAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="forgotten"):
     """The backend may drop its record of an ended attempt."""
 
     task: TaskId
     attempt: int
 
 
-Command = (
-    Send
+Effect = (
+    SendMessage
     | WakeAt
-    | Record
-    | AskAdvice
-    | Accepted
-    | Rejected
+    | RecordDecision
+    | RequestAdvice
+    | JobAccepted
+    | RequestRejected
     | TaskSettled
     | TasksSettled
     | JobSettled
-    | Launch
-    | Kill
-    | Guard
-    | Forgotten
+    | LaunchAttempt
+    | KillAttempt
+    | ExtendWatchdog
+    | ForgetAttempt
 )

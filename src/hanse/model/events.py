@@ -9,7 +9,7 @@ import msgspec
 from hanse.model.advice import Advice
 from hanse.model.ids import Instant, JobId, TaskId
 from hanse.model.job import JobSpec
-from hanse.model.messages import End, Envelope, Withheld
+from hanse.model.messages import AttemptEnd, Envelope, WithheldCapacity
 
 
 class Booted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="booted"):
@@ -30,14 +30,14 @@ class Tick(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="tick"):
     at: Instant
 
 
-class Received(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="received"):
+class MessageReceived(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="received"):
     """A message has arrived."""
 
     at: Instant
     envelope: Envelope
 
 
-class Submitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="submitted"):
+class JobSubmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="submitted"):
     """A client hands a job in. ``client`` is where the reply goes."""
 
     at: Instant
@@ -62,7 +62,7 @@ class DrainRequested(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
     at: Instant
     nodes: tuple[int, ...]
     drain: bool
-    by: str = ""
+    requested_by: str = ""
     reason: str = ""
     until: Instant = 0
     """When what is closed opens by itself; 0: when somebody opens it."""
@@ -73,9 +73,9 @@ class BackendReported(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
     at: Instant
     running: tuple[tuple[TaskId, int, str, bool], ...]
-    """Task, attempt, estate, and whether an unreachable league moves it (see ``Unreachable``)."""
-    ended: tuple[End, ...]
-    withheld: tuple[Withheld, ...] = ()
+    """Task, attempt, estate, and whether an unreachable league moves it (see ``UnreachablePolicy``)."""
+    ended: tuple[AttemptEnd, ...]
+    withheld: tuple[WithheldCapacity, ...] = ()
 
 
 class TaskStarted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="task_started"):
@@ -90,27 +90,27 @@ class TaskExited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ta
     """An attempt is over on its node, for whatever reason."""
 
     at: Instant
-    end: End
+    end: AttemptEnd
 
 
-class TasksMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="tasks_moved"):
+class TasksChanged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="tasks_moved"):
     """Several starts and ends at once, as a busy backend tells them: they are reported in one message."""
 
     at: Instant
     started: tuple[tuple[TaskId, int], ...]
-    ended: tuple[End, ...]
+    ended: tuple[AttemptEnd, ...]
 
 
-class RoomWithheld(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="room_withheld"):
+class CapacityWithheld(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="room_withheld"):
     """A backend says how much of some nodes is not for the league now."""
 
     at: Instant
-    withheld: tuple[Withheld, ...]
+    withheld: tuple[WithheldCapacity, ...]
 
 
-class Advised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="advised"):
-    """The policy process has answered an ``AskAdvice``. Advice is advice: the broker takes what makes sense,
-    and counts the rest."""
+class AdviceReceived(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="advised"):
+    """The policy process has answered an ``RequestAdvice``. Advice is advice: the broker takes what makes
+    sense, and counts the rest."""
 
     at: Instant
     number: int
@@ -120,14 +120,14 @@ class Advised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="advis
 Event = (
     Booted
     | Tick
-    | Received
-    | Submitted
+    | MessageReceived
+    | JobSubmitted
     | CancelRequested
     | DrainRequested
     | BackendReported
     | TaskStarted
     | TaskExited
-    | TasksMoved
-    | RoomWithheld
-    | Advised
+    | TasksChanged
+    | CapacityWithheld
+    | AdviceReceived
 )

@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 from hanse.model.job import SPEC_BYTES_MAX
-from hanse.model.job_validation import suggestion
-from hanse.model.problem import Problem, Problems, given, label
+from hanse.model.job_validation import suggest_spelling
+from hanse.model.problem import Problem, ProblemList, describe_value, printable_name
 
 ITEMS_MAX: Final = 200_000
 """Values in a job's data, counted through all mappings and lists (an aliased one each time it appears)."""
@@ -56,19 +56,23 @@ def size_problem(data: object) -> Problem | None:
     return None
 
 
-class Fields:
+class FieldReader:
     """The fields of one mapping, and where to note what is wrong with them."""
 
-    def __init__(self, values: Mapping[str, object], path: str, problems: Problems) -> None:
+    def __init__(self, values: Mapping[str, object], path: str, problems: ProblemList) -> None:
         self._values = values
         self._path = path
         self.problems = problems
 
     @classmethod
-    def of(cls, value: object, path: str, known: Sequence[str], problems: Problems) -> "Fields | None":
+    def from_value(
+        cls, value: object, path: str, known: Sequence[str], problems: ProblemList
+    ) -> "FieldReader | None":
         """The fields of ``value``, unknown ones noted as problems; None if it has no fields at all."""
         if not isinstance(value, Mapping):
-            problems.add(path, f"this is a mapping with fields such as {known[0]}, not {given(value)}")
+            problems.add(
+                path, f"this is a mapping with fields such as {known[0]}, not {describe_value(value)}"
+            )
             return None
         values: dict[str, object] = {}
         prefix = f"{path}." if path else ""
@@ -76,66 +80,68 @@ class Fields:
             if isinstance(key, str) and key in known:
                 values[key] = item
             elif not isinstance(key, str):
-                problems.add(path, f"a field's name is a word, not {given(key)}")
-            elif not problems.full:
-                hint = suggestion(key, known) or f"; known are {', '.join(known)}"
-                problems.add(f"{prefix}{label(key)}", f"there is no field {given(key)} here{hint}")
+                problems.add(path, f"a field's name is a word, not {describe_value(key)}")
+            elif not problems.is_full:
+                hint = suggest_spelling(key, known) or f"; known are {', '.join(known)}"
+                problems.add(
+                    f"{prefix}{printable_name(key)}", f"there is no field {describe_value(key)} here{hint}"
+                )
             else:
                 problems.add("", "")  # only counted
         return cls(values, path, problems)
 
-    def has(self, key: str) -> bool:
+    def has_field(self, key: str) -> bool:
         """Whether the field is written, and not null."""
         return self._values.get(key) is not None
 
-    def raw(self, key: str) -> object:
+    def raw_value(self, key: str) -> object:
         """The field's value as it stands."""
         return self._values.get(key)
 
-    def path(self, key: str) -> str:
+    def path_of(self, key: str) -> str:
         """The field's path as its writer knows it."""
         return f"{self._path}.{key}" if self._path else key
 
-    def take(self, key: str, convert: Convert[T], default: T) -> T:
+    def read(self, key: str, convert: Convert[T], default: T) -> T:
         """The field converted; the default if it is not written, or if it is wrong, which is noted."""
         value = self._values.get(key)
         if value is None:
             return default
-        result = convert(value, self.path(key))
+        result = convert(value, self.path_of(key))
         if isinstance(result, Problem):
             self.problems.add(result.field, result.rule)
             return default
         return result
 
 
-def text(value: object, field: str) -> str | Problem:
+def read_text(value: object, field: str) -> str | Problem:
     """A text; a number is told to put on quotes, because ``007`` and ``1.10`` do not survive as numbers."""
     if isinstance(value, str):
         return value
     hint = " (put it in quotes)" if isinstance(value, bool | int | float) else ""
-    return Problem(field, f"this is a text, not {given(value)}{hint}")
+    return Problem(field, f"this is a text, not {describe_value(value)}{hint}")
 
 
-def texts(value: object, field: str) -> tuple[str, ...] | Problem:
+def read_texts(value: object, field: str) -> tuple[str, ...] | Problem:
     """A list of texts."""
-    return listed(value, field, text)
+    return read_list(value, field, read_text)
 
 
-def trace(value: object, field: str) -> str | Problem:
+def read_trace(value: object, field: str) -> str | Problem:
     """A W3C ``traceparent`` of version 00, exactly as the standard writes it."""
     if isinstance(value, str) and _TRACE.fullmatch(value):
         return value
     return Problem(
         field,
         "this is a W3C traceparent, 00-TRACE-SPAN-FLAGS with 32, 16 and 2 lower-case hexadecimal digits and "
-        f"neither id all zeros, not {given(value)}",
+        f"neither id all zeros, not {describe_value(value)}",
     )
 
 
-def listed(value: object, field: str, convert: Convert[T]) -> tuple[T, ...] | Problem:
+def read_list(value: object, field: str, convert: Convert[T]) -> tuple[T, ...] | Problem:
     """A list of whatever ``convert`` reads; the first wrong item is told."""
     if not isinstance(value, list | tuple):
-        return Problem(field, f"this is a list, such as [a, b], not {given(value)}")
+        return Problem(field, f"this is a list, such as [a, b], not {describe_value(value)}")
     results: list[T] = []
     for index, item in enumerate(value):
         result = convert(item, f"{field}[{index}]")
@@ -145,25 +151,29 @@ def listed(value: object, field: str, convert: Convert[T]) -> tuple[T, ...] | Pr
     return tuple(results)
 
 
-def flag(value: object, field: str) -> bool | Problem:
+def read_flag(value: object, field: str) -> bool | Problem:
     """True or false, and nothing that merely looks like it."""
-    return value if isinstance(value, bool) else Problem(field, f"this is true or false, not {given(value)}")
+    return (
+        value
+        if isinstance(value, bool)
+        else Problem(field, f"this is true or false, not {describe_value(value)}")
+    )
 
 
-def integer(value: object, field: str) -> int | Problem:
+def read_integer(value: object, field: str) -> int | Problem:
     """A whole number, negative ones too; its bounds are the business of the rules."""
     if isinstance(value, bool) or not isinstance(value, int):
-        return Problem(field, f"this is a whole number, not {given(value)}")
+        return Problem(field, f"this is a whole number, not {describe_value(value)}")
     return value
 
 
-def choice(kind: type[E]) -> Convert[E]:
+def choice_reader(kind: type[E]) -> Convert[E]:
     """One of the words of an enumeration."""
     words = [str(member) for member in kind]
 
     def convert(value: object, field: str) -> E | Problem:
         if isinstance(value, str) and value in words:
             return kind(value)
-        return Problem(field, f"this is one of {', '.join(words)}, not {given(value)}")
+        return Problem(field, f"this is one of {', '.join(words)}, not {describe_value(value)}")
 
     return convert

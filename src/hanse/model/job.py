@@ -33,7 +33,7 @@ class JobClass(StrEnum):
     BATCH = "batch"
 
 
-class Scope(StrEnum):
+class Proximity(StrEnum):
     """How near is near: the same node or the same cluster."""
 
     NODE = "node"
@@ -44,12 +44,12 @@ class Affinity(msgspec.Struct, frozen=True, array_like=True):
     """A wish about other jobs: be where tasks with this label run, or keep away from them."""
 
     label: str
-    scope: Scope = Scope.NODE
+    proximity: Proximity = Proximity.NODE
     apart: bool = False
     """False: only where such a task runs. True: never where one runs (with the own label: spread out)."""
 
 
-class Unreachable(StrEnum):
+class UnreachablePolicy(StrEnum):
     """What becomes of a task whose cluster nobody can reach.
 
     ``move``: its watchdog ends it when the cluster's lease runs out, and it starts again elsewhere.
@@ -117,7 +117,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     preemptible: bool = False
     grace: int = 5 * SECOND
     """Time between the checkpoint signal and the end when a task is stopped, in microseconds."""
-    unreachable: Unreachable = Unreachable.MOVE
+    unreachable: UnreachablePolicy = UnreachablePolicy.MOVE
     clusters_allowed: tuple[str, ...] = ()
     """Empty: all of them."""
     clusters_forbidden: tuple[str, ...] = ()

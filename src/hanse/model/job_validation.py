@@ -29,7 +29,7 @@ from hanse.model.job import (
     SpeedUp,
     TaskGroup,
 )
-from hanse.model.problem import Problem, Problems, given, label
+from hanse.model.problem import Problem, ProblemList, describe_value, printable_name
 from hanse.model.resources import (
     BASE_DIMENSIONS,
     CPU_MILLI_MAX,
@@ -54,7 +54,7 @@ _CYCLE_SHOWN_MAX: Final = 8
 
 def check_job(spec: JobSpec) -> tuple[Problem, ...]:
     """Everything that is wrong with a job; nothing if it may enter."""
-    problems = Problems()
+    problems = ProblemList()
     for field, text in (("name", spec.name), ("tenant", spec.tenant)):
         _check_name(problems, field, text)
     if spec.client_id:
@@ -76,36 +76,36 @@ def check_job(spec: JobSpec) -> tuple[Problem, ...]:
         problems.add(
             "", f"a job may take at most {SPEC_BYTES_MAX} bytes altogether; move data out of its command"
         )
-    return problems.all()
+    return problems.to_list()
 
 
-def name_rule(text: str) -> str | None:
+def find_name_problem(text: str) -> str | None:
     """Why this cannot name something, as a sentence; None if it can."""
     if not text:
         return "a name has at least one character; this one is empty"
     if len(text) > NAME_CHARACTERS_MAX:
         return f"a name has at most {NAME_CHARACTERS_MAX} characters; this one has {len(text)}"
     if text[0] == " " or text[-1] == " ":
-        return f"a name neither starts nor ends with a space; {given(text)} does"
+        return f"a name neither starts nor ends with a space; {describe_value(text)} does"
     if not text.isprintable():
-        return f"a name has printable characters only; {given(text)} has others"
+        return f"a name has printable characters only; {describe_value(text)} has others"
     return None
 
 
-def suggestion(name: str, known: Sequence[str]) -> str:
+def suggest_spelling(name: str, known: Sequence[str]) -> str:
     """`` (did you mean 'x'?)`` if something known is spelt alike, else nothing."""
     close = get_close_matches(name[:NAME_CHARACTERS_MAX], known, n=1)
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
-def _check_name(problems: Problems, field: str, text: str, within: str = "") -> None:
+def _check_name(problems: ProblemList, field: str, text: str, within: str = "") -> None:
     """``within``: the path of what the field belongs to. Few fields are wrong, so few paths are written."""
-    rule = name_rule(text)
+    rule = find_name_problem(text)
     if rule is not None:
         problems.add(f"{within}.{field}" if within else field, rule)
 
 
-def _check_names(problems: Problems, field: str, names: Sequence[str], most: int) -> None:
+def _check_names(problems: ProblemList, field: str, names: Sequence[str], most: int) -> None:
     if len(names) > most:
         problems.add(field, f"at most {most} can be listed, not {len(names)}")
     for index, name in enumerate(names[:most]):
@@ -113,24 +113,26 @@ def _check_names(problems: Problems, field: str, names: Sequence[str], most: int
 
 
 def _check_between(
-    problems: Problems, field: str, value: int, least: int, most: int, within: str = ""
+    problems: ProblemList, field: str, value: int, least: int, most: int, within: str = ""
 ) -> None:
     if not least <= value <= most:
         path = f"{within}.{field}" if within else field
-        problems.add(path, f"this is from {least} to {most}, not {given(value)}")
+        problems.add(path, f"this is from {least} to {most}, not {describe_value(value)}")
 
 
-def _check_time(problems: Problems, field: str, value: int, least: int, most: int) -> None:
+def _check_time(problems: ProblemList, field: str, value: int, least: int, most: int) -> None:
     """Microseconds, told in seconds."""
     if value > most:
-        problems.add(field, f"this is at most {most // SECOND} seconds, not {given(value // SECOND)}")
+        problems.add(
+            field, f"this is at most {most // SECOND} seconds, not {describe_value(value // SECOND)}"
+        )
     elif value < least:
         problems.add(
             field, "a time cannot be negative" if value < 0 else "a time of zero leaves no room for work"
         )
 
 
-def _check_clusters(problems: Problems, spec: JobSpec) -> None:
+def _check_clusters(problems: ProblemList, spec: JobSpec) -> None:
     _check_names(problems, "clusters_allowed", spec.clusters_allowed, CLUSTERS_MAX)
     _check_names(problems, "clusters_forbidden", spec.clusters_forbidden, CLUSTERS_MAX)
     _check_names(problems, "data", spec.data, CLUSTERS_MAX)
@@ -139,19 +141,19 @@ def _check_clusters(problems: Problems, spec: JobSpec) -> None:
         if name in forbidden:
             problems.add(
                 f"clusters_allowed[{index}]",
-                f"{given(name)} is both allowed and forbidden; keep it in one list",
+                f"{describe_value(name)} is both allowed and forbidden; keep it in one list",
             )
 
 
-def _check_after(problems: Problems, spec: JobSpec) -> None:
+def _check_after(problems: ProblemList, spec: JobSpec) -> None:
     if len(spec.after) > AFTER_MAX:
         problems.add("after", f"a job waits for at most {AFTER_MAX} others, not {len(spec.after)}")
     for index, job in enumerate(spec.after[:AFTER_MAX]):
         if not 0 < broker_number(job) <= BROKER_NUMBER_MAX:
-            problems.add(f"after[{index}]", f"{given(job)} is not the number of a job")
+            problems.add(f"after[{index}]", f"{describe_value(job)} is not the number of a job")
 
 
-def _check_groups(problems: Problems, spec: JobSpec) -> None:
+def _check_groups(problems: ProblemList, spec: JobSpec) -> None:
     count = len(spec.groups)
     if not 1 <= count <= GROUPS_MAX:
         problems.add("groups", f"a job has 1 to {GROUPS_MAX} groups, not {count}")
@@ -166,7 +168,7 @@ def _check_groups(problems: Problems, spec: JobSpec) -> None:
         _check_graph(problems, spec, groups)
 
 
-def _check_group(problems: Problems, path: str, group: TaskGroup) -> None:
+def _check_group(problems: ProblemList, path: str, group: TaskGroup) -> None:
     _check_name(problems, "name", group.name, path)
     _check_between(problems, "count", group.count, 1, TASKS_PER_JOB_MAX, path)
     _check_resources(problems, f"{path}.ask", group.ask)
@@ -192,7 +194,7 @@ def _check_group(problems: Problems, path: str, group: TaskGroup) -> None:
         )
 
 
-def _check_resources(problems: Problems, path: str, amounts: Resources) -> None:
+def _check_resources(problems: ProblemList, path: str, amounts: Resources) -> None:
     _check_between(problems, "cpu", amounts.cpu, 0, CPU_MILLI_MAX, path)
     _check_between(problems, "memory", amounts.memory, 0, MEMORY_BYTES_MAX, path)
     _check_between(problems, "gpu", amounts.gpu, 0, GPUS_MAX, path)
@@ -200,12 +202,12 @@ def _check_resources(problems: Problems, path: str, amounts: Resources) -> None:
         _check_custom(problems, path, amounts)
 
 
-def _check_custom(problems: Problems, path: str, amounts: Resources) -> None:
+def _check_custom(problems: ProblemList, path: str, amounts: Resources) -> None:
     names = [name for name, _ in amounts.custom]
     if len(names) > CUSTOM_KINDS_MAX:
         problems.add(f"{path}.custom", f"at most {CUSTOM_KINDS_MAX} kinds can be named, not {len(names)}")
     for name, amount in amounts.custom[:CUSTOM_KINDS_MAX]:
-        field = f"{path}.custom.{label(name)}"
+        field = f"{path}.custom.{printable_name(name)}"
         _check_name(problems, field, name)
         if name in BASE_DIMENSIONS:
             problems.add(field, f"'{name}' has a field of its own and cannot be a custom resource")
@@ -214,7 +216,7 @@ def _check_custom(problems: Problems, path: str, amounts: Resources) -> None:
         problems.add(f"{path}.custom", "custom resources are sorted by name, and each is named once")
 
 
-def _check_range(problems: Problems, path: str, least: Resources, most: Resources) -> None:
+def _check_range(problems: ProblemList, path: str, least: Resources, most: Resources) -> None:
     """Elastic work: the most is at least the least, of everything."""
     most_custom = dict(most.custom)
     pairs = [
@@ -222,16 +224,19 @@ def _check_range(problems: Problems, path: str, least: Resources, most: Resource
         ("memory", least.memory, most.memory),
         ("gpu", least.gpu, most.gpu),
         *(
-            (f"custom.{label(name)}", amount, most_custom.get(name, 0))
+            (f"custom.{printable_name(name)}", amount, most_custom.get(name, 0))
             for name, amount in least.custom[:CUSTOM_KINDS_MAX]
         ),
     ]
     for name, low, high in pairs:
         if low > high:
-            problems.add(f"{path}.{name}", f"the most ({given(high)}) is below the least ({given(low)})")
+            problems.add(
+                f"{path}.{name}",
+                f"the most ({describe_value(high)}) is below the least ({describe_value(low)})",
+            )
 
 
-def _check_speed_up(problems: Problems, path: str, group: TaskGroup, speed_up: SpeedUp) -> None:
+def _check_speed_up(problems: ProblemList, path: str, group: TaskGroup, speed_up: SpeedUp) -> None:
     if group.ask_max is None:
         problems.add(path, "a speed-up needs a range to choose from, such as cpus 2..16; none is given")
         return
@@ -250,27 +255,33 @@ def _check_speed_up(problems: Problems, path: str, group: TaskGroup, speed_up: S
         problems.add(path, "points are sorted by CPUs, then GPUs, and each size appears once")
 
 
-def _check_affinity(problems: Problems, path: str, wishes: Sequence[Affinity]) -> None:
+def _check_affinity(problems: ProblemList, path: str, wishes: Sequence[Affinity]) -> None:
     if len(wishes) > AFFINITIES_MAX:
         problems.add(path, f"at most {AFFINITIES_MAX} can be listed, not {len(wishes)}")
     seen: dict[tuple[str, str], bool] = {}
     for index, wish in enumerate(wishes[:AFFINITIES_MAX]):
         _check_name(problems, f"{path}[{index}].label", wish.label)
-        if seen.setdefault((wish.label, wish.scope), wish.apart) is not wish.apart:
+        if seen.setdefault((wish.label, wish.proximity), wish.apart) is not wish.apart:
             problems.add(
                 f"{path}[{index}]",
-                f"{given(wish.label)} is wished both near and apart on the same {wish.scope}; choose one",
+                (
+                    f"{describe_value(wish.label)} is wished both near and apart on the "
+                    f"same {wish.proximity}; choose one"
+                ),
             )
 
 
-def _check_graph(problems: Problems, spec: JobSpec, groups: Sequence[TaskGroup]) -> None:
+def _check_graph(problems: ProblemList, spec: JobSpec, groups: Sequence[TaskGroup]) -> None:
     """Group names are unique, what is needed exists, and nothing waits for itself, not even in a circle."""
     first: dict[str, int] = {}
     for index, group in enumerate(groups):
         if first.setdefault(group.name, index) != index:
             problems.add(
                 f"groups[{index}].name",
-                f"{given(group.name)} is already the name of groups[{first[group.name]}]; names are unique",
+                (
+                    f"{describe_value(group.name)} is already the name of "
+                    f"groups[{first[group.name]}]; names are unique"
+                ),
             )
     names = tuple(first)
     for index, group in enumerate(groups):
@@ -281,13 +292,15 @@ def _check_graph(problems: Problems, spec: JobSpec, groups: Sequence[TaskGroup])
             problems.add(path, f"at most {GROUPS_MAX} can be listed, not {len(group.needs)}")
         for place, need in enumerate(group.needs[:GROUPS_MAX]):
             if need == group.name:
-                problems.add(f"{path}[{place}]", f"{given(need)} cannot wait for itself")
+                problems.add(f"{path}[{place}]", f"{describe_value(need)} cannot wait for itself")
             elif need not in first:
-                hint = "" if problems.full else suggestion(need, names)
-                problems.add(f"{path}[{place}]", f"there is no group {given(need)} in this job{hint}")
+                hint = "" if problems.is_full else suggest_spelling(need, names)
+                problems.add(
+                    f"{path}[{place}]", f"there is no group {describe_value(need)} in this job{hint}"
+                )
     cycle = _cycle([[first[need] for need in group.needs[:GROUPS_MAX] if need in first] for group in groups])
     if cycle:
-        shown = [label(groups[index].name) for index in cycle]
+        shown = [printable_name(groups[index].name) for index in cycle]
         if len(shown) > _CYCLE_SHOWN_MAX:
             shown = [*shown[: _CYCLE_SHOWN_MAX - 1], "...", shown[-1]]
         problems.add("groups", f"groups must not wait for each other in a circle: {' -> '.join(shown)}")

@@ -21,7 +21,7 @@ class Problem(msgspec.Struct, frozen=True):
     """A sentence saying what is allowed and what was given."""
 
 
-class Problems:
+class ProblemList:
     """Collects problems, keeps the first ``PROBLEMS_MAX`` and counts the others."""
 
     def __init__(self) -> None:
@@ -32,25 +32,25 @@ class Problems:
         return bool(self._first)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether further problems are only counted, so that nobody need word them with care."""
         return len(self._first) >= PROBLEMS_MAX
 
     def add(self, field: str, rule: str) -> None:
         """Note a problem."""
-        if self.full:
+        if self.is_full:
             self._more += 1
         else:
             self._first.append(Problem(field, rule))
 
-    def all(self) -> tuple[Problem, ...]:
+    def to_list(self) -> tuple[Problem, ...]:
         """The first ones in the order they were found, and a last one that counts the rest."""
         if not self._more:
             return tuple(self._first)
         return (*self._first, Problem("", f"and {self._more} more"))
 
 
-def given(value: object) -> str:
+def describe_value(value: object) -> str:
     """A wrong value in a few words, for the end of a sentence; safe for values of any kind and size."""
     if value is None:
         return "nothing"
@@ -69,7 +69,7 @@ def given(value: object) -> str:
     return "a mapping" if isinstance(value, dict) else f"a {type(value).__name__}"
 
 
-def label(name: str) -> str:
+def printable_name(name: str) -> str:
     """A name that a stranger chose, fit to stand in a path or a sentence."""
     short = name if len(name) <= _SHOWN_MAX else f"{name[:_SHOWN_MAX]}..."
     return short if short.isprintable() else repr(short)

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from hanse.model.attempt_key import SECRET_BYTES
-from hanse.model.problem import Problem, given, label
+from hanse.model.problem import Problem, describe_value, printable_name
 
 SHELL: Final = ("/bin/sh", "-c")
 """What runs a command that is written as one text."""
@@ -18,7 +18,7 @@ _NUMBER_MAX: Final = 1 << 64
 """Whole numbers among the arguments are printed; larger ones are surely a slip."""
 
 
-class Command(msgspec.Struct, frozen=True, array_like=True):
+class Program(msgspec.Struct, frozen=True, array_like=True):
     """A program to run."""
 
     argv: tuple[str, ...]
@@ -32,15 +32,15 @@ class Command(msgspec.Struct, frozen=True, array_like=True):
     No task is given the secret itself."""
 
 
-def payload_of(command: Command) -> bytes:
+def encode_program(command: Program) -> bytes:
     """The command as a group carries it."""
     if command.secret:
         return msgspec.msgpack.encode(command)
     return msgspec.msgpack.encode((command.argv, command.env, command.workdir))
 
 
-def command_of(payload: bytes) -> Command | None:
-    """The command that ``payload_of`` encoded; None if this is something else."""
+def decode_program(payload: bytes) -> Program | None:
+    """The command that ``encode_program`` encoded; None if this is something else."""
     try:
         command = _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # it raises all three on bad bytes
@@ -48,7 +48,7 @@ def command_of(payload: bytes) -> Command | None:
     return command if command.argv else None
 
 
-_decoder = msgspec.msgpack.Decoder(Command)
+_decoder = msgspec.msgpack.Decoder(Program)
 
 
 def read_argv(value: object, field: str) -> tuple[str, ...] | Problem:
@@ -79,12 +79,12 @@ def read_argv(value: object, field: str) -> tuple[str, ...] | Problem:
 def read_env(value: object, field: str) -> dict[str, str] | Problem:
     """The user's ``env``: a mapping of names to texts or whole numbers."""
     if not isinstance(value, Mapping):
-        return Problem(field, f"this is a mapping of names to texts, not {given(value)}")
+        return Problem(field, f"this is a mapping of names to texts, not {describe_value(value)}")
     env: dict[str, str] = {}
     for name, item in value.items():
-        if not isinstance(name, str) or not name or "=" in name or text_rule(name) is not None:
-            return Problem(field, f"a variable's name is a word without '=', not {given(name)}")
-        setting = read_argument(item, f"{field}.{label(name)}")
+        if not isinstance(name, str) or not name or "=" in name or find_argument_problem(name) is not None:
+            return Problem(field, f"a variable's name is a word without '=', not {describe_value(name)}")
+        setting = read_argument(item, f"{field}.{printable_name(name)}")
         if isinstance(setting, Problem):
             return setting
         env[name] = setting
@@ -108,12 +108,12 @@ def read_argument(value: object, field: str) -> str | Problem:
         return str(value)
     if not isinstance(value, str):
         hint = " (put it in quotes)" if isinstance(value, bool | int | float) else ""
-        return Problem(field, f"this is a text, not {given(value)}{hint}")
-    rule = text_rule(value)
+        return Problem(field, f"this is a text, not {describe_value(value)}{hint}")
+    rule = find_argument_problem(value)
     return value if rule is None else Problem(field, rule)
 
 
-def text_rule(text: str) -> str | None:
+def find_argument_problem(text: str) -> str | None:
     """Why no program can be given this text, as a sentence; None if it can."""
     if "\0" in text:
         return "a text for a program cannot contain the character NUL"
@@ -123,4 +123,4 @@ def text_rule(text: str) -> str | None:
 
 
 def _empty_or_given(value: object) -> str:
-    return "an empty list" if isinstance(value, list | tuple) else given(value)
+    return "an empty list" if isinstance(value, list | tuple) else describe_value(value)

@@ -15,7 +15,7 @@ from typing import Final
 
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.job import DEADLINE_MAX
-from hanse.model.problem import Problem, given
+from hanse.model.problem import Problem, describe_value
 from hanse.model.resources import CPU_MILLI_MAX, MEMORY_BYTES_MAX
 
 _CHARACTERS_MAX: Final = 64
@@ -59,11 +59,15 @@ def parse_cpus(value: object, field: str = "cpus") -> int | Problem:
     number, unit = amount
     if unit not in ("", "m"):
         return Problem(field, f"{_CPU_FORM}; the unit '{unit}' is unknown")
-    milli = _scaled(number, 1_000 if unit == "" else 1)
+    milli = _scale(number, 1_000 if unit == "" else 1)
     if milli is None:
-        return Problem(field, f"nothing finer than a thousandth of a CPU can be asked for; {given(value)} is")
+        return Problem(
+            field, f"nothing finer than a thousandth of a CPU can be asked for; {describe_value(value)} is"
+        )
     if milli > CPU_MILLI_MAX:
-        return Problem(field, f"at most {CPU_MILLI_MAX // 1_000} CPUs can be asked for, not {given(value)}")
+        return Problem(
+            field, f"at most {CPU_MILLI_MAX // 1_000} CPUs can be asked for, not {describe_value(value)}"
+        )
     return milli
 
 
@@ -77,12 +81,12 @@ def parse_bytes(value: object, field: str = "memory") -> int | Problem:
     if size is None:
         hint = f"'{unit}' could mean two things: write {unit.upper()}B (1000s) or {unit.upper()}iB (1024s)"
         return Problem(field, hint if unit.lower() in tuple("kmgtp") else f"{_BYTE_FORM}; not '{unit}'")
-    total = _scaled(number, size, up=size > 1)
+    total = _scale(number, size, up=size > 1)
     if total is None:
-        return Problem(field, f"memory is counted in whole bytes; {given(value)} is not")
+        return Problem(field, f"memory is counted in whole bytes; {describe_value(value)} is not")
     if total > MEMORY_BYTES_MAX:
         return Problem(
-            field, f"at most {MEMORY_BYTES_MAX} bytes (1 PiB) can be asked for, not {given(value)}"
+            field, f"at most {MEMORY_BYTES_MAX} bytes (1 PiB) can be asked for, not {describe_value(value)}"
         )
     return total
 
@@ -102,8 +106,8 @@ def parse_whole(value: object, field: str = "count") -> int | Problem:
     amount = _amount(value, field, _WHOLE_FORM)
     if isinstance(amount, Problem):
         return amount
-    whole = _scaled(amount[0], 1) if not amount[1] else None
-    return Problem(field, f"{_WHOLE_FORM}, not {given(value)}") if whole is None else whole
+    whole = _scale(amount[0], 1) if not amount[1] else None
+    return Problem(field, f"{_WHOLE_FORM}, not {describe_value(value)}") if whole is None else whole
 
 
 def parse_thousandths(value: object, field: str = "speed") -> int | Problem:
@@ -111,9 +115,11 @@ def parse_thousandths(value: object, field: str = "speed") -> int | Problem:
     amount = _amount(value, field, "this is a number such as 1.8")
     if isinstance(amount, Problem):
         return amount
-    milli = _scaled(amount[0], 1_000) if not amount[1] else None
+    milli = _scale(amount[0], 1_000) if not amount[1] else None
     if milli is None:
-        return Problem(field, f"this is a number with at most three decimals such as 1.8, not {given(value)}")
+        return Problem(
+            field, f"this is a number with at most three decimals such as 1.8, not {describe_value(value)}"
+        )
     return milli
 
 
@@ -129,26 +135,32 @@ def parse_range(value: object, field: str, parse: Parse) -> tuple[int, int] | Pr
     if isinstance(high, Problem):
         return high
     if low > high:
-        return Problem(field, f"a range goes from the least to the most, so {given(value)} is upside down")
+        return Problem(
+            field, f"a range goes from the least to the most, so {describe_value(value)} is upside down"
+        )
     return low, high
 
 
 def _amount(value: object, field: str, form: str) -> tuple[str, str] | Problem:
     """A number in plain decimal digits, and the unit after it."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return Problem(field, f"{form}, not {given(value)}")
+        return Problem(field, f"{form}, not {describe_value(value)}")
     if isinstance(value, str):
         found = _AMOUNT.fullmatch(value.strip()) if len(value) <= _CHARACTERS_MAX else None
-        return (found.group(1), found.group(2)) if found else Problem(field, f"{form}, not {given(value)}")
+        return (
+            (found.group(1), found.group(2))
+            if found
+            else Problem(field, f"{form}, not {describe_value(value)}")
+        )
     if value < 0:
-        return Problem(field, f"{form} and cannot be negative; {given(value)} is")
+        return Problem(field, f"{form} and cannot be negative; {describe_value(value)} is")
     if not value <= _MAGNITUDE_MAX:  # written this way round because it must also catch "not a number"
-        return Problem(field, f"{form}; {given(value)} is out of all range")
+        return Problem(field, f"{form}; {describe_value(value)} is out of all range")
     # repr gives the shortest decimal that means this float; Decimal turns it into plain digits exactly.
     return (str(value) if isinstance(value, int) else f"{Decimal(repr(value)):f}"), ""
 
 
-def _scaled(number: str, unit: int, *, up: bool = False) -> int | None:
+def _scale(number: str, unit: int, *, up: bool = False) -> int | None:
     """``number * unit`` exactly; None if that is not whole, unless it may be rounded ``up``."""
     whole, _, fraction = number.partition(".")
     scale: int = 10 ** len(fraction)
@@ -165,21 +177,25 @@ def _duration_text(text: str, field: str) -> int | Problem:
     while position < len(text) <= _CHARACTERS_MAX:
         found = _AMOUNT.match(text, position)
         if found is None or found.group(2) not in _TIME_UNITS:
-            return Problem(field, f"{_TIME_FORM} (units: {', '.join(_TIME_UNITS)}), not {given(text)}")
+            return Problem(
+                field, f"{_TIME_FORM} (units: {', '.join(_TIME_UNITS)}), not {describe_value(text)}"
+            )
         parts.append((found.group(1), found.group(2)))
         position = found.end()
     if not parts:
-        return Problem(field, f"{_TIME_FORM}, not {given(text)}")
+        return Problem(field, f"{_TIME_FORM}, not {describe_value(text)}")
     return _time_sum(parts, text, field)
 
 
 def _time_sum(parts: list[tuple[str, str]], value: object, field: str) -> int | Problem:
     total = 0
     for number, unit in parts:
-        micro = _scaled(number, _TIME_UNITS[unit])
+        micro = _scale(number, _TIME_UNITS[unit])
         if micro is None:
-            return Problem(field, f"nothing finer than a microsecond can be told apart; {given(value)} is")
+            return Problem(
+                field, f"nothing finer than a microsecond can be told apart; {describe_value(value)} is"
+            )
         total += micro
     if total > DEADLINE_MAX:
-        return Problem(field, f"a time is at most ten years, not {given(value)}")
+        return Problem(field, f"a time is at most ten years, not {describe_value(value)}")
     return total

@@ -59,7 +59,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         for name, amount in other.custom:
             custom[name] = custom.get(name, 0) + amount
         return Resources(
-            self.cpu + other.cpu, self.memory + other.memory, self.gpu + other.gpu, _sorted(custom)
+            self.cpu + other.cpu, self.memory + other.memory, self.gpu + other.gpu, _sort_custom(custom)
         )
 
     def minus(self, other: "Resources") -> "Resources":
@@ -71,7 +71,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         for name, amount in other.custom:
             custom[name] -= amount
         return Resources(
-            self.cpu - other.cpu, self.memory - other.memory, self.gpu - other.gpu, _sorted(custom)
+            self.cpu - other.cpu, self.memory - other.memory, self.gpu - other.gpu, _sort_custom(custom)
         )
 
     def times(self, count: int) -> "Resources":
@@ -106,5 +106,5 @@ def dimensions_of(capacities: "tuple[Resources, ...]") -> Dimensions:
     return BASE_DIMENSIONS + tuple(sorted(names))
 
 
-def _sorted(custom: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+def _sort_custom(custom: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, amount) for name, amount in custom.items() if amount))

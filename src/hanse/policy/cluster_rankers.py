@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from hanse.policy.interface import ClusterFacts, ClusterRank
+from hanse.policy.interface import ClusterFacts, ClusterRanker
 
 
-class Rotate:
+class RotatingRanker:
     """A random start, then in turn: brokers spread out. Clusters that hold the job's data come first, in
     its order."""
 
@@ -17,9 +17,9 @@ class Rotate:
         return sorted(range(count), key=lambda i: _place(clusters[i], i, start, count))
 
 
-class BestStanding:
+class BestStandingRanker:
     """Clusters that start what they accept come first, ties in circular order; data first as in
-    ``Rotate``."""
+    ``RotatingRanker``."""
 
     name = "best-standing"
 
@@ -39,5 +39,7 @@ def _place(facts: ClusterFacts, index: int, start: int, count: int) -> tuple[boo
     return (facts.data < 0, facts.data, (index - start) % count)
 
 
-RANKS: Final[dict[str, type[ClusterRank]]] = {rank.name: rank for rank in (Rotate, BestStanding)}
+CLUSTER_RANKERS: Final[dict[str, type[ClusterRanker]]] = {
+    rank.name: rank for rank in (RotatingRanker, BestStandingRanker)
+}
 """Every cluster ranking by its name."""

@@ -2,7 +2,7 @@
 
 The index is built once a cluster: for every attribute and value, the nodes that have it. A term is then a
 dictionary look-up, ``and``, ``or`` and ``not`` are operations on words of 64 nodes, and a constraint that was
-seen before is one look-up. The meaning is that of ``constraints.holds``, node by node.
+seen before is one look-up. The meaning is that of ``constraints.is_satisfied``, node by node.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,12 +17,12 @@ from hanse.model.constraints import (
     AnyOf,
     Attributes,
     Compare,
+    ComparisonOperator,
     Constraint,
     Has,
     In,
     Is,
     Not,
-    Order,
     Value,
     value_key,
 )
@@ -36,13 +36,13 @@ _Key = tuple[int, Value]
 _Rows = NDArray[np.int32]
 
 
-class AttributeTable:
+class AttributeIndex:
     """The attributes of a cluster's nodes, indexed. It never changes: other nodes, another table."""
 
     def __init__(self, nodes: Sequence[Attributes]) -> None:
         self._nodes = len(nodes)
         self._compiled: dict[Constraint, MaskWords] = {}
-        self._all = _frozen(full_mask(self._nodes))
+        self._all = _freeze(full_mask(self._nodes))
         having: dict[str, list[int]] = {}
         equal: dict[str, dict[_Key, list[int]]] = {}
         for row, attributes in enumerate(nodes):
@@ -54,7 +54,7 @@ class AttributeTable:
             name: {key: _NodeSet(rows, self._nodes) for key, rows in values.items()}
             for name, values in equal.items()
         }
-        self._numbers = {name: _Numbers(values) for name, values in equal.items()}
+        self._numbers = {name: _NumberIndex(values) for name, values in equal.items()}
         self.count: Column = np.array([len(attributes) for attributes in nodes], dtype=np.int64)
         """How many attributes each node has: of nodes that will do, the plainest should go first (Megha)."""
         self.count.flags.writeable = False
@@ -71,7 +71,7 @@ class AttributeTable:
         known = self._compiled.get(constraint)
         if known is not None:
             return known
-        mask = _frozen(self._evaluate(constraint))
+        mask = _freeze(self._evaluate(constraint))
         if len(self._compiled) >= COMPILED_MAX:
             del self._compiled[next(iter(self._compiled))]
         self._compiled[constraint] = mask
@@ -128,7 +128,7 @@ class _NodeSet:
         mask = empty_mask(nodes)
         if self._rows.nbytes > mask.nbytes:
             _add_rows(mask, self._rows)
-            self._mask = _frozen(mask)
+            self._mask = _freeze(mask)
             self._rows = np.empty(0, dtype=np.int32)
 
     def add_to(self, mask: MaskWords) -> None:
@@ -139,7 +139,7 @@ class _NodeSet:
             _add_rows(mask, self._rows)
 
 
-class _Numbers:
+class _NumberIndex:
     """The nodes whose value of one attribute is a whole number, in rising order of it."""
 
     __slots__ = ("_rows", "_values")
@@ -154,7 +154,7 @@ class _Numbers:
         self._values = [value for value, _ in pairs]
         self._rows: _Rows = np.array([row for _, row in pairs], dtype=np.int32)
 
-    def rows(self, order: Order, bound: int) -> _Rows:
+    def rows(self, order: ComparisonOperator, bound: int) -> _Rows:
         """The nodes whose number is on this side of ``bound``."""
         if order == "<":
             return self._rows[: bisect_left(self._values, bound)]
@@ -181,6 +181,6 @@ def _add_rows(mask: MaskWords, rows: _Rows) -> None:
     mask |= pack_flags(flags)
 
 
-def _frozen(mask: MaskWords) -> MaskWords:
+def _freeze(mask: MaskWords) -> MaskWords:
     mask.flags.writeable = False
     return mask

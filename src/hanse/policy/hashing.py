@@ -6,7 +6,7 @@ is no cryptography: whoever knows the seed can foresee the outputs.
 """
 
 
-def mix(seed: int, *values: int) -> int:
+def hash_numbers(seed: int, *values: int) -> int:
     """An unsigned 64-bit number that depends on every bit of the seed and of each value, and on their order.
 
     Inputs are taken modulo 2**64 (negative ones too); a handful of values is meant, as the word grows with
@@ -26,4 +26,4 @@ def mix(seed: int, *values: int) -> int:
 def pick_start(seed: int, counter: int, n: int) -> int:
     """Where the ``counter``-th circular scan over ``n`` places begins: in [0, n), evenly spread."""
     assert n > 0, "there is no place to begin at"
-    return mix(seed, counter) * n >> 64
+    return hash_numbers(seed, counter) * n >> 64

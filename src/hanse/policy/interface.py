@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse.model.duration_stats import Seen
+from hanse.model.duration_stats import DurationStats
 from hanse.model.job import SpeedUp
-from hanse.model.messages import Key
+from hanse.model.messages import QueueKey
 from hanse.model.resources import Resources, Vector
-from hanse.policy.node_columns import Room
+from hanse.policy.node_columns import NodeColumns
 
 Mask = NDArray[np.uint64]
 
@@ -40,7 +40,7 @@ class QueueOrder(Protocol):
     follows_progress: bool
     """Whether a key changes as tasks of the job end."""
 
-    def key(self, facts: JobFacts) -> Key:
+    def key(self, facts: JobFacts) -> QueueKey:
         """The job's place. Must be a tuple of the same length for every job."""
         ...
 
@@ -52,7 +52,7 @@ class Placer(Protocol):
 
     def place(
         self,
-        room: Room,
+        room: NodeColumns,
         ask: Vector,
         mask: Mask,
         start: int,
@@ -79,7 +79,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, array_like=True):
     """Position in the job's list of clusters that hold its data; -1: not listed."""
 
 
-class ClusterRank(Protocol):
+class ClusterRanker(Protocol):
     """Orders the clusters in which a broker looks for room."""
 
     name: str
@@ -98,13 +98,13 @@ class ElasticFacts(msgspec.Struct, frozen=True):
     speed_up: SpeedUp | None = None
     duration: int = 0
     """The user's estimate at the least; 0: none."""
-    seen: tuple[Seen, ...] = ()
+    duration_stats: tuple[DurationStats, ...] = ()
     """What tasks of the same kind took."""
-    waited: int = 0
+    waited_seconds: int = 0
     """Whole seconds since one of its tasks last got room, or since it came."""
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class SizeChoice(msgspec.Struct, frozen=True):
     """A size, and why."""
 
     size: Resources
@@ -115,15 +115,15 @@ class Sizer(Protocol):
     """Chooses how much an elastic task gets."""
 
     name: str
-    advised: bool
+    takes_advice: bool
     """Whether what it chooses in advance may be replaced by the advice of a policy process."""
 
-    def ladder(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
+    def sizes_to_try(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """Sizes to try in turn, largest first, ending with ``least``: the first that fits all tasks is
         taken."""
         ...
 
-    def choose(self, facts: ElasticFacts) -> tuple[Chosen, ...]:
+    def preferred_sizes(self, facts: ElasticFacts) -> tuple[SizeChoice, ...]:
         """Sizes to ask for in advance, the best first; the first that fits some node counts. None: the ladder
         is climbed down when room is at hand."""
         ...

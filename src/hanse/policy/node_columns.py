@@ -1,6 +1,7 @@
 """The columns of one cluster: its nodes' resources as rows of integers, and sets of nodes as bit masks.
 
-Columns, not objects, because every decision reads the same few numbers of thousands of nodes. A ``Room`` has
+Columns, not objects, because every decision reads the same few numbers of thousands of nodes. A
+``NodeColumns`` has
 one row a resource (``[R, N]``, units as in ``model.resources``), so a kernel reads memory in order. A mask is
 a C-contiguous uint64 array of ``mask_words(n)`` words; node ``i`` is bit ``i % 64`` of word ``i // 64``,
 lowest bit first, and the bits beyond the last node are zero.
@@ -30,15 +31,15 @@ FEW_NODES: Final = 64
 """Up to so many nodes a cluster's capacities are remembered."""
 CALL_WORDS: Final = 8
 """Numbers of a kernel call before the ask: the head of ``call_t`` in kernels.c."""
-BELIEF_MAX: Final = 1 << 52
+VIEW_DRIFT_MAX: Final = 1 << 52
 """How far, either way, the free room of a view may drift before it is our bug."""
 
 
-class Room:
+class NodeColumns:
     """What each node of a cluster has and has left.
 
-    ``Room(capacity)`` starts with everything free; ``capacity`` is one vector a node. A checked room is
-    truth: free room never leaves [0, capacity]. With ``checked=False`` it is a belief (a broker's view),
+    ``NodeColumns(capacity)`` starts with everything free; ``capacity`` is one vector a node. A checked room
+    is truth: free room never leaves [0, capacity]. With ``checked=False`` it is a belief (a broker's view),
     which late news may push below zero or above capacity; only the drift is bounded. The arrays are changed
     in place and never replaced: the kernels keep their raw addresses. A room belongs to one thread.
     """
@@ -64,7 +65,7 @@ class Room:
         self._cells = self.free.reshape(-1).data
         """What is free, row after row."""
         self._rows = [self._cells[row * nodes : (row + 1) * nodes] for row in range(dims)]
-        self._low = 0 if checked else -BELIEF_MAX
+        self._low = 0 if checked else -VIEW_DRIFT_MAX
         self._high: list[Sequence[int]] = (
             [capacity[row].data for row in range(dims)] if checked else [_boundless(nodes)] * dims
         )
@@ -116,9 +117,9 @@ class Room:
         """Make everything free again."""
         self.free[:] = self.capacity
 
-    def copy(self, checked: bool | None = None) -> "Room":
+    def copy(self, checked: bool | None = None) -> "NodeColumns":
         """An independent room with the same figures; ``checked=False`` makes a belief out of truth."""
-        twin = Room.__new__(Room)
+        twin = NodeColumns.__new__(NodeColumns)
         twin._lay_out(self.capacity, self.checked if checked is None else checked)
         twin.free[:] = self.free
         if twin.checked:
@@ -152,7 +153,7 @@ def _packer(dims: int) -> Callable[..., bytes]:
 @lru_cache(maxsize=64)
 def _boundless(nodes: int) -> Sequence[int]:
     """The highest free room of a belief, for each of so many nodes."""
-    return (BELIEF_MAX,) * nodes
+    return (VIEW_DRIFT_MAX,) * nodes
 
 
 def mask_words(n: int) -> int:

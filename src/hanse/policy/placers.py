@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hanse.model.resources import Vector
 from hanse.policy.interface import Mask, Placer
 from hanse.policy.kernels import BEST_FIT, CHEAPEST, FIRST, SPREAD, pick
-from hanse.policy.node_columns import Room
+from hanse.policy.node_columns import NodeColumns
 
 Counts = NDArray[np.int64]
 
@@ -22,7 +22,14 @@ class BestFit:
     name = "best-fit"
 
     def place(
-        self, room: Room, ask: Vector, mask: Mask, start: int, count: int, each_max: int, attributes: Counts
+        self,
+        room: NodeColumns,
+        ask: Vector,
+        mask: Mask,
+        start: int,
+        count: int,
+        each_max: int,
+        attributes: Counts,
     ) -> list[int]:
         """See ``Placer.place``."""
         return pick(room, ask, mask, start, count, BEST_FIT, each_max, None)
@@ -34,7 +41,14 @@ class Spread:
     name = "spread"
 
     def place(
-        self, room: Room, ask: Vector, mask: Mask, start: int, count: int, each_max: int, attributes: Counts
+        self,
+        room: NodeColumns,
+        ask: Vector,
+        mask: Mask,
+        start: int,
+        count: int,
+        each_max: int,
+        attributes: Counts,
     ) -> list[int]:
         """See ``Placer.place``."""
         return pick(room, ask, mask, start, count, SPREAD, each_max, None)
@@ -46,7 +60,14 @@ class Random:
     name = "random"
 
     def place(
-        self, room: Room, ask: Vector, mask: Mask, start: int, count: int, each_max: int, attributes: Counts
+        self,
+        room: NodeColumns,
+        ask: Vector,
+        mask: Mask,
+        start: int,
+        count: int,
+        each_max: int,
+        attributes: Counts,
     ) -> list[int]:
         """See ``Placer.place``."""
         return pick(room, ask, mask, start, count, FIRST, each_max, None)
@@ -58,7 +79,14 @@ class FewestAttributes:
     name = "fewest-attributes"
 
     def place(
-        self, room: Room, ask: Vector, mask: Mask, start: int, count: int, each_max: int, attributes: Counts
+        self,
+        room: NodeColumns,
+        ask: Vector,
+        mask: Mask,
+        start: int,
+        count: int,
+        each_max: int,
+        attributes: Counts,
     ) -> list[int]:
         """See ``Placer.place``."""
         return pick(room, ask, mask, start, count, CHEAPEST, each_max, attributes)

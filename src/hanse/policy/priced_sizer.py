@@ -18,7 +18,7 @@ import msgspec
 from hanse.model.ids import SECOND
 from hanse.model.job import SpeedUp
 from hanse.model.resources import Resources
-from hanse.policy.interface import Chosen, ElasticFacts
+from hanse.policy.interface import ElasticFacts, SizeChoice
 
 GPU_PRICE: Final = 0.08
 """Mark-up per GPU held."""
@@ -34,7 +34,7 @@ TRIES: Final = 2
 """How often a size is tried at first that looks good enough."""
 TRIES_SHARE: Final = 16
 """... and once more for every so many completed tasks: an unlucky hour proves nothing."""
-SEEN_MIN: Final = 3
+OBSERVED_MIN: Final = 3
 """Completed tasks of a kind, at two sizes or more, from which its curve is fitted."""
 CURVE_WEIGHT: Final = 0.25
 """The curve counts in a size as much as this many completed tasks would."""
@@ -43,37 +43,37 @@ SERIAL: Final = 0.1
 WAIT_MAX: Final = 120
 """Seconds without room after which a group is asked for at its least, unless it would run longer than half of
 that: then twice as long as it would run."""
-VAIN_MIN: Final = 1
+WAIT_MIN: Final = 1
 """Seconds that a group waits at least at a size: news of room and grants take their time."""
-REMEMBERED_MAX: Final = 1_024
+CACHE_MAX: Final = 1_024
 """Answers kept: many groups of one kind ask the same."""
 STEPS_MAX: Final = 16
 """Amounts of one resource that are considered, doubling from the least to the most."""
 
 
-class Priced:
+class PricedSizer:
     """The size with the least cost."""
 
     name = "priced"
-    advised = False
+    takes_advice = False
 
-    def ladder(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
+    def sizes_to_try(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """What was chosen in advance is what is asked for; a gang, which is not, gets its least."""
         return (least,)
 
-    def choose(self, facts: ElasticFacts) -> tuple[Chosen, ...]:
+    def preferred_sizes(self, facts: ElasticFacts) -> tuple[SizeChoice, ...]:
         """All sizes, the one to ask for first, each with its reason."""
         return _choose(facts)
 
 
-class Networked(Priced):
+class NetworkSizer(PricedSizer):
     """The same, until the policy process has advised otherwise: the trained network, behind a guard."""
 
     name = "network"
-    advised = True
+    takes_advice = True
 
 
-class Costed(msgspec.Struct, frozen=True):
+class SizeCost(msgspec.Struct, frozen=True):
     """What is believed of a size."""
 
     size: Resources
@@ -83,12 +83,12 @@ class Costed(msgspec.Struct, frozen=True):
     """The same, marked up by the price of what it holds."""
 
 
-@lru_cache(maxsize=REMEMBERED_MAX)
-def costs(facts: ElasticFacts) -> tuple[Costed, ...]:
+@lru_cache(maxsize=CACHE_MAX)
+def rank_by_cost(facts: ElasticFacts) -> tuple[SizeCost, ...]:
     """Every size of the ladder, the least cost first; ties as above."""
     sizes = sizes_between(facts.least, facts.most)
-    found = [Costed(size, believed, _cost(facts, size, believed)) for size, believed in
-             ((size, _believed(facts, size)) for size in sizes)]  # fmt: skip
+    found = [SizeCost(size, believed, _cost(facts, size, believed)) for size, believed in
+             ((size, _estimate_duration(facts, size)) for size in sizes)]  # fmt: skip
     return tuple(sorted(found, key=lambda one: (one.cost, one.size.gpu, one.size.cpu)))
 
 
@@ -98,12 +98,12 @@ def markup(least: Resources, size: Resources) -> float:
     return 1.0 + GPU_PRICE * size.gpu + CPU_PRICE * more
 
 
-def explained(facts: ElasticFacts, size: Resources) -> str:
+def explain_size(facts: ElasticFacts, size: Resources) -> str:
     """A size that somebody else chose, in the rule's words: what is believed of it, what it costs, and what
     the rule would take."""
-    ranked = costs(facts)
+    ranked = rank_by_cost(facts)
     chosen = next(one for one in ranked if one.size == size)
-    count = next((s.count for s in facts.seen if (s.cpu, s.gpu) == (size.cpu, size.gpu)), 0)
+    count = next((s.count for s in facts.duration_stats if (s.cpu, s.gpu) == (size.cpu, size.gpu)), 0)
     known = f"seen {count} times" if count else "by the curve"
     text = f"{_words(size)} each: {chosen.duration / SECOND:.2f} s believed ({known}), "
     text += f"{chosen.cost / SECOND:.2f} with the price of what it holds "
@@ -117,29 +117,31 @@ def explained(facts: ElasticFacts, size: Resources) -> str:
     return text
 
 
-@lru_cache(maxsize=REMEMBERED_MAX)
-def _choose(facts: ElasticFacts) -> tuple[Chosen, ...]:
-    believed = {size: _believed(facts, size) for size in sizes_between(facts.least, facts.most)}
+@lru_cache(maxsize=CACHE_MAX)
+def _choose(facts: ElasticFacts) -> tuple[SizeChoice, ...]:
+    believed = {size: _estimate_duration(facts, size) for size in sizes_between(facts.least, facts.most)}
     ranked = sorted(believed, key=lambda size: (_cost(facts, size, believed[size]), size.gpu, size.cpu))
-    if facts.waited >= max(WAIT_MAX, 2 * believed[ranked[0]] / SECOND):
-        return (Chosen(facts.least, f"{_words(facts.least)} each: it has waited {facts.waited} s"),)
-    tried = {(seen.cpu, seen.gpu): seen.count for seen in facts.seen}
+    if facts.waited_seconds >= max(WAIT_MAX, 2 * believed[ranked[0]] / SECOND):
+        return (
+            SizeChoice(facts.least, f"{_words(facts.least)} each: it has waited {facts.waited_seconds} s"),
+        )
+    tried = {(seen.cpu, seen.gpu): seen.count for seen in facts.duration_stats}
     total = sum(tried.values())
     untried = None
-    first = _after_waiting(facts.waited, ranked, believed)
+    first = _after_waiting(facts.waited_seconds, ranked, believed)
     if first == ranked[0] and total and total % TRY_EVERY == 0:
         untried = _worth_a_try(facts, ranked, believed, tried)
     if untried is not None:
         first = untried
     waited = (
-        f"; smaller than the best: it has waited {facts.waited} s"
+        f"; smaller than the best: it has waited {facts.waited_seconds} s"
         if first not in (ranked[0], untried)
         else ""
     )
     ranked.remove(first)
     ranked.insert(0, first)
     return tuple(
-        Chosen(
+        SizeChoice(
             size, _reason(facts, size, believed, tried, size is untried) + (waited if size is first else "")
         )
         for size in ranked
@@ -149,13 +151,13 @@ def _choose(facts: ElasticFacts) -> tuple[Chosen, ...]:
 def _after_waiting(waited: int, ranked: list[Resources], believed: dict[Resources, float]) -> Resources:
     """The best size of those that are small enough for whoever has waited for so many seconds."""
     size = ranked[0]
-    left = waited - max(VAIN_MIN, believed[size] / SECOND)
+    left = waited - max(WAIT_MIN, believed[size] / SECOND)
     while left >= 0:
         smaller = [one for one in ranked if one.gpu <= size.gpu and one.cpu <= size.cpu and one != size]
         if not smaller:
             break
         size = smaller[0]
-        left -= max(VAIN_MIN, believed[size] / SECOND)
+        left -= max(WAIT_MIN, believed[size] / SECOND)
     return size
 
 
@@ -186,10 +188,10 @@ def _width(facts: ElasticFacts, cpu: int, gpu: int) -> float:
     return max(1, gpu) if facts.most.gpu > facts.least.gpu else max(1, cpu) / 1_000
 
 
-def _believed(facts: ElasticFacts, size: Resources) -> float:
+def _estimate_duration(facts: ElasticFacts, size: Resources) -> float:
     """Microseconds that a task of this size is thought to take."""
     curve = _curve(facts, size)
-    for seen in facts.seen:
+    for seen in facts.duration_stats:
         if (seen.cpu, seen.gpu) == (size.cpu, size.gpu):
             return (seen.total + CURVE_WEIGHT * curve) / (seen.count + CURVE_WEIGHT)
     return curve
@@ -198,14 +200,15 @@ def _believed(facts: ElasticFacts, size: Resources) -> float:
 def _curve(facts: ElasticFacts, size: Resources) -> float:
     """What the other sizes say about this one."""
     points = [
-        (1.0 / _width(facts, seen.cpu, seen.gpu), seen.total / seen.count, seen.count) for seen in facts.seen
+        (1.0 / _width(facts, seen.cpu, seen.gpu), seen.total / seen.count, seen.count)
+        for seen in facts.duration_stats
     ]
     inverse = 1.0 / _width(facts, size.cpu, size.gpu)
     weight = sum(count for _, _, count in points)
-    if weight >= SEEN_MIN and len({x for x, _, _ in points}) > 1:
-        return max(1.0, _fitted(points, weight, inverse))
-    if facts.seen:
-        most = max(facts.seen, key=lambda seen: (seen.count, seen.gpu, seen.cpu))
+    if weight >= OBSERVED_MIN and len({x for x, _, _ in points}) > 1:
+        return max(1.0, _fit_line(points, weight, inverse))
+    if facts.duration_stats:
+        most = max(facts.duration_stats, key=lambda seen: (seen.count, seen.gpu, seen.cpu))
         known, at = most.total / most.count, (most.cpu, most.gpu)
     else:
         known, at = float(facts.duration or SECOND), (facts.least.cpu, facts.least.gpu)
@@ -216,7 +219,7 @@ def _curve(facts: ElasticFacts, size: Resources) -> float:
     return known * (SERIAL * one + (1 - SERIAL) * inverse) / (SERIAL * one + (1 - SERIAL) * reference)
 
 
-def _fitted(points: list[tuple[float, float, int]], weight: int, at: float) -> float:
+def _fit_line(points: list[tuple[float, float, int]], weight: int, at: float) -> float:
     """The line through what was seen, over the inverse of the width; neither part is ever negative."""
     mean_x = sum(x * count for x, _, count in points) / weight
     mean_y = sum(y * count for _, y, count in points) / weight

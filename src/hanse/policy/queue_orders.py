@@ -7,7 +7,7 @@ on the accepting broker's clock: skew between brokers shifts their places a litt
 from typing import Final
 
 from hanse.model.ids import SECOND
-from hanse.model.messages import Key
+from hanse.model.messages import QueueKey
 from hanse.policy.interface import JobFacts, QueueOrder
 
 AGEING_SECONDS: Final = 60
@@ -23,7 +23,7 @@ class Fifo:
     name = "fifo"
     follows_progress = False
 
-    def key(self, facts: JobFacts) -> Key:
+    def key(self, facts: JobFacts) -> QueueKey:
         """Arrival."""
         return (facts.accepted_at,)
 
@@ -35,7 +35,7 @@ class FewestRemaining:
     name = "fewest-remaining"
     follows_progress = True
 
-    def key(self, facts: JobFacts) -> Key:
+    def key(self, facts: JobFacts) -> QueueKey:
         """Tasks left, arrival."""
         return (facts.remaining, facts.accepted_at)
 
@@ -50,7 +50,7 @@ class ShortFirst:
     def __init__(self, cutoff: int = SHORT_CUTOFF) -> None:
         self.cutoff = cutoff
 
-    def key(self, facts: JobFacts) -> Key:
+    def key(self, facts: JobFacts) -> QueueKey:
         """Class, arrival."""
         short = facts.latency or 0 < facts.duration < self.cutoff
         return (0 if short else 1, facts.accepted_at)
@@ -70,12 +70,12 @@ class PriorityWithAgeing:
     def __init__(self, ageing: int = AGEING_SECONDS * SECOND) -> None:
         self.ageing = ageing
 
-    def key(self, facts: JobFacts) -> Key:
+    def key(self, facts: JobFacts) -> QueueKey:
         """Arrival, brought forward by priority."""
         return (facts.accepted_at - facts.priority * self.ageing,)
 
 
-ORDERS: Final[dict[str, type[QueueOrder]]] = {
+QUEUE_ORDERS: Final[dict[str, type[QueueOrder]]] = {
     order.name: order for order in (Fifo, FewestRemaining, ShortFirst, PriorityWithAgeing)
 }
 """Every queue order by its name."""

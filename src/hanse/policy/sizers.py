@@ -4,32 +4,32 @@ the last."""
 from typing import Final
 
 from hanse.model.resources import Resources
-from hanse.policy.interface import Chosen, ElasticFacts, Sizer
-from hanse.policy.priced_sizer import Networked, Priced
+from hanse.policy.interface import ElasticFacts, SizeChoice, Sizer
+from hanse.policy.priced_sizer import NetworkSizer, PricedSizer
 
 
-class Least:
+class LeastSizer:
     """Just what it needs: most tasks at once."""
 
     name = "least"
-    advised = False
+    takes_advice = False
 
-    def ladder(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
+    def sizes_to_try(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """One size."""
         return (least,)
 
-    def choose(self, facts: ElasticFacts) -> tuple[Chosen, ...]:
+    def preferred_sizes(self, facts: ElasticFacts) -> tuple[SizeChoice, ...]:
         """Nothing in advance."""
         return ()
 
 
-class Generous:
+class GenerousSizer:
     """As much as fits, halving the surplus down to the least: fastest single task."""
 
     name = "generous"
-    advised = False
+    takes_advice = False
 
-    def ladder(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
+    def sizes_to_try(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """``most``, then half of the surplus over ``least``, and so on."""
         sizes: list[Resources] = []
         surplus = most.minus(least) if most is not None else Resources()
@@ -43,10 +43,12 @@ class Generous:
             )
         return (*sizes, least)
 
-    def choose(self, facts: ElasticFacts) -> tuple[Chosen, ...]:
+    def preferred_sizes(self, facts: ElasticFacts) -> tuple[SizeChoice, ...]:
         """Nothing in advance."""
         return ()
 
 
-SIZERS: Final[dict[str, type[Sizer]]] = {sizer.name: sizer for sizer in (Least, Generous, Priced, Networked)}
+SIZERS: Final[dict[str, type[Sizer]]] = {
+    sizer.name: sizer for sizer in (LeastSizer, GenerousSizer, PricedSizer, NetworkSizer)
+}
 """Every sizer by its name."""

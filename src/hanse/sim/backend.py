@@ -13,10 +13,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
-from hanse.model.effects import Forgotten, Guard, Kill, Launch
+from hanse.model.effects import ExtendWatchdog, ForgetAttempt, KillAttempt, LaunchAttempt
 from hanse.model.events import BackendReported
 from hanse.model.ids import MILLISECOND, TaskId
-from hanse.model.messages import End, Outcome, Usage, Withheld
+from hanse.model.messages import AttemptEnd, Outcome, ResourceUsage, WithheldCapacity
 from hanse.model.resources import Resources
 from hanse.sim.runner_process import RunnerProcess
 from hanse.sim.world import World
@@ -46,13 +46,13 @@ class Attempt:
         "told_at",
     )
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: LaunchAttempt) -> None:
         self.task = launch.task
         self.attempt = launch.attempt
         self.node = launch.node
         self.size = launch.size
-        self.estate = launch.estate
-        self.moves = launch.moves
+        self.estate = launch.shard
+        self.moves = launch.is_movable
         self.payload = launch.payload
         self.live = True
         self.since = 0
@@ -79,13 +79,18 @@ class Backend:
     """The nodes of one runner."""
 
     def __init__(
-        self, runner: RunnerProcess, cluster: str, fate: Callable[[Launch], Fate], truth: Truth, rng: Random
+        self,
+        runner: RunnerProcess,
+        cluster: str,
+        fate: Callable[[LaunchAttempt], Fate],
+        truth: Truth,
+        rng: Random,
     ) -> None:
         self.runner = runner
         self.world: World = runner.world
         self.cluster = cluster
         self.live: dict[tuple[int, int], Attempt] = {}
-        self.ended: dict[tuple[int, int], End] = {}
+        self.ended: dict[tuple[int, int], AttemptEnd] = {}
         """Ends that the runner has not yet been allowed to forget."""
         self.until: int | None = None
         """When the watchdog ends everything, on the runner's clock."""
@@ -102,7 +107,14 @@ class Backend:
         self._truth = truth
         self._rng = rng
         runner.report = self._answer
-        runner.connect({Launch: self.launch, Kill: self.kill, Guard: self.guard, Forgotten: self.forget})
+        runner.connect(
+            {
+                LaunchAttempt: self.launch,
+                KillAttempt: self.kill,
+                ExtendWatchdog: self.guard,
+                ForgetAttempt: self.forget,
+            }
+        )
 
     @property
     def hangs(self) -> bool:
@@ -123,14 +135,14 @@ class Backend:
             self._asked = False
             self.runner.learn()
 
-    def launch(self, command: Launch) -> None:
+    def launch(self, effect: LaunchAttempt) -> None:
         """Start an attempt."""
         if self._held is not None:
-            self._held.append((self._launch_late, command))
+            self._held.append((self._launch_late, effect))
             return
-        attempt = Attempt(command)
+        attempt = Attempt(effect)
         self._truth.launched(self.cluster, self.runner.name, attempt)
-        self.live[command.task, command.attempt] = attempt
+        self.live[effect.task, effect.attempt] = attempt
         world = self.world
         attempt.since = world.now
         self._note(attempt, "runs")
@@ -138,50 +150,50 @@ class Backend:
             self._end(attempt, Outcome.LOST, -9, "the watchdog ends it: the lease is over")
             return
         attempt.told_at = world.now + self._rng.randint(0, self.notice_max)
-        notice = (self.runner.incarnation, command.task, command.attempt)
+        notice = (self.runner.incarnation, effect.task, effect.attempt)
         world.at(attempt.told_at, self._tell, (self.runner.started, notice))
-        duration, outcome, code = self._fate(command)
+        duration, outcome, code = self._fate(effect)
         if duration is not None:
             world.at(world.now + duration, self._finish, (attempt, outcome, code))
 
-    def _launch_late(self, command: Launch) -> None:
+    def _launch_late(self, effect: LaunchAttempt) -> None:
         """Start what was held up, unless nobody counts on it any more."""
-        if self.runner.local_now() < command.until or not command.until:
-            self.launch(command)
+        if self.runner.local_now() < effect.until or not effect.until:
+            self.launch(effect)
             return
-        end = End(command.task, command.attempt, Outcome.UNSTARTED)
-        self.ended[command.task, command.attempt] = end
+        end = AttemptEnd(effect.task, effect.attempt, Outcome.UNSTARTED)
+        self.ended[effect.task, effect.attempt] = end
         self._tell((self.runner.exited, (self.runner.incarnation, end)))
 
-    def kill(self, command: Kill) -> None:
+    def kill(self, effect: KillAttempt) -> None:
         """Signal an attempt; it takes some part of its grace to obey, but not more."""
         if self._held is not None:
-            self._held.append((self.kill, command))
+            self._held.append((self.kill, effect))
             return
-        attempt = self.live.get((command.task, command.attempt))
+        attempt = self.live.get((effect.task, effect.attempt))
         if attempt is None:
             return
-        stop_at = self.world.now + self._rng.randint(command.grace // 4, command.grace)
+        stop_at = self.world.now + self._rng.randint(effect.grace // 4, effect.grace)
         if attempt.stop_at is None or stop_at < attempt.stop_at:
             attempt.stop_at = stop_at
             self.world.at(stop_at, self._stop, attempt)
 
-    def guard(self, command: Guard) -> None:
+    def guard(self, effect: ExtendWatchdog) -> None:
         """Set the watchdog to a later time."""
         before = self.until
-        if before is not None and command.until <= before:
+        if before is not None and effect.until <= before:
             return
-        self.until = command.until
+        self.until = effect.until
         if before is not None and self._look_at is not None:
             return  # it looks when the earlier time comes, if not before that
-        at = max(self.runner.clock.true(command.until), self.world.now)
+        at = max(self.runner.clock.true(effect.until), self.world.now)
         if self._look_at is None or at < self._look_at:
             self._look_at = at
             self.world.at(at, self._watch, at)
 
-    def forget(self, command: Forgotten) -> None:
+    def forget(self, effect: ForgetAttempt) -> None:
         """Drop the record of an end."""
-        self.ended.pop((command.task, command.attempt), None)
+        self.ended.pop((effect.task, effect.attempt), None)
 
     def report(self) -> BackendReported:
         """All that is here, for a runner that has just started."""
@@ -194,7 +206,7 @@ class Backend:
         self._asked = self._held is not None
         return None if self._asked else self.report()
 
-    def withhold(self, room: Withheld) -> None:
+    def withhold(self, room: WithheldCapacity) -> None:
         """Others use so much of a node from now on."""
         node, amount = room
         if amount == self.withheld.get(node, Resources()):
@@ -255,8 +267,8 @@ class Backend:
 
     def _end(self, attempt: Attempt, outcome: Outcome, code: int, why: str) -> None:
         self._over(attempt, outcome, why)
-        usage = Usage(ran=self.world.now - attempt.since)
-        end = End(TaskId(attempt.task), attempt.attempt, outcome, code, usage)
+        usage = ResourceUsage(run_time=self.world.now - attempt.since)
+        end = AttemptEnd(TaskId(attempt.task), attempt.attempt, outcome, code, usage)
         self.ended[attempt.task, attempt.attempt] = end
         told_at = max(attempt.told_at, self.world.now) + self._rng.randint(0, self.notice_max)
         self.world.at(told_at, self._tell, (self.runner.exited, (self.runner.incarnation, end)))

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.model.effects import AskAdvice, TaskSettled, TasksSettled
+from hanse.model.effects import RequestAdvice, TaskSettled, TasksSettled
 from hanse.model.ids import INDEX_BITS, SECOND
 from hanse.sim.checkers import Oracle, check_estates, check_quiet, check_replay, check_speakers
 from hanse.sim.clients import Clients
@@ -112,7 +112,7 @@ class Trial:
         )
         for broker in self.league.brokers.values():
             adviser = Adviser(self.world, branch(), broker.advise)
-            broker.connect({**broker.performers, AskAdvice: adviser.ask})
+            broker.connect({**broker.performers, RequestAdvice: adviser.ask})
 
     def run(self) -> None:
         """All phases; raises the first violation."""

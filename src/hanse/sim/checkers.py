@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 from hanse.core.config import NodeConfig, WardenConfig
-from hanse.model.constraints import holds
+from hanse.model.constraints import is_satisfied
 from hanse.model.effects import TaskSettled
 from hanse.model.ids import JobId, TaskId, index_of, job_of, job_text, task_id, task_text
-from hanse.model.job import JobClass, JobSpec, OnLoss, Scope
+from hanse.model.job import JobClass, JobSpec, OnLoss, Proximity
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources, Vector
 from hanse.sim.backend import Attempt, Backend
@@ -27,15 +27,15 @@ FOR_ITS_OWN_REASONS: Final = (Outcome.SUCCEEDED, Outcome.FAILED)
 class BrokerInside(Protocol):
     """What the checkers ask a broker."""
 
-    def view_of(self, cluster: str) -> list[Vector] | None:
+    def believed_free(self, cluster: str) -> list[Vector] | None:
         """The room it believes each node of a cluster to have; None: it does not know the cluster."""
         ...
 
-    def idle(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         """What is left to do, though there should be nothing."""
         ...
 
-    def estates(self) -> tuple[list[str], list[str]]:
+    def shards(self) -> tuple[list[str], list[str]]:
         """The estates that it owns, and those of which it keeps copies."""
         ...
 
@@ -43,11 +43,11 @@ class BrokerInside(Protocol):
 class Speaker(Protocol):
     """What a broker's door goes by."""
 
-    def owns(self, job: JobId) -> bool:
+    def is_owner_of(self, job: JobId) -> bool:
         """Whether a job is its own and has not ended."""
         ...
 
-    def speaker_of(self, job: JobId, asked: Collection[str] = ()) -> str:
+    def find_answering_broker(self, job: JobId, asked: Collection[str] = ()) -> str:
         """Whom to ask about a job: itself, another broker, or "" if it knows of none."""
         ...
 
@@ -55,15 +55,15 @@ class Speaker(Protocol):
 class WardenInside(Protocol):
     """What the checkers ask a warden."""
 
-    def offered(self) -> list[Vector]:
+    def advertised_free(self) -> list[Vector]:
         """The room it offers on each node."""
         ...
 
-    def idle(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         """What is left to do, though there should be nothing."""
         ...
 
-    def estates(self) -> dict[str, int]:
+    def shards(self) -> dict[str, int]:
         """The estates that it knows."""
         ...
 
@@ -156,9 +156,9 @@ class Oracle:
             self.acknowledged[job] = plan
             self.open += sum(task_id(job, index) not in self.settled for index in range(plan.spec.tasks))
 
-    def settle(self, command: TaskSettled) -> None:
+    def settle(self, effect: TaskSettled) -> None:
         """A broker says that a task is over for good."""
-        task, said = command.task, (command.attempt, command.outcome)
+        task, said = effect.task, (effect.attempt, effect.outcome)
         before = self.settled.get(task)
         if before is not None:
             if before != said:
@@ -168,7 +168,7 @@ class Oracle:
                     task,
                 )
             return
-        self._check_settled(task, command.attempt, command.outcome)
+        self._check_settled(task, effect.attempt, effect.outcome)
         self.settled[task] = said
         if job_of(task) in self.acknowledged:
             self.open -= 1
@@ -302,7 +302,7 @@ class Oracle:
     def _check_place(self, spec: JobSpec, group: int, place: Place, attempt: Attempt) -> None:
         promise, wanted = "only where it may run", spec.groups[group]
         why = ""
-        if wanted.where is not None and not holds(wanted.where, place.attributes):
+        if wanted.where is not None and not is_satisfied(wanted.where, place.attributes):
             why = "the node's attributes do not satisfy its condition"
         elif place.cluster in spec.clusters_forbidden or (
             spec.clusters_allowed and place.cluster not in spec.clusters_allowed
@@ -317,7 +317,7 @@ class Oracle:
         if why:
             raise _broken(promise, place.cluster, attempt, why)
         for affinity in wanted.affinity:
-            near = [place] if affinity.scope is Scope.NODE else self.by_cluster[place.cluster]
+            near = [place] if affinity.proximity is Proximity.NODE else self.by_cluster[place.cluster]
             if affinity.apart:
                 for other in near:
                     for neighbour, (_, labels) in other.here.items():
@@ -422,15 +422,15 @@ def check_quiet(
             raise Violation("no lease leaks", message, task)
     for name, process in (*wardens.items(), *brokers.items()):
         inside: WardenInside | BrokerInside = process.machine  # type: ignore[assignment]  # checked by use
-        complaints = inside.idle()
+        complaints = inside.find_leftovers()
         if complaints:
             raise Violation("no lease leaks", f"{name}: " + "; ".join(complaints))
     for cluster, warden in wardens.items():
         truth: WardenInside = warden.machine  # type: ignore[assignment]
-        offered = truth.offered()
+        offered = truth.advertised_free()
         for name, broker in brokers.items():
             believer: BrokerInside = broker.machine  # type: ignore[assignment]
-            view = believer.view_of(cluster)
+            view = believer.believed_free(cluster)
             if view != offered:
                 raise Violation(
                     "view converges", f"{name} believes {view} of {cluster}, which offers {offered}"
@@ -447,18 +447,18 @@ def check_estates(
     known: dict[str, None] = {}
     for name, broker in brokers.items():
         owner: BrokerInside = broker.machine  # type: ignore[assignment]  # checked by use
-        owned = owner.estates()[0]
-        if [estate.rpartition("#")[0] for estate in owned] != [name]:
+        owned = owner.shards()[0]
+        if [shard.rpartition("#")[0] for shard in owned] != [name]:
             raise Violation(promise, f"{name} owns {', '.join(owned)}")
         known[owned[0]] = None
     for name, warden in wardens.items():
         there: WardenInside = warden.machine  # type: ignore[assignment]
-        estates = [name for name in there.estates() if name.rpartition("#")[0] not in retired]
+        estates = [name for name in there.shards() if name.rpartition("#")[0] not in retired]
         if sorted(estates) != sorted(known):
-            raise Violation(promise, f"{name} knows {', '.join(there.estates())}, not {', '.join(known)}")
+            raise Violation(promise, f"{name} knows {', '.join(there.shards())}, not {', '.join(known)}")
     for name, broker in brokers.items():
         keeper: BrokerInside = broker.machine  # type: ignore[assignment]
-        stale = [estate for estate in keeper.estates()[1] if estate not in known]
+        stale = [shard for shard in keeper.shards()[1] if shard not in known]
         if stale:
             raise Violation(promise, f"{name} keeps copies for {', '.join(stale)}")
 
@@ -469,14 +469,14 @@ def check_speakers(brokers: dict[str, Process], jobs: Iterable[int]) -> None:
     promise = "doors lead to the owner"
     doors: dict[str, Speaker] = {name: one.machine for name, one in brokers.items()}  # type: ignore[misc]
     for job in map(JobId, jobs):
-        knows = [name for name, door in doors.items() if door.speaker_of(job) == name]
+        knows = [name for name, door in doors.items() if door.find_answering_broker(job) == name]
         for first, door in doors.items():
-            path, here = [first], door.speaker_of(job)
+            path, here = [first], door.find_answering_broker(job)
             while here in doors and here != path[-1]:  # one that has retired has no door
                 path.append(here)
                 if len(path) > len(doors):
                     raise Violation(promise, f"job {job_text(job)}: from {' to '.join(path)}, and on")
-                here = doors[here].speaker_of(job, path)
+                here = doors[here].find_answering_broker(job, path)
             if knows and path[-1] not in knows:
                 way = " to ".join(path)
                 raise Violation(promise, f"job {job_text(job)} is known to {knows}; the way was {way}")

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.model.effects import Accepted, Rejected
+from hanse.model.effects import JobAccepted, RequestRejected
 from hanse.model.ids import MILLISECOND, JobId
 from hanse.sim.checkers import Oracle
 from hanse.sim.process import Process
@@ -43,7 +43,7 @@ class Clients:
         self._cancels: dict[int, int] = {}
         for name in brokers:
             brokers[name].connect(
-                {**brokers[name].performers, Accepted: self.acknowledge, Rejected: self.reject}
+                {**brokers[name].performers, JobAccepted: self.acknowledge, RequestRejected: self.reject}
             )
         for plan in workload.plans:
             world.at(plan.at, self._begin, plan)
@@ -53,18 +53,18 @@ class Clients:
         """Submissions without a reply."""
         return sum(2 * plan.number not in self.replied for plan in self._workload.plans)
 
-    def acknowledge(self, command: Accepted) -> None:
+    def acknowledge(self, effect: JobAccepted) -> None:
         """A broker has promised; from here on the promise counts, whether or not the client hears of it."""
-        plan = self._workload.plans[command.request // 2]
-        if not command.request % 2:
-            self._oracle.accepted(command.job, plan)
+        plan = self._workload.plans[effect.request // 2]
+        if not effect.request % 2:
+            self._oracle.accepted(effect.job, plan)
         if not self._lost():
-            self._world.at(self._later(), self._hear, command)
+            self._world.at(self._later(), self._hear, effect)
 
-    def reject(self, command: Rejected) -> None:
+    def reject(self, effect: RequestRejected) -> None:
         """A broker has said no."""
         if not self._lost():
-            self._world.at(self._later(), self._hear, command)
+            self._world.at(self._later(), self._hear, effect)
 
     def _begin(self, plan: JobPlan) -> None:
         after = tuple(self.jobs[number] for number in plan.after if number in self.jobs)
@@ -89,11 +89,11 @@ class Clients:
             self._world.at(self._later(), broker.submit, (client, request, self._oracle.specs[plan.number]))
         self._world.at(self._world.now + REPEAT_AFTER, self._repeat, request)
 
-    def _hear(self, reply: Accepted | Rejected) -> None:
+    def _hear(self, reply: JobAccepted | RequestRejected) -> None:
         if reply.request in self.replied:
             return
-        self.replied[reply.request] = reply.reason if isinstance(reply, Rejected) else ""
-        if reply.request % 2 or isinstance(reply, Rejected):
+        self.replied[reply.request] = reply.reason if isinstance(reply, RequestRejected) else ""
+        if reply.request % 2 or isinstance(reply, RequestRejected):
             return
         plan = self._workload.plans[reply.request // 2]
         self.jobs[plan.number] = reply.job

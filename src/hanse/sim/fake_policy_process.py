@@ -8,8 +8,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from hanse.model.advice import Advice, Observation, WaitingGroup
-from hanse.model.effects import AskAdvice
+from hanse.model.advice import Advice, AdviceRequest, WaitingGroup
+from hanse.model.effects import RequestAdvice
 from hanse.model.ids import MILLISECOND, SECOND, JobId
 from hanse.sim.world import World
 
@@ -32,24 +32,28 @@ class Adviser:
         self._rng = rng
         self._advise = advise
 
-    def ask(self, command: AskAdvice) -> None:
+    def ask(self, effect: RequestAdvice) -> None:
         """A broker asks."""
         rng, world = self._rng, self._world
-        choices = self._choices(command.observation)
+        choices = self._choices(effect.request)
         if rng.random() < LOST:
             return
         for _ in range(2 if rng.random() < DOUBLED else 1):
-            world.at(world.now + rng.choice(DELAYS), self._advise, (command.number, choices))
+            world.at(world.now + rng.choice(DELAYS), self._advise, (effect.number, choices))
 
-    def _choices(self, seen: Observation) -> tuple[Advice, ...]:
+    def _choices(self, seen: AdviceRequest) -> tuple[Advice, ...]:
         rng = self._rng
         chosen = [group for group in seen.waiting if rng.random() >= PASSED]
         return tuple([self._choice(seen, group) for group in chosen])
 
-    def _choice(self, seen: Observation, group: WaitingGroup) -> Advice:
+    def _choice(self, seen: AdviceRequest, group: WaitingGroup) -> Advice:
         rng = self._rng
         size = rng.choice(group.sizes)
-        where = seen.rooms[rng.choice(group.reach)].cluster if group.reach and rng.random() < 0.5 else ""
+        where = (
+            seen.clusters[rng.choice(group.eligible_clusters)].cluster
+            if group.eligible_clusters and rng.random() < 0.5
+            else ""
+        )
         advice = Advice(group.job, group.group, size.cpu, size.gpu, where)
         if rng.random() >= ABSURD:
             return advice

@@ -13,9 +13,9 @@ from hanse.core.config import NodeConfig, Timings, WardenConfig
 from hanse.model.constraints import Value
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.resources import Resources
-from hanse.policy.cluster_rankers import RANKS
+from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import ORDERS
+from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
 from hanse.sim.league import Policies
 from hanse.sim.network import DELAY_KINDS
@@ -128,7 +128,9 @@ def draw_options(seed: int, rng: Random) -> Options:
         network=mood,
         rates=Rates() if calm else _draw_rates(rng, scenario),
         workload=_draw_mix(rng, scenario, safety),
-        policies=Policies(*(rng.choice(list(names)) for names in (ORDERS, PLACERS, RANKS, SIZERS))),
+        policies=Policies(
+            *(rng.choice(list(names)) for names in (QUEUE_ORDERS, PLACERS, CLUSTER_RANKERS, SIZERS))
+        ),
         safety=safety,
         decisions=rng.random() < 0.5,
     )

@@ -8,7 +8,7 @@ import msgspec
 
 from hanse.core.config import BrokerConfig, RunnerConfig, Timings, WardenConfig
 from hanse.core.machine import Machine
-from hanse.model.effects import Launch
+from hanse.model.effects import LaunchAttempt
 from hanse.sim.backend import Backend, Fate, Truth
 from hanse.sim.network import Network
 from hanse.sim.process import Clock, Durability, Process
@@ -124,7 +124,7 @@ class League:
         config = next(warden for warden in self.design.wardens if warden.name == name)
         return [self.wardens[name], *(self.runners[runner] for runner in runners_of(config))]
 
-    def equip(self, fate: Callable[[Launch], Fate], truth: Truth) -> None:
+    def equip(self, fate: Callable[[LaunchAttempt], Fate], truth: Truth) -> None:
         """Give every runner its backend."""
         for cluster in self.design.wardens:
             for name in runners_of(cluster):

@@ -153,9 +153,9 @@ class Membership:
         if name in self._league.wardens:
             warden = cast(Warden, process.machine)
             is_drained = all(drains for _, drains, _ in warden.states())
-            is_idle = is_drained and not warden.attempts and not warden.runs.unsettled
+            is_idle = is_drained and not warden.attempts and not warden.attempt_tracker.unacked_ends
             return is_idle and not process.unsafe and self._is_dispensable(name)
-        if cast(Broker, process.machine).unguarded():
+        if cast(Broker, process.machine).count_unreplicated():
             return False
         return all(
             2 * plan.number in self._clients.replied for plan in self._clients.plans if plan.broker == name
@@ -168,9 +168,9 @@ class Membership:
             for other, process in self._league.wardens.items()
             if process.up and not process.unsafe
         }
-        terms = machines.pop(name).estates()
-        others = [machine.estates() for machine in machines.values()]
-        return all(any(other.get(estate, 0) >= term for other in others) for estate, term in terms.items())
+        terms = machines.pop(name).shards()
+        others = [machine.shards() for machine in machines.values()]
+        return all(any(other.get(shard, 0) >= term for other in others) for shard, term in terms.items())
 
     # --- versions -------------------------------------------------------------------------------------------
 

@@ -19,24 +19,24 @@ import msgspec
 
 from hanse.core.machine import Machine
 from hanse.model.advice import Advice
-from hanse.model.effects import Command, Send, TaskSettled, TasksSettled, WakeAt
+from hanse.model.effects import Effect, SendMessage, TaskSettled, TasksSettled, WakeAt
 from hanse.model.events import (
-    Advised,
+    AdviceReceived,
     BackendReported,
     Booted,
     CancelRequested,
+    CapacityWithheld,
     DrainRequested,
     Event,
-    Received,
-    RoomWithheld,
-    Submitted,
+    JobSubmitted,
+    MessageReceived,
     TaskExited,
     TaskStarted,
     Tick,
 )
 from hanse.model.ids import Instant, JobId
 from hanse.model.job import JobSpec
-from hanse.model.messages import Body, Envelope
+from hanse.model.messages import Envelope, Message
 from hanse.sim.network import Link, Network
 from hanse.sim.state_diff import first_difference
 from hanse.sim.world import Violation, World
@@ -51,11 +51,20 @@ DOOM_EVENTS_MAX: Final = 30
 """Events for which a doomed process with a slow journal waits for a moment when it has much to lose."""
 
 KINDS: Final[tuple[type, ...]] = (
-    Booted, Tick, Received, Submitted, CancelRequested, DrainRequested, BackendReported, TaskStarted,
-    TaskExited, RoomWithheld, Advised,
-)  # fmt: skip
+    Booted,
+    Tick,
+    MessageReceived,
+    JobSubmitted,
+    CancelRequested,
+    DrainRequested,
+    BackendReported,
+    TaskStarted,
+    TaskExited,
+    CapacityWithheld,
+    AdviceReceived,
+)
 """Kinds of events; a kind's position is its number in the digest."""
-_BODY_CODES: Final[dict[type, int]] = {body: code for code, body in enumerate(Body.__args__)}
+_BODY_CODES: Final[dict[type, int]] = {body: code for code, body in enumerate(Message.__args__)}
 _BOOTED, _TICK, _RECEIVED, _SUBMITTED, _CANCEL, _DRAIN, BACKEND, STARTED, EXITED, WITHHELD, _ADVISED = range(
     len(KINDS)
 )
@@ -126,7 +135,7 @@ class Process:
         self.journal: list[Event] = []
         """Events since the snapshot; the last ``len(unsafe)`` of them may yet be torn off."""
         self.snapshot: bytes | None = None
-        self.unsafe: list[list[Command]] = []
+        self.unsafe: list[list[Effect]] = []
         """The commands of events whose write has not come back."""
         self.inbox: list[tuple[Performer, Any]] = []
         """What waits for a paused process."""
@@ -172,7 +181,7 @@ class Process:
             return
         now = self.world.now
         self._trace((now, self._receives, envelope.seq, _BODY_CODES[type(envelope.body)]))
-        self.take(Received(self._offset + now + now * self._drift // MILLION, envelope))
+        self.take(MessageReceived(self._offset + now + now * self._drift // MILLION, envelope))
 
     def tick(self, at: int) -> None:
         """A time that the machine asked for has come."""
@@ -191,7 +200,7 @@ class Process:
             return
         client, number, spec = request
         self._note(_SUBMITTED, number, len(spec.groups))
-        self.take(Submitted(self.local_now(), client, number, spec))
+        self.take(JobSubmitted(self.local_now(), client, number, spec))
 
     def cancel(self, request: tuple[str, int, JobId]) -> None:
         """A client wants a job ended."""
@@ -216,7 +225,7 @@ class Process:
             return
         number, choices = answer
         self._note(_ADVISED, number, len(choices))
-        self.take(Advised(self.local_now(), number, choices))
+        self.take(AdviceReceived(self.local_now(), number, choices))
 
     def take(self, event: Event) -> None:
         """Journal an event, hand it over, perform what comes of it: the heart of the shell."""
@@ -226,31 +235,31 @@ class Process:
         if self.world.story is not None:
             self.world.story.took(self.world.now, self.name, event)
         self.journal.append(event)
-        commands = self.machine.handle(event)
+        effects = self.machine.handle(event)
         if self._slow:
-            self._defer(commands)
-        elif commands:
-            self.perform(commands)
+            self._defer(effects)
+        elif effects:
+            self.perform(effects)
         self._checks = left = self._checks - 1
         if left <= 0:
             self._keep_house()
 
-    def perform(self, commands: list[Command]) -> None:
+    def perform(self, effects: list[Effect]) -> None:
         """Do what the machine asked for, in order."""
         story = self.world.story
-        for command in commands:
+        for effect in effects:
             if story is not None:
-                story.did(self.world.now, self.name, command)
-            kind = type(command)
-            if kind is Send:
-                envelope = command.envelope  # type: ignore[union-attr]  # ``kind`` says what it is
+                story.did(self.world.now, self.name, effect)
+            kind = type(effect)
+            if kind is SendMessage:
+                envelope = effect.envelope  # type: ignore[union-attr]  # ``kind`` says what it is
                 self._send(self.links[envelope.target], envelope)
             elif kind is WakeAt:
-                self._wake_at(command.at)  # type: ignore[union-attr]
+                self._wake_at(effect.at)  # type: ignore[union-attr]
             else:
                 performer = self.performers.get(kind)
                 if performer is not None:
-                    performer(command)
+                    performer(effect)
 
     def _wake_at(self, at: int) -> None:
         """Have a tick come at a local time, unless one will."""
@@ -378,11 +387,11 @@ class Process:
             machine.restore(self.snapshot)
         settled: dict[type, Any] = {kind: self.performers.get(kind) for kind in (TaskSettled, TasksSettled)}
         for event in self.journal:
-            for command in machine.handle(event):
+            for effect in machine.handle(event):
                 # A crash may have kept it from the world, but it is on record: it counts, and it must agree.
-                judge = settled.get(type(command))
+                judge = settled.get(type(effect))
                 if judge is not None:
-                    judge(command)
+                    judge(effect)
         return machine
 
     def _bury(self) -> None:
@@ -442,13 +451,13 @@ class Process:
             kept = self.rng.randint(0, len(self.unsafe)) if self._slow else None
             self.crash(kept)
             return
-        commands = [command for commands in self.unsafe for command in commands]
-        self.perform(commands[: self.rng.randint(0, len(commands))])
+        effects = [effect for effects in self.unsafe for effect in effects]
+        self.perform(effects[: self.rng.randint(0, len(effects))])
         self.crash()
 
     # --- its journal ----------------------------------------------------------------------------------------
 
-    def _defer(self, commands: list[Command]) -> None:
+    def _defer(self, commands: list[Effect]) -> None:
         """Let commands wait for the next write; nobody hurries for an event without any."""
         self.unsafe.append(commands)
         if commands and not self._committing:
@@ -463,9 +472,9 @@ class Process:
             return
         self._committing = False
         unsafe, self.unsafe = self.unsafe, []
-        for commands in unsafe:
-            if commands:
-                self.perform(commands)
+        for effects in unsafe:
+            if effects:
+                self.perform(effects)
         if len(self.journal) >= self._durability.snapshot_every:
             self._take_snapshot()
 

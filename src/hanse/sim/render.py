@@ -12,14 +12,14 @@ from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
-from hanse.model.constraint_syntax import text as where_text
+from hanse.model.constraint_syntax import format_constraint as where_text
 from hanse.model.constraints import Constraint
 from hanse.model.decision import Decision
-from hanse.model.effects import Command, Launch, Record, Send
-from hanse.model.events import Event, Received
+from hanse.model.effects import Effect, LaunchAttempt, RecordDecision, SendMessage
+from hanse.model.events import Event, MessageReceived
 from hanse.model.ids import SECOND, JobId, TaskId, job_text, task_text
 from hanse.model.job import JobSpec
-from hanse.model.messages import Body, Delta, End, Envelope, Lot, Refused
+from hanse.model.messages import AttemptEnd, Delta, Envelope, Message, RefusedTask, TaskBatch
 from hanse.model.resources import Resources
 
 _TIMES: Final = ("at", "sent_at", "echo", "until", "grace", "deadline", "duration", "age")
@@ -40,29 +40,29 @@ def seconds(microseconds: int) -> str:
 
 def event_text(event: Event) -> str:
     """An event on one line."""
-    if isinstance(event, Received):
+    if isinstance(event, MessageReceived):
         return f"from {event.envelope.source}: {body_text(event.envelope.body)}"
     return record_text(event)
 
 
-def command_text(command: Command) -> str:
+def effect_text(effect: Effect) -> str:
     """A command on one line."""
-    if isinstance(command, Send):
-        return f"to {command.envelope.target}: {body_text(command.envelope.body)}"
-    if isinstance(command, Record):
-        return decision_text(command.decision)
-    return record_text(command)
+    if isinstance(effect, SendMessage):
+        return f"to {effect.envelope.target}: {body_text(effect.envelope.body)}"
+    if isinstance(effect, RecordDecision):
+        return decision_text(effect.decision)
+    return record_text(effect)
 
 
 def decision_text(decision: Decision) -> str:
     """A decision on one line."""
-    looked = "; ".join(f"{it.cluster}: {it.tasks}, {it.why}" for it in decision.considered)
+    looked = "; ".join(f"{it.cluster}: {it.tasks}, {it.reason}" for it in decision.considered)
     where = f"job {job_text(decision.job)} group {decision.group}"
-    told = f"decides: {where} {decision.answered}, {decision.tasks} tasks: {decision.reason}"
+    told = f"decides: {where} {decision.kind}, {decision.tasks} tasks: {decision.reason}"
     return f"{told} ({looked})" if looked else told
 
 
-def body_text(body: Body) -> str:
+def body_text(body: Message) -> str:
     """A message's content on one line."""
     return record_text(body)
 
@@ -93,15 +93,15 @@ def resources_text(amount: Resources) -> str:
     return "+".join(parts) or "nothing"
 
 
-def _lot_text(lot: Lot) -> str:
+def _lot_text(batch: TaskBatch) -> str:
     tasks = " ".join(
-        f"{job_text(lot.job)}.{index}#{attempt}" + (f"@{node}" if node >= 0 else "")
-        for index, attempt, node in zip(lot.tasks, lot.attempts, lot.nodes, strict=True)
+        f"{job_text(batch.job)}.{index}#{attempt}" + (f"@{node}" if node >= 0 else "")
+        for index, attempt, node in zip(batch.tasks, batch.attempts, batch.nodes, strict=True)
     )
-    lease = f" lease={lot.lease}" if lot.lease else ""
+    lease = f" lease={batch.lease}" if batch.lease else ""
     if not tasks:
         return f"give back{lease}"
-    return f"{tasks} size={resources_text(lot.size)}{lease} of {lot.brief.estate}"
+    return f"{tasks} size={resources_text(batch.size)}{lease} of {batch.template.shard}"
 
 
 def _delta_text(delta: Delta) -> str:
@@ -118,13 +118,14 @@ def _spec_text(spec: JobSpec) -> str:
 
 _SPECIAL: Final[dict[type, Callable[[Any], str]]] = {
     Resources: resources_text,
-    Lot: _lot_text,
+    TaskBatch: _lot_text,
     Delta: _delta_text,
     JobSpec: _spec_text,
-    End: lambda end: (
-        f"{task_text(end.task)}#{end.attempt} {end.outcome}" + (f" code={end.code}" if end.code else "")
+    AttemptEnd: lambda end: (
+        f"{task_text(end.task)}#{end.attempt} {end.outcome}"
+        + (f" code={end.exit_code}" if end.exit_code else "")
     ),
-    Refused: lambda it: f"{task_text(it.task)}#{it.attempt} {it.reason}",
+    RefusedTask: lambda it: f"{task_text(it.task)}#{it.attempt} {it.reason}",
 }
 
 
@@ -139,7 +140,7 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any, Any], ...]:
 
 def _fields_text(record: msgspec.Struct) -> str:
     parts = []
-    hidden = ("estate", "moves", "until") if isinstance(record, Launch) else ()
+    hidden = ("shard", "is_movable", "until") if isinstance(record, LaunchAttempt) else ()
     for name, kind, default in _fields_of(type(record)):
         value = getattr(record, name)
         if name in hidden or (default is not msgspec.NODEFAULT and value == default) or value in ((), None):

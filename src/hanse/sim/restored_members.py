@@ -11,13 +11,13 @@ from random import Random
 from typing import Final, Protocol, cast
 
 from hanse.core.broker.broker import Broker
-from hanse.core.history_check import Remembered, recall
+from hanse.core.history_check import LinkHistory, answer_history_query
 from hanse.core.machine import Machine
-from hanse.core.messaging.link import Post
+from hanse.core.messaging.link import LinkSet
 from hanse.core.runner.runner import Runner
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.messages import Envelope
-from hanse.model.messages.history_check import Recalled
+from hanse.model.messages.history_check import HistoryReply
 from hanse.sim.league import League
 from hanse.sim.process import Past, Process
 from hanse.sim.world import Violation
@@ -35,7 +35,7 @@ RESTORES_MAX: Final = 3
 class Linked(Protocol):
     """A broker or a warden."""
 
-    post: Post
+    links: LinkSet
 
 
 class Restoring:
@@ -65,7 +65,7 @@ class Restoring:
 
     def _put_back(self, struck: tuple[Process, Past]) -> None:
         process, past = struck
-        if isinstance(process.machine, Broker) and process.machine.is_alone():
+        if isinstance(process.machine, Broker) and process.machine.is_without_standby():
             return  # what it has promised nobody else can know
         process.crash()
         machine = process.lived(past)
@@ -89,23 +89,23 @@ class Restoring:
 
 def contradiction(league: League, process: Process, machine: Machine) -> str | None:
     """What a peer remembers of a member that this machine of it does not."""
-    remembered = Remembered(cast(Linked, machine).post)
+    remembered = LinkHistory(cast(Linked, machine).links)
     for peer in league.processes:
         if peer.name not in process.links or not peer.is_member:
             continue
         session = 0
         if isinstance(peer.machine, Runner):
-            envelope = peer.machine.recall(0)
-            session, answer = envelope.session, cast(Recalled, envelope.body)
+            envelope = peer.machine.answer_history_query(0)
+            session, answer = envelope.session, cast(HistoryReply, envelope.body)
         else:
-            answer = recall(cast(Linked, peer.machine).post, process.name, 0)
-        told = remembered.contradiction(peer.name, answer.taken, answer.acked, session)
+            answer = answer_history_query(cast(Linked, peer.machine).links, process.name, 0)
+        told = remembered.find_contradiction(peer.name, answer.received, answer.acked, session)
         if told is not None:
             return told
     there = {peer.name for peer in league.processes if peer.is_member}
     for sent in _on_the_way(league):
         if sent.source == process.name and sent.target in there:
-            told = remembered.contradiction(sent.target, abs(sent.seq), sent.ack, sent.session)
+            told = remembered.find_contradiction(sent.target, abs(sent.seq), sent.ack, sent.session)
             if told is not None:
                 return told
     return None

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from random import Random
 
 from hanse.core.machine import Machine
-from hanse.model.events import BackendReported, Event, RoomWithheld, TaskExited, TaskStarted
-from hanse.model.messages import End, Withheld
+from hanse.model.events import BackendReported, CapacityWithheld, Event, TaskExited, TaskStarted
+from hanse.model.messages import AttemptEnd, WithheldCapacity
 from hanse.sim.network import Network
 from hanse.sim.process import BACKEND, DOWN, EXITED, STARTED, WITHHELD, Clock, Durability, Process
 
@@ -45,7 +45,7 @@ class RunnerProcess(Process):
         self._note(STARTED, task, attempt)
         self.take(TaskStarted(self.local_now(), task, attempt))  # type: ignore[arg-type]
 
-    def exited(self, notice: tuple[int, End]) -> None:
+    def exited(self, notice: tuple[int, AttemptEnd]) -> None:
         """An attempt is over: incarnation to be told, and how it ended."""
         incarnation, end = notice
         if incarnation != self.incarnation or (self.hampered and self._waits(self.exited, notice)):
@@ -53,13 +53,13 @@ class RunnerProcess(Process):
         self._note(EXITED, end.task, end.attempt)
         self.take(TaskExited(self.local_now(), end))
 
-    def withheld(self, notice: tuple[int, tuple[Withheld, ...]]) -> None:
+    def withheld(self, notice: tuple[int, tuple[WithheldCapacity, ...]]) -> None:
         """Others use some of a node: incarnation to be told, and how much."""
         incarnation, rooms = notice
         if incarnation != self.incarnation or (self.hampered and self._waits(self.withheld, notice)):
             return
         self._note(WITHHELD, len(rooms), rooms[0][0])
-        self.take(RoomWithheld(self.local_now(), rooms))
+        self.take(CapacityWithheld(self.local_now(), rooms))
 
     def crash(self, _: int | None = None) -> None:
         """Die now; tasks and their watchdog go on."""
@@ -98,6 +98,6 @@ class RunnerProcess(Process):
         if where:
             if self.world.story is not None:
                 self.world.story.took(self.world.now, self.name, event)
-            commands = self.machine.handle(event)
-            self.perform(commands[: self.rng.randint(0, len(commands))])
+            effects = self.machine.handle(event)
+            self.perform(effects[: self.rng.randint(0, len(effects))])
         self.crash()

@@ -4,9 +4,9 @@ from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig
 from hanse.core.runner.runner import Runner
 from hanse.core.warden.warden import Warden
-from hanse.policy.cluster_rankers import RANKS
+from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import ORDERS
+from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
 from hanse.sim.league import Factories, Policies
 
@@ -20,8 +20,8 @@ def make_broker(config: BrokerConfig, policies: Policies) -> Broker:
     """A broker with its policies by name."""
     return Broker(
         config,
-        ORDERS[policies.order](),
+        QUEUE_ORDERS[policies.order](),
         PLACERS[policies.placer](),
-        RANKS[policies.rank](),
+        CLUSTER_RANKERS[policies.rank](),
         SIZERS[policies.sizer](),
     )

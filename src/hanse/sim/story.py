@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.model.advice import Observation
-from hanse.model.effects import Command, Guard, Record, WakeAt
-from hanse.model.events import Event, Received, Tick
+from hanse.model.advice import AdviceRequest
+from hanse.model.effects import Effect, ExtendWatchdog, RecordDecision, WakeAt
+from hanse.model.events import Event, MessageReceived, Tick
 from hanse.model.ids import TaskId, index_of, job_of, job_text, task_text
-from hanse.model.messages import Delta, Envelope, Lot, Snapshot
+from hanse.model.messages import ClusterSnapshot, Delta, Envelope, TaskBatch
 from hanse.model.resources import Resources
-from hanse.sim.render import command_text, envelope_text, event_text, seconds
+from hanse.sim.render import effect_text, envelope_text, event_text, seconds
 
 LINES_MAX: Final = 4_000
 """Lines of a story that are shown; a longer one is cut in the middle."""
@@ -35,9 +35,9 @@ class Story:
         if not isinstance(event, Tick):
             self._notes.append((now, _TOOK, who, event))
 
-    def did(self, now: int, who: str, command: Command) -> None:
+    def did(self, now: int, who: str, command: Effect) -> None:
         """A machine's command was performed."""
-        if not isinstance(command, WakeAt | Guard):
+        if not isinstance(command, WakeAt | ExtendWatchdog):
             self._notes.append((now, _DID, who, command))
 
     def lost(self, now: int, envelope: Envelope, why: str) -> None:
@@ -78,7 +78,7 @@ class Story:
         _, kind, _, what = note
         if kind == _LIVED:
             return bool(what[0] == task)
-        if kind == _DID and isinstance(what, Record):
+        if kind == _DID and isinstance(what, RecordDecision):
             return what.decision.job == job
         return mentions(what, task, job)
 
@@ -86,10 +86,10 @@ class Story:
         now, kind, who, what = note
         if kind == _TOOK:
             text = f"{who:<8} <- {event_text(what)}"
-            if isinstance(what, Received) and what.envelope.seq:
+            if isinstance(what, MessageReceived) and what.envelope.seq:
                 text += f"  (seq {what.envelope.seq})"
         elif kind == _DID:
-            text = f"{who:<8} => {command_text(what)}"
+            text = f"{who:<8} => {effect_text(what)}"
         elif kind == _LOST:
             text = f"{'network':<8} !! {who}: {envelope_text(what)}"
         elif kind == _FAULT:
@@ -102,9 +102,9 @@ class Story:
 
 def mentions(thing: Any, task: int, job: int) -> bool:
     """Whether a record speaks of the task, or of its job as a whole."""
-    if isinstance(thing, Lot):
+    if isinstance(thing, TaskBatch):
         return thing.job == job and index_of(TaskId(task)) in thing.tasks
-    if isinstance(thing, Snapshot | Delta | Resources | Observation):
+    if isinstance(thing, ClusterSnapshot | Delta | Resources | AdviceRequest):
         return False  # a size in bytes may look like a job's number; a question is about everybody
     if isinstance(thing, msgspec.Struct):
         return any(mentions(getattr(thing, name), task, job) for name in thing.__struct_fields__)

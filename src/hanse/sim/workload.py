@@ -13,13 +13,22 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import WardenConfig
-from hanse.model.constraints import All, AnyOf, Compare, Constraint, Has, In, Is, Not, holds
-from hanse.model.effects import Launch
+from hanse.model.constraints import All, AnyOf, Compare, Constraint, Has, In, Is, Not, is_satisfied
+from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import MILLISECOND, SECOND, index_of
-from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, Scope, SpeedUp, TaskGroup, Unreachable
+from hanse.model.job import (
+    Affinity,
+    JobClass,
+    JobSpec,
+    OnLoss,
+    Proximity,
+    SpeedUp,
+    TaskGroup,
+    UnreachablePolicy,
+)
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
-from hanse.policy.hashing import mix
+from hanse.policy.hashing import hash_numbers
 from hanse.sim.backend import Fate
 
 LABELS: Final = ("web", "db", "cache")
@@ -99,11 +108,11 @@ class Workload:
         number, group = unpack("<II", payload)
         return self.plans[number], group
 
-    def fate(self, launch: Launch) -> Fate:
+    def fate(self, launch: LaunchAttempt) -> Fate:
         """How this attempt ends if nobody interferes."""
         plan, group = self.plan_of(launch.payload)
         truth = plan.groups[group]
-        draw = mix(self.seed, plan.number, index_of(launch.task), launch.attempt)
+        draw = hash_numbers(self.seed, plan.number, index_of(launch.task), launch.attempt)
         ask = plan.spec.groups[group].ask.cpu
         faster = max(1, launch.size.cpu // ask) if ask else 1
         duration = truth.duration * (500 + draw % 1_000) // THOUSAND // faster + MILLISECOND
@@ -135,7 +144,7 @@ def draw_workload(
     tasks = 0
     while tasks < wish.tasks:
         plan = _Draw(rng, wish, clusters, len(plans)).plan(brokers)
-        if mix(seed, plan.number, ONCE) % 100 < wish.once:
+        if hash_numbers(seed, plan.number, ONCE) % 100 < wish.once:
             spec = msgspec.structs.replace(plan.spec, on_loss=OnLoss.FAIL)
             plan = msgspec.structs.replace(plan, spec=spec)
         plans.append(plan)
@@ -197,7 +206,7 @@ class _Draw:
             retries=rng.choice((0, 0, 1, 3)),
             preemptible=self._says(wish.preemptible),
             grace=rng.choice((0, 50 * MILLISECOND, SECOND)),
-            unreachable=Unreachable.WAIT if self._says(wish.waiting) else Unreachable.MOVE,
+            unreachable=UnreachablePolicy.WAIT if self._says(wish.waiting) else UnreachablePolicy.MOVE,
             clusters_allowed=allowed,
             clusters_forbidden=forbidden,
             data=(rng.choice(self._clusters).name,) if self._says(20) else (),
@@ -253,7 +262,7 @@ class _Draw:
         if not self._says(self._wish.affine):
             return ()
         rng = self._rng
-        scope = rng.choice((Scope.NODE, Scope.NODE, Scope.CLUSTER))
+        scope = rng.choice((Proximity.NODE, Proximity.NODE, Proximity.CLUSTER))
         return (Affinity(rng.choice(LABELS), scope, self._says(70)),)
 
     def _clusters_of(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -305,7 +314,7 @@ def _room_for(group: TaskGroup, cluster: WardenConfig, latency: bool) -> int:
     nodes = cluster.nodes if latency else cluster.nodes[: len(cluster.nodes) - cluster.reserve]
     total = 0
     for node in nodes:
-        if group.where is None or holds(group.where, dict(node.attributes)):
+        if group.where is None or is_satisfied(group.where, dict(node.attributes)):
             total += min(group.count, times(group.ask, node.capacity))
     return total
 

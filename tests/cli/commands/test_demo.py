@@ -9,7 +9,7 @@ from hanse.cli.commands.demo import sentence, succeeded
 from hanse.cli.demo_league import DemoDecision, DemoJob, DemoLeague, DemoReport
 from hanse.cli.main import run
 from hanse.client.exit_codes import ExitCode
-from hanse.model.decision import Answered
+from hanse.model.decision import DecisionKind
 from hanse.model.effects import TaskSettled
 from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
@@ -76,8 +76,8 @@ def test_a_broken_promise_is_told() -> None:
     assert not succeeded(report)
 
 
-@pytest.mark.parametrize("answered", list(Answered))
-def test_every_answer_has_a_sentence(answered: Answered) -> None:
+@pytest.mark.parametrize("answered", list(DecisionKind))
+def test_every_answer_has_a_sentence(answered: DecisionKind) -> None:
     decision = DemoDecision(
         1.0, "east", "build", "fetch", answered, 2, "because", (("luebeck", 2, ""), ("bremen", 0, ""))
     )

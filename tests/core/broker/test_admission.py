@@ -9,16 +9,16 @@ import pytest
 from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig
 from hanse.model.constraints import Is
-from hanse.model.effects import Accepted, Rejected
-from hanse.model.events import Booted, Submitted
+from hanse.model.effects import JobAccepted, RequestRejected
+from hanse.model.events import Booted, JobSubmitted
 from hanse.model.ids import JobId, job_id
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.messages import Claim, Replicate
+from hanse.model.messages import Claim, ReplicateJobs
 from hanse.model.resources import Resources
-from hanse.policy.cluster_rankers import Rotate
+from hanse.policy.cluster_rankers import RotatingRanker
 from hanse.policy.placers import BestFit
 from hanse.policy.queue_orders import Fifo
-from hanse.policy.sizers import Least
+from hanse.policy.sizers import LeastSizer
 from tests.core.wired import Wired, job, node, tasks
 
 BAD: dict[str, tuple[Callable[[], JobSpec], str]] = {
@@ -130,11 +130,11 @@ def test_a_rejected_client_id_may_be_used_again() -> None:
 def test_a_job_is_acknowledged_only_when_the_heir_has_it() -> None:
     league = Wired({"c1": (node(),)}, ("b1", "b2"))
     request = league.hand_in(job(tasks(1)), "b1")
-    assert isinstance(league.said[-1][2], Replicate)
+    assert isinstance(league.said[-1][2], ReplicateJobs)
     assert request not in league.replies
     assert not league.bodies(Claim)
     league.run(3_000_000)
-    assert isinstance(league.replies[request], Accepted)
+    assert isinstance(league.replies[request], JobAccepted)
     assert len(league.live) == 1
 
 
@@ -144,20 +144,20 @@ def test_a_repeated_submission_before_the_acknowledgement_is_answered_once_it_is
     second = league.hand_in(job(tasks(1), client_id="mine"), "b1")
     assert not league.replies
     league.run(3_000_000)
-    assert isinstance(league.replies[second], Accepted)
+    assert isinstance(league.replies[second], JobAccepted)
     assert first not in league.replies
     assert len(league.live) == 1
 
 
 def test_a_full_broker_says_so() -> None:
     config = BrokerConfig("b1", 1, ("b1",), ("c1",), jobs_max=2, tasks_max=10)
-    broker = Broker(config, Fifo(), BestFit(), Rotate(), Least())
+    broker = Broker(config, Fifo(), BestFit(), RotatingRanker(), LeastSizer())
     broker.handle(Booted(0, 1, 1))
-    replies: list[Accepted | Rejected] = []
+    replies: list[JobAccepted | RequestRejected] = []
     for request, count in enumerate((9, 2, 1, 1)):
-        commands = broker.handle(Submitted(request, "me", request, job(tasks(count))))
-        replies += [command for command in commands if isinstance(command, Accepted | Rejected)]
-    assert [isinstance(reply, Accepted) for reply in replies] == [True, False, True, False]
+        commands = broker.handle(JobSubmitted(request, "me", request, job(tasks(count))))
+        replies += [command for command in commands if isinstance(command, JobAccepted | RequestRejected)]
+    assert [isinstance(reply, JobAccepted) for reply in replies] == [True, False, True, False]
     assert "full" in replies[1].reason  # type: ignore[union-attr]
     assert "full" in replies[3].reason  # type: ignore[union-attr]
 
@@ -166,5 +166,5 @@ def test_cancelling_an_unknown_job_is_refused_with_a_reason() -> None:
     league = Wired({"c1": (node(),)})
     league.cancel(JobId(job_id(1, 5)))
     reply = league.replies[league.requests]
-    assert isinstance(reply, Rejected)
+    assert isinstance(reply, RequestRejected)
     assert "1-5" in reply.reason

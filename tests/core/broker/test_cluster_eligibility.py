@@ -10,11 +10,11 @@ from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.config import BrokerConfig
 from hanse.core.warden.warden import Warden
 from hanse.model.ids import SECOND
-from hanse.model.job import Unreachable
-from hanse.model.messages import Adopt, Claim, Demand, Envelope, Outcome
-from hanse.policy.cluster_rankers import RANKS
+from hanse.model.job import UnreachablePolicy
+from hanse.model.messages import Claim, Demand, Envelope, Outcome, RequestTakeover
+from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import ORDERS
+from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
 from tests.core.crossings.harness import Crossings
 from tests.core.wired import Wired, job, node, tasks
@@ -23,7 +23,9 @@ BOTH = ("b1", "b2")
 
 
 def broker_of(config: BrokerConfig) -> Broker:
-    return Broker(config, ORDERS["fifo"](), PLACERS["best-fit"](), RANKS["rotate"](), SIZERS["least"]())
+    return Broker(
+        config, QUEUE_ORDERS["fifo"](), PLACERS["best-fit"](), CLUSTER_RANKERS["rotate"](), SIZERS["least"]()
+    )
 
 
 def start_again(league: Wired, name: str, **changes: object) -> Broker:
@@ -75,7 +77,7 @@ def test_a_newcomer_is_used_when_the_last_broker_knows_it() -> None:
     league.submit(job(tasks(8)), "b1")
     league.run(10 * SECOND)
     assert {cluster for cluster, _ in league.live.values()} == {"c1"}, "b2 could take over without asking c2"
-    assert not first.view_of("c2")
+    assert not first.believed_free("c2")
     assert said_to(league, "b1", "c2", Claim) == said_to(league, "b1", "c2", Demand) == 0
     league.loses = refused_by()
     start_again(league, "b2", **JOINED)
@@ -103,12 +105,12 @@ def test_nobody_waits_for_the_word_of_a_broker_that_joined_later_or_has_retired(
         "b1", 1, ("b1", "b2"), ("c1", "c2"), version=2, brokers_since=(0, 1), clusters_since=(0, 1)
     )
     machine = broker_of(later)
-    assert not machine.idle()
-    assert machine._clusters.waiting == {}
+    assert not machine.find_leftovers()
+    assert machine._eligibility.not_open_yet == {}
     gone = msgspec.structs.replace(later, brokers_since=(0, 0), retired=("b2",))
-    assert broker_of(gone)._clusters.waiting == {}
+    assert broker_of(gone)._eligibility.not_open_yet == {}
     waits = msgspec.structs.replace(later, brokers_since=(0, 0))
-    assert broker_of(waits)._clusters.waiting == {"c2": 1}
+    assert broker_of(waits)._eligibility.not_open_yet == {"c2": 1}
 
 
 def test_a_takeover_asks_a_cluster_that_joins_meanwhile() -> None:
@@ -118,19 +120,21 @@ def test_a_takeover_asks_a_cluster_that_joins_meanwhile() -> None:
     league.loses = lambda envelope: envelope.target == "b2" and envelope.source in ("c1", "c2")
     league.deaf["b1"] = True
     league.run(20 * SECOND)
-    assert said_to(league, "b2", "c1", Adopt) > 0
-    assert said_to(league, "b2", "c2", Adopt) == 0
+    assert said_to(league, "b2", "c1", RequestTakeover) > 0
+    assert said_to(league, "b2", "c2", RequestTakeover) == 0
     start_again(league, "b2", **JOINED, retired=("b1",))  # else its owner gets another chance, and a new bid
     league.loses = lambda _: False
     league.run(10 * SECOND)
-    assert said_to(league, "b2", "c2", Adopt) > 0
+    assert said_to(league, "b2", "c2", RequestTakeover) > 0
     second = league.machines["b2"]
     assert isinstance(second, Broker)
-    assert second.speaker_of(number) == "b2"
+    assert second.find_answering_broker(number) == "b2"
 
 
-@pytest.mark.parametrize("unreachable", [Unreachable.MOVE, Unreachable.WAIT])
-def test_a_claim_on_its_way_to_a_cluster_that_retires_is_made_elsewhere(unreachable: Unreachable) -> None:
+@pytest.mark.parametrize("unreachable", [UnreachablePolicy.MOVE, UnreachablePolicy.WAIT])
+def test_a_claim_on_its_way_to_a_cluster_that_retires_is_made_elsewhere(
+    unreachable: UnreachablePolicy,
+) -> None:
     league = Crossings()
     league.loses = lambda envelope: isinstance(envelope.body, Claim)
     number = league.submit(job(tasks(1), unreachable=unreachable), "b1")
@@ -148,17 +152,17 @@ def test_a_claim_on_its_way_to_a_cluster_that_retires_is_made_elsewhere(unreacha
     assert league.over[number] is Outcome.SUCCEEDED
     first = league.machines["b1"]
     assert isinstance(first, Broker)
-    assert not first.idle(), "nothing waits for who has left"
+    assert not first.find_leftovers(), "nothing waits for who has left"
 
 
 def test_a_lease_is_not_renewed_in_a_round_of_the_past() -> None:
     view = ClusterView("c1", 0, "b1")
     both = ("b1#1", "b1#2")
-    assert view.renewable(both, (("b1#1", 1),)) == both
-    view.sight.rounds, view.sight.least_round = {"b1#1": 2, "b1#2": 5}, {"b1#1": 3}
-    assert view.renewable(both, (("b1#1", 2), ("b1#2", 5))) == ("b1#2",), "it was given up in that round"
-    assert view.renewable(both, (("b1#1", 3), ("b1#2", 4))) == ("b1#1",), "it had come farther before"
-    assert view.renewable(both, (("b1#1", 3), ("b1#2", 5))) == both
+    assert view.find_renewable(both, (("b1#1", 1),)) == both
+    view.state.rounds, view.state.least_round = {"b1#1": 2, "b1#2": 5}, {"b1#1": 3}
+    assert view.find_renewable(both, (("b1#1", 2), ("b1#2", 5))) == ("b1#2",), "it was given up in that round"
+    assert view.find_renewable(both, (("b1#1", 3), ("b1#2", 4))) == ("b1#1",), "it had come farther before"
+    assert view.find_renewable(both, (("b1#1", 3), ("b1#2", 5))) == both
 
 
 def test_a_warden_with_an_older_past_is_believed_after_some_beats() -> None:
@@ -169,7 +173,7 @@ def test_a_warden_with_an_older_past_is_believed_after_some_beats() -> None:
     league.run(5 * SECOND)
     first = league.machines["b1"]
     assert isinstance(first, Broker)
-    known = first._desk.view_of["c1"].sight
+    known = first._context.view_by_name["c1"].state
     before = known.version
     older = league.makers["c1"]()
     older.restore(copy)
@@ -179,25 +183,25 @@ def test_a_warden_with_an_older_past_is_believed_after_some_beats() -> None:
     league.run(10 * SECOND)
     assert isinstance(older, Warden)
     assert known.version < before
-    assert first.view_of("c1") == older.offered()
+    assert first.believed_free("c1") == older.advertised_free()
 
 
 def test_a_broker_says_what_would_be_lost_with_it() -> None:
     league = Wired({"c1": (node(),)}, BOTH)
     first = league.machines["b1"]
     assert isinstance(first, Broker)
-    assert first.unguarded() == 0
+    assert first.count_unreplicated() == 0
     league.loses = lambda _: True
     league.hand_in(job(tasks(1)), "b1")
     league.run(SECOND)
-    assert first.unguarded() > 0, "its heir has no copy"
+    assert first.count_unreplicated() > 0, "its heir has no copy"
     league.loses = lambda _: False
     league.run(10 * SECOND)
-    assert first.unguarded() == 0
+    assert first.count_unreplicated() == 0
 
 
 def test_a_warden_knows_the_terms_of_its_estates() -> None:
     league = Wired({"c1": (node(),)}, BOTH)
     warden = league.machines["c1"]
     assert isinstance(warden, Warden)
-    assert warden.estates() == {"b1#1": 1, "b2#1": 1}
+    assert warden.shards() == {"b1#1": 1, "b2#1": 1}

@@ -7,11 +7,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hanse.core.broker.cluster_view import ClusterView, Sight
+from hanse.core.broker.cluster_view import ClusterView, ViewState
 from hanse.model.constraints import Is
 from hanse.model.ids import ClusterId, JobId
-from hanse.model.job import Affinity, Scope
-from hanse.model.messages import Brief, Delta, Lot, Shape, Snapshot
+from hanse.model.job import Affinity, Proximity
+from hanse.model.messages import ClusterSnapshot, Delta, Shape, TaskBatch, TaskTemplate
 from hanse.model.resources import Resources, Vector
 from hanse.policy.kernels import FIRST, pick
 
@@ -40,8 +40,8 @@ class Warden:
         free = tuple(self.free[at] for at in nodes)
         return Delta(ClusterId("c1"), self.epoch, since, self.version, nodes, free)
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(
+    def snapshot(self) -> ClusterSnapshot:
+        return ClusterSnapshot(
             ClusterId("c1"), self.epoch, self.version, ("cpu", "memory", "gpu"), (CAPACITY,) * NODES,
             ((),) * NODES, (), ("b1",), tuple(self.free),
         )  # fmt: skip
@@ -55,14 +55,14 @@ class ViewHistory(RuleBasedStateMachine):
         self.view = ClusterView("c1", 0, "b1")
         self.warden = Warden()
         self.told = 0
-        self.news: list[Delta | Snapshot] = []
-        self.claims: dict[int, list[Lot]] = {}
+        self.news: list[Delta | ClusterSnapshot] = []
+        self.claims: dict[int, list[TaskBatch]] = {}
 
     @initialize()
     def first(self) -> None:
-        assert not self.view.delta(self.warden.delta(0))  # nothing is known yet: a snapshot is needed
-        assert self.view.confirmed() is None
-        self.view.snapshot(self.warden.snapshot())
+        assert not self.view.apply_delta(self.warden.delta(0))  # nothing is known yet: a snapshot is needed
+        assert self.view.confirmed_free() is None
+        self.view.apply_snapshot(self.warden.snapshot())
         self.told = self.warden.version
 
     @rule(at=places, free=amounts)
@@ -91,17 +91,17 @@ class ViewHistory(RuleBasedStateMachine):
         at = data.draw(st.integers(0, len(self.news) - 1))
         news = self.news[at] if again else self.news.pop(at)
         pending = {place: list(amount) for place, amount in self.view.pending.items()}
-        sight = self.view.sight
+        sight = self.view.state
         assert sight.snapshot is not None
         before, epoch, free = sight.version, sight.snapshot.epoch, list(sight.free)
-        if isinstance(news, Snapshot):
-            self.view.snapshot(news)
+        if isinstance(news, ClusterSnapshot):
+            self.view.apply_snapshot(news)
             if (news.epoch, news.version) >= (epoch, before):
-                assert self.view.confirmed() == list(news.free)
+                assert self.view.confirmed_free() == list(news.free)
             else:
                 assert sight.free == free
         else:
-            taken = self.view.delta(news)
+            taken = self.view.apply_delta(news)
             gap = news.epoch > epoch or (news.epoch == epoch and news.since > before)
             assert taken != gap
             if gap or news.epoch < epoch or news.version <= before:
@@ -126,32 +126,32 @@ class ViewHistory(RuleBasedStateMachine):
                 taken.append(at)
         if taken:
             indices = tuple(range(len(taken)))
-            lot = Lot(JobId(1), 0, Brief(SHAPE, "b1#1"), indices, indices, tuple(taken), size)
-            self.view.reserve(lot)
-            number = self.view.propose([lot])
+            batch = TaskBatch(JobId(1), 0, TaskTemplate(SHAPE, "b1#1"), indices, indices, tuple(taken), size)
+            self.view.reserve(batch)
+            number = self.view.propose([batch])
             assert number not in self.claims
-            self.claims[number] = [lot]
+            self.claims[number] = [batch]
 
     @rule()
     def bind(self) -> None:
         """A binding of granted room is no claim on the view."""
-        lot = Lot(JobId(1), 0, Brief(SHAPE, "b1#1"), (0,), (1,), (0,), SHAPE.ask, lease=7)
+        batch = TaskBatch(JobId(1), 0, TaskTemplate(SHAPE, "b1#1"), (0,), (1,), (0,), SHAPE.ask, lease=7)
         before = {at: list(amount) for at, amount in self.view.pending.items()}
-        number = self.view.propose([lot])
+        number = self.view.propose([batch])
         assert self.view.pending == before
-        assert self.view.answered(number) == []
+        assert self.view.resolve_claim(number) == []
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from(sorted(self.claims)))
-        assert self.view.answered(number) == self.claims.pop(number)
-        assert self.view.answered(number) == []  # once only
+        assert self.view.resolve_claim(number) == self.claims.pop(number)
+        assert self.view.resolve_claim(number) == []  # once only
 
     @rule()
     def restore(self) -> None:
         fresh = ClusterView("c1", 0, "b1")
-        fresh.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(self.view.sight), type=Sight))
+        fresh.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(self.view.state), type=ViewState))
         assert fresh.pending == self.view.pending
         assert (fresh.usable.free == self.view.usable.free).all()
         self.view = fresh
@@ -159,19 +159,19 @@ class ViewHistory(RuleBasedStateMachine):
     @rule()
     def converge(self) -> None:
         """After a snapshot of now the view is the truth, less the claims on their way."""
-        self.view.snapshot(self.warden.snapshot())
-        assert self.view.confirmed() == self.warden.free
+        self.view.apply_snapshot(self.warden.snapshot())
+        assert self.view.confirmed_free() == self.warden.free
 
     @invariant()
     def usable_is_confirmed_less_pending(self) -> None:
-        if self.view.sight.snapshot is None:
+        if self.view.state.snapshot is None:
             return
         pending = [0] * NODES
-        for lots in self.claims.values():
-            for lot in lots:
-                for at in lot.nodes:
-                    pending[at] += lot.size.cpu
-        confirmed = self.view.confirmed()
+        for batches in self.claims.values():
+            for batch in batches:
+                for at in batch.nodes:
+                    pending[at] += batch.size.cpu
+        confirmed = self.view.confirmed_free()
         assert confirmed is not None
         for at in range(NODES):
             assert self.view.pending.get(at, [0, 0, 0])[0] == pending[at]
@@ -186,16 +186,16 @@ def test_only_changes_of_the_life_that_the_snapshot_is_of_count() -> None:
     """A warden that was put back from an older copy counts its changes again; its other lives counted on."""
     view, warden = ClusterView("c1", 0, "b1"), Warden()
     warden.epoch = 2
-    view.snapshot(warden.snapshot())
+    view.apply_snapshot(warden.snapshot())
     warden.change(0, (1_000, 0, 0))
     late = msgspec.structs.replace(warden.delta(1), epoch=1)
-    assert view.delta(late), "an earlier life: old news, which asks for no snapshot"
-    assert view.confirmed() == [CAPACITY] * NODES
+    assert view.apply_delta(late), "an earlier life: old news, which asks for no snapshot"
+    assert view.confirmed_free() == [CAPACITY] * NODES
     early = msgspec.structs.replace(warden.delta(1), epoch=3)
-    assert not view.delta(early), "a later life: it may have other nodes, so a snapshot is needed"
-    assert view.confirmed() == [CAPACITY] * NODES
-    assert view.delta(warden.delta(1))
-    assert view.confirmed() == warden.free
+    assert not view.apply_delta(early), "a later life: it may have other nodes, so a snapshot is needed"
+    assert view.confirmed_free() == [CAPACITY] * NODES
+    assert view.apply_delta(warden.delta(1))
+    assert view.confirmed_free() == warden.free
 
 
 @given(
@@ -215,21 +215,23 @@ def test_room_for_a_shape_is_what_picking_finds(
     zones = tuple((("zone", "a"),) if here else () for *_, here in nodes)
     kinds, partitions = ("cpu", "memory", "gpu"), ("b1",)
     capacity = ((9_000, 0, 3),) * len(nodes)
-    view.snapshot(Snapshot(ClusterId("c1"), 1, 1, kinds, capacity, zones, (), partitions, free))
+    view.apply_snapshot(ClusterSnapshot(ClusterId("c1"), 1, 1, kinds, capacity, zones, (), partitions, free))
     shape = Shape(Resources(cpu=ask[0] * 1_000, gpu=ask[1]), where=Is("zone", "a"), **_company(kind))
     for node in claimed:
         if node < len(nodes):
             view.usable.debit(node, (2_000, 0, 1))
-    fit = view.fit(shape)
+    fit = view.compile_shape(shape)
     assert fit.ask is not None
     picked = pick(view.usable.copy(), fit.ask, fit.mask, 0, 10_000, FIRST, int(kind == "alone"), None)
-    assert view.room_for(shape) == (min(1, len(picked)) if kind == "alone in cluster" else len(picked))
-    assert view.slots(shape) >= view.room_for(shape)
+    assert view.count_free_slots(shape) == (
+        min(1, len(picked)) if kind == "alone in cluster" else len(picked)
+    )
+    assert view.count_slots(shape) >= view.count_free_slots(shape)
 
 
 def _company(kind: str) -> dict[str, Any]:
     """What makes a shape keep to itself."""
-    scope = {"alone": Scope.NODE, "alone in cluster": Scope.CLUSTER}.get(kind)
+    scope = {"alone": Proximity.NODE, "alone in cluster": Proximity.CLUSTER}.get(kind)
     if scope is None:
         return {}
     return {"labels": ("x",), "affinity": (Affinity("x", scope, apart=True),)}

@@ -4,24 +4,24 @@ import pytest
 
 from hanse.core.config import Timings
 from hanse.core.warden.warden import Warden
-from hanse.model.decision import Answered
-from hanse.model.events import Received
+from hanse.model.decision import DecisionKind
+from hanse.model.events import MessageReceived
 from hanse.model.ids import SECOND, job_id, task_id
-from hanse.model.job import JobSpec, TaskGroup, Unreachable
+from hanse.model.job import JobSpec, TaskGroup, UnreachablePolicy
 from hanse.model.messages import (
-    Beat,
-    BeatReply,
-    Cancel,
+    AckEnds,
+    AttemptEnd,
+    CancelAttempts,
     Claim,
-    End,
     Envelope,
-    News,
-    Orders,
+    HeartbeatReply,
     Outcome,
-    Progress,
+    ReplicaUpdate,
     RunnerLease,
-    Settle,
+    RunnerOrders,
     StopTask,
+    TaskUpdates,
+    WardenHeartbeat,
 )
 from tests.core.wired import Wired, job, node, tasks
 
@@ -29,7 +29,7 @@ MINUTE = 60 * SECOND
 
 
 def stops(league: Wired, since: int = 0) -> list[StopTask]:
-    return [stop for orders in league.bodies(Orders, since) for stop in orders.stops]
+    return [stop for orders in league.bodies(RunnerOrders, since) for stop in orders.stops]
 
 
 # --- ends ---------------------------------------------------------------------------------------------------
@@ -63,8 +63,8 @@ def test_a_failed_task_is_retried_as_often_as_the_job_says() -> None:
         assert league.outcome(number) is None
     league.end(number, outcome=Outcome.FAILED, code=1)
     assert league.settled == {task_id(number, 0): (3, Outcome.FAILED)}
-    reasons = [(entry.answered, entry.reason) for entry in league.decisions]
-    assert (Answered.RETRIED, "exit code 1") in reasons
+    reasons = [(entry.kind, entry.reason) for entry in league.decisions]
+    assert (DecisionKind.RETRIED, "exit code 1") in reasons
 
 
 def test_losses_do_not_count_as_retries() -> None:
@@ -88,9 +88,11 @@ def test_the_end_of_an_older_attempt_changes_nothing() -> None:
     league = Wired({"c1": (node(),)})
     number = league.submit(job(tasks(1)))
     league.end(number, outcome=Outcome.LOST)
-    link = league.machines["c1"]._post.links["b1"]  # type: ignore[attr-defined]
-    news = News((), (End(task_id(number, 0), 1, Outcome.SUCCEEDED),))
-    league.give("b1", Received(league.now, Envelope("c1", "b1", 0, link.sent + 1, link.received, news)))
+    link = league.machines["c1"]._links.links["b1"]  # type: ignore[attr-defined]
+    news = TaskUpdates((), (AttemptEnd(task_id(number, 0), 1, Outcome.SUCCEEDED),))
+    league.give(
+        "b1", MessageReceived(league.now, Envelope("c1", "b1", 0, link.sent + 1, link.received, news))
+    )
     assert league.outcome(number) is None
     assert league.marks("b1")["broker.end_of_old_attempt"] == 1
 
@@ -98,14 +100,14 @@ def test_the_end_of_an_older_attempt_changes_nothing() -> None:
 def test_an_end_is_settled_with_the_warden_only_after_the_heir_knows() -> None:
     league = Wired({"c1": (node(),)}, ("b1", "b2"))
     number = league.submit(job(tasks(1)), "b1")
-    league.loses = lambda envelope: isinstance(envelope.body, Progress)
+    league.loses = lambda envelope: isinstance(envelope.body, ReplicaUpdate)
     league.end(number)
     league.run(2 * SECOND)
-    assert not league.bodies(Settle)
+    assert not league.bodies(AckEnds)
     assert league.outcome(number) is None
     league.loses = lambda _: False
     league.run(20 * SECOND)
-    assert [settle.tasks for settle in league.bodies(Settle)] == [(task_id(number, 0),)]
+    assert [settle.tasks for settle in league.bodies(AckEnds)] == [(task_id(number, 0),)]
     assert league.outcome(number) is Outcome.SUCCEEDED
 
 
@@ -119,7 +121,7 @@ def test_cancelling_ends_what_waits_at_once_and_stops_what_runs() -> None:
     league.stubborn = True
     league.cancel(number)
     assert league.outcome(number, 2) is Outcome.CANCELLED
-    assert league.bodies(Cancel, before)[0].tasks == (task_id(number, 0), task_id(number, 1))
+    assert league.bodies(CancelAttempts, before)[0].tasks == (task_id(number, 0), task_id(number, 1))
     assert [stop.grace for stop in stops(league, before)] == [7 * SECOND, 7 * SECOND]
     assert league.outcome(number, 0) is None
     league.end(number, outcome=Outcome.CANCELLED)
@@ -254,7 +256,7 @@ def test_a_silent_runners_tasks_are_lost_only_after_its_lease_is_surely_over() -
     league.live = {key: it for key, it in league.live.items() if league.runner_of[key] != "c1.r1"}
     league.run(3 * SECOND)
     assert league.marks("c1")["warden.lost_runner"] == 1
-    assert [entry.reason for entry in league.decisions if entry.answered is Answered.MOVED] == [
+    assert [entry.reason for entry in league.decisions if entry.kind is DecisionKind.MOVED] == [
         "its node was lost"
     ]
     assert len(league.running(number)) == 1
@@ -275,8 +277,8 @@ def test_a_runner_that_comes_back_in_time_keeps_its_tasks() -> None:
 
 def test_when_an_estates_lease_lapses_its_movable_tasks_are_ended_and_the_others_go_on() -> None:
     league = Wired({"c1": (node(),)})
-    moving = league.submit(job(tasks(1), unreachable=Unreachable.MOVE))
-    staying = league.submit(job(tasks(1), unreachable=Unreachable.WAIT))
+    moving = league.submit(job(tasks(1), unreachable=UnreachablePolicy.MOVE))
+    staying = league.submit(job(tasks(1), unreachable=UnreachablePolicy.WAIT))
     league.deaf["b1"] = True
     league.run(29 * SECOND)
     assert league.running(moving)
@@ -293,7 +295,7 @@ def test_a_claim_of_a_round_that_is_over_is_refused() -> None:
         isinstance(envelope.body, Claim) and (kept.append(envelope) or True)  # type: ignore[func-returns-value]
     )
     league.submit(job(tasks(1)))
-    league.loses = lambda envelope: isinstance(envelope.body, Claim | BeatReply)
+    league.loses = lambda envelope: isinstance(envelope.body, Claim | HeartbeatReply)
     league.run(40 * SECOND)
     league.loses = lambda _: False
     league.hand_over(kept[0])
@@ -305,11 +307,11 @@ def test_a_claim_of_a_round_that_is_over_is_refused() -> None:
 
 def test_an_accepted_task_that_never_starts_is_withdrawn_and_the_standing_falls() -> None:
     league = Wired({"c1": (node(),), "c2": (node(),)})
-    league.loses = lambda envelope: isinstance(envelope.body, Orders) and bool(envelope.body.starts)
+    league.loses = lambda envelope: isinstance(envelope.body, RunnerOrders) and bool(envelope.body.starts)
     number = league.submit(job(tasks(1)))
     league.run(16 * SECOND)
     assert league.marks("b1")["broker.withdrew_unstarted"] == 1
-    standings = [view.sight.standing for view in league.machines["b1"]._desk.views]  # type: ignore[attr-defined]
+    standings = [view.state.standing for view in league.machines["b1"]._context.views]  # type: ignore[attr-defined]
     assert min(standings) < 1_000 == max(standings)
     league.loses = lambda _: False
     league.run(MINUTE)
@@ -356,9 +358,9 @@ def test_a_restarted_warden_has_a_new_epoch_and_the_same_ledger() -> None:
     after = league.machines["c1"]
     assert isinstance(before, Warden)
     assert isinstance(after, Warden)
-    assert after.offered() == before.offered() == [(1_000, 0, 0)]
+    assert after.advertised_free() == before.advertised_free() == [(1_000, 0, 0)]
     league.run(2 * SECOND)
-    assert league.bodies(Beat)[-1].epoch == 2
+    assert league.bodies(WardenHeartbeat)[-1].epoch == 2
 
 
 def test_a_stray_attempt_is_stopped_before_its_node_opens() -> None:
@@ -373,10 +375,10 @@ def test_a_stray_attempt_is_stopped_before_its_node_opens() -> None:
     league.run(2 * SECOND)
     assert league.marks("c1")["warden.stopped_stray"] == 1
     assert isinstance(fresh, Warden)
-    assert fresh.offered() == [(0, 0, 0)]
+    assert fresh.advertised_free() == [(0, 0, 0)]
     league.exit(*key, outcome=Outcome.CANCELLED)
     league.run(SECOND)
-    assert fresh.offered() == [(4_000, 0, 0)]
+    assert fresh.advertised_free() == [(4_000, 0, 0)]
     del number, launch
 
 

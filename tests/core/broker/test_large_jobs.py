@@ -8,16 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hanse.core.broker.failover.replica_updates import INLINE_MAX, STRETCH, Ends, find_runs, new_ends
+from hanse.core.broker.failover.replica_updates import (
+    INLINE_MAX,
+    RUN_COMPARE_TASKS,
+    TaskEnds,
+    find_end_runs,
+    new_task_ends,
+)
 from hanse.core.broker.job_table import BLOCKED, CANCELLED, FAILED, SUCCEEDED, WAITING
 from hanse.core.broker.large_cancellation import SLICE_PAUSE, find_tasks
 from hanse.core.messaging.message_splitting import ENTRIES_MAX
 from hanse.live.journal.layout import RECORD_BYTES_MAX
-from hanse.model.effects import Command
-from hanse.model.events import CancelRequested, Event, Received
+from hanse.model.effects import Effect
+from hanse.model.events import CancelRequested, Event, MessageReceived
 from hanse.model.ids import SECOND, JobId, TaskId
 from hanse.model.job import JobSpec
-from hanse.model.messages import Outcome, Progress, Replicate
+from hanse.model.messages import Outcome, ReplicateJobs, ReplicaUpdate
 from tests.core.test_bounded_work import settled_by
 from tests.core.wired import Wired, job, node, tasks
 
@@ -33,8 +39,10 @@ class Weighed(Wired):
         self.largest, self.most_settled = 0, 0
         super().__init__(*args, **rest)  # type: ignore[arg-type]
 
-    def give(self, name: str, event: Event) -> list[Command]:
-        if isinstance(event, Received) and isinstance(event.envelope.body, Progress | Replicate):
+    def give(self, name: str, event: Event) -> list[Effect]:
+        if isinstance(event, MessageReceived) and isinstance(
+            event.envelope.body, ReplicaUpdate | ReplicateJobs
+        ):
             self.largest = max(self.largest, len(msgspec.msgpack.encode(event)))
         commands = super().give(name, event)
         self.most_settled = max(self.most_settled, sum(map(settled_by, commands)))
@@ -233,11 +241,11 @@ def test_nothing_more_ends_while_the_heir_takes_nothing(monkeypatch: pytest.Monk
     monkeypatch.setattr("hanse.core.broker.failover.replication.UNPUBLISHED_MAX", 6)
     one = league(brokers=2)
     number = one.submit(job(tasks(MANY)))
-    one.loses = lambda envelope: isinstance(envelope.body, Progress)
+    one.loses = lambda envelope: isinstance(envelope.body, ReplicaUpdate)
     one.cancel(number)
     assert not one.settled
     broker = one.machines["b1"]
-    owned = broker._estates.state.owned["b1#1"]  # type: ignore[attr-defined]
+    owned = broker._replication.state.owned["b1#1"]  # type: ignore[attr-defined]
     assert len(owned.publishing) <= 6 + 3 + 8, "one slice beyond, and what ran"
     one.loses = lambda _: False
     one.run(60 * SECOND)
@@ -251,7 +259,7 @@ def test_a_new_heir_does_not_bid_with_a_copy_that_lacks_ends() -> None:
     one.end(number, *range(INLINE_MAX + 50))
     assert len(one.settled) == INLINE_MAX + 50
     one.deaf["b2"] = True  # the heir is gone: the copies go to the next one
-    one.loses = lambda envelope: envelope.target == "b3" and isinstance(envelope.body, Progress)
+    one.loses = lambda envelope: envelope.target == "b3" and isinstance(envelope.body, ReplicaUpdate)
     one.run(10 * SECOND)
     one.deaf["b1"] = True
     one.loses = lambda _: False
@@ -268,7 +276,7 @@ def test_adoption_after_adoption_makes_known_the_ends_of_every_job_in_turn() -> 
     """Several jobs of one estate, each with ends that the dead owner had not made known."""
     one = league(Wired)
     jobs = [one.submit(job(tasks(6, 500))) for _ in range(3)]
-    one.loses = lambda envelope: envelope.source == "b1" and isinstance(envelope.body, Progress)
+    one.loses = lambda envelope: envelope.source == "b1" and isinstance(envelope.body, ReplicaUpdate)
     for number in jobs:
         one.end(number, 0, 1)
     one.deaf["b1"] = True
@@ -287,7 +295,7 @@ def test_adoption_after_adoption_makes_known_the_ends_of_every_job_in_turn() -> 
 @given(
     st.lists(
         st.tuples(st.sampled_from((BLOCKED, WAITING, SUCCEEDED, FAILED, CANCELLED)),
-                  st.sampled_from((0, 1, 2, 300)), st.integers(0, 1), st.integers(1, STRETCH)),
+                  st.sampled_from((0, 1, 2, 300)), st.integers(0, 1), st.integers(1, RUN_COMPARE_TASKS)),
         max_size=12,
     )
 )  # fmt: skip
@@ -302,18 +310,18 @@ def test_runs_say_what_the_columns_say(parts: list[tuple[int, int, int, int]]) -
         for index, state in enumerate(states)
         if state >= SUCCEEDED
     ]
-    runs = list(find_runs(states, attempts, ran))
+    runs = list(find_end_runs(states, attempts, ran))
     told = [(first + at, state, attempt) for first, state, attempt, count in runs for at in range(count)]
     assert told == expected
     assert all(count > 0 for _, _, _, count in runs)
-    known = new_ends(len(states))
+    known = new_task_ends(len(states))
     for run in runs:
-        known.note_run(*run)
+        known.add_run(*run)
     assert known.count == len(expected)
     assert list(known.runs()) == runs
-    singly: Ends = new_ends(len(states))
+    singly: TaskEnds = new_task_ends(len(states))
     for entry in expected:
-        singly.note(*entry)
+        singly.add(*entry)
     assert singly == known
 
 
@@ -325,8 +333,8 @@ def test_tasks_are_found_by_index(column: bytes, most: int) -> None:
 
 
 def test_ends_beyond_a_jobs_tasks_are_not_noted() -> None:
-    known = new_ends(3)
-    known.note(3, SUCCEEDED, 1)
-    known.note_run(2, SUCCEEDED, 1, 5)
-    known.note_run(7, SUCCEEDED, 1, 5)
-    assert known == Ends(bytearray((0, 0, SUCCEEDED)), [0, 0, 1], 1)
+    known = new_task_ends(3)
+    known.add(3, SUCCEEDED, 1)
+    known.add_run(2, SUCCEEDED, 1, 5)
+    known.add_run(7, SUCCEEDED, 1, 5)
+    assert known == TaskEnds(bytearray((0, 0, SUCCEEDED)), [0, 0, 1], 1)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hanse.core.broker.membership import Membership
 from hanse.core.config import BrokerConfig, Timings
 from hanse.model.ids import SECOND
-from hanse.model.messages import Gossip, Member
+from hanse.model.messages import Gossip, MemberStatus
 
 TIMINGS = Timings()
 NAMES = tuple(f"b{number}" for number in range(1, 8))
@@ -14,7 +14,7 @@ NAMES = tuple(f"b{number}" for number in range(1, 8))
 
 def heir(member: Membership) -> str:
     """The first live broker after this one."""
-    return next((name for name in member.ring if member.alive(name)), "")
+    return next((name for name in member.ring if member.is_alive(name)), "")
 
 
 def league(count: int) -> dict[str, Membership]:
@@ -29,20 +29,20 @@ def league(count: int) -> dict[str, Membership]:
 def chat(members: dict[str, Membership], now: int, dead: tuple[str, ...] = ()) -> None:
     for name, member in members.items():
         if name not in dead:
-            peers, gossip = member.round(7 + NAMES.index(name))
+            peers, gossip = member.next_gossip(7 + NAMES.index(name))
             for peer in peers:
                 if peer not in dead:
-                    members[peer].learn(now, gossip)
+                    members[peer].on_gossip(now, gossip)
 
 
 @given(count=st.integers(1, 7))
 def test_a_round_tells_two_others_and_never_oneself(count: int) -> None:
     member = league(count)["b1"]
     for second in range(20):
-        peers, gossip = member.round(second)
+        peers, gossip = member.next_gossip(second)
         assert len(peers) == len(set(peers)) == min(2, count - 1)
         assert "b1" not in peers
-        assert gossip.members[0] == Member("b1", 1, second + 1)
+        assert gossip.members[0] == MemberStatus("b1", 1, second + 1)
 
 
 @settings(deadline=None)
@@ -55,17 +55,17 @@ def test_only_the_dead_are_suspected_and_all_agree(count: int, victim: int) -> N
         chat(members, second * SECOND, dead)
         for name, member in members.items():
             if name not in dead:
-                suspects[name] += member.suspects(second * SECOND)
+                suspects[name] += member.suspect_silent(second * SECOND)
     for name, member in members.items():
         if name not in dead:
             assert suspects[name] == list(dead)
-            assert not member.alive(dead[0])
+            assert not member.is_alive(dead[0])
             assert heir(member) not in dead
     back = members[dead[0]]
     back.boot(30 * SECOND, 2)
     for second in range(30, 45):
         chat(members, second * SECOND)
-    assert all(member.alive(dead[0]) for name, member in members.items() if name not in dead)
+    assert all(member.is_alive(dead[0]) for name, member in members.items() if name not in dead)
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES[:4]), st.integers(0, 4), st.integers(0, 9)), max_size=40))
@@ -73,26 +73,26 @@ def test_knowledge_only_grows_whatever_the_order(words: list[tuple[str, int, int
     member = league(3)["b1"]
     best = {"b2": (0, 0), "b3": (0, 0)}
     for at, (name, epoch, beat) in enumerate(words, 1):
-        member.learn(at, Gossip((Member(name, epoch, beat),)))
+        member.on_gossip(at, Gossip((MemberStatus(name, epoch, beat),)))
         if name in best and (epoch, beat) > best[name]:
             best[name] = (epoch, beat)
-            assert member.heard[name].at == at
-        assert {peer: (heard.epoch, heard.beat) for peer, heard in member.heard.items()} == best
+            assert member.known[name].heard_at == at
+        assert {peer: (heard.epoch, heard.beat) for peer, heard in member.known.items()} == best
 
 
 def test_a_later_epoch_outranks_any_beat_of_an_earlier_one() -> None:
     member = league(2)["b1"]
-    member.learn(1, Gossip((Member("b2", 1, 900),)))
-    member.learn(2, Gossip((Member("b2", 2, 1),)))
-    member.learn(3, Gossip((Member("b2", 1, 901),)))
-    assert (member.heard["b2"].epoch, member.heard["b2"].beat, member.heard["b2"].at) == (2, 1, 2)
+    member.on_gossip(1, Gossip((MemberStatus("b2", 1, 900),)))
+    member.on_gossip(2, Gossip((MemberStatus("b2", 2, 1),)))
+    member.on_gossip(3, Gossip((MemberStatus("b2", 1, 901),)))
+    assert (member.known["b2"].epoch, member.known["b2"].beat, member.known["b2"].heard_at) == (2, 1, 2)
 
 
 def test_the_heir_is_the_next_alive_in_the_leagues_order() -> None:
     members = league(4)
     assert [heir(members[name]) for name in NAMES[:4]] == ["b2", "b3", "b4", "b1"]
-    members["b1"].heard["b2"].suspect = True
+    members["b1"].known["b2"].is_suspect = True
     assert heir(members["b1"]) == "b3"
-    for heard in members["b1"].heard.values():
-        heard.suspect = True
+    for heard in members["b1"].known.values():
+        heard.is_suspect = True
     assert heir(members["b1"]) == ""

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hanse.core.broker.job_table import JobRecord, new_record
-from hanse.core.broker.queue import STALE_MAX, Lines
+from hanse.core.broker.queue import STALE_MAX, BrokerQueue
 from hanse.model.ids import JobId, job_id
-from hanse.model.messages import Key, Shape
+from hanse.model.messages import QueueKey, Shape
 from hanse.model.resources import Resources
 from tests.core.wired import job, tasks
 
@@ -20,7 +20,7 @@ class LineHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lines = Lines()
+        self.lines = BrokerQueue()
         self.jobs: dict[JobId, JobRecord] = {}
         self.serial = 0
 
@@ -28,11 +28,11 @@ class LineHistory(RuleBasedStateMachine):
     def begin(self) -> None:
         self.number = self.lines.join(SHAPE)  # one user more, so that the line stays
 
-    def waiting(self) -> list[tuple[Key, JobId]]:
+    def waiting(self) -> list[tuple[QueueKey, JobId]]:
         return sorted((record.keys[0], record.id) for record in self.jobs.values() if record.waiting[0])
 
     @rule(key=keys, count=st.integers(1, 4))
-    def join(self, key: Key, count: int) -> None:
+    def join(self, key: QueueKey, count: int) -> None:
         self.serial += 1
         record = new_record(job_id(1, self.serial), job(tasks(count)), "b1#1", 0)
         self.jobs[record.id] = record
@@ -47,7 +47,7 @@ class LineHistory(RuleBasedStateMachine):
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), key=keys)
-    def rekey(self, data: st.DataObject, key: Key) -> None:
+    def rekey(self, data: st.DataObject, key: QueueKey) -> None:
         record = self.draw(data)
         if record.waiting[0]:
             self.lines.push(self.jobs, record, 0, key)
@@ -69,7 +69,7 @@ class LineHistory(RuleBasedStateMachine):
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), key=keys)
-    def wait_again(self, data: st.DataObject, key: Key) -> None:
+    def wait_again(self, data: st.DataObject, key: QueueKey) -> None:
         record = self.draw(data)
         fresh = not record.waiting[0]
         record.waiting[0].append(0)
@@ -87,7 +87,7 @@ class LineHistory(RuleBasedStateMachine):
 
     @rule()
     def restore(self) -> None:
-        fresh = Lines()
+        fresh = BrokerQueue()
         fresh.restore(dict(self.lines.lines), list(self.lines.free), self.jobs)
         self.lines = fresh
 
@@ -104,7 +104,7 @@ class LineHistory(RuleBasedStateMachine):
         self.lines.check(self.jobs)
         heads = self.lines.heads(self.jobs)
         assert [(key, record.id) for key, _, record, _ in heads] == self.waiting()[:1]
-        assert self.lines.any_waiting() == bool(heads)
+        assert self.lines.has_waiting() == bool(heads)
 
 
 LineHistory.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
@@ -112,7 +112,7 @@ test_line_history = LineHistory.TestCase
 
 
 def test_a_line_without_users_is_forgotten_and_its_number_used_again() -> None:
-    lines = Lines()
+    lines = BrokerQueue()
     first, second = lines.join(SHAPE), lines.join(Shape(Resources(cpu=2)))
     assert (first, second, lines.join(SHAPE)) == (0, 1, 0)
     lines.leave(0)
@@ -123,7 +123,7 @@ def test_a_line_without_users_is_forgotten_and_its_number_used_again() -> None:
 
 
 def test_out_of_date_entries_do_not_pile_up_behind_a_good_head() -> None:
-    lines = Lines()
+    lines = BrokerQueue()
     jobs: dict[JobId, JobRecord] = {}
     for serial, key in ((1, (0,)), (2, (10_000,))):
         record = new_record(job_id(1, serial), job(tasks(1)), "b1#1", 0)

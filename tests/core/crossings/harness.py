@@ -1,6 +1,6 @@
 """A wired league whose messages can be kept back, and whose machines can die.
 
-A test reads as a story: ``copy = league.keep(Replicate, "b1", "b2")``, ``league.dies("b1")``,
+A test reads as a story: ``copy = league.keep(ReplicateJobs, "b1", "b2")``, ``league.dies("b1")``,
 ``league.run(20 * SECOND)``, ``copy.arrives()``. While messages are kept all their repetitions are kept as
 well, so that what arrives late really is late. A machine that returns is made anew from the journal of its
 own events; a runner has none and asks its backend. The watchdog beside the tasks is there too: when a
@@ -22,11 +22,19 @@ from heapq import heappop, heappush
 from types import UnionType
 
 from hanse.core.config import NodeConfig, Timings
-from hanse.model.effects import Accepted, Command, Guard, JobSettled, Launch, Rejected, TaskSettled
-from hanse.model.events import Event, Received, Tick
+from hanse.model.effects import (
+    Effect,
+    ExtendWatchdog,
+    JobAccepted,
+    JobSettled,
+    LaunchAttempt,
+    RequestRejected,
+    TaskSettled,
+)
+from hanse.model.events import Event, MessageReceived, Tick
 from hanse.model.ids import SECOND, JobId, TaskId, task_id
 from hanse.model.job import JobSpec
-from hanse.model.messages import End, Envelope, Outcome, Usage
+from hanse.model.messages import AttemptEnd, Envelope, Outcome, ResourceUsage
 from tests.core.wired import USUAL, Wired, node
 
 THREE = ("b1", "b2", "b3")
@@ -77,7 +85,7 @@ class Crossings(Wired):
         """Runner -> when its watchdog ends everything."""
         self.launched: list[tuple[TaskId, int]] = []
         """Every attempt that was ever started."""
-        self.seen: dict[tuple[TaskId, int], End] = {}
+        self.seen: dict[tuple[TaskId, int], AttemptEnd] = {}
         """How attempts ended, as their backends have seen it."""
         self.acknowledged: dict[JobId, JobSpec] = {}
         self.specs: dict[int, JobSpec] = {}
@@ -118,7 +126,7 @@ class Crossings(Wired):
     def repeat(self, kind: type, source: str, target: str) -> None:
         """The network delivers the last message of a kind once more, as it was sent."""
         for event in reversed(self.journals[target]):
-            if not isinstance(event, Received) or event.envelope.source != source:
+            if not isinstance(event, MessageReceived) or event.envelope.source != source:
                 continue
             if isinstance(event.envelope.body, kind):
                 self.hand_over(event.envelope)
@@ -150,7 +158,7 @@ class Crossings(Wired):
             self.boot(name)
         self.deliver()
 
-    def give(self, name: str, event: Event) -> list[Command]:
+    def give(self, name: str, event: Event) -> list[Effect]:
         """Journal an event, then hand it to its machine."""
         self.journals.setdefault(name, []).append(event)
         return super().give(name, event)
@@ -177,8 +185,8 @@ class Crossings(Wired):
 
     # --- what is watched ----------------------------------------------------------------------------------
 
-    def _perform(self, name: str, command: Command) -> None:
-        if isinstance(command, Guard):
+    def _perform(self, name: str, command: Effect) -> None:
+        if isinstance(command, ExtendWatchdog):
             self.guarded[name] = max(command.until, self.guarded.get(name, 0))
             heappush(self.wakes, (self.guarded[name], name))
         elif isinstance(command, TaskSettled) and command.outcome is Outcome.SUCCEEDED:
@@ -192,14 +200,14 @@ class Crossings(Wired):
             assert known is command.outcome, (
                 f"a job that ended {known} is said to have ended {command.outcome}"
             )
-        elif isinstance(command, Accepted | Rejected):
+        elif isinstance(command, JobAccepted | RequestRejected):
             known_reply = self.replies.get(command.request, command)
             assert type(known_reply) is type(command), "a request has two answers"
-            if isinstance(command, Accepted) and command.request in self.specs:
+            if isinstance(command, JobAccepted) and command.request in self.specs:
                 self.acknowledged[command.job] = self.specs[command.request]
         super()._perform(name, command)
 
-    def _launch(self, runner: str, launch: Launch) -> None:
+    def _launch(self, runner: str, launch: LaunchAttempt) -> None:
         key = (launch.task, launch.attempt)
         assert key not in self.runner_of, "an attempt is launched twice"
         assert launch.task not in self.settled, "a task runs after its end was made known"
@@ -208,11 +216,11 @@ class Crossings(Wired):
 
     def exit(
         self, task: TaskId, attempt: int, outcome: Outcome = Outcome.SUCCEEDED, code: int = 0,
-        usage: Usage | None = None,
+        usage: ResourceUsage | None = None,
     ) -> None:  # fmt: skip
         """An attempt ends on its node."""
         if (task, attempt) in self.live:
-            self.seen[task, attempt] = End(task, attempt, outcome, code, usage)
+            self.seen[task, attempt] = AttemptEnd(task, attempt, outcome, code, usage)
         super().exit(task, attempt, outcome, code, usage)
 
     # --- what people do and see -----------------------------------------------------------------------------
@@ -231,7 +239,7 @@ class Crossings(Wired):
         return [
             name
             for name, machine in self.machines.items()
-            if name not in self.deaf and hasattr(machine, "owns") and machine.owns(number)
+            if name not in self.deaf and hasattr(machine, "is_owner_of") and machine.is_owner_of(number)
         ]
 
     def rest(self) -> None:

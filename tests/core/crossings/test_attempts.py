@@ -1,8 +1,16 @@
 """Attempts of one task that cross each other: late ends and refusals, counts that survive; one counts."""
 
 from hanse.model.ids import SECOND, JobId, task_id
-from hanse.model.job import Unreachable
-from hanse.model.messages import Answer, Cancel, Claim, News, Orders, Outcome, Report
+from hanse.model.job import UnreachablePolicy
+from hanse.model.messages import (
+    CancelAttempts,
+    Claim,
+    ClaimReply,
+    Outcome,
+    RunnerOrders,
+    RunnerReport,
+    TaskUpdates,
+)
 from tests.core.crossings.harness import Crossings, Kept
 from tests.core.wired import job, node, tasks
 
@@ -33,7 +41,7 @@ def test_a_success_that_is_heard_of_after_the_task_was_moved_changes_nothing() -
     league.run(5 * SECOND)
     assert league.settled[task_id(number, 0)] == (2, Outcome.SUCCEEDED)
     league.rest()
-    assert league.machines[home].idle() == []  # type: ignore[attr-defined]
+    assert league.machines[home].find_leftovers() == []  # type: ignore[attr-defined]
 
 
 def test_a_task_is_moved_only_when_its_first_attempt_must_have_ended() -> None:
@@ -49,7 +57,7 @@ def test_a_task_is_moved_only_when_its_first_attempt_must_have_ended() -> None:
 
 def test_a_task_that_must_wait_for_its_cluster_is_not_started_elsewhere() -> None:
     league = two_clusters()
-    number = league.submit(job(tasks(1), unreachable=Unreachable.WAIT))
+    number = league.submit(job(tasks(1), unreachable=UnreachablePolicy.WAIT))
     unheard = league.cut("b1", league.running(number)[0][0])
     league.run(90 * SECOND)
     assert league.attempts(number) == [1]
@@ -87,11 +95,11 @@ def test_a_late_refusal_of_an_old_attempt_does_not_start_a_third() -> None:
     league = two_clusters()
     number = league.submit(job(tasks(1)))
     home = league.running(number)[0][0]
-    answers = league.keep(Answer | News, home, "b1")
+    answers = league.keep(ClaimReply | TaskUpdates, home, "b1")
     league.end(number, outcome=Outcome.LOST)
     league.drain(home)
     answers.is_lost()
-    kept = league.keep(Answer, "c2" if home == "c1" else "c1", "b1")
+    kept = league.keep(ClaimReply, "c2" if home == "c1" else "c1", "b1")
     league.run(10 * SECOND)
     kept.arrives(times=2, backwards=True)
     league.run(5 * SECOND)
@@ -104,7 +112,7 @@ def test_word_of_a_start_that_comes_after_the_end_changes_nothing() -> None:
     league = two_clusters()
     number = league.submit(job(tasks(2)))
     home = league.running(number)[0][0]
-    news = league.keep(News, home, "b1")
+    news = league.keep(TaskUpdates, home, "b1")
     league.end(number, 0)
     league.run(2 * SECOND)
     news.arrives(times=2, backwards=True)
@@ -117,10 +125,10 @@ def test_word_of_a_start_that_comes_after_the_end_changes_nothing() -> None:
 def test_a_task_withdrawn_as_never_started_that_has_succeeded_has_succeeded() -> None:
     """Nobody heard of its start, so it is withdrawn; the cancellation and the word of its success cross."""
     league = two_clusters()
-    news = league.keep(News)
+    news = league.keep(TaskUpdates)
     number = league.submit(job(tasks(1)))
     league.run(10 * SECOND)
-    withdrawn = league.keep(Cancel, "b1")
+    withdrawn = league.keep(CancelAttempts, "b1")
     league.run(6 * SECOND)
     assert withdrawn
     league.end(number)
@@ -134,10 +142,10 @@ def test_a_task_withdrawn_as_never_started_that_has_succeeded_has_succeeded() ->
 
 def test_a_late_cancellation_of_an_old_attempt_does_not_stop_the_present_one() -> None:
     league = two_clusters()
-    orders = league.keep(Orders, target="c1.r1")
-    also = league.keep(Orders, target="c2.r1")
+    orders = league.keep(RunnerOrders, target="c1.r1")
+    also = league.keep(RunnerOrders, target="c2.r1")
     number = league.submit(job(tasks(1)))
-    withdrawn = league.keep(Cancel, "b1")
+    withdrawn = league.keep(CancelAttempts, "b1")
     league.run(16 * SECOND)
     assert withdrawn
     orders.arrives()
@@ -170,7 +178,7 @@ def test_failures_are_counted_over_a_restart_of_the_owner() -> None:
 def test_a_failure_that_is_told_twice_counts_once() -> None:
     league = two_clusters()
     number = league.submit(job(tasks(1), retries=1))
-    news = league.keep(News, target="b1")
+    news = league.keep(TaskUpdates, target="b1")
     league.end(number, outcome=Outcome.FAILED)
     league.run(4 * SECOND)
     assert len(news) > 1  # repeated by the link
@@ -189,7 +197,7 @@ def test_losses_preemptions_and_orders_that_came_too_late_are_no_failures() -> N
     league.run(2 * SECOND)
     league.end(number, outcome=Outcome.PREEMPTED)
     league.run(2 * SECOND)
-    late = [league.keep(Orders, target=runner) for runner in ("c1.r1", "c2.r1")]
+    late = [league.keep(RunnerOrders, target=runner) for runner in ("c1.r1", "c2.r1")]
     league.end(number, outcome=Outcome.LOST)
     league.run(12 * SECOND)
     for orders in late:
@@ -203,7 +211,7 @@ def test_losses_preemptions_and_orders_that_came_too_late_are_no_failures() -> N
 def test_a_cancelled_task_that_is_lost_is_not_started_again() -> None:
     league = two_clusters()
     number = league.submit(job(tasks(2), retries=3))
-    cancels = league.keep(Cancel, "b1")
+    cancels = league.keep(CancelAttempts, "b1")
     league.cancel(number)
     league.end(number, 0, outcome=Outcome.LOST)
     league.end(number, 1, outcome=Outcome.FAILED)
@@ -252,7 +260,7 @@ def test_when_one_of_a_gang_has_failed_for_good_the_others_are_ended_and_not_sta
 def test_a_gang_that_failed_stays_failed_when_its_owner_dies_before_the_others_are_ended() -> None:
     league = Crossings()
     number = league.submit(job(tasks(3), gang=True, retries=0), "b1")
-    stops = league.keep(Cancel, "b1")
+    stops = league.keep(CancelAttempts, "b1")
     league.end(number, 1, outcome=Outcome.FAILED)
     league.run(2 * SECOND)
     assert stops
@@ -267,7 +275,7 @@ def test_a_gang_that_failed_stays_failed_when_its_owner_dies_before_the_others_a
 def test_a_gang_of_which_one_failed_late_is_not_half_alive() -> None:
     league = two_clusters()
     number = league.submit(job(tasks(3), gang=True, retries=0))
-    news = league.keep(News, target="b1")
+    news = league.keep(TaskUpdates, target="b1")
     league.end(number, 0)
     league.end(number, 1, outcome=Outcome.FAILED)
     league.run(2 * SECOND)
@@ -281,7 +289,7 @@ def test_a_gang_of_which_one_failed_late_is_not_half_alive() -> None:
 def test_reports_that_arrive_backwards_and_twice_are_taken_in_order_and_once() -> None:
     league = two_clusters()
     number = league.submit(job(tasks(3), retries=1))
-    reports = league.keep(Report)
+    reports = league.keep(RunnerReport)
     league.end(number, 0, outcome=Outcome.FAILED)
     league.end(number, 1)
     league.end(number, 2)

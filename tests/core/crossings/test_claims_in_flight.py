@@ -5,7 +5,17 @@ from msgspec import structs
 from hanse.core.warden.warden import Warden
 from hanse.model.events import DrainRequested
 from hanse.model.ids import SECOND, task_id
-from hanse.model.messages import Answer, Beat, BeatReply, Change, Claim, Envelope, News, RunnerBeat, Snapshot
+from hanse.model.messages import (
+    Claim,
+    ClaimReply,
+    ClusterDelta,
+    ClusterSnapshot,
+    Envelope,
+    HeartbeatReply,
+    RunnerHeartbeat,
+    TaskUpdates,
+    WardenHeartbeat,
+)
 from tests.core.crossings.harness import Crossings
 from tests.core.wired import job, node, tasks
 
@@ -21,7 +31,7 @@ def warden(league: Crossings) -> Warden:
 
 
 def believed(league: Crossings, broker: str = "b1") -> object:
-    return league.machines[broker].view_of("c1")  # type: ignore[attr-defined]
+    return league.machines[broker].believed_free("c1")  # type: ignore[attr-defined]
 
 
 # --- drains -----------------------------------------------------------------------------------------------
@@ -67,7 +77,7 @@ def test_a_grant_that_is_bound_after_its_runner_was_lost_waits_for_no_runner() -
     league = Crossings(("b1",), {"c1": (node(runner="r1"), node(runner="r2"))})
     running = league.submit(job(tasks(8)))
     waiting = league.submit(job(tasks(2)))
-    league.keep(RunnerBeat, "c1.r1")
+    league.keep(RunnerHeartbeat, "c1.r1")
     league.run(9 * SECOND)
     claims = league.keep(Claim, "b1")
     while not league.marks("c1").get("warden.lost_runner"):
@@ -128,7 +138,7 @@ def test_an_offer_that_arrives_late_and_twice_is_used_once() -> None:
     league = Crossings(("b1",), {"c1": (node(2_000),)})
     running = league.submit(job(tasks(2)))
     waiting = league.submit(job(tasks(5)))
-    offers = league.keep(News, "c1", "b1")
+    offers = league.keep(TaskUpdates, "c1", "b1")
     league.end(running, 0)
     league.run(SECOND)
     offers.arrives(times=3)
@@ -173,12 +183,12 @@ def test_no_broker_binds_room_that_was_granted_to_another() -> None:
     claims = league.keep(Claim)
     league.exit(task_id(running, 0), 1)
     league.run(SECOND // 10)
-    bound = next(one.body for one in claims.envelopes if isinstance(one.body, Claim) and one.body.lots)
-    (lot,) = bound.lots
-    assert lot.lease
-    stolen = structs.replace(lot, job=second, brief=structs.replace(lot.brief, estate="b2#1"))
-    link = league.machines["c1"]._post.links["b2"]  # type: ignore[attr-defined]
-    body = structs.replace(bound, lots=(stolen,), rounds=(("b2#1", 1),), settled=())
+    bound = next(one.body for one in claims.envelopes if isinstance(one.body, Claim) and one.body.batches)
+    (batch,) = bound.batches
+    assert batch.lease
+    stolen = structs.replace(batch, job=second, template=structs.replace(batch.template, shard="b2#1"))
+    link = league.machines["c1"]._links.links["b2"]  # type: ignore[attr-defined]
+    body = structs.replace(bound, batches=(stolen,), rounds=(("b2#1", 1),), acked_ends=())
     claims.is_lost()
     league.hand_over(Envelope("b2", "c1", 0, link.received + 1, link.sent, body))
     assert league.running(second) == {}
@@ -191,7 +201,7 @@ def test_no_broker_binds_room_that_was_granted_to_another() -> None:
 
 def test_a_change_of_an_earlier_life_of_the_warden_does_not_spoil_the_view() -> None:
     league = one_cluster()
-    changes = league.keep(Change, "c1")
+    changes = league.keep(ClusterDelta, "c1")
     number = league.submit(job(tasks(3)))
     league.end(number, 0)
     league.run(SECOND)
@@ -200,25 +210,25 @@ def test_a_change_of_an_earlier_life_of_the_warden_does_not_spoil_the_view() -> 
     league.run(3 * SECOND)
     changes.arrives(times=2, backwards=True)
     league.run(3 * SECOND)
-    assert believed(league) == warden(league).offered()
+    assert believed(league) == warden(league).advertised_free()
     league.rest()
 
 
 def test_changes_that_arrive_out_of_order_do_not_spoil_the_view() -> None:
     league = one_cluster(3)
     number = league.submit(job(tasks(9)))
-    changes = league.keep(Change, "c1")
+    changes = league.keep(ClusterDelta, "c1")
     for index in range(4):
         league.end(number, index)
     changes.arrives(times=2, backwards=True)
     league.run(3 * SECOND)
-    assert believed(league) == warden(league).offered()
+    assert believed(league) == warden(league).advertised_free()
     league.rest()
 
 
 def test_an_old_snapshot_does_not_undo_later_changes() -> None:
     league = one_cluster()
-    snapshots = league.keep(Snapshot, "c1")
+    snapshots = league.keep(ClusterSnapshot, "c1")
     league.dies("b1")
     league.returns("b1")
     league.run(2 * SECOND)
@@ -229,14 +239,14 @@ def test_an_old_snapshot_does_not_undo_later_changes() -> None:
     for envelope in old:
         league.hand_over(envelope)
     league.run(3 * SECOND)
-    assert believed(league) == warden(league).offered()
+    assert believed(league) == warden(league).advertised_free()
     assert len(league.running(number)) == 5
     league.rest()
 
 
 def test_a_claim_that_crosses_the_wardens_restart_is_taken_once() -> None:
     league = one_cluster()
-    answers = league.keep(Answer, "c1")
+    answers = league.keep(ClaimReply, "c1")
     number = league.submit(job(tasks(2)))
     league.dies("c1", unsaid=True)
     league.returns("c1")
@@ -252,8 +262,8 @@ def test_an_answer_to_a_beat_of_an_earlier_round_does_not_begin_a_new_one() -> N
     has not been told of it, and may have given the attempts up."""
     league = one_cluster(1)
     number = league.submit(job(tasks(1)))
-    replies = league.keep(BeatReply | Claim, "b1")
-    beats = league.keep(Beat, "c1", "b1")
+    replies = league.keep(HeartbeatReply | Claim, "b1")
+    beats = league.keep(WardenHeartbeat, "c1", "b1")
     league.run(31 * SECOND)
     assert not league.live
     claim_of_old_round = league.attempts(number)
@@ -269,13 +279,13 @@ def test_an_answer_to_a_beat_of_an_earlier_round_does_not_begin_a_new_one() -> N
 def test_a_lease_counts_from_when_the_beat_was_sent_and_not_from_when_its_answer_came() -> None:
     league = one_cluster(1)
     league.submit(job(tasks(1)))
-    replies = league.keep(BeatReply, "b1")
+    replies = league.keep(HeartbeatReply, "b1")
     league.run(20 * SECOND)
-    league.keep(Beat, "c1", "b1")
+    league.keep(WardenHeartbeat, "c1", "b1")
     newest = replies.envelopes[-1]
     replies.is_lost()
     league.hand_over(newest)
-    again = league.keep(BeatReply, "b1")
+    again = league.keep(HeartbeatReply, "b1")
     league.run(28 * SECOND)
     assert league.live
     league.run(4 * SECOND)

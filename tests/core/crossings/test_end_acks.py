@@ -1,11 +1,19 @@
 """When a warden may forget an end: never before somebody who will go on with the job has it safe."""
 
-from hanse.core.broker.end_acks import SETTLE_MAX, Settling
+from hanse.core.broker.end_acks import ACKS_PER_MESSAGE_MAX, EndAcks
 from hanse.core.config import Timings
-from hanse.core.messaging.link import WINDOW_MAX, Post
-from hanse.model.effects import Command, Send
+from hanse.core.messaging.link import WINDOW_MAX, LinkSet
+from hanse.model.effects import Effect, SendMessage
 from hanse.model.ids import SECOND, TaskId
-from hanse.model.messages import Adopt, Claim, Estate, News, Outcome, Progress, Settle
+from hanse.model.messages import (
+    AckEnds,
+    Claim,
+    Outcome,
+    OwnershipReply,
+    ReplicaUpdate,
+    RequestTakeover,
+    TaskUpdates,
+)
 from tests.core.crossings.harness import Crossings
 from tests.core.wired import job, tasks
 
@@ -17,10 +25,10 @@ def settled(league: Crossings, source: str = "") -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     for sender, target, body in league.said:
         if source in ("", sender):
-            if isinstance(body, Settle):
+            if isinstance(body, AckEnds):
                 found += [(target, task) for task in body.tasks]
             elif isinstance(body, Claim):
-                found += [(target, task) for task, _ in body.settled]
+                found += [(target, task) for task, _ in body.acked_ends]
     return found
 
 
@@ -34,13 +42,13 @@ def test_an_end_that_is_told_again_is_not_forgotten_before_the_heir_has_it() -> 
     number = league.submit(job(tasks(2)), "b1")
     home = league.running(number)[0][0]
     unheard = league.keep(source="b1", target="b2")
-    half = league.keep(Adopt, "b2", "c2" if home == "c1" else "c1")
+    half = league.keep(RequestTakeover, "b2", "c2" if home == "c1" else "c1")
     league.run(4 * SECOND)
     league.end(number, 0)
     league.run(4 * SECOND)
     assert half
-    unheard.envelopes = [one for one in unheard.envelopes if not isinstance(one.body, Progress)]
-    told = league.keep(Progress, "b1", "b2")
+    unheard.envelopes = [one for one in unheard.envelopes if not isinstance(one.body, ReplicaUpdate)]
+    told = league.keep(ReplicaUpdate, "b1", "b2")
     half.is_lost()
     unheard.arrives()
     league.run(2 * SECOND)
@@ -60,7 +68,7 @@ def test_an_end_that_comes_after_a_bid_was_given_up_is_left_to_the_owner() -> No
     league = Crossings()
     number = league.submit(job(tasks(1)), "b1")
     home = league.running(number)[0][0]
-    answer = league.keep(Estate, "c2" if home == "c1" else "c1", "b2")
+    answer = league.keep(OwnershipReply, "c2" if home == "c1" else "c1", "b2")
     league.dies("b1")
     league.run(10 * SECOND)
     league.dies("b2")
@@ -80,7 +88,7 @@ def test_an_end_that_comes_after_a_bid_was_given_up_is_left_to_the_owner() -> No
 def test_the_end_of_a_job_long_over_is_forgotten_at_once() -> None:
     league = Crossings()
     number = league.submit(job(tasks(1)), "b1")
-    news = league.keep(News, target="b1")
+    news = league.keep(TaskUpdates, target="b1")
     league.end(number)
     league.run(4 * SECOND)
     news.arrives(times=2)
@@ -93,18 +101,18 @@ def test_a_warden_that_was_told_to_forget_and_restarts_has_forgotten() -> None:
     league = Crossings()
     number = league.submit(job(tasks(1)), "b1")
     home = league.running(number)[0][0]
-    word = league.keep(Settle, "b1", home)
+    word = league.keep(AckEnds, "b1", home)
     league.end(number)
     league.run(2 * SECOND)
     assert word
-    assert league.machines[home].idle()  # type: ignore[attr-defined]
+    assert league.machines[home].find_leftovers()  # type: ignore[attr-defined]
     league.dies(home)
     league.returns(home)
     word.arrives(times=2)
     league.dies(home)
     league.returns(home)
     league.run(5 * SECOND)
-    assert league.machines[home].idle() == []  # type: ignore[attr-defined]
+    assert league.machines[home].find_leftovers() == []  # type: ignore[attr-defined]
     league.rest()
 
 
@@ -137,11 +145,11 @@ def test_ends_wait_for_a_broker_that_is_away_and_are_told_when_it_returns() -> N
 # --- the list of what may be forgotten --------------------------------------------------------------------
 
 
-def sent(out: list[Command]) -> list[tuple[str, tuple[TaskId, ...]]]:
+def sent(out: list[Effect]) -> list[tuple[str, tuple[TaskId, ...]]]:
     return [
         (one.envelope.target, one.envelope.body.tasks)
         for one in out
-        if isinstance(one, Send) and isinstance(one.envelope.body, Settle)
+        if isinstance(one, SendMessage) and isinstance(one.envelope.body, AckEnds)
     ]
 
 
@@ -150,12 +158,12 @@ def entries(count: int, first: int = 0) -> list[tuple[TaskId, int]]:
 
 
 def test_all_that_was_added_is_told_after_the_linger_and_once() -> None:
-    settling = Settling(Post("b1", Timings()), LINGER)
+    settling = EndAcks(LinkSet("b1", Timings()), LINGER)
     settling.add(0, "c1", entries(2))
     settling.add(LINGER // 2, "c1", entries(2, 2))
     settling.add(LINGER // 2, "c2", entries(1, 9))
     assert settling.state.due == LINGER
-    out: list[Command] = []
+    out: list[Effect] = []
     settling.tick(out, LINGER)
     assert sent(out) == [("c1", (0, 1, 2, 3)), ("c2", (9,))]
     settling.tick(out, 2 * LINGER)
@@ -163,34 +171,34 @@ def test_all_that_was_added_is_told_after_the_linger_and_once() -> None:
 
 
 def test_a_claim_takes_at_most_so_many_and_the_rest_is_still_told() -> None:
-    settling = Settling(Post("b1", Timings()), LINGER)
-    settling.add(0, "c1", entries(SETTLE_MAX + 3))
+    settling = EndAcks(LinkSet("b1", Timings()), LINGER)
+    settling.add(0, "c1", entries(ACKS_PER_MESSAGE_MAX + 3))
     carried = settling.take("c1")
-    assert len(carried) == SETTLE_MAX
+    assert len(carried) == ACKS_PER_MESSAGE_MAX
     assert settling.state.due == LINGER
-    out: list[Command] = []
+    out: list[Effect] = []
     settling.tick(out, LINGER)
     ((_, rest),) = sent(out)
-    assert [task for task, _ in carried] + list(rest) == list(range(SETTLE_MAX + 3))
+    assert [task for task, _ in carried] + list(rest) == list(range(ACKS_PER_MESSAGE_MAX + 3))
     assert settling.take("c1") == ()
 
 
 def test_more_than_one_message_holds_goes_in_several() -> None:
-    settling = Settling(Post("b1", Timings()), LINGER)
-    settling.add(0, "c1", entries(2 * SETTLE_MAX + 1))
-    out: list[Command] = []
+    settling = EndAcks(LinkSet("b1", Timings()), LINGER)
+    settling.add(0, "c1", entries(2 * ACKS_PER_MESSAGE_MAX + 1))
+    out: list[Effect] = []
     settling.tick(out, LINGER)
-    assert [len(tasks) for _, tasks in sent(out)] == [SETTLE_MAX, SETTLE_MAX, 1]
+    assert [len(tasks) for _, tasks in sent(out)] == [ACKS_PER_MESSAGE_MAX, ACKS_PER_MESSAGE_MAX, 1]
 
 
 def test_a_warden_far_behind_is_told_later_and_nothing_is_dropped() -> None:
-    post = Post("b1", Timings())
-    settling = Settling(post, LINGER)
+    post = LinkSet("b1", Timings())
+    settling = EndAcks(post, LINGER)
     for _ in range(WINDOW_MAX // 2 + 1):
-        post.send([], 0, "c1", Settle((TaskId(0),), (1,)))
+        post.send([], 0, "c1", AckEnds((TaskId(0),), (1,)))
     settling.add(0, "c1", entries(3))
     settling.add(0, "c2", entries(1))
-    out: list[Command] = []
+    out: list[Effect] = []
     settling.tick(out, LINGER)
     assert sent(out) == [("c2", (0,))]
     assert settling.state.due == 2 * LINGER
@@ -200,7 +208,7 @@ def test_a_warden_far_behind_is_told_later_and_nothing_is_dropped() -> None:
 
 
 def test_one_warden_taken_care_of_leaves_the_other_due() -> None:
-    settling = Settling(Post("b1", Timings()), LINGER)
+    settling = EndAcks(LinkSet("b1", Timings()), LINGER)
     settling.add(0, "c1", entries(1))
     settling.add(0, "c2", entries(1))
     settling.take("c1")

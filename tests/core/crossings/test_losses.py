@@ -4,10 +4,20 @@ wherever it was lost; one that certainly never began does."""
 import pytest
 
 from hanse.core.config import Timings
-from hanse.model.decision import Answered
+from hanse.model.decision import DecisionKind
 from hanse.model.ids import SECOND, JobId
-from hanse.model.job import JobSpec, OnLoss, Unreachable
-from hanse.model.messages import Cancel, Claim, Demand, Estate, News, Orders, Outcome, Progress, Report
+from hanse.model.job import JobSpec, OnLoss, UnreachablePolicy
+from hanse.model.messages import (
+    CancelAttempts,
+    Claim,
+    Demand,
+    Outcome,
+    OwnershipReply,
+    ReplicaUpdate,
+    RunnerOrders,
+    RunnerReport,
+    TaskUpdates,
+)
 from tests.core.broker.test_cluster_eligibility import start_again
 from tests.core.crossings.harness import Crossings
 from tests.core.wired import job, node, tasks
@@ -26,7 +36,7 @@ def one_broker() -> Crossings:
 
 def reasons(league: Crossings) -> list[str]:
     """What was said of tasks that were lost for good."""
-    return [one.reason for one in league.decisions if one.answered is Answered.ENDED]
+    return [one.reason for one in league.decisions if one.kind is DecisionKind.ENDED]
 
 
 def has_failed(league: Crossings, number: JobId, *attempts: int, index: int = 0) -> bool:
@@ -115,7 +125,7 @@ def test_a_preempted_task_starts_again() -> None:
 
 def test_an_order_that_came_too_late_to_start_anything_is_given_elsewhere() -> None:
     league = one_broker()
-    late = [league.keep(Orders, target=runner) for runner in ("c1.r1", "c2.r1")]
+    late = [league.keep(RunnerOrders, target=runner) for runner in ("c1.r1", "c2.r1")]
     number = league.submit(once())
     league.run(12 * SECOND)
     for orders in late:
@@ -128,7 +138,7 @@ def test_an_order_that_came_too_late_to_start_anything_is_given_elsewhere() -> N
 
 def test_an_order_that_came_too_late_began_nothing_whatever_was_ordered_since() -> None:
     league = one_broker()
-    orders = [league.keep(Orders, target=runner) for runner in ("c1.r1", "c2.r1")]
+    orders = [league.keep(RunnerOrders, target=runner) for runner in ("c1.r1", "c2.r1")]
     number = league.submit(once())
     apart = league.cut("b1", "c1", "c2")
     league.run(32 * SECOND)
@@ -162,10 +172,10 @@ def test_a_claim_that_was_refused_is_made_again() -> None:
 def test_a_start_that_was_not_told_in_time_is_left_alone() -> None:
     """It runs, and its broker has not heard of it: what is taken back now would have to fail."""
     league = one_broker()
-    news = league.keep(News, target="b1")
+    news = league.keep(TaskUpdates, target="b1")
     number = league.submit(once())
     league.run(20 * SECOND)
-    assert league.bodies(Cancel) == []
+    assert league.bodies(CancelAttempts) == []
     assert league.running(number)
     news.arrives()
     league.rest()
@@ -205,7 +215,7 @@ def test_a_claim_that_was_never_answered_may_have_been_taken() -> None:
 
 def test_a_task_that_waits_for_its_cluster_goes_on_there() -> None:
     league = one_broker()
-    number = league.submit(once(unreachable=Unreachable.WAIT))
+    number = league.submit(once(unreachable=UnreachablePolicy.WAIT))
     ((cluster, _),) = league.running(number).values()
     apart = league.cut("b1", cluster)
     league.run(60 * SECOND)
@@ -216,8 +226,8 @@ def test_a_task_that_waits_for_its_cluster_goes_on_there() -> None:
     assert league.attempts(number) == [1]
 
 
-@pytest.mark.parametrize("unreachable", [Unreachable.MOVE, Unreachable.WAIT])
-def test_a_cluster_that_was_retired_may_have_begun_what_it_was_sent(unreachable: Unreachable) -> None:
+@pytest.mark.parametrize("unreachable", [UnreachablePolicy.MOVE, UnreachablePolicy.WAIT])
+def test_a_cluster_that_was_retired_may_have_begun_what_it_was_sent(unreachable: UnreachablePolicy) -> None:
     league = Crossings()
     number = league.submit(once(unreachable=unreachable))
     ((gone, _),) = league.running(number).values()
@@ -248,7 +258,7 @@ def test_a_cancelled_task_that_cannot_be_reached_is_cancelled() -> None:
 
 def test_an_heir_fails_what_a_warden_has_lost() -> None:
     league = Crossings()
-    news = league.keep(News, target="b1")
+    news = league.keep(TaskUpdates, target="b1")
     number = league.submit(once(), "b1")
     league.end(number, outcome=Outcome.LOST)
     league.dies("b1")
@@ -278,7 +288,7 @@ def test_an_heir_does_not_start_what_failed_unheard_by_it() -> None:
     number = league.submit(once(), "b1")
     ((cluster, _),) = league.running(number).values()
     apart = league.cut("b1", cluster)
-    untold = league.keep(Progress, "b1", "b2")
+    untold = league.keep(ReplicaUpdate, "b1", "b2")
     league.run(50 * SECOND)
     assert f"lost: {cluster} cannot be reached" in reasons(league)
     apart.arrives()
@@ -329,8 +339,8 @@ def test_what_may_not_use_a_cluster_that_has_left_did_not_run_there() -> None:
 
 def test_a_takeover_that_is_given_up_loses_nothing() -> None:
     league = Crossings()
-    number = league.submit(once(unreachable=Unreachable.WAIT), "b1")
-    answers = league.keep(Estate, target="b2")
+    number = league.submit(once(unreachable=UnreachablePolicy.WAIT), "b1")
+    answers = league.keep(OwnershipReply, target="b2")
     league.dies("b1")
     league.run(15 * SECOND)
     league.returns("b1")
@@ -385,8 +395,8 @@ def test_a_gang_of_which_one_failed_is_retried_as_a_whole() -> None:
 def test_a_gang_of_which_one_could_not_start_does_not_start_the_others_again() -> None:
     """Two runners: one gets its order too late, so its part never began; the other part had."""
     league = Crossings(("b1",), {"c1": (node(1_000), node(1_000, "r2"))})
-    late = league.keep(Orders, target="c1.r2")
-    reports = league.keep(Report, "c1.r2")
+    late = league.keep(RunnerOrders, target="c1.r2")
+    reports = league.keep(RunnerReport, "c1.r2")
     number = league.submit(once(2, gang=True))
     league.run(9 * SECOND)
     assert len(league.running(number)) == 1

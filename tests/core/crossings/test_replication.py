@@ -1,9 +1,17 @@
 """What an owner may say, and when: crossings of its messages to heir and wardens, and a change of heir."""
 
 from hanse.core.broker.failover.replica_updates import REPLICATE_JOBS_MAX
-from hanse.model.effects import Accepted
+from hanse.model.effects import JobAccepted
 from hanse.model.ids import SECOND, JobId, job_id
-from hanse.model.messages import Adopt, Outcome, Progress, Register, Replicate, Settle, Watch
+from hanse.model.messages import (
+    AckEnds,
+    Outcome,
+    RegisterStandby,
+    ReplicateJobs,
+    ReplicaUpdate,
+    RequestTakeover,
+    WatchJobs,
+)
 from tests.core.crossings.harness import THREE, Crossings, Kept
 from tests.core.wired import job, node, tasks
 
@@ -17,7 +25,7 @@ def talk_to(league: Crossings, peer: str, number: JobId, times: int) -> None:
     """Let b1 have some sequenced messages on its link to a peer."""
     for _ in range(times):
         league.submit(job(tasks(1), after=(number,)), "b1")
-    assert sum(isinstance(body, Watch) for _, target, body in league.said if target == peer) >= times
+    assert sum(isinstance(body, WatchJobs) for _, target, body in league.said if target == peer) >= times
 
 
 # --- before the heir has it -------------------------------------------------------------------------------
@@ -25,14 +33,14 @@ def talk_to(league: Crossings, peer: str, number: JobId, times: int) -> None:
 
 def test_a_job_is_neither_acknowledged_nor_run_before_its_heir_has_it() -> None:
     league = Crossings()
-    copy = league.keep(Replicate, "b1", "b2")
+    copy = league.keep(ReplicateJobs, "b1", "b2")
     request = league.hand_in(job(tasks(1)), "b1")
     league.run(4 * SECOND)
     assert request not in league.replies
     assert not league.live
     copy.arrives()
     league.run(SECOND)
-    assert isinstance(league.replies[request], Accepted)
+    assert isinstance(league.replies[request], JobAccepted)
     assert league.live
     league.rest()
 
@@ -40,7 +48,7 @@ def test_a_job_is_neither_acknowledged_nor_run_before_its_heir_has_it() -> None:
 def test_an_owner_that_dies_unheard_returns_with_the_job_that_its_heir_never_got() -> None:
     league = Crossings()
     league.submit(job(tasks(1)), "b1")
-    copy = league.keep(Replicate, "b1", "b2")
+    copy = league.keep(ReplicateJobs, "b1", "b2")
     request = league.hand_in(job(tasks(1)), "b1")
     league.dies("b1")
     league.run(20 * SECOND)
@@ -48,14 +56,14 @@ def test_an_owner_that_dies_unheard_returns_with_the_job_that_its_heir_never_got
     copy.arrives()
     league.returns("b1")
     league.run(20 * SECOND)
-    assert isinstance(league.replies[request], Accepted)
+    assert isinstance(league.replies[request], JobAccepted)
     league.rest()
     assert len(league.acknowledged) == 2
 
 
 def test_a_copy_that_arrives_many_times_makes_one_job() -> None:
     league = Crossings()
-    copy = league.keep(Replicate, "b1", "b2")
+    copy = league.keep(ReplicateJobs, "b1", "b2")
     number = league.hand_in(job(tasks(2)), "b1")
     league.run(4 * SECOND)
     copy.arrives(times=3)
@@ -70,11 +78,11 @@ def test_a_copy_that_arrives_many_times_makes_one_job() -> None:
 def test_no_end_is_made_known_or_forgotten_before_the_heir_has_it() -> None:
     league = Crossings()
     number = league.submit(job(tasks(2)), "b1")
-    told = league.keep(Progress, "b1", "b2")
+    told = league.keep(ReplicaUpdate, "b1", "b2")
     league.end(number, 0)
     league.run(4 * SECOND)
     assert league.outcome(number, 0) is None
-    assert not league.bodies(Settle)
+    assert not league.bodies(AckEnds)
     told.arrives()
     league.run(SECOND)
     assert league.outcome(number, 0) is Outcome.SUCCEEDED
@@ -103,7 +111,7 @@ def test_an_heir_keeps_no_copy_of_a_job_that_has_ended() -> None:
     league.end(number)
     league.run(2 * SECOND)
     assert league.over[number] is Outcome.SUCCEEDED
-    assert league.machines["b2"].estates()[1] == []  # type: ignore[attr-defined]
+    assert league.machines["b2"].shards()[1] == []  # type: ignore[attr-defined]
     league.rest()
 
 
@@ -113,7 +121,7 @@ def test_what_ended_and_was_forgotten_by_its_warden_is_not_run_again_by_the_heir
     league.end(number, 0)
     league.end(number, 1, outcome=Outcome.FAILED)
     league.run(2 * SECOND)
-    assert league.bodies(Settle)
+    assert league.bodies(AckEnds)
     league.dies("b1")
     league.run(20 * SECOND)
     assert league.owners(number) == ["b2"]
@@ -149,7 +157,7 @@ def test_a_job_in_waiting_is_acknowledged_only_when_the_new_heir_has_it() -> Non
     league = Crossings(THREE)
     other = league.submit(job(tasks(1)), "b3")
     talk_to(league, "b3", other, 4)
-    copy = league.keep(Replicate, "b1", "b3")
+    copy = league.keep(ReplicateJobs, "b1", "b3")
     league.dies("b2")
     request = league.hand_in(job(tasks(1)), "b1")
     league.run(9 * SECOND)
@@ -157,7 +165,7 @@ def test_a_job_in_waiting_is_acknowledged_only_when_the_new_heir_has_it() -> Non
     assert request not in league.replies
     copy.arrives()
     league.run(9 * SECOND)
-    assert isinstance(league.replies[request], Accepted)
+    assert isinstance(league.replies[request], JobAccepted)
     league.rest()
 
 
@@ -166,17 +174,17 @@ def test_an_end_in_waiting_is_made_known_only_when_the_new_heir_has_it() -> None
     other = league.submit(job(tasks(1)), "b3")
     talk_to(league, "b3", other, 4)
     number = league.submit(job(tasks(2)), "b1")
-    copy = league.keep(Replicate, "b1", "b3")
+    copy = league.keep(ReplicateJobs, "b1", "b3")
     league.dies("b2")
     league.end(number, 0)
     league.run(9 * SECOND)
     assert league.marks("b1")["broker.changed_heir"] == 1
     assert league.outcome(number, 0) is None
-    assert not league.bodies(Settle)
+    assert not league.bodies(AckEnds)
     copy.arrives()
     league.run(4 * SECOND)
     assert league.outcome(number, 0) is Outcome.SUCCEEDED
-    assert league.bodies(Settle)
+    assert league.bodies(AckEnds)
     league.rest()
 
 
@@ -186,14 +194,14 @@ def test_nothing_is_made_known_while_every_warden_takes_the_old_heir_for_the_hei
     league = Crossings(THREE)
     number = league.submit(job(tasks(2)), "b1")
     away = silence_heir(league)
-    named, bid = league.keep(Register, "b1"), league.keep(Adopt, "b2")
+    named, bid = league.keep(RegisterStandby, "b1"), league.keep(RequestTakeover, "b2")
     league.run(8 * SECOND)
     assert league.marks("b1")["broker.changed_heir"] == 1
     league.end(number, 0)
     league.run(SECOND)
-    assert league.bodies(Progress)
+    assert league.bodies(ReplicaUpdate)
     assert league.outcome(number, 0) is None
-    assert not league.bodies(Settle)
+    assert not league.bodies(AckEnds)
     league.dies("b1")
     named.is_lost()
     bid.arrives()
@@ -229,7 +237,7 @@ def halfway() -> tuple[Crossings, list[JobId], Kept]:
     league = Crossings(THREE, {"c1": (node(100_000),), "c2": (node(100_000),)})
     numbers = [league.submit(job(tasks(1)), "b1") for _ in range(REPLICATE_JOBS_MAX + 2)]
     rest = league.keep_if(
-        lambda one: one.target == "b3" and isinstance(one.body, Replicate) and len(one.body.jobs) == 2
+        lambda one: one.target == "b3" and isinstance(one.body, ReplicateJobs) and len(one.body.jobs) == 2
     )
     return league, numbers, rest
 
@@ -258,7 +266,7 @@ def test_an_heir_with_half_of_the_jobs_takes_nothing_over() -> None:
 def test_the_old_heir_takes_over_while_the_new_one_has_half_of_the_jobs() -> None:
     league, numbers, rest = halfway()
     away = silence_heir(league)
-    bid = league.keep(Adopt, "b2")
+    bid = league.keep(RequestTakeover, "b2")
     league.run(8 * SECOND)
     assert rest
     league.dies("b1")
@@ -335,6 +343,6 @@ def test_a_crash_between_the_journal_and_the_wire_loses_nothing() -> None:
     league.returns("b1")
     league.run(4 * SECOND)
     reply = league.replies[request]
-    assert isinstance(reply, Accepted)
+    assert isinstance(reply, JobAccepted)
     assert reply.job == job_id(1, 0)
     league.rest()

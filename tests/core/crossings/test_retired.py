@@ -5,9 +5,9 @@ import msgspec
 from hanse.core.broker.broker import Broker
 from hanse.model.ids import SECOND
 from hanse.model.messages import Outcome
-from hanse.policy.cluster_rankers import RANKS
+from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import ORDERS
+from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
 from tests.core.crossings.harness import THREE, Crossings
 from tests.core.wired import job, tasks
@@ -19,7 +19,13 @@ def goes_on_without(league: Crossings, cluster: str, *brokers: str) -> None:
         machine = league.machines[name]
         assert isinstance(machine, Broker)
         config = msgspec.structs.replace(machine.config, retired=(cluster,))
-        fresh = Broker(config, ORDERS["fifo"](), PLACERS["best-fit"](), RANKS["rotate"](), SIZERS["least"]())
+        fresh = Broker(
+            config,
+            QUEUE_ORDERS["fifo"](),
+            PLACERS["best-fit"](),
+            CLUSTER_RANKERS["rotate"](),
+            SIZERS["least"](),
+        )
         fresh.restore(machine.dump())
         fresh.check()
         league.machines[name] = fresh

@@ -1,9 +1,9 @@
 """An owner that was away comes back: what it lets go, what it keeps, and what it answers."""
 
-from hanse.model.effects import Accepted, Rejected
+from hanse.model.effects import JobAccepted, RequestRejected
 from hanse.model.events import CancelRequested
 from hanse.model.ids import SECOND, JobId
-from hanse.model.messages import Claim, Outcome, Register, Taken, Watched
+from hanse.model.messages import Claim, JobEnded, Outcome, OwnershipTransferred, RegisterStandby
 from tests.core.crossings.harness import THREE, Crossings
 from tests.core.wired import job, tasks
 
@@ -37,7 +37,7 @@ def test_an_owner_that_has_not_heard_of_the_takeover_starts_nothing_of_what_was_
     assert not league.running(number)
     league.dies("b1")
     league.run(15 * SECOND)
-    taken = league.keep(Taken, "b2")
+    taken = league.keep(OwnershipTransferred, "b2")
     league.returns("b1")
     league.end(blocker)
     league.run(10 * SECOND)
@@ -49,13 +49,13 @@ def test_an_owner_that_has_not_heard_of_the_takeover_starts_nothing_of_what_was_
 
 def test_a_takeover_told_many_times_is_let_go_once() -> None:
     league, number = taken_over()
-    taken = league.keep(Taken, "b2")
+    taken = league.keep(OwnershipTransferred, "b2")
     league.returns("b1")
     league.run(3 * SECOND)
     taken.arrives(times=3)
     league.run(3 * SECOND)
     later = league.submit(job(tasks(1)), "b1")
-    league.repeat(Taken, "b2", "b1")
+    league.repeat(OwnershipTransferred, "b2", "b1")
     league.run(3 * SECOND)
     assert league.owners(later) == ["b1"]
     assert league.owners(number) == ["b2"]
@@ -75,7 +75,7 @@ def test_the_submitter_is_answered_when_only_the_adopter_can_know_that_the_copy_
     league.returns("b1")
     league.run(10 * SECOND)
     reply = league.replies[request]
-    assert isinstance(reply, Accepted)
+    assert isinstance(reply, JobAccepted)
     assert league.owners(reply.job) == ["b2"]
     league.rest()
 
@@ -105,7 +105,7 @@ def test_an_owner_that_all_wardens_disown_takes_new_jobs_before_the_adopters_wor
     league = Crossings()
     number = league.submit(job(tasks(1)), "b1")
     apart = league.cut("b1", "b2")
-    named = league.keep(Register, "b1")
+    named = league.keep(RegisterStandby, "b1")
     league.run(10 * SECOND)
     assert league.owners(number) == ["b1", "b2"]
     named.arrives()
@@ -128,7 +128,7 @@ def test_who_asks_the_former_owner_is_sent_to_the_adopter() -> None:
     league.requests += 1
     league.give("b1", CancelRequested(league.now, "me", league.requests, number))
     reply = league.replies[league.requests]
-    assert isinstance(reply, Rejected)
+    assert isinstance(reply, RequestRejected)
     assert "b2" in reply.reason
     league.rest()
 
@@ -140,7 +140,7 @@ def test_a_job_that_waits_for_one_that_was_taken_hears_of_its_end_from_the_adopt
     league.dies("b1")
     league.run(15 * SECOND)
     assert league.owners(first) == ["b2"]
-    answers = league.keep(Watched)
+    answers = league.keep(JobEnded)
     league.end(first)
     league.run(5 * SECOND)
     assert not league.running(then)
@@ -154,7 +154,7 @@ def test_the_answer_of_one_who_does_not_know_a_job_counts_only_for_the_question_
     """b3 asks about b1's job; b2 does not know it and says so, late. Meanwhile b2 has adopted it."""
     league = Crossings(THREE)
     first = league.submit(job(tasks(1)), "b1")
-    answers = league.keep(Watched)
+    answers = league.keep(JobEnded)
     then = league.submit(job(tasks(1), after=(first,)), "b3")
     league.dies("b1")
     league.run(15 * SECOND)
@@ -189,7 +189,7 @@ def test_the_claims_of_a_returning_owner_for_new_jobs_are_not_fenced_with_the_ol
     request = league.hand_in(job(tasks(1)), "b1")
     league.run(SECOND)
     reply = league.replies[request]
-    assert isinstance(reply, Accepted)
+    assert isinstance(reply, JobAccepted)
     old.arrives()
     league.run(SECOND)
     assert len(league.running(reply.job)) == 1

@@ -1,7 +1,15 @@
 """A runner's return: late reports, late orders, restarts in the middle of a start or a stop."""
 
 from hanse.model.ids import SECOND, JobId, task_id
-from hanse.model.messages import End, Hello, Orders, Outcome, Report, RunnerBeat, RunnerLease
+from hanse.model.messages import (
+    AttemptEnd,
+    OpenSession,
+    Outcome,
+    RunnerHeartbeat,
+    RunnerLease,
+    RunnerOrders,
+    RunnerReport,
+)
 from tests.core.crossings.harness import Crossings
 from tests.core.wired import job, node, tasks
 
@@ -28,7 +36,7 @@ def is_settled_by(league: Crossings, number: JobId, attempt: int) -> bool:
 def test_a_report_lost_with_its_runner_is_made_good_when_it_returns() -> None:
     league = one_cluster()
     number = league.submit(job(tasks(1)))
-    report = league.keep(Report, RUNNER)
+    report = league.keep(RunnerReport, RUNNER)
     league.end(number)
     league.dies(RUNNER)
     league.returns(RUNNER)
@@ -92,14 +100,14 @@ def test_a_report_of_an_older_attempt_does_not_end_the_present_one() -> None:
     assert is_settled_by(league, number, 2)
 
 
-def _end(number: JobId, attempt: int) -> End:
-    return End(task_id(number, 0), attempt, Outcome.SUCCEEDED)
+def _end(number: JobId, attempt: int) -> AttemptEnd:
+    return AttemptEnd(task_id(number, 0), attempt, Outcome.SUCCEEDED)
 
 
 def test_an_end_that_the_runner_was_not_told_to_forget_is_reported_again_and_counts_once() -> None:
     league = one_cluster()
     number = league.submit(job(tasks(1), retries=3))
-    forget = league.keep(Orders, "c1", RUNNER)
+    forget = league.keep(RunnerOrders, "c1", RUNNER)
     league.end(number, outcome=Outcome.FAILED)
     league.run(3 * SECOND)
     restart_runner(league)
@@ -115,7 +123,7 @@ def test_an_end_that_the_runner_was_not_told_to_forget_is_reported_again_and_cou
 
 def test_a_start_that_was_on_its_way_when_the_runner_restarted_starts_nothing() -> None:
     league = one_cluster()
-    orders = league.keep(Orders, "c1", RUNNER)
+    orders = league.keep(RunnerOrders, "c1", RUNNER)
     number = league.submit(job(tasks(1)))
     restart_runner(league)
     league.run(2 * SECOND)
@@ -127,7 +135,7 @@ def test_a_start_that_was_on_its_way_when_the_runner_restarted_starts_nothing() 
 
 def test_a_runner_that_restarts_while_a_task_starts_keeps_it() -> None:
     league = one_cluster()
-    report = league.keep(Report, RUNNER)
+    report = league.keep(RunnerReport, RUNNER)
     number = league.submit(job(tasks(1)))
     assert league.running(number)
     restart_runner(league)
@@ -141,7 +149,7 @@ def test_a_runner_that_restarts_while_a_task_starts_keeps_it() -> None:
 def test_a_stop_that_was_lost_with_its_runner_is_ordered_again() -> None:
     league = one_cluster()
     number = league.submit(job(tasks(1)))
-    orders = league.keep(Orders, "c1", RUNNER)
+    orders = league.keep(RunnerOrders, "c1", RUNNER)
     league.cancel(number)
     assert league.running(number)
     restart_runner(league)
@@ -155,7 +163,7 @@ def test_a_stop_that_was_lost_with_its_runner_is_ordered_again() -> None:
 def test_an_order_that_was_longer_on_its_way_than_its_lease_starts_nothing() -> None:
     """The runner's lease is renewed all the time; the order is older than what its sender can count on."""
     league = one_cluster()
-    orders = league.keep(Orders, "c1", RUNNER)
+    orders = league.keep(RunnerOrders, "c1", RUNNER)
     number = league.submit(job(tasks(1)))
     league.run(12 * SECOND)
     orders.arrives()
@@ -169,9 +177,9 @@ def test_an_order_that_was_longer_on_its_way_than_its_lease_starts_nothing() -> 
 def test_a_runner_without_a_lease_starts_nothing() -> None:
     league = one_cluster()
     league.keep(RunnerLease, "c1", RUNNER)
-    league.keep(RunnerBeat, RUNNER, "c1")
+    league.keep(RunnerHeartbeat, RUNNER, "c1")
     league.run(8 * SECOND)
-    orders = league.keep(Orders, "c1", RUNNER)
+    orders = league.keep(RunnerOrders, "c1", RUNNER)
     number = league.submit(job(tasks(1)))
     league.run(2 * SECOND)
     orders.arrives()
@@ -185,7 +193,7 @@ def test_a_runner_without_a_lease_starts_nothing() -> None:
 
 def test_a_greeting_of_an_older_session_takes_nothing_back() -> None:
     league = one_cluster()
-    greeting = league.keep(Hello, RUNNER)
+    greeting = league.keep(OpenSession, RUNNER)
     restart_runner(league)
     restart_runner(league)
     league.keeping.remove(greeting)
@@ -204,7 +212,7 @@ def test_a_renewal_for_an_older_session_neither_renews_nor_confirms() -> None:
     league = one_cluster()
     renewal = league.keep(RunnerLease, "c1", RUNNER)
     league.run(2 * SECOND)
-    greeting = league.keep(Hello, RUNNER)
+    greeting = league.keep(OpenSession, RUNNER)
     restart_runner(league)
     league.guards.clear()
     renewal.arrives()
@@ -261,7 +269,7 @@ def test_a_warden_that_restarts_finds_what_its_runners_run() -> None:
 
 def test_warden_and_runner_that_restart_together_lose_nothing() -> None:
     league = one_cluster()
-    orders = league.keep(Orders, "c1", RUNNER)
+    orders = league.keep(RunnerOrders, "c1", RUNNER)
     number = league.submit(job(tasks(2)))
     league.dies("c1", RUNNER)
     league.returns(RUNNER)

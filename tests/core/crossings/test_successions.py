@@ -1,9 +1,19 @@
 """Owners one after the other: what a former one still says must not harm what a later one has."""
 
-from hanse.model.effects import Accepted
+from hanse.model.effects import JobAccepted
 from hanse.model.ids import SECOND, job_id
-from hanse.model.messages import Ack, Adopt, Gossip, News, Outcome, Progress, Register, Replicate, Taken
-from hanse.model.messages.shard_teardown import Over
+from hanse.model.messages import (
+    Ack,
+    Gossip,
+    Outcome,
+    OwnershipTransferred,
+    RegisterStandby,
+    ReplicateJobs,
+    ReplicaUpdate,
+    RequestTakeover,
+    TaskUpdates,
+)
+from hanse.model.messages.shard_teardown import DropReplicas
 from tests.core.crossings.harness import THREE, Crossings
 from tests.core.wired import job, tasks
 
@@ -17,10 +27,10 @@ def test_what_a_former_owner_said_last_does_not_make_the_next_heir_forget_a_job(
     league.end(number, outcome=Outcome.FAILED)
     assert league.attempts(number) == [1, 2]
     away = league.cut("b2", "b1", "b3")
-    named, bid = league.keep(Register, "b1"), league.keep(Adopt, "b2")
+    named, bid = league.keep(RegisterStandby, "b1"), league.keep(RequestTakeover, "b2")
     league.run(8 * SECOND)
     assert league.marks("b1")["broker.changed_heir"] == 1
-    late = league.keep(Progress, "b1", "b3")
+    late = league.keep(ReplicaUpdate, "b1", "b3")
     league.end(number, outcome=Outcome.FAILED)
     league.run(SECOND)
     assert late
@@ -44,7 +54,7 @@ def test_a_former_owners_late_copy_brings_back_nothing_that_its_successor_has_fi
     league = Crossings(THREE)
     gone, stays = league.submit(job(tasks(1)), "b1"), league.submit(job(tasks(1)), "b1")
     away = league.cut("b2", "b1", "b3")
-    named = league.keep(Register, "b1")
+    named = league.keep(RegisterStandby, "b1")
     late = league.keep_if(lambda one: one.source == "b1" and one.target == "b3" and _sequenced(one.body))
     league.run(8 * SECOND)
     assert late
@@ -75,7 +85,7 @@ def test_a_former_owner_that_lets_go_does_not_take_its_successors_copies_along()
     league.dies("b1")
     league.run(20 * SECOND)
     assert league.owners(number) == ["b2"]
-    over = league.keep(Over, "b1", "b3")
+    over = league.keep(DropReplicas, "b1", "b3")
     league.returns("b1")
     league.run(5 * SECOND)
     assert over
@@ -114,10 +124,10 @@ def test_a_success_that_its_adopter_knows_is_not_forgotten_for_the_former_owner(
     hears it late and must not have it forgotten: b2 has not told its own heir yet."""
     league = Crossings(THREE)
     number = league.submit(job(tasks(1)), "b1")
-    news = league.keep(News, target="b1")
+    news = league.keep(TaskUpdates, target="b1")
     league.dies("b1")
     league.end(number)
-    told = league.keep(Progress, "b2", "b3")
+    told = league.keep(ReplicaUpdate, "b2", "b3")
     while not told:
         league.run(SECOND // 10)
     assert number not in league.over
@@ -141,8 +151,8 @@ def test_an_owner_that_was_replaced_makes_nothing_known_on_a_bare_acknowledgemen
     league.end(number, outcome=Outcome.FAILED)
     assert league.attempts(number) == [1, 2]
     unheard = league.keep(source="b1", target="b2")
-    news = league.keep(News, target="b1")
-    taken = league.keep(Taken, "b2")
+    news = league.keep(TaskUpdates, target="b1")
+    taken = league.keep(OwnershipTransferred, "b2")
     league.end(number, outcome=Outcome.FAILED)
     league.run(10 * SECOND)
     assert league.owners(number) == ["b1", "b2"]
@@ -163,13 +173,13 @@ def test_copies_of_a_replaced_owner_are_acknowledged_to_no_submitter() -> None:
     league = Crossings()
     league.submit(job(tasks(1)), "b1")
     unheard = league.keep(source="b1", target="b2")
-    taken = league.keep(Taken, "b2")
+    taken = league.keep(OwnershipTransferred, "b2")
     league.run(10 * SECOND)
     assert taken
     unheard.is_lost()
     request = league.hand_in(job(tasks(1)), "b1")
     league.run(4 * SECOND)
-    assert league.bodies(Replicate)[-1].jobs
+    assert league.bodies(ReplicateJobs)[-1].jobs
     assert request not in league.replies
     league.dies("b1")
     league.run(10 * SECOND)
@@ -177,5 +187,5 @@ def test_copies_of_a_replaced_owner_are_acknowledged_to_no_submitter() -> None:
     league.returns("b1")
     taken.arrives()
     league.run(10 * SECOND)
-    assert isinstance(league.replies[request], Accepted)
+    assert isinstance(league.replies[request], JobAccepted)
     league.rest()

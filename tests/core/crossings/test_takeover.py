@@ -1,15 +1,15 @@
 """A takeover and what crosses it: late answers, ends in the middle, bids that are given up."""
 
-from hanse.model.effects import Accepted
-from hanse.model.events import Submitted
+from hanse.model.effects import JobAccepted
+from hanse.model.events import JobSubmitted
 from hanse.model.ids import SECOND, JobId
 from hanse.model.messages import (
-    Adopt,
+    AbortTakeover,
+    AckEnds,
     Claim,
-    Estate,
     Outcome,
-    Return,
-    Settle,
+    OwnershipReply,
+    RequestTakeover,
 )
 from tests.core.crossings.harness import Crossings, Kept
 from tests.core.wired import job, node, tasks
@@ -28,7 +28,7 @@ def half_taken() -> tuple[Crossings, JobId, str, Kept]:
     league = Crossings()
     number = league.submit(job(tasks(1)), "b1")
     home = home_of(league, number)
-    answer = league.keep(Estate, other_than(home), "b2")
+    answer = league.keep(OwnershipReply, other_than(home), "b2")
     league.dies("b1")
     league.run(10 * SECOND)
     assert answer
@@ -53,7 +53,7 @@ def test_an_end_in_the_middle_of_a_takeover_is_not_lost() -> None:
     league, number, _, answer = half_taken()
     league.end(number)
     league.run(5 * SECOND)
-    assert not league.bodies(Settle)
+    assert not league.bodies(AckEnds)
     answer.arrives()
     league.run(5 * SECOND)
     assert league.over[number] is Outcome.SUCCEEDED
@@ -79,7 +79,7 @@ def test_an_answer_to_an_earlier_bid_counts_for_nothing() -> None:
     league.run(10 * SECOND)
     assert league.marks("b2")["broker.adoption_abandoned"] == 1
     league.dies("b1")
-    again = league.keep(Adopt, "b2", other_than(home))
+    again = league.keep(RequestTakeover, "b2", other_than(home))
     league.run(10 * SECOND)
     assert again
     answer.arrives()
@@ -96,7 +96,7 @@ def test_agreement_to_an_earlier_bid_counts_for_nothing() -> None:
     assert league.marks("b2")["broker.adoption_abandoned"] == 1
     answer.is_lost()
     league.dies("b1")
-    again = league.keep(Adopt, "b2", home)
+    again = league.keep(RequestTakeover, "b2", home)
     league.run(12 * SECOND)
     assert again
     assert league.owners(number) == []
@@ -114,7 +114,7 @@ def test_what_was_reported_to_an_earlier_bid_counts_for_nothing() -> None:
     league.drain("c2")
     league.end(number, outcome=Outcome.LOST)
     league.run(3 * SECOND)
-    assert home in [target for _, target, body in league.said if isinstance(body, Settle)]
+    assert home in [target for _, target, body in league.said if isinstance(body, AckEnds)]
     league.dies("b1")
     league.drain("c1", closed=False)
     league.drain("c2", closed=False)
@@ -128,7 +128,7 @@ def test_an_owner_that_lives_is_given_back_what_half_a_takeover_had_taken() -> N
     league = Crossings()
     number = league.submit(job(tasks(1)), "b1")
     home = home_of(league, number)
-    league.keep(Adopt, "b2", other_than(home))
+    league.keep(RequestTakeover, "b2", other_than(home))
     deaf = league.cut("b1", "b2")
     league.run(10 * SECOND)
     assert league.marks("b2")["broker.adoption_begun"] == 1
@@ -149,7 +149,7 @@ def test_an_owner_whose_heir_died_in_half_a_takeover_is_let_in_again() -> None:
     number = league.submit(job(tasks(1)), "b1")
     home = home_of(league, number)
     unheard = league.keep(source="b1", target="b2")
-    half = league.keep(Adopt, "b2", other_than(home))
+    half = league.keep(RequestTakeover, "b2", other_than(home))
     while not half:
         league.run(SECOND // 2)
     league.dies("b2")
@@ -166,7 +166,7 @@ def test_an_owner_whose_heir_died_in_half_a_takeover_is_let_in_again() -> None:
 
 def test_a_late_return_of_a_bid_does_not_undo_a_later_takeover() -> None:
     league, number, _, answer = half_taken()
-    given_up = league.keep(Return, "b2")
+    given_up = league.keep(AbortTakeover, "b2")
     league.returns("b1")
     league.run(4 * SECOND)
     assert given_up
@@ -185,13 +185,13 @@ def test_a_late_return_of_a_bid_does_not_undo_a_later_takeover() -> None:
 def test_a_bid_that_arrives_twice_is_one_takeover() -> None:
     league = Crossings()
     number = league.submit(job(tasks(2)), "b1")
-    bid = league.keep(Adopt, "b2")
+    bid = league.keep(RequestTakeover, "b2")
     league.dies("b1")
     league.run(8 * SECOND)
     bid.arrives(times=3, backwards=True)
     league.run(5 * SECOND)
     assert league.owners(number) == ["b2"]
-    league.repeat(Adopt, "b2", "c1")
+    league.repeat(RequestTakeover, "b2", "c1")
     league.rest()
     assert league.attempts(number, 0) == league.attempts(number, 1) == [1]
 
@@ -233,7 +233,7 @@ def test_the_latest_attempt_that_any_warden_knows_is_the_one_taken_over() -> Non
     number = league.submit(job(tasks(1)), "b1")
     first = home_of(league, number)
     full = league.submit(job(tasks(1)), "b1")
-    settled = league.keep(Settle | Claim, "b1", first)
+    settled = league.keep(AckEnds | Claim, "b1", first)
     league.drain(first)
     league.end(number, outcome=Outcome.LOST)
     league.end(full)
@@ -256,7 +256,7 @@ def test_an_adopter_never_uses_an_attempt_number_again() -> None:
     league = Crossings()
     number = league.submit(job(tasks(1)), "b1")
     first = home_of(league, number)
-    forget = league.keep(Settle, "b1", first)
+    forget = league.keep(AckEnds, "b1", first)
     league.drain(first)
     claims = league.keep(Claim, "b1", first)
     league.end(number, outcome=Outcome.LOST)
@@ -265,7 +265,7 @@ def test_an_adopter_never_uses_an_attempt_number_again() -> None:
     league.drain(other_than(first))
     league.end(number, outcome=Outcome.LOST)
     league.run(3 * SECOND)
-    assert other_than(first) in [target for _, target, body in league.said if isinstance(body, Settle)]
+    assert other_than(first) in [target for _, target, body in league.said if isinstance(body, AckEnds)]
     league.dies("b1")
     for kept in (forget, claims):
         kept.is_lost()
@@ -328,10 +328,10 @@ def test_an_adopter_knows_the_submissions_that_it_adopted() -> None:
     league.dies("b1")
     league.run(20 * SECOND)
     league.requests += 1
-    league.give("b2", Submitted(league.now, "me", league.requests, job(tasks(1), client_id="mine")))
+    league.give("b2", JobSubmitted(league.now, "me", league.requests, job(tasks(1), client_id="mine")))
     league.run(SECOND)
     reply = league.replies[league.requests]
-    assert isinstance(reply, Accepted)
+    assert isinstance(reply, JobAccepted)
     assert reply.job == number
     league.rest()
 

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hanse.core.config import Timings
-from hanse.core.messaging.link import AHEAD_MAX, NEVER, WINDOW_MAX, Link, Post
-from hanse.model.effects import Command, Send
+from hanse.core.messaging.link import AHEAD_MAX, NEVER, WINDOW_MAX, Link, LinkSet
+from hanse.model.effects import Effect, SendMessage
 from hanse.model.ids import SECOND, TaskId
-from hanse.model.messages import Ack, Cancel, Envelope
+from hanse.model.messages import Ack, CancelAttempts, Envelope
 
 SIDES = ("a", "b")
 
 
-def body(number: int) -> Cancel:
-    return Cancel((TaskId(number),), (0,))
+def body(number: int) -> CancelAttempts:
+    return CancelAttempts((TaskId(number),), (0,))
 
 
 def other(side: str) -> str:
@@ -35,7 +35,7 @@ class LinkHistory(RuleBasedStateMachine):
         self.fresh()
 
     def fresh(self) -> None:
-        self.posts = {side: Post(side, Timings()) for side in SIDES}
+        self.posts = {side: LinkSet(side, Timings()) for side in SIDES}
         self.air: list[Envelope] = []
         self.begin_session()
 
@@ -45,13 +45,13 @@ class LinkHistory(RuleBasedStateMachine):
         self.sent_when_taken: dict[str, list[int]] = {side: [] for side in SIDES}
         """For each message taken, how many the taker had sent by then."""
 
-    def out(self, commands: list[Command]) -> None:
-        self.air += [command.envelope for command in commands if isinstance(command, Send)]
+    def out(self, commands: list[Effect]) -> None:
+        self.air += [command.envelope for command in commands if isinstance(command, SendMessage)]
 
     @rule(side=st.sampled_from(SIDES))
     def send(self, side: str) -> None:
         self.serial += 1
-        commands: list[Command] = []
+        commands: list[Effect] = []
         number = self.posts[side].send(commands, self.now, other(side), body(self.serial))
         self.sent[side].append(self.serial)
         assert number == len(self.sent[side])
@@ -59,8 +59,8 @@ class LinkHistory(RuleBasedStateMachine):
 
     @rule(side=st.sampled_from(SIDES))
     def send_soft(self, side: str) -> None:
-        commands: list[Command] = []
-        self.posts[side].soft(commands, other(side), Ack())
+        commands: list[Effect] = []
+        self.posts[side].send_soft(commands, other(side), Ack())
         self.out(commands)
 
     @precondition(lambda self: self.air)
@@ -72,7 +72,7 @@ class LinkHistory(RuleBasedStateMachine):
     def hand_over(self, envelope: Envelope) -> None:
         side = envelope.target
         for taken in self.posts[side].receive(self.now, envelope):
-            if isinstance(taken, Cancel):
+            if isinstance(taken, CancelAttempts):
                 self.taken[side].append(taken.tasks[0])
                 self.sent_when_taken[side].append(len(self.sent[side]))
 
@@ -85,7 +85,7 @@ class LinkHistory(RuleBasedStateMachine):
     def pass_time(self, seconds: int) -> None:
         self.now += seconds * SECOND
         for post in self.posts.values():
-            commands: list[Command] = []
+            commands: list[Effect] = []
             if self.now >= post.due:
                 post.tick(commands, self.now)
                 assert post.due > self.now
@@ -95,7 +95,7 @@ class LinkHistory(RuleBasedStateMachine):
     def restart(self, side: str) -> None:
         """The journal gives the links back; what was not acknowledged is repeated."""
         old = self.posts[side]
-        self.posts[side] = post = Post(side, Timings())
+        self.posts[side] = post = LinkSet(side, Timings())
         post.links = msgspec.msgpack.decode(msgspec.msgpack.encode(old.links), type=dict[str, Link])
         post.boot(self.now)
 
@@ -105,7 +105,7 @@ class LinkHistory(RuleBasedStateMachine):
         self.session += 1
         for side in SIDES:
             unacked = self.posts[side].reopen(other(side), self.session)
-            numbers = [it.tasks[0] for it in unacked if isinstance(it, Cancel)]
+            numbers = [it.tasks[0] for it in unacked if isinstance(it, CancelAttempts)]
             assert numbers == self.sent[side][len(self.sent[side]) - len(numbers) :]
             untaken = set(self.sent[side]) - set(self.taken[other(side)])
             assert untaken <= set(numbers)
@@ -157,35 +157,35 @@ test_link_history = LinkHistory.TestCase
 
 
 def test_a_link_that_is_half_full_counts_as_crowded() -> None:
-    post = Post("a", Timings())
-    commands: list[Command] = []
+    post = LinkSet("a", Timings())
+    commands: list[Effect] = []
     for number in range(WINDOW_MAX // 2):
         post.send(commands, 0, "b", body(number))
-    assert not post.link("b").crowded
+    assert not post.link("b").is_crowded
     post.send(commands, 0, "b", body(0))
-    assert post.link("b").crowded
+    assert post.link("b").is_crowded
 
 
 def test_what_arrives_too_far_ahead_is_dropped_and_taken_when_it_is_repeated() -> None:
-    sender, taker = Post("a", Timings()), Post("b", Timings())
-    commands: list[Command] = []
+    sender, taker = LinkSet("a", Timings()), LinkSet("b", Timings())
+    commands: list[Effect] = []
     for number in range(AHEAD_MAX + 50):
         sender.send(commands, 0, "b", body(number))
-    envelopes = [command.envelope for command in commands if isinstance(command, Send)]
+    envelopes = [command.envelope for command in commands if isinstance(command, SendMessage)]
     for envelope in envelopes[1:]:
         assert taker.receive(0, envelope) == []
     assert len(taker.link("a").ahead) == AHEAD_MAX
     assert len(taker.receive(0, envelopes[0])) == AHEAD_MAX + 1
     left = [taken for envelope in envelopes for taken in taker.receive(1, envelope)]
-    assert [it.tasks[0] for it in left if isinstance(it, Cancel)] == list(
+    assert [it.tasks[0] for it in left if isinstance(it, CancelAttempts)] == list(
         range(AHEAD_MAX + 1, AHEAD_MAX + 50)
     )
 
 
 def test_repeats_grow_rarer_up_to_a_bound_and_start_anew_with_an_acknowledgement() -> None:
     timings = Timings()
-    post = Post("a", timings)
-    commands: list[Command] = []
+    post = LinkSet("a", timings)
+    commands: list[Effect] = []
     post.send(commands, 0, "b", body(1))
     post.send(commands, 0, "b", body(2))
     times = []

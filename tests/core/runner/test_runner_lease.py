@@ -2,11 +2,20 @@
 
 from hanse.core.config import RunnerConfig, Timings
 from hanse.core.runner.runner import Runner
-from hanse.model.effects import Command, Guard, Kill, Launch
-from hanse.model.events import BackendReported, Booted, Received, TaskExited
+from hanse.model.effects import Effect, ExtendWatchdog, KillAttempt, LaunchAttempt
+from hanse.model.events import BackendReported, Booted, MessageReceived, TaskExited
 from hanse.model.ids import SECOND, TaskId
-from hanse.model.job import Unreachable
-from hanse.model.messages import Body, End, Envelope, Orders, Outcome, RunnerBeat, RunnerLease, StartTask
+from hanse.model.job import UnreachablePolicy
+from hanse.model.messages import (
+    AttemptEnd,
+    Envelope,
+    Message,
+    Outcome,
+    RunnerHeartbeat,
+    RunnerLease,
+    RunnerOrders,
+    StartTask,
+)
 from hanse.model.resources import Resources
 
 TIMINGS = Timings()
@@ -24,30 +33,30 @@ class Alone:
         beats = [
             command.envelope.body  # type: ignore[union-attr]
             for command in out
-            if isinstance(getattr(getattr(command, "envelope", None), "body", None), RunnerBeat)
+            if isinstance(getattr(getattr(command, "envelope", None), "body", None), RunnerHeartbeat)
         ]
         self.session = beats[0].session  # type: ignore[union-attr]
         self._seq = 0
 
-    def hear(self, now: int, body: Body) -> list[Command]:
+    def hear(self, now: int, body: Message) -> list[Effect]:
         """Soft messages have no number of their own, orders have."""
-        self._seq += isinstance(body, Orders)
-        seq = self._seq if isinstance(body, Orders) else -self._seq
-        return self.runner.handle(Received(now, Envelope("c1", "r1", self.session, seq, 0, body)))
+        self._seq += isinstance(body, RunnerOrders)
+        seq = self._seq if isinstance(body, RunnerOrders) else -self._seq
+        return self.runner.handle(MessageReceived(now, Envelope("c1", "r1", self.session, seq, 0, body)))
 
-    def renew(self, now: int, *lapsed: str) -> list[Command]:
+    def renew(self, now: int, *lapsed: str) -> list[Effect]:
         return self.hear(now, RunnerLease(self.session, now, lapsed))
 
-    def start(self, now: int, number: int, estate: str) -> list[Command]:
-        start = StartTask(TaskId(number), 1, 0, Resources(cpu=1_000), estate, Unreachable.MOVE, b"")
-        return self.hear(now, Orders(now, (start,)))
+    def start(self, now: int, number: int, shard: str) -> list[Effect]:
+        start = StartTask(TaskId(number), 1, 0, Resources(cpu=1_000), shard, UnreachablePolicy.MOVE, b"")
+        return self.hear(now, RunnerOrders(now, (start,)))
 
-    def over(self, now: int, number: int) -> list[Command]:
-        return self.runner.handle(TaskExited(now, End(TaskId(number), 1, Outcome.CANCELLED)))
+    def over(self, now: int, number: int) -> list[Effect]:
+        return self.runner.handle(TaskExited(now, AttemptEnd(TaskId(number), 1, Outcome.CANCELLED)))
 
 
-def guards(commands: list[Command]) -> list[int]:
-    return [command.until for command in commands if isinstance(command, Guard)]
+def guards(commands: list[Effect]) -> list[int]:
+    return [command.until for command in commands if isinstance(command, ExtendWatchdog)]
 
 
 def with_two_tasks() -> Alone:
@@ -62,17 +71,17 @@ def with_two_tasks() -> Alone:
 def test_an_order_to_start_is_good_for_the_lease_that_it_counts_on() -> None:
     alone = Alone()
     alone.renew(0)
-    (launch,) = [command for command in alone.start(1, 1, OURS) if isinstance(command, Launch)]
+    (launch,) = [command for command in alone.start(1, 1, OURS) if isinstance(command, LaunchAttempt)]
     assert launch.until == 1 + LEASE
 
 
 def test_the_lease_is_not_renewed_while_tasks_of_a_lapsed_estate_live() -> None:
     alone = with_two_tasks()
     out = alone.renew(SECOND, THEIRS)
-    assert [(kill.task, kill.grace) for kill in out if isinstance(kill, Kill)] == [(2, 0)]
+    assert [(kill.task, kill.grace) for kill in out if isinstance(kill, KillAttempt)] == [(2, 0)]
     assert guards(out) == []
     assert guards(alone.renew(2 * SECOND, THEIRS)) == []
-    assert guards(alone.hear(3 * SECOND, Orders(3 * SECOND))) == []
+    assert guards(alone.hear(3 * SECOND, RunnerOrders(3 * SECOND))) == []
     assert guards(alone.renew(LEASE - 1, THEIRS)) == []
     assert alone.runner.marks["runner.held_its_lease"] == 4
     alone.runner.check()
@@ -81,7 +90,9 @@ def test_the_lease_is_not_renewed_while_tasks_of_a_lapsed_estate_live() -> None:
 def test_what_is_started_under_a_lease_that_is_not_renewed_is_good_for_no_longer() -> None:
     alone = with_two_tasks()
     alone.renew(SECOND, THEIRS)
-    (launch,) = [command for command in alone.start(2 * SECOND, 3, OURS) if isinstance(command, Launch)]
+    (launch,) = [
+        command for command in alone.start(2 * SECOND, 3, OURS) if isinstance(command, LaunchAttempt)
+    ]
     assert launch.until == LEASE
 
 
@@ -107,6 +118,6 @@ def test_a_hold_is_part_of_its_state() -> None:
     twin = Runner(alone.runner.config)
     twin.restore(alone.runner.dump())
     assert twin.dump() == alone.runner.dump()
-    assert guards(twin.handle(TaskExited(3 * SECOND, End(TaskId(2), 1, Outcome.LOST)))) == [
+    assert guards(twin.handle(TaskExited(3 * SECOND, AttemptEnd(TaskId(2), 1, Outcome.LOST)))) == [
         2 * SECOND + LEASE
     ]

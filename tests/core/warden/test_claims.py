@@ -4,10 +4,10 @@ from hanse.core.broker.cluster_view import WARY_TIME
 from hanse.core.broker.placement import ASKED_FOR, NO_ROOM_SEEN, NONE_OPEN, WARDENS_JUDGE
 from hanse.core.config import NodeConfig
 from hanse.model.constraints import Is
-from hanse.model.decision import Answered
+from hanse.model.decision import DecisionKind
 from hanse.model.ids import SECOND, JobId, task_id
-from hanse.model.job import Affinity, JobClass, JobSpec, Scope
-from hanse.model.messages import Answer, Claim, Demand, Refusal, Snapshot
+from hanse.model.job import Affinity, JobClass, JobSpec, Proximity
+from hanse.model.messages import Claim, ClaimReply, ClusterSnapshot, Demand, RefusalReason
 from hanse.model.resources import Resources
 from tests.core.wired import Wired, job, node, tasks
 
@@ -17,8 +17,8 @@ MINUTE = 60 * SECOND
 def test_a_claim_on_free_nodes_is_taken_as_proposed() -> None:
     league = Wired({"c1": (node(), node())})
     number = league.submit(job(tasks(3)))
-    (claim,), (answer,) = league.bodies(Claim), league.bodies(Answer)
-    assert claim.lots[0].nodes == (0, 0, 0)  # best fit fills one node
+    (claim,), (answer,) = league.bodies(Claim), league.bodies(ClaimReply)
+    assert claim.batches[0].nodes == (0, 0, 0)  # best fit fills one node
     assert (answer.number, answer.substituted, answer.refused) == (claim.number, (), ())
     assert league.running(number) == {0: ("c1", 0), 1: ("c1", 0), 2: ("c1", 0)}
 
@@ -30,7 +30,7 @@ def test_two_brokers_that_see_the_same_room_get_substitutes_not_denials() -> Non
     league.run(SECOND)
     nodes = [launch.node for _, launch in league.live.values()]
     assert len(nodes) == len(set(nodes)) == 2
-    assert not [answer for answer in league.bodies(Answer) if answer.refused]
+    assert not [answer for answer in league.bodies(ClaimReply) if answer.refused]
 
 
 def stale_b2(*nodes: NodeConfig) -> Wired:
@@ -50,8 +50,8 @@ def test_a_stale_claim_is_substituted_and_the_answer_says_by_which_node() -> Non
     hear(league)
     before = len(league.said)
     number = league.submit(job(tasks(1)), "b2")  # node 1 is in its share of the nodes, and looks free
-    (claim,), (answer,) = league.bodies(Claim, before), league.bodies(Answer, before)
-    assert claim.lots[0].nodes == (1,)
+    (claim,), (answer,) = league.bodies(Claim, before), league.bodies(ClaimReply, before)
+    assert claim.batches[0].nodes == (1,)
     assert (answer.substituted, answer.refused) == (((task_id(number, 0), 0),), ())
     assert league.running(number) == {0: ("c1", 0)}
 
@@ -72,8 +72,8 @@ def test_a_refusal_has_a_reason_and_brings_the_news_with_it() -> None:
     before = len(league.said)
     league.hand_in(job(tasks(1)), "b2")
     league.prompt("b2")
-    answer = next(answer for answer in league.bodies(Answer, before) if answer.refused)
-    assert [entry.reason for entry in answer.refused] == [Refusal.NO_ROOM]
+    answer = next(answer for answer in league.bodies(ClaimReply, before) if answer.refused)
+    assert [entry.reason for entry in answer.refused] == [RefusalReason.NO_ROOM]
     assert answer.delta is not None
     assert answer.delta.free == ((0, 0, 0),)
     assert league.marks("b2")["broker.refused_no_room"] == 1
@@ -93,7 +93,7 @@ def test_after_a_refusal_a_task_waits_as_demand_and_is_not_claimed_again_without
 
 def waits_because(league: Wired, number: JobId) -> list[str]:
     return [
-        told.reason for told in league.decisions if told.job == number and told.answered is Answered.WAITING
+        told.reason for told in league.decisions if told.job == number and told.kind is DecisionKind.WAITING
     ]
 
 
@@ -134,7 +134,7 @@ def test_claims_of_one_message_stay_within_the_batch() -> None:
     league = Wired({"c1": tuple(node(100_000) for _ in range(4))})
     league.submit(job(tasks(350)))
     claims = league.bodies(Claim)
-    assert [sum(len(lot.tasks) for lot in claim.lots) for claim in claims] == [100, 100, 100, 50]
+    assert [sum(len(batch.tasks) for batch in claim.batches) for claim in claims] == [100, 100, 100, 50]
     assert [claim.number for claim in claims] == [1, 2, 3, 4]
 
 
@@ -216,7 +216,7 @@ def test_apart_from_the_own_label_spreads_a_job_over_nodes() -> None:
 
 def test_apart_from_the_own_label_in_the_cluster_spreads_a_job_over_clusters() -> None:
     league = Wired({"c1": (node(), node()), "c2": (node(),)})
-    wish = Affinity("me", Scope.CLUSTER, apart=True)
+    wish = Affinity("me", Proximity.CLUSTER, apart=True)
     number = league.submit(job(tasks(3, affinity=(wish,)), labels=("me",)))
     league.run(5 * SECOND)
     assert sorted(place for place, _ in league.running(number).values()) == ["c1", "c2"]
@@ -259,7 +259,7 @@ def test_a_cluster_with_the_data_comes_first() -> None:
 
 def test_a_broker_learns_of_a_cluster_by_its_snapshot() -> None:
     league = Wired({"c1": (node(gpu_kind="a100"),)})
-    snapshot = league.bodies(Snapshot)[-1]
+    snapshot = league.bodies(ClusterSnapshot)[-1]
     assert snapshot.capacity == ((4_000, 0, 0),)
     assert snapshot.attributes == ((("gpu_kind", "a100"),),)
     assert snapshot.partitions == ("b1",)
@@ -309,11 +309,11 @@ def claimed_and_granted(league: Wired, count: int) -> tuple[int, int]:
     before = len(league.said)
     number = league.submit(job(tasks(count)), broker="b2")
     assert len(league.running(number)) == count
-    lots = [lot for claim in league.bodies(Claim, before) for lot in claim.lots]
+    batches = [batch for claim in league.bodies(Claim, before) for batch in claim.batches]
     league.end(number)
     return (
-        sum(len(lot.tasks) for lot in lots if not lot.lease),
-        sum(len(lot.tasks) for lot in lots if lot.lease),
+        sum(len(batch.tasks) for batch in batches if not batch.lease),
+        sum(len(batch.tasks) for batch in batches if batch.lease),
     )
 
 
@@ -328,7 +328,7 @@ def refuse_b2_something(league: Wired) -> None:
     hear(league)
     before = len(league.said)
     second = league.submit(job(tasks(1)), broker="b2")
-    assert [answer for answer in league.bodies(Answer, before) if answer.refused]
+    assert [answer for answer in league.bodies(ClaimReply, before) if answer.refused]
     league.end(first)
     league.end(second)
 
@@ -351,11 +351,13 @@ def test_what_was_refused_is_asked_for_and_not_claimed_elsewhere() -> None:
     before = len(league.said)
     second = league.submit(job(tasks(14)), broker="b2")  # two of them on its own nodes of c1, as it believes
     said = [(target, body) for source, target, body in league.said[before:] if source == "b2"]
-    refused = [task for answer in league.bodies(Answer, before) for task in answer.refused]
-    again = [lot for _, body in said if isinstance(body, Claim) for lot in body.lots if 2 in lot.attempts]
+    refused = [task for answer in league.bodies(ClaimReply, before) for task in answer.refused]
+    again = [
+        batch for _, body in said if isinstance(body, Claim) for batch in body.batches if 2 in batch.attempts
+    ]
     assert len(refused) == 2
     assert {target for target, body in said if isinstance(body, Demand)} == {"c1", "c2", "c3"}
-    assert all(lot.lease for lot in again)
+    assert all(batch.lease for batch in again)
     assert len(league.running(first)) == 4
     assert len(league.running(second)) == 14
 

@@ -3,9 +3,20 @@
 import msgspec
 
 from hanse.core.config import Timings
-from hanse.model.events import Received, RoomWithheld
+from hanse.model.events import CapacityWithheld, MessageReceived
 from hanse.model.ids import MILLISECOND, SECOND, task_id
-from hanse.model.messages import Change, Claim, Demand, End, Envelope, News, Orders, Outcome, Report, Settle
+from hanse.model.messages import (
+    AckEnds,
+    AttemptEnd,
+    Claim,
+    ClusterDelta,
+    Demand,
+    Envelope,
+    Outcome,
+    RunnerOrders,
+    RunnerReport,
+    TaskUpdates,
+)
 from hanse.model.resources import Resources, Vector
 from tests.core.wired import Wired, job, node, tasks
 
@@ -15,12 +26,12 @@ QUIET = Timings(beat=1_000 * SECOND, runner_beat=4 * SECOND)
 
 def seen(league: Wired, broker: str, cluster: str = "c1") -> list[Vector] | None:
     """What a broker believes to be free."""
-    return league.machines[broker].view_of(cluster)  # type: ignore[attr-defined, no-any-return]
+    return league.machines[broker].believed_free(cluster)  # type: ignore[attr-defined, no-any-return]
 
 
 def withhold(league: Wired, at: int, cpu: int, runner: str = "c1.r1") -> None:
     """Others take so much of a node."""
-    league.give(runner, RoomWithheld(league.now, ((at, Resources(cpu=cpu)),)))
+    league.give(runner, CapacityWithheld(league.now, ((at, Resources(cpu=cpu)),)))
     league.deliver()
 
 
@@ -47,7 +58,7 @@ def test_room_that_is_granted_the_moment_it_frees_is_no_news() -> None:
     league.end(first)
     league.run(SECOND)
     assert league.running(second) == {0: ("c1", 0)}
-    assert league.bodies(Change, before) == []
+    assert league.bodies(ClusterDelta, before) == []
     assert seen(league, "b1") == seen(league, "b2") == [(0, 0, 0)]
 
 
@@ -57,11 +68,11 @@ def test_a_grant_comes_with_the_news_and_what_is_settled_goes_with_the_claim() -
     league.submit(job(tasks(1)))
     before = len(league.said)
     league.end(first)
-    (news,) = [body for body in league.bodies(News, before) if body.ended]
+    (news,) = [body for body in league.bodies(TaskUpdates, before) if body.ended]
     (claim,) = league.bodies(Claim, before)
     assert news.offers
-    assert [end.task for end in news.ended] == [task for task, _ in claim.settled]
-    assert league.bodies(Settle, before) == []
+    assert [end.task for end in news.ended] == [task for task, _ in claim.acked_ends]
+    assert league.bodies(AckEnds, before) == []
 
 
 def test_ends_are_settled_and_forgotten_when_nothing_carries_the_word() -> None:
@@ -70,11 +81,11 @@ def test_ends_are_settled_and_forgotten_when_nothing_carries_the_word() -> None:
     before = len(league.said)
     league.exit(task_id(number, 0), 1)
     league.deliver()
-    assert league.bodies(Settle, before) == []
-    assert not any(orders.forget for orders in league.bodies(Orders, before))
+    assert league.bodies(AckEnds, before) == []
+    assert not any(orders.forget for orders in league.bodies(RunnerOrders, before))
     league.run(QUIET.settle_linger + MILLISECOND)
-    assert len(league.bodies(Settle, before)) == 1
-    assert [len(orders.forget) for orders in league.bodies(Orders, before)] == [1]
+    assert len(league.bodies(AckEnds, before)) == 1
+    assert [len(orders.forget) for orders in league.bodies(RunnerOrders, before)] == [1]
     league.run(2 * QUIET.resend_after)
     league.check_idle()
 
@@ -158,10 +169,10 @@ def test_a_runner_tells_of_the_ends_on_its_own_nodes_only() -> None:
     (index,) = [index for index, (_, at) in league.running(number).items() if at == 0]
     attempt = next(attempt for task, attempt in league.live if task == task_id(number, index))
     stranger = league.machines["c1.r2"]
-    link = stranger._post.link("c1")  # type: ignore[attr-defined]
-    report = Report((), (End(task_id(number, index), attempt, Outcome.SUCCEEDED),))
+    link = stranger._links.link("c1")  # type: ignore[attr-defined]
+    report = RunnerReport((), (AttemptEnd(task_id(number, index), attempt, Outcome.SUCCEEDED),))
     envelope = Envelope("c1.r2", "c1", link.session, link.sent + 1, link.received, report)
-    league.give("c1", Received(league.now, envelope))
+    league.give("c1", MessageReceived(league.now, envelope))
     league.run(SECOND)
     assert league.marks("c1")["warden.end_of_unknown_attempt"] == 1
     assert league.settled == {}

@@ -2,10 +2,10 @@
 
 from hanse.core.config import Timings
 from hanse.model.constraints import Is
-from hanse.model.effects import Accepted
+from hanse.model.effects import JobAccepted
 from hanse.model.ids import MILLISECOND, SECOND, TaskId, task_id
 from hanse.model.job import JobSpec
-from hanse.model.messages import Claim, Demand, Key, News, Offer, Orders, Outcome
+from hanse.model.messages import Claim, Demand, Offer, Outcome, QueueKey, RunnerOrders, TaskUpdates
 from tests.core.wired import Wired, job, node, tasks
 
 MINUTE = 60 * SECOND
@@ -13,7 +13,7 @@ MINUTE = 60 * SECOND
 
 def offers(league: Wired, since: int = 0) -> list[Offer]:
     """All grants that were told of."""
-    return [offer for news in league.bodies(News, since) for offer in news.offers]
+    return [offer for news in league.bodies(TaskUpdates, since) for offer in news.offers]
 
 
 def test_room_that_frees_is_granted_bound_and_run() -> None:
@@ -23,8 +23,8 @@ def test_room_that_frees_is_granted_bound_and_run() -> None:
     before = len(league.said)
     league.end(first)
     (offer,) = offers(league, before)
-    bound = [lot for claim in league.bodies(Claim, before) for lot in claim.lots]
-    assert [lot.lease for lot in bound] == [offer.lease]
+    bound = [batch for claim in league.bodies(Claim, before) for batch in claim.batches]
+    assert [batch.lease for batch in bound] == [offer.lease]
     assert league.running(second) == {0: ("c1", 0)}
 
 
@@ -37,7 +37,7 @@ def test_a_grant_is_bound_to_the_best_task_at_that_moment_not_the_one_that_asked
     request = league.hand_in(job(tasks(1)))  # while the grant is on its way
     league.run(SECOND)
     reply = league.replies[request]
-    assert isinstance(reply, Accepted)
+    assert isinstance(reply, JobAccepted)
     assert league.running(reply.job) == {0: ("c1", 0)}
     assert league.running(large) == {}
 
@@ -172,7 +172,7 @@ def test_higher_priority_preempts_with_the_jobs_own_grace() -> None:
     low = league.submit(job(tasks(1), preemptible=True, grace=3 * SECOND))
     before = len(league.said)
     high = league.submit(job(tasks(1), priority=10))
-    stops = [stop for orders in league.bodies(Orders, before) for stop in orders.stops]
+    stops = [stop for orders in league.bodies(RunnerOrders, before) for stop in orders.stops]
     assert [(stop.task, stop.grace) for stop in stops] == [(task_id(low, 0), 3 * SECOND)]
     assert league.running(high) == {0: ("c1", 0)}
     assert league.running(low) == {}
@@ -201,7 +201,7 @@ def test_equal_priority_does_not_preempt() -> None:
 
 def stopped(league: Wired, since: int) -> list[TaskId]:
     """The tasks that runners were told to stop, from the ``since``-th message on."""
-    return [stop.task for orders in league.bodies(Orders, since) for stop in orders.stops]
+    return [stop.task for orders in league.bodies(RunnerOrders, since) for stop in orders.stops]
 
 
 def test_preemption_stops_no_more_than_it_needs() -> None:
@@ -267,7 +267,7 @@ def test_demand_is_told_once_and_not_with_every_beat() -> None:
     assert not league.bodies(Demand, before)
 
 
-def rival_of(*others: JobSpec, first: JobSpec | None = None) -> Key:
+def rival_of(*others: JobSpec, first: JobSpec | None = None) -> QueueKey:
     """The rival that is named with room of two CPUs for the first job, while others wait at b2."""
     league = Wired({"c1": (node(2_000, zone="a"),)}, ("b1", "b2"))
     blocker = league.submit(job(tasks(1, cpu=2_000)), "b1")
@@ -278,7 +278,7 @@ def rival_of(*others: JobSpec, first: JobSpec | None = None) -> Key:
     league.exit(task_id(blocker, 0), 1)
     while not offers(league, before):
         league.step()
-    return offers(league, before)[0].rival
+    return offers(league, before)[0].rival_key
 
 
 def test_a_rival_is_named_if_it_could_use_the_room() -> None:
@@ -305,7 +305,7 @@ def test_who_has_nothing_better_left_gives_the_room_on() -> None:
     league.exit(task_id(blocker, 0), 1)
     while not offers(league):
         league.step()
-    assert offers(league)[0].rival[0] == 2
+    assert offers(league)[0].rival_key[0] == 2
     league.cancel(small)  # while the offer to b1 is on its way
     league.run(SECOND)
     assert league.running(middle) == {0: ("c1", 0)}
@@ -337,5 +337,5 @@ def test_of_equal_keys_the_one_that_is_asked_keeps_the_room() -> None:
     before = len(league.said)
     league.end(blocker)
     (offer,) = offers(league, before)
-    assert offer.rival
+    assert offer.rival_key
     assert [claim.releases for claim in league.bodies(Claim, before)] == [()]

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from hanse.core.warden.ledger import MANY_NODES, ORDERED, Lease, Ledger, Run
+from hanse.core.warden.ledger import MANY_NODES, ORDERED, AttemptRecord, Lease, Ledger
 from hanse.model.ids import TaskId
 from hanse.model.job import Affinity
-from hanse.model.messages import Brief, Shape
+from hanse.model.messages import Shape, TaskTemplate
 from hanse.model.resources import Resources, Vector
 from hanse.policy.node_columns import has_bit, mask_indices
 from tests.core.wired import node
@@ -46,7 +46,7 @@ class LedgerHistory(RuleBasedStateMachine):
             self.ledger.set_up(at, True)
 
     def offered(self) -> list[Vector]:
-        return [self.ledger.offered(at) for at in range(len(NODES))]
+        return [self.ledger.advertised_free(at) for at in range(len(NODES))]
 
     def fits(self, at: int, shape: Shape) -> bool:
         return self.used[at] + self.taken[at] + shape.ask.cpu <= NODES[at].capacity.cpu
@@ -67,7 +67,9 @@ class LedgerHistory(RuleBasedStateMachine):
         task = TaskId(self.tasks)
         self.ledger.take(at, (shape.ask.cpu, 0, 0))
         amount = shape.ask.vector(self.ledger.dimensions) or ()
-        self.ledger.begin([Run(task, 1, at, shape.ask, amount, Brief(shape, "b1#1"), ORDERED, 0)])
+        self.ledger.begin_attempts(
+            [AttemptRecord(task, 1, at, shape.ask, amount, TaskTemplate(shape, "b1#1"), ORDERED, 0)]
+        )
         self.used[at] += shape.ask.cpu
         return task
 
@@ -75,10 +77,10 @@ class LedgerHistory(RuleBasedStateMachine):
     def finish(self, task: TaskId | None) -> None:
         if task is None:
             return
-        run = self.ledger.runs[task]
-        self.ledger.finish(run)
+        run = self.ledger.attempts[task]
+        self.ledger.finish_attempt(run)
         self.less(run.node, run.size.cpu)
-        assert task not in self.ledger.runs
+        assert task not in self.ledger.attempts
 
     @rule(target=leases, at=nodes, shape=shapes)
     def lease(self, at: int, shape: Shape) -> Lease | None:
@@ -121,18 +123,18 @@ class LedgerHistory(RuleBasedStateMachine):
     def restore(self) -> None:
         """Journalled state, taken back into a fresh ledger, offers and finds the same."""
         ledger, fresh = self.ledger, Ledger("c1", NODES, reserve=1)
-        runs = msgspec.msgpack.decode(msgspec.msgpack.encode(ledger.runs), type=dict[int, Run])
+        runs = msgspec.msgpack.decode(msgspec.msgpack.encode(ledger.attempts), type=dict[int, AttemptRecord])
         leases = msgspec.msgpack.decode(msgspec.msgpack.encode(ledger.leases), type=dict[int, Lease])
         up, draining = mask_indices(ledger.up, len(NODES)), mask_indices(ledger.draining, len(NODES))
         fresh.restore(runs, leases, up, draining, dict(ledger.withheld))  # type: ignore[arg-type]
         fresh.resume(ledger.version, dict(ledger.changed), list(ledger.held))
         fresh.check()
-        assert [fresh.offered(at) for at in range(len(NODES))] == self.offered()
+        assert [fresh.advertised_free(at) for at in range(len(NODES))] == self.offered()
         for shape in SHAPES:
-            mine, theirs = ledger.fit(shape), fresh.fit(shape)
+            mine, theirs = ledger.compile_shape(shape), fresh.compile_shape(shape)
             assert mask_indices(mine.mask, len(NODES)) == mask_indices(theirs.mask, len(NODES))
-            assert mask_indices(ledger.near(shape, mine.mask), len(NODES)) == mask_indices(
-                fresh.near(shape, theirs.mask), len(NODES)
+            assert mask_indices(ledger.apply_affinity(shape, mine.mask), len(NODES)) == mask_indices(
+                fresh.apply_affinity(shape, theirs.mask), len(NODES)
             )
 
     @invariant()
@@ -161,15 +163,15 @@ class LedgerHistory(RuleBasedStateMachine):
         ledger = self.ledger
         for at in range(len(NODES)):
             closed = at in ledger.held or not has_bit(ledger.up, at) or has_bit(ledger.draining, at)
-            assert ledger.offered(at) == ((0, 0, 0) if closed else ledger.room.free_of(at))
+            assert ledger.advertised_free(at) == ((0, 0, 0) if closed else ledger.room.free_of(at))
 
     @invariant()
     def masks_keep_reserve_holds_and_company(self) -> None:
         ledger = self.ledger
-        carrying = {run.node for run in ledger.runs.values() if "db" in run.brief.shape.labels}
-        shy = {run.node for run in ledger.runs.values() if run.brief.shape.affinity}
+        carrying = {run.node for run in ledger.attempts.values() if "db" in run.template.shape.labels}
+        shy = {run.node for run in ledger.attempts.values() if run.template.shape.affinity}
         for shape in SHAPES:
-            mask = ledger.near(shape, ledger.fit(shape).mask)
+            mask = ledger.apply_affinity(shape, ledger.compile_shape(shape).mask)
             for at in mask_indices(mask, len(NODES)):
                 assert ledger.is_open(at)
                 assert at not in ledger.held
@@ -186,29 +188,30 @@ def test_a_restored_ledger_has_no_unserved_change_of_company() -> None:
     """Every step serves what a change of labels opens; a restore is no such change: replay would differ."""
     ledger = Ledger("c1", NODES, reserve=0)
     amount = SHAPES[1].ask.vector(ledger.dimensions) or ()
-    run = Run(TaskId(1), 1, 0, SHAPES[1].ask, amount, Brief(SHAPES[1], "b1#1"), ORDERED, 0)
+    run = AttemptRecord(TaskId(1), 1, 0, SHAPES[1].ask, amount, TaskTemplate(SHAPES[1], "b1#1"), ORDERED, 0)
     ledger.restore({run.task: run}, {}, [0], [], {})
     assert not ledger.social
 
 
 def test_many_together_are_as_one_after_the_other() -> None:
     at = [2, 2, 0, 2, 2, 2, 1]
-    brief = Brief(SHAPES[0], "b1#1")
+    template = TaskTemplate(SHAPES[0], "b1#1")
     one, many = Ledger("c1", NODES, reserve=0), Ledger("c1", NODES, reserve=0)
     amount = SHAPES[0].ask.vector(one.dimensions) or ()
     for ledger in (one, many):
         runs = [
-            Run(TaskId(n), 1, place, SHAPES[0].ask, amount, brief, ORDERED, 0) for n, place in enumerate(at)
+            AttemptRecord(TaskId(n), 1, place, SHAPES[0].ask, amount, template, ORDERED, 0)
+            for n, place in enumerate(at)
         ]
         for place in at:
             ledger.room.debit(place, amount)
-        ledger.begin(runs)
+        ledger.begin_attempts(runs)
         if ledger is many:
-            ledger.runs.clear()
-            assert ledger.give_back(runs) == [2, 0, 2, 1]
+            ledger.attempts.clear()
+            assert ledger.return_capacity(runs) == [2, 0, 2, 1]
         else:
             for run in runs:
-                ledger.finish(run)
+                ledger.finish_attempt(run)
     assert list(one.touched) == list(many.touched) == [2, 0, 1]
     assert one.room.free.tolist() == many.room.free.tolist() == many.room.capacity.tolist()
 
@@ -219,5 +222,7 @@ def test_many_nodes_are_offered_as_each_of_them_is() -> None:
         ledger.set_up(at, True)
     ledger.hold([0, 9])
     ledger.take(6, (500, 0, 0))
-    assert ledger.offered_all(range(ledger.nodes)) == [ledger.offered(at) for at in range(ledger.nodes)]
-    assert ledger.offered(6) != ledger.capacity[6]
+    assert ledger.advertised_free_all(range(ledger.nodes)) == [
+        ledger.advertised_free(at) for at in range(ledger.nodes)
+    ]
+    assert ledger.advertised_free(6) != ledger.capacity[6]

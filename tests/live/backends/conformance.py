@@ -14,10 +14,10 @@ import pytest
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.interface import WAIT_CHARACTERS_MAX, Backend, Found, Living, Stream
-from hanse.model.attempt_key import task_key
+from hanse.model.attempt_key import attempt_key
 from hanse.model.ids import JobId, job_of, job_text
 from hanse.model.messages import Outcome
-from hanse.model.program import Command, payload_of
+from hanse.model.program import Program, encode_program
 from hanse.model.resources import Resources
 from tests.live.backends.desk import (
     ESTATE,
@@ -91,14 +91,14 @@ class BackendConformance(ABC):
             pytest.skip("it runs no programs")
         secret = bytes(range(32))
         script = "cat; echo; cat; env; tr '\\0' ' ' < /proc/self/cmdline; tr '\\0' ' ' < /proc/$PPID/cmdline"
-        payload = payload_of(Command(("/bin/sh", "-c", script), secret=secret))
+        payload = encode_program(Program(("/bin/sh", "-c", script), secret=secret))
 
         async def story(desk: Desk) -> None:
             keys = set()
             for index in range(2):
                 await desk.run(launch(payload, index))
                 key, _, rest = (await read(desk.backend, index)).decode().partition("\n")
-                assert key == task_key(secret, job_text(job_of(task(index))), index, 1).hex()
+                assert key == attempt_key(secret, job_text(job_of(task(index))), index, 1).hex()
                 assert f"HANSE_TASK={index}" in rest
                 assert key not in rest
                 assert secret.hex() not in rest
@@ -126,9 +126,9 @@ class BackendConformance(ABC):
     def test_a_task_starts_and_then_succeeds(self, place: Path) -> None:
         async def story(desk: Desk) -> None:
             end = await desk.run(launch(self.exits(0)))
-            assert (end.outcome, end.code, end.note) == (Outcome.SUCCEEDED, 0, "")
+            assert (end.outcome, end.exit_code, end.note) == (Outcome.SUCCEEDED, 0, "")
             assert end.usage is not None
-            assert 0 <= end.usage.ran < WAIT_SECONDS_MAX * SECOND
+            assert 0 <= end.usage.run_time < WAIT_SECONDS_MAX * SECOND
             assert desk.order == [("started", task(0), 1), ("exited", task(0), 1)]
 
         with_desk(lambda: self.make(place), story)
@@ -137,7 +137,7 @@ class BackendConformance(ABC):
     def test_an_exit_code_is_a_failure(self, place: Path, code: int) -> None:
         async def story(desk: Desk) -> None:
             end = await desk.run(launch(self.exits(code)))
-            assert (end.outcome, end.code) == (Outcome.FAILED, code)
+            assert (end.outcome, end.exit_code) == (Outcome.FAILED, code)
 
         with_desk(lambda: self.make(place), story)
 
@@ -146,7 +146,7 @@ class BackendConformance(ABC):
             end = await desk.run(launch(self.lasts(0.3)))
             assert end.outcome is Outcome.SUCCEEDED
             assert end.usage is not None
-            assert end.usage.ran >= 300_000
+            assert end.usage.run_time >= 300_000
 
         with_desk(lambda: self.make(place), story)
 
@@ -156,7 +156,7 @@ class BackendConformance(ABC):
                 desk.start(launch(self.exits(index % 3), index))
             for index in range(self.many):
                 end = await desk.end_of(index)
-                assert end.code == index % 3
+                assert end.exit_code == index % 3
             assert len(desk.order) == 2 * self.many
 
         with_desk(lambda: self.make(place), story)
@@ -165,7 +165,7 @@ class BackendConformance(ABC):
         async def story(desk: Desk) -> None:
             desk.start(launch(self.stubborn(), attempt=1))
             end = await desk.run(launch(self.exits(4), attempt=2))
-            assert (end.attempt, end.code) == (2, 4)
+            assert (end.attempt, end.exit_code) == (2, 4)
             assert (task(0), 1) not in desk.ends
             desk.stop(grace=0, attempt=1)
             assert (await desk.end_of(attempt=1)).outcome is Outcome.CANCELLED
@@ -229,7 +229,7 @@ class BackendConformance(ABC):
             asked = now()
             desk.stop(grace=SECOND // 2)
             end = await desk.end_of()
-            assert (end.outcome, end.code) == (Outcome.CANCELLED, self.kill_code)
+            assert (end.outcome, end.exit_code) == (Outcome.CANCELLED, self.kill_code)
             assert now() - asked >= SECOND // 2
 
         with_desk(lambda: self.make(place), story)
@@ -393,7 +393,7 @@ class BackendConformance(ABC):
                 return
             living = {Living(task(0), 1, ESTATE, False), Living(task(1), 1, ESTATE, True)}
             assert set(desk.found.running) == living
-            assert [(end.task, end.code) for end in desk.found.ended] == [(task(2), 3)]
+            assert [(end.task, end.exit_code) for end in desk.found.ended] == [(task(2), 3)]
             desk.stop(0, grace=0)
             desk.stop(1, grace=0)
             for index in (0, 1):
@@ -431,7 +431,7 @@ class BackendConformance(ABC):
             await desk.run(launch(self.exits(6)))
 
         async def again(desk: Desk) -> None:
-            codes = [end.code for end in desk.found.ended]
+            codes = [end.exit_code for end in desk.found.ended]
             assert codes == ([6] if self.outlives_daemons else [])
 
         for story in (before, again, again):

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from hanse.live.backends.interface import Backend, Found, Stream
-from hanse.model.effects import Launch
+from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import TaskId, job_id, task_id
-from hanse.model.messages import End
+from hanse.model.messages import AttemptEnd
 from hanse.model.resources import Resources
 
 WAIT_SECONDS_MAX = 60.0
@@ -26,9 +26,9 @@ def task(index: int) -> TaskId:
 
 def launch(
     payload: bytes, index: int = 0, *, attempt: int = 1, size: Resources = SIZE, moves: bool = True
-) -> Launch:
+) -> LaunchAttempt:
     """The order to start an attempt."""
-    return Launch(task(index), attempt, 0, size, ESTATE, moves, payload)
+    return LaunchAttempt(task(index), attempt, 0, size, ESTATE, moves, payload)
 
 
 def now() -> int:
@@ -43,7 +43,7 @@ class Desk:
         self.backend = backend
         self.found = Found((), ())
         self.order: list[tuple[str, TaskId, int]] = []
-        self.ends: dict[tuple[TaskId, int], End] = {}
+        self.ends: dict[tuple[TaskId, int], AttemptEnd] = {}
         self.starts: set[tuple[TaskId, int]] = set()
         self.room: dict[int, Resources] = {}
         """Node -> what of it is not for us."""
@@ -57,7 +57,7 @@ class Desk:
         self.starts.add(key)
         self._heard("started", *key)
 
-    def exited(self, end: End) -> None:
+    def exited(self, end: AttemptEnd) -> None:
         key = (end.task, end.attempt)
         self._note(key in self.ends, f"{key} ended twice")
         self.ends[key] = end
@@ -83,7 +83,7 @@ class Desk:
         finally:
             self._calling = False
 
-    def start(self, order: Launch) -> None:
+    def start(self, order: LaunchAttempt) -> None:
         self._call(lambda: self.backend.start(order))
 
     def stop(self, index: int = 0, grace: int = HOUR, *, attempt: int = 1) -> None:
@@ -99,13 +99,13 @@ class Desk:
         """Wait for the start of an attempt."""
         await self._until(lambda: (task(index), attempt) in self.starts)
 
-    async def end_of(self, index: int = 0, *, attempt: int = 1) -> End:
+    async def end_of(self, index: int = 0, *, attempt: int = 1) -> AttemptEnd:
         """Wait for the end of an attempt."""
         key = (task(index), attempt)
         await self._until(lambda: key in self.ends)
         return self.ends[key]
 
-    async def run(self, order: Launch) -> End:
+    async def run(self, order: LaunchAttempt) -> AttemptEnd:
         """Start an attempt and wait for its end."""
         self.start(order)
         key = (order.task, order.attempt)

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 
 from hanse.live.backends.process.backend import ProcessBackend
 from hanse.model.ids import TaskId
-from hanse.model.messages import End
+from hanse.model.messages import AttemptEnd
 from hanse.model.resources import Resources
 from tests.live.backends.desk import launch, now, task
 from tests.live.backends.places import NODES
@@ -32,8 +32,8 @@ class Reports:
     def started(self, task: TaskId, attempt: int) -> None:
         say(started=task, attempt=attempt)
 
-    def exited(self, end: End) -> None:
-        say(exited=end.task, attempt=end.attempt, outcome=end.outcome, code=end.code, note=end.note)
+    def exited(self, end: AttemptEnd) -> None:
+        say(exited=end.task, attempt=end.attempt, outcome=end.outcome, code=end.exit_code, note=end.note)
 
     def withheld(self, node: int, amount: Resources) -> None:
         say(withheld=node, cpu=amount.cpu)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.process.cgroups import group_name
-from hanse.model.program import Command, payload_of
+from hanse.model.program import Program, encode_program
 from hanse.model.resources import Resources
 
 NODES = (NodeConfig(Resources(cpu=4_000, memory=1 << 30), (("zone", "a"),)),) * 2
@@ -27,12 +27,12 @@ _PROC = Path("/proc")
 
 def shell(script: str, **env: str) -> bytes:
     """A payload that runs a script."""
-    return payload_of(Command(("/bin/sh", "-c", script), tuple(sorted(env.items()))))
+    return encode_program(Program(("/bin/sh", "-c", script), tuple(sorted(env.items()))))
 
 
 def run(*argv: str, env: tuple[tuple[str, str], ...] = (), workdir: str = "") -> bytes:
     """A payload that runs a program."""
-    return payload_of(Command(argv, env, workdir))
+    return encode_program(Program(argv, env, workdir))
 
 
 STUBBORN = shell("trap '' TERM; echo set; while :; do sleep 3600; done")

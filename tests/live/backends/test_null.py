@@ -10,7 +10,7 @@ from hanse.live.backends import null
 from hanse.live.backends.interface import Stream
 from hanse.live.backends.null import NullBackend, NullTask, null_payload
 from hanse.model.messages import Outcome
-from hanse.model.program import Command, payload_of
+from hanse.model.program import Program, encode_program
 from tests.live.backends.conformance import NODES, BackendConformance
 from tests.live.backends.desk import HOUR, SECOND, Desk, launch, task, with_desk
 
@@ -43,10 +43,10 @@ class TestNullConformance(BackendConformance):
 
 def test_real_commands_last_as_long_as_the_backend_was_told() -> None:
     async def story(desk: Desk) -> None:
-        end = await desk.run(launch(payload_of(Command(("/bin/false",)))))
+        end = await desk.run(launch(encode_program(Program(("/bin/false",)))))
         assert end.outcome is Outcome.SUCCEEDED
         assert end.usage is not None
-        assert end.usage.ran >= 200_000
+        assert end.usage.run_time >= 200_000
 
     with_desk(lambda: NullBackend(NODES, duration=200_000), story)
 

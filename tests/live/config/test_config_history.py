@@ -13,8 +13,8 @@ from hanse.live.config.config_history import BrokerSettings, Era, Past, Settings
 from hanse.live.config.league import LeagueError, Policies
 from hanse.live.config.node_discovery import merged
 from hanse.live.recovery import Recovered, recover
-from hanse.model.effects import Command
-from hanse.model.events import Booted, Event, RoomWithheld, Tick
+from hanse.model.effects import Effect
+from hanse.model.events import Booted, CapacityWithheld, Event, Tick
 from hanse.model.ids import SECOND
 from hanse.model.resources import Resources
 from tests.core.wired import Wired, job, node, tasks
@@ -30,7 +30,7 @@ class Recorded(Wired):
         self.events: list[Event] = []
         super().__init__({"c1": nodes}, ("b1",))
 
-    def give(self, name: str, event: Event) -> list[Command]:
+    def give(self, name: str, event: Event) -> list[Effect]:
         if name == self.whose:
             self.events.append(event)
         return super().give(name, event)
@@ -133,7 +133,7 @@ def test_a_node_that_others_used_may_come_back_smaller(tmp_path: Path) -> None:
     """Eight CPUs with three in tasks and five for others; then four, of which three are still in tasks."""
     league = Recorded("c1", node(8_000))
     league.submit(job(tasks(3)))
-    league.give("c1.r1", RoomWithheld(league.now, ((0, Resources(cpu=5_000)),)))
+    league.give("c1.r1", CapacityWithheld(league.now, ((0, Resources(cpu=5_000)),)))
     league.run(SECOND)
     old = warden_of(league)
     live(tmp_path, old, league.events)
@@ -170,8 +170,8 @@ def test_a_broker_goes_on_when_a_cluster_a_broker_and_other_times_come(tmp_path:
     new = changed(old, clusters=("c1", "c2"), brokers=("b1", "b2"), timings=Timings(beat=3 * SECOND))
     found = come_back(tmp_path, new)
     assert isinstance(found.machine, Broker)
-    assert found.machine.sight_of("c1").snapshot is not None
-    assert found.machine.sight_of("c2").snapshot is None
+    assert found.machine.view_state_of("c1").snapshot is not None
+    assert found.machine.view_state_of("c2").snapshot is None
     later = live(tmp_path, new, [Booted(league.now + SECOND, 2, 7)])
     assert come_back(tmp_path, new).machine.dump() == later
 

@@ -12,13 +12,13 @@ import pytest
 from hanse.live.policy_process import host
 from hanse.live.policy_process.host import PolicyProcess
 from hanse.live.policy_process.process import FRAME_BYTES_MAX, frame
-from hanse.model.advice import Advice, ClusterRoom, Observation, SizeBelief, WaitingGroup
-from hanse.model.effects import AskAdvice
+from hanse.model.advice import Advice, AdviceRequest, ClusterCapacity, SizeEstimate, WaitingGroup
+from hanse.model.effects import RequestAdvice
 from hanse.model.ids import SECOND, JobId
 
 SECONDS_MAX = 60.0
-SIZES = tuple(SizeBelief(cpu, 0, SECOND * 500 // cpu) for cpu in (500, 1_000, 2_000))
-ROOM = ClusterRoom("c1", (4_000, 0), (4_000, 0), (4_000, 0))
+SIZES = tuple(SizeEstimate(cpu, 0, SECOND * 500 // cpu) for cpu in (500, 1_000, 2_000))
+ROOM = ClusterCapacity("c1", (4_000, 0), (4_000, 0), (4_000, 0))
 NONSENSE = """
 import socket, sys
 line = socket.socket(fileno=int(sys.argv[1]))
@@ -28,8 +28,10 @@ line.recv(1)
 """
 
 
-def question(number: int) -> AskAdvice:
-    return AskAdvice(number, Observation((ROOM,), (WaitingGroup(JobId(number), 0, 1, 0, SIZES, (0,)),), ()))
+def question(number: int) -> RequestAdvice:
+    return RequestAdvice(
+        number, AdviceRequest((ROOM,), (WaitingGroup(JobId(number), 0, 1, 0, SIZES, (0,)),), ())
+    )
 
 
 class Bench:
@@ -153,7 +155,7 @@ def test_a_program_that_is_not_there_fails_nobody(monkeypatch: pytest.MonkeyPatc
 
 def test_a_question_that_is_too_long_is_dropped() -> None:
     groups = tuple(WaitingGroup(JobId(n), 0, 1, 0, SIZES * 3_000, (0,)) for n in range(20))
-    long = AskAdvice(1, Observation((ROOM,), groups, ()))
+    long = RequestAdvice(1, AdviceRequest((ROOM,), groups, ()))
     assert frame(long) == b""
     assert len(frame(question(1))) < FRAME_BYTES_MAX
 

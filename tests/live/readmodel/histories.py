@@ -19,7 +19,7 @@ from hanse.core.config import BrokerConfig
 from hanse.core.machine import Machine
 from hanse.live.readmodel.bootstrap import STATES
 from hanse.live.readmodel.read_model import Reads
-from hanse.model.effects import Command, JobSettled
+from hanse.model.effects import Effect, JobSettled
 from hanse.model.events import Event
 from hanse.model.ids import JobId, job_text
 from hanse.sim.chaos import Trial
@@ -29,7 +29,7 @@ from hanse.sim.shipped_league import standard_factories
 from hanse.sim.world import Violation
 from tests.core.wired import Wired
 
-Step = tuple[int, Event, list[Command]]
+Step = tuple[int, Event, list[Effect]]
 EPOCH = 1_700_000_000_000_000
 """The time of day at the instant 0 of every test's clock, in unix microseconds."""
 
@@ -43,7 +43,7 @@ class Told(Wired):
         self.reads: dict[str, Reads] = {}
         super().__init__(*arguments, **rest)
 
-    def give(self, name: str, event: Event) -> list[Command]:
+    def give(self, name: str, event: Event) -> list[Effect]:
         """Note every event that reaches a broker."""
         commands = super().give(name, event)
         if isinstance(self.machines[name], Broker):
@@ -77,12 +77,14 @@ class Told(Wired):
 def disagreements(reads: Reads, machine: Machine) -> list[str]:
     """Where the read models say something else than the broker holds."""
     state = decode_state(machine.dump())
-    unknown = {subject for owned in state.estates.owned.values() for _, subject, _, _ in owned.publishing}
+    unknown = {
+        subject for owned in state.owned_shards.owned.values() for _, subject, _, _ in owned.publishing
+    }
     found = []
     for record in state.jobs.values():
         if record.admitted:
             found += _compare(reads, record, unknown, tuple(_clusters(machine)))
-    for estate, ward in state.wards.items():
+    for estate, ward in state.standby_shards.items():
         for job in ward.jobs:
             detail = reads.job(job)
             kept = reads._projector.live.get(job) if reads._projector is not None else None
@@ -92,7 +94,7 @@ def disagreements(reads: Reads, machine: Machine) -> list[str]:
                 found.append(f"{job_text(job)} of {estate} is not shown as {ward.owner}'s")
                 continue
             ended = detail.row.succeeded + detail.row.failed + detail.row.cancelled
-            count, cancelled = ward.known[job].count, ward.jobs[job].cancelled or job in ward.cancelled
+            count, cancelled = ward.task_ends[job].count, ward.jobs[job].cancelled or job in ward.cancelled
             if ended != count and not (cancelled and ended > count):  # what is cancelled will end
                 found.append(f"{job_text(job)}: {ended} tasks ended, not {count}")
     return found

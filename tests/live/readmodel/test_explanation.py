@@ -11,9 +11,9 @@ from hanse.api.rows import DecisionRow, GroupDetail, JobDetail, JobRow
 from hanse.live.readmodel.cluster_facts import ClusterFacts, NodeFacts, Standing, judge, listed, size_text
 from hanse.live.readmodel.explanation import EndCount, TaskSummary, code_text, why
 from hanse.model.constraints import Is
-from hanse.model.decision import Answered
+from hanse.model.decision import DecisionKind
 from hanse.model.ids import SECOND
-from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, TaskGroup, Unreachable
+from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, TaskGroup, UnreachablePolicy
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from tests.core.wired import job, node, tasks
@@ -63,13 +63,13 @@ def detail_of(spec: JobSpec, *states: dict[str, int], **rest: object) -> JobDeta
     return JobDetail(row=row, spec=spec, groups=groups, **others)  # type: ignore[arg-type]
 
 
-def said(answered: Answered, reason: str, at: int | None = TWO, group: str = "main") -> DecisionRow:
+def said(answered: DecisionKind, reason: str, at: int | None = TWO, group: str = "main") -> DecisionRow:
     return DecisionRow(
         at=at, broker="b1", group=group, answered=answered, tasks=1, reason=reason, considered=()
     )
 
 
-WAITING = said(Answered.WAITING, "no room in any cluster's view")
+WAITING = said(DecisionKind.WAITING, "no room in any cluster's view")
 
 
 # --- waiting -----------------------------------------------------------------------------------------------
@@ -250,9 +250,9 @@ def test_attempts_that_did_not_last_are_told() -> None:
         )
     )
     decisions = [
-        said(Answered.MOVED, "preempted"),
-        said(Answered.RETRIED, "exit code 1"),
-        said(Answered.WAITING, "no room in any cluster's view", TWO + 60 * SECOND),
+        said(DecisionKind.MOVED, "preempted"),
+        said(DecisionKind.RETRIED, "exit code 1"),
+        said(DecisionKind.WAITING, "no room in any cluster's view", TWO + 60 * SECOND),
     ]
     sentences = why(detail_of(spec, {"queued": 3}), summary, decisions, ())
     assert sentences[0].startswith("All 3 tasks wait since 14:03:11")
@@ -268,9 +268,9 @@ def test_attempts_that_did_not_last_are_told() -> None:
 def test_waiting_counts_from_the_first_of_equal_words() -> None:
     spec = JobSpec((TaskGroup(count=2),))
     decisions = [
-        said(Answered.WAITING, "no room"),
-        said(Answered.PLACED, "room", TWO + SECOND),
-        said(Answered.WAITING, "no room", TWO + SECOND),
+        said(DecisionKind.WAITING, "no room"),
+        said(DecisionKind.PLACED, "room", TWO + SECOND),
+        said(DecisionKind.WAITING, "no room", TWO + SECOND),
     ]
     sentences = why(detail_of(spec, {"queued": 1, "running": 1}), TaskSummary(), decisions, ())
     assert "1 waits since 14:02:11" in sentences[0]
@@ -410,7 +410,7 @@ def test_a_cluster_that_has_tasks_and_does_not_answer_is_named() -> None:
         f"{begin}be started elsewhere when what may still run there has surely ended."
     )
     assert why(row, summary, [], (silent,))[1] == f"{begin}wait for it, because the job may run nowhere else."
-    waits = detail_of(JobSpec((TaskGroup(count=2),), unreachable=Unreachable.WAIT), {"placed": 2})
+    waits = detail_of(JobSpec((TaskGroup(count=2),), unreachable=UnreachablePolicy.WAIT), {"placed": 2})
     assert why(waits, summary, [], (silent, SOUTH))[1] == f"{begin}wait for it, as the job asks."
     once = detail_of(JobSpec((TaskGroup(count=2),), on_loss=OnLoss.FAIL), {"placed": 2})
     assert why(once, summary, [], (silent, SOUTH))[1] == (
@@ -421,7 +421,7 @@ def test_a_cluster_that_has_tasks_and_does_not_answer_is_named() -> None:
 def test_a_task_that_was_lost_and_must_not_start_again_says_so() -> None:
     spec = JobSpec((TaskGroup(count=2),), on_loss=OnLoss.FAIL)
     ended = EndCount("main", "failed", "lost", 0, "", "north", 1)
-    decision = said(Answered.ENDED, "lost: its node was lost")
+    decision = said(DecisionKind.ENDED, "lost: its node was lost")
     for states, state in (({"failed": 2}, "failed"), ({"failed": 1, "running": 1}, "running")):
         told = why(detail_of(spec, states, state=state), TaskSummary(ends=(ended,)), [decision], (NORTH,))
         lost = "it was lost, may have begun, and must not start again (on_loss: fail)"

@@ -9,11 +9,11 @@ import pytest
 from hanse.live.readmodel import feeder
 from hanse.live.readmodel.feeder import ENOUGH_EVENTS, QUIET_MAX, Feed
 from hanse.live.readmodel.read_model import Reads
-from hanse.model.effects import Accepted, JobSettled, Send, WakeAt
-from hanse.model.events import Received, Submitted, Tick
+from hanse.model.effects import JobAccepted, JobSettled, SendMessage, WakeAt
+from hanse.model.events import JobSubmitted, MessageReceived, Tick
 from hanse.model.ids import JobId
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.messages import Envelope, EstateId, Gossip, Outcome, Taken
+from hanse.model.messages import Envelope, Gossip, Outcome, OwnershipTransferred, ShardId
 
 
 def test_who_was_promised_a_job_waits_until_it_can_be_read(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_who_was_promised_a_job_waits_until_it_can_be_read(tmp_path: Path) -> No
     async def story() -> None:
         failed: list[BaseException] = []
         feed = Feed(Reads(tmp_path / "reads.sqlite", "b1"), failed.append)
-        feed.told(1, Submitted(1_000_000, "me", 7, JobSpec((TaskGroup(),))), [])
+        feed.told(1, JobSubmitted(1_000_000, "me", 7, JobSpec((TaskGroup(),))), [])
         feed.promised(3)
         reader = asyncio.create_task(feed.caught_up())
         written = asyncio.Event()
@@ -34,7 +34,7 @@ def test_who_was_promised_a_job_waits_until_it_can_be_read(tmp_path: Path) -> No
         assert not reader.done(), "what was promised is not there yet"
         assert not later.done()
         feed.told(2, Tick(2_000_000), [])
-        feed.told(3, Tick(3_000_000), [Accepted("me", 7, JobId(1))])
+        feed.told(3, Tick(3_000_000), [JobAccepted("me", 7, JobId(1))])
         await asyncio.wait_for(asyncio.gather(reader, later), 30)
         assert feed.applied == 3
         await asyncio.wait_for(feed.caught_up(), 30)  # nothing is owed any more
@@ -56,7 +56,7 @@ class Stage:
 
     def tick(self, count: int = 1) -> None:
         """Some events that say nothing about any job."""
-        gossip = Send(Envelope("b1", "b2", 1, 0, 0, Gossip(())))
+        gossip = SendMessage(Envelope("b1", "b2", 1, 0, 0, Gossip(())))
         for _ in range(count):
             self.position += 1
             self.feed.told(self.position, Tick(self.position), [gossip, WakeAt(self.position + 1)])
@@ -65,14 +65,14 @@ class Stage:
         """One that does."""
         self.position += 1
         spec = JobSpec((TaskGroup(),))
-        self.feed.told(self.position, Submitted(self.position, "me", self.position, spec), [])
+        self.feed.told(self.position, JobSubmitted(self.position, "me", self.position, spec), [])
 
     def accept(self, job: JobId) -> None:
         """A job comes and is taken: two events."""
         self.submit()
         request = self.position
         self.position += 1
-        self.feed.told(self.position, Tick(self.position), [Accepted("me", request, job)])
+        self.feed.told(self.position, Tick(self.position), [JobAccepted("me", request, job)])
 
     def settle(self, job: JobId) -> None:
         """A job ends."""
@@ -82,8 +82,8 @@ class Stage:
     def take_away(self, job: JobId) -> None:
         """An heir says that it has the estate now."""
         self.position += 1
-        body = Taken(EstateId("b1"), (job,))
-        self.feed.told(self.position, Received(self.position, Envelope("b2", "b1", 1, 1, 0, body)), [])
+        body = OwnershipTransferred(ShardId("b1"), (job,))
+        self.feed.told(self.position, MessageReceived(self.position, Envelope("b2", "b1", 1, 1, 0, body)), [])
 
     async def turns(self, count: int = 20) -> None:
         """Let the loop turn, and what it has begun on the other thread end."""

@@ -16,11 +16,11 @@ from hanse.live.readmodel import failover_projection, live_job
 from hanse.live.readmodel.live_job import LARGE_TASKS
 from hanse.live.readmodel.read_model import Reads
 from hanse.live.readmodel.schema import content
-from hanse.model.decision import Answered
-from hanse.model.effects import Send
+from hanse.model.decision import DecisionKind
+from hanse.model.effects import SendMessage
 from hanse.model.ids import SECOND, JobId, job_text
 from hanse.model.job import Affinity
-from hanse.model.messages import Claim, News, Outcome
+from hanse.model.messages import Claim, Outcome, TaskUpdates
 from tests.core.wired import job, node, tasks
 from tests.live.readmodel.histories import EPOCH, Past, Step, Told, disagreements, outcomes, trial
 
@@ -97,7 +97,7 @@ def test_a_retried_task_shows_its_attempts(league: Told) -> None:
     row = task(league, number)
     assert (row.state, row.attempt, row.failures, row.code) == ("failed", 2, 2, 2)
     answers = [entry.answered for entry in league.ask().decisions(number)]
-    assert answers == [Answered.PLACED, Answered.RETRIED, Answered.PLACED]
+    assert answers == [DecisionKind.PLACED, DecisionKind.RETRIED, DecisionKind.PLACED]
 
 
 def test_a_cancelled_job_says_who_asked(league: Told) -> None:
@@ -232,10 +232,22 @@ def test_the_simulated_leagues_show_what_they_must() -> None:
             seen |= {
                 f"sends {type(command.envelope.body).__name__}"
                 for command in commands
-                if isinstance(command, Send)
+                if isinstance(command, SendMessage)
             }
-    assert {"Replicate", "Progress", "Taken", "News", "Answer", "Estate"} <= seen
-    assert {"sends Taken", "sends Adopt", "sends Return", "sends Claim"} <= seen
+    assert {
+        "ReplicateJobs",
+        "ReplicaUpdate",
+        "OwnershipTransferred",
+        "TaskUpdates",
+        "ClaimReply",
+        "OwnershipReply",
+    } <= seen
+    assert {
+        "sends OwnershipTransferred",
+        "sends RequestTakeover",
+        "sends AbortTakeover",
+        "sends Claim",
+    } <= seen
 
 
 # --- batches -----------------------------------------------------------------------------------------------
@@ -349,7 +361,7 @@ def test_messages_out_of_turn_are_taken_in_turn(tmp_path: Path) -> None:
             told.end(number, turn % 4, outcome=Outcome.FAILED if turn == 2 else Outcome.SUCCEEDED, code=1)
     told.agree()
     claims = told.bodies(Claim)
-    assert any(entry.lots for entry in claims)
-    assert any(entry.started for entry in told.bodies(News))
+    assert any(entry.batches for entry in claims)
+    assert any(entry.started for entry in told.bodies(TaskUpdates))
     assert all(told.ask().job(number).row.state == "succeeded" for number in numbers)  # type: ignore[union-attr]
     told.close()

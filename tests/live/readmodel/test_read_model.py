@@ -11,28 +11,28 @@ import pytest
 from hanse.live.readmodel import schema, sqlite_writer
 from hanse.live.readmodel.read_model import Reads
 from hanse.model.constraints import Is
-from hanse.model.decision import Answered, Considered, Decision
-from hanse.model.effects import Accepted, JobSettled, Record, Send, TaskSettled
-from hanse.model.events import Received, Submitted
+from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
+from hanse.model.effects import JobAccepted, JobSettled, RecordDecision, SendMessage, TaskSettled
+from hanse.model.events import JobSubmitted, MessageReceived
 from hanse.model.ids import SECOND, JobId, job_id, job_text, task_id
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import (
-    Answer,
-    Brief,
+    AttemptEnd,
     Claim,
-    End,
+    ClaimReply,
     Envelope,
-    Lot,
-    News,
     Outcome,
-    Register,
+    OwnershipTransferred,
+    RegisterStandby,
     Replica,
-    Replicate,
+    ReplicateJobs,
+    ResourceUsage,
     Shape,
-    Taken,
-    Usage,
+    TaskBatch,
+    TaskTemplate,
+    TaskUpdates,
 )
-from hanse.model.program import Command, payload_of
+from hanse.model.program import Program, encode_program
 from hanse.model.resources import Resources
 from tests.live.readmodel.histories import EPOCH, Step
 
@@ -51,31 +51,33 @@ class Script:
 
     def submit(self, serial: int, *commands: object, **rest: object) -> JobId:
         number, spec = job_id(1, serial), JobSpec(**{"groups": (TaskGroup(),), **rest})  # type: ignore[arg-type]
-        self.add(Submitted(self.at, "me", serial, spec), Accepted("me", serial, number), *commands)
+        self.add(JobSubmitted(self.at, "me", serial, spec), JobAccepted("me", serial, number), *commands)
         return number
 
     def claim(self, number: JobId, *nodes: int, attempt: int = 1, size: Resources = ASK) -> None:
         self.sent += 1
         tasks = tuple(range(len(nodes)))
-        lot = Lot(number, 0, Brief(Shape(ASK), "b1#1"), tasks, (attempt,) * len(nodes), nodes, size)
+        lot = TaskBatch(
+            number, 0, TaskTemplate(Shape(ASK), "b1#1"), tasks, (attempt,) * len(nodes), nodes, size
+        )
         claim = Claim(self.sent, (), 0, (lot,))
-        self.add(Received(self.at, Envelope("c1", "b1", 0, 0, 0, News((), ()))),
-                 Send(Envelope("b1", "c1", 0, self.sent, 0, claim)))  # fmt: skip
+        self.add(MessageReceived(self.at, Envelope("c1", "b1", 0, 0, 0, TaskUpdates((), ()))),
+                 SendMessage(Envelope("b1", "c1", 0, self.sent, 0, claim)))  # fmt: skip
 
-    def hear(self, body: News | Answer, *commands: object) -> None:
+    def hear(self, body: TaskUpdates | ClaimReply, *commands: object) -> None:
         self.received += 1
-        self.add(Received(self.at, Envelope("c1", "b1", 0, self.received, 0, body)), *commands)
+        self.add(MessageReceived(self.at, Envelope("c1", "b1", 0, self.received, 0, body)), *commands)
 
     def start(self, number: JobId, *nodes: int, attempt: int = 1) -> None:
         started = tuple((task_id(number, index), attempt, node) for index, node in enumerate(nodes))
-        self.hear(News(started, ()))
+        self.hear(TaskUpdates(started, ()))
 
     def succeed(self, number: JobId, count: int = 1, ran: int = 0) -> None:
-        usage = Usage(1, 2, ran) if ran else None
+        usage = ResourceUsage(1, 2, ran) if ran else None
         ids = [task_id(number, index) for index in range(count)]
-        ended = tuple(End(task, 1, Outcome.SUCCEEDED, 0, usage, "fine") for task in ids)
+        ended = tuple(AttemptEnd(task, 1, Outcome.SUCCEEDED, 0, usage, "fine") for task in ids)
         settled = [TaskSettled(task, 1, Outcome.SUCCEEDED) for task in ids]
-        self.hear(News((), ended), *settled, JobSettled(number, Outcome.SUCCEEDED))
+        self.hear(TaskUpdates((), ended), *settled, JobSettled(number, Outcome.SUCCEEDED))
 
     def whole(self, serial: int, **rest: object) -> JobId:
         number = self.submit(serial, **rest)
@@ -146,7 +148,7 @@ def test_jobs_are_found_by_state_tenant_and_name(reads: Reads, script: Script) -
 def test_a_job_shows_what_its_user_wrote(reads: Reads, script: Script) -> None:
     group = TaskGroup(
         count=2, ask=Resources(cpu=500, memory=1 << 30), where=Is("zone", "a"), duration=7,
-        payload=payload_of(Command(("sort", "-n"))),
+        payload=encode_program(Program(("sort", "-n"))),
     )  # fmt: skip
     number = script.submit(0, groups=(group,), priority=5)
     reads.apply(script.steps, EPOCH)
@@ -180,7 +182,7 @@ def test_a_substitute_node_is_shown(reads: Reads, script: Script) -> None:
     number = script.submit(0, groups=(TaskGroup(count=2),))
     script.claim(number, 5, 6)
     reads.apply(script.steps, EPOCH)
-    script.hear(Answer(1, ((task_id(number, 1), 9),), ()))
+    script.hear(ClaimReply(1, ((task_id(number, 1), 9),), ()))
     reads.apply(script.steps, EPOCH)
     assert [row.node for row in reads.tasks(number)] == [5, 9]
 
@@ -194,7 +196,7 @@ def test_usage_gives_the_start_and_a_duration(reads: Reads, script: Script) -> N
     script.succeed(number, ran=5 * SECOND // 2)
     reads.apply(script.steps, EPOCH + 12 * SECOND)
     (row,) = reads.tasks(number)
-    assert row.usage == Usage(1, 2, 5 * SECOND // 2)
+    assert row.usage == ResourceUsage(1, 2, 5 * SECOND // 2)
     assert (row.note, row.code, row.outcome) == ("fine", 0, "succeeded")
     assert row.ended == EPOCH + 12 * SECOND
     assert row.started == row.ended - 5 * SECOND // 2  # more exact than the news of it
@@ -238,8 +240,8 @@ def test_copies_of_an_older_term_go_when_all_come_anew(reads: Reads, script: Scr
     copies = [Replica(job_id(2, serial), spec, 5 * SECOND, ()) for serial in range(2)]
     script.at = 60 * SECOND
     for seq, (term, jobs) in enumerate([(1, copies), (3, copies[1:]), (2, copies)], 1):
-        body = Replicate("b2#1", term, tuple(jobs))
-        script.add(Received(script.at, Envelope("b2", "b1", 0, seq, 0, body)))
+        body = ReplicateJobs("b2#1", term, tuple(jobs))
+        script.add(MessageReceived(script.at, Envelope("b2", "b1", 0, seq, 0, body)))
     reads.apply(script.steps[:1], EPOCH + 60 * SECOND)
     assert [(row.id, row.owner) for row in reads.jobs()] == [("2-1", "b2"), ("2-0", "b2")]
     assert reads.jobs()[0].submitted == EPOCH + 55 * SECOND
@@ -250,7 +252,7 @@ def test_copies_of_an_older_term_go_when_all_come_anew(reads: Reads, script: Scr
 
 def test_copies_are_bounded(reads: Reads, script: Script) -> None:
     copies = [Replica(job_id(2, serial), JobSpec((TaskGroup(),)), 0, ()) for serial in range(14)]
-    script.add(Received(0, Envelope("b2", "b1", 0, 1, 0, Replicate("b2#1", 1, tuple(copies)))))
+    script.add(MessageReceived(0, Envelope("b2", "b1", 0, 1, 0, ReplicateJobs("b2#1", 1, tuple(copies)))))
     mine = script.submit(0)
     reads.apply(script.steps, EPOCH)
     kept = [f"2-{serial}" for serial in range(13, 3, -1)]
@@ -260,12 +262,14 @@ def test_copies_are_bounded(reads: Reads, script: Script) -> None:
 def test_a_job_that_was_taken_away_goes_with_its_placements(tmp_path: Path, script: Script) -> None:
     first = Reads(tmp_path / "few.sqlite", "b1", kept_jobs_max=1)
     script.sent += 1
-    register = Send(Envelope("b1", "c1", 0, script.sent, 0, Register("b1#1", 1, "b2")))
-    script.add(Received(0, Envelope("c1", "b1", 0, 0, 0, News((), ()))), register)
+    register = SendMessage(Envelope("b1", "c1", 0, script.sent, 0, RegisterStandby("b1#1", 1, "b2")))
+    script.add(MessageReceived(0, Envelope("c1", "b1", 0, 0, 0, TaskUpdates((), ()))), register)
     numbers = [script.submit(serial) for serial in range(2)]
     for number in numbers:
         script.claim(number, 0)
-    script.add(Received(0, Envelope("b2", "b1", 0, 1, 0, Taken("b1#1", tuple(numbers)))))
+    script.add(
+        MessageReceived(0, Envelope("b2", "b1", 0, 1, 0, OwnershipTransferred("b1#1", tuple(numbers))))
+    )
     first.apply(script.steps, EPOCH)
     assert [(row.id, row.owner, row.state) for row in first.jobs()] == [("1-1", "b2", "placed")]
     assert len(schema.content(first.path)["lots"]) == 1
@@ -294,18 +298,18 @@ def test_totals_by_tenant(reads: Reads, script: Script) -> None:
 
 def test_decisions_come_in_order_with_their_times(reads: Reads, script: Script) -> None:
     number = job_id(1, 0)
-    considered = (Considered("c1", 0, "no room in view"),)
+    considered = (ConsideredCluster("c1", 0, "no room in view"),)
     decisions = [
-        Decision(0, "b1", number, 0, Answered.WAITING, 1, "no room", considered),
-        Decision(0, "b1", number, 0, Answered.PLACED, 1, "room"),
+        Decision(0, "b1", number, 0, DecisionKind.WAITING, 1, "no room", considered),
+        Decision(0, "b1", number, 0, DecisionKind.PLACED, 1, "room"),
     ]
     script.at = 5 * SECOND
-    script.submit(0, *[Record(one) for one in decisions])
+    script.submit(0, *[RecordDecision(one) for one in decisions])
     reads.apply(script.steps, EPOCH + 5 * SECOND)
     found = reads.decisions(number)
     assert [(one.answered, one.reason, one.considered) for one in found] == [
-        (Answered.WAITING, "no room", considered),
-        (Answered.PLACED, "room", ()),
+        (DecisionKind.WAITING, "no room", considered),
+        (DecisionKind.PLACED, "room", ()),
     ]
     assert {one.at for one in found} == {EPOCH + 5 * SECOND}
     assert [one.reason for one in reads.decisions(number, 1)] == ["room"]
@@ -316,7 +320,9 @@ def test_a_job_keeps_only_so_many_decisions(
 ) -> None:
     monkeypatch.setattr(sqlite_writer, "DECISIONS_PER_JOB_MAX", 3)
     number = job_id(1, 0)
-    script.submit(0, *[Record(Decision(0, "b1", number, 0, Answered.MOVED, 1, str(at))) for at in range(5)])
+    script.submit(
+        0, *[RecordDecision(Decision(0, "b1", number, 0, DecisionKind.MOVED, 1, str(at))) for at in range(5)]
+    )
     reads.apply(script.steps, EPOCH)
     assert [one.reason for one in reads.decisions(number)] == ["2", "3", "4"]
 
@@ -368,7 +374,7 @@ def test_questions_of_many_threads_while_batches_are_applied(reads: Reads, scrip
     number = script.submit(0, groups=(TaskGroup(count=50),))
     for index in range(50):
         script.hear(
-            News((), ()), TaskSettled(task_id(number, index), 0, Outcome.CANCELLED)
+            TaskUpdates((), ()), TaskSettled(task_id(number, index), 0, Outcome.CANCELLED)
         )  # every batch moves one task
     reads.apply(script.steps[:1], EPOCH)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hanse.model.ids import SECOND, index_of, job_text
-from hanse.model.job import OnLoss, Unreachable
-from hanse.model.messages import Outcome, Taken, Usage
+from hanse.model.job import OnLoss, UnreachablePolicy
+from hanse.model.messages import Outcome, OwnershipTransferred, ResourceUsage
 from tests.core.broker.test_cluster_eligibility import start_again
 from tests.core.wired import job, node, tasks
 from tests.live.readmodel.histories import Told, disagreements
@@ -45,7 +45,7 @@ def test_an_adopted_job_is_the_adopters(pair: Told) -> None:
     assert states(pair, number) == ["running", "running", "queued"]
     pair.deaf["b1"] = True
     pair.run(MINUTE)
-    assert any(isinstance(body, Taken) for body in pair.bodies(Taken))
+    assert any(isinstance(body, OwnershipTransferred) for body in pair.bodies(OwnershipTransferred))
     assert disagreements(pair.ask("b2"), pair.machines["b2"]) == []
     row = pair.ask("b2").jobs(name="far")[0]
     assert (row.owner, row.state, row.running, row.clusters) == ("b2", "running", 2, ("c1",))
@@ -66,7 +66,7 @@ def test_an_adopted_job_shows_when_it_started_once_it_has_ended(pair: Told) -> N
     pair.run(MINUTE)
     ran = {0: 50 * SECOND, 1: 40 * SECOND}
     for found, attempt in list(pair.live):
-        pair.exit(found, attempt, usage=Usage(ran=ran[index_of(found)]))
+        pair.exit(found, attempt, usage=ResourceUsage(run_time=ran[index_of(found)]))
     pair.run(SECOND)
     row = pair.ask("b2").jobs(name="far")[0]
     assert (row.owner, row.state) == ("b2", "succeeded")
@@ -84,7 +84,7 @@ def test_a_job_that_was_over_before_the_adoption_does_not_begin_anew(pair: Told)
     pair.run(SECOND)
     pair.deaf["b1"] = True
     pair.run(MINUTE)
-    assert all(number not in body.jobs for body in pair.bodies(Taken))
+    assert all(number not in body.jobs for body in pair.bodies(OwnershipTransferred))
     pair.loses = lambda _: False
     pair.boot("b1")
     pair.run(MINUTE)
@@ -139,7 +139,7 @@ def test_numbers_of_adopted_jobs_do_not_confuse_what_is_new(pair: Told) -> None:
 
 def test_attempts_at_a_cluster_that_has_left_are_over(tmp_path: Path) -> None:
     league = Told(tmp_path, {"c1": (node(),), "c2": (node(),)})
-    number = league.submit(job(tasks(8), unreachable=Unreachable.WAIT))
+    number = league.submit(job(tasks(8), unreachable=UnreachablePolicy.WAIT))
     assert states(league, number) == ["running"] * 8
     league.deaf |= {"c2": True, "c2.r1": True}
     start_again(league, "b1", retired=("c2",))

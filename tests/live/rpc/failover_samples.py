@@ -5,40 +5,40 @@ from typing import Any
 from hanse.live.rpc.field_validators import JOB_MIN
 from hanse.model import messages as m
 from hanse.model.ids import JobId
-from hanse.model.messages.duplicate_check import Seek, Sought
-from hanse.model.messages.history_check import Recall, Recalled
-from hanse.model.messages.shard_teardown import Close, Closed, Handed, Over
+from hanse.model.messages.duplicate_check import DuplicateQuery, DuplicateReply
+from hanse.model.messages.history_check import HistoryQuery, HistoryReply
+from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, DropReplicas, OwnershipReleased
 
 BIG = 1 << 63
 
-CLOSE, CLOSED = Close("b2#1", 1), Closed("b1#1", 1, True)
-GONE = m.Estate("b1#1", 1 << 61, "", False, 1, refusal=m.Refusal.CLOSED)
-HANDED, OVER = Handed("b2#1", 1 << 20), Over("b2#1")
-SEEK, SOUGHT = Seek(JobId(JOB_MIN), "mine"), Sought(JobId(JOB_MIN), 0)
-BROKERS_SAY = (CLOSE, Recall(7))
-WARDENS_SAY = (GONE, CLOSED, Recalled(7, 3, 0))
+CLOSE, CLOSED = CloseShard("b2#1", 1), CloseShardReply("b1#1", 1, True)
+GONE = m.OwnershipReply("b1#1", 1 << 61, "", False, 1, refusal=m.RefusalReason.CLOSED)
+HANDED, OVER = OwnershipReleased("b2#1", 1 << 20), DropReplicas("b2#1")
+SEEK, SOUGHT = DuplicateQuery(JobId(JOB_MIN), "mine"), DuplicateReply(JobId(JOB_MIN), 0)
+BROKERS_SAY = (CLOSE, HistoryQuery(7))
+WARDENS_SAY = (GONE, CLOSED, HistoryReply(7, 3, 0))
 PEERS_SAY = (HANDED, OVER, SEEK, SOUGHT)
 
 NONSENSE_ESTATES: dict[str, Any] = {
-    "close: estate": Close("b2", 1),
-    "close: generation": Close("b2#1x", 1),
-    "close: long generation": Close("b2#" + "1" * 19, 1),
-    "close: foreign digits": Close("b2#\u0661", 1),
-    "close: nobody's": Close("#1", 1),
-    "close: long name": Close("x" * 160 + "#1", 1),
-    "close: term": Close("b2#1", -1),
-    "closed: estate": Closed("", 1, True),
-    "closed: term": Closed("b1#1", BIG, True),
-    "handed: estate": Handed("b2#", 1),
-    "handed: term": Handed("b2#1", BIG),
-    "over: estate": Over("\n#1"),
-    "seek: job": Seek(JobId(0), "mine"),
-    "seek: nobody": Seek(JobId(JOB_MIN), ""),
-    "seek: client id": Seek(JobId(JOB_MIN), "x" * 1_000),
-    "sought: job": Sought(JobId(BIG), 0),
-    "sought: known": Sought(JobId(JOB_MIN), 1),
-    "recall: number": Recall(BIG),
-    "recalled: taken": Recalled(7, -1, 0),
-    "recalled: acked": Recalled(7, 3, BIG),
-    "taken: term": m.Taken("b1#1", (), BIG),
+    "close: estate": CloseShard("b2", 1),
+    "close: generation": CloseShard("b2#1x", 1),
+    "close: long generation": CloseShard("b2#" + "1" * 19, 1),
+    "close: foreign digits": CloseShard("b2#\u0661", 1),
+    "close: nobody's": CloseShard("#1", 1),
+    "close: long name": CloseShard("x" * 160 + "#1", 1),
+    "close: term": CloseShard("b2#1", -1),
+    "closed: estate": CloseShardReply("", 1, True),
+    "closed: term": CloseShardReply("b1#1", BIG, True),
+    "handed: estate": OwnershipReleased("b2#", 1),
+    "handed: term": OwnershipReleased("b2#1", BIG),
+    "over: estate": DropReplicas("\n#1"),
+    "seek: job": DuplicateQuery(JobId(0), "mine"),
+    "seek: nobody": DuplicateQuery(JobId(JOB_MIN), ""),
+    "seek: client id": DuplicateQuery(JobId(JOB_MIN), "x" * 1_000),
+    "sought: job": DuplicateReply(JobId(BIG), 0),
+    "sought: known": DuplicateReply(JobId(JOB_MIN), 1),
+    "recall: number": HistoryQuery(BIG),
+    "recalled: taken": HistoryReply(7, -1, 0),
+    "recalled: acked": HistoryReply(7, 3, BIG),
+    "taken: term": m.OwnershipTransferred("b1#1", (), BIG),
 }

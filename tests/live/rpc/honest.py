@@ -8,13 +8,13 @@ from hanse.live.rpc.frames import decode
 from hanse.live.rpc.peer_permissions import MAY_SAY
 from hanse.live.rpc.validation import vet_frame
 from hanse.live.rpc.validation_context import Limits, broker_limits, runner_limits, warden_limits
-from hanse.model.effects import Command
-from hanse.model.events import Event, Received
+from hanse.model.effects import Effect
+from hanse.model.events import Event, MessageReceived
 from hanse.model.messages import Envelope
-from hanse.policy.cluster_rankers import RANKS
-from hanse.policy.interface import ClusterRank, Placer, QueueOrder, Sizer
+from hanse.policy.cluster_rankers import CLUSTER_RANKERS
+from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
 from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import ORDERS
+from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
 from hanse.security.identity import Role
 from hanse.sim.league import Factories, Policies
@@ -27,7 +27,7 @@ VETTED: list[int] = [0]
 
 def examine(event: Event, limits: Limits, role: Role) -> None:
     """Send a received envelope through the whole receiving path; note what would have been refused."""
-    if type(event) is not Received:
+    if type(event) is not MessageReceived:
         return
     VETTED[0] += 1
     limits.clock = lambda: event.at
@@ -54,13 +54,13 @@ class VettedBroker(Broker):
     """A broker behind the checks."""
 
     def __init__(
-        self, config: BrokerConfig, order: QueueOrder, placer: Placer, rank: ClusterRank, sizer: Sizer
+        self, config: BrokerConfig, order: QueueOrder, placer: Placer, rank: ClusterRanker, sizer: Sizer
     ) -> None:
         super().__init__(config, order, placer, rank, sizer)
         self.limits = broker_limits(config)
         self.limits.tasks = lambda job: tasks_of(self, job)
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Effect]:
         examine(event, self.limits, Role.BROKER)
         return super().handle(event)
 
@@ -72,7 +72,7 @@ class VettedWarden(Warden):
         super().__init__(config)
         self.limits = warden_limits(config)
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Effect]:
         examine(event, self.limits, Role.WARDEN)
         return super().handle(event)
 
@@ -84,7 +84,7 @@ class VettedRunner(Runner):
         super().__init__(config)
         self.limits = runner_limits(config)
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Effect]:
         examine(event, self.limits, Role.RUNNER)
         return super().handle(event)
 
@@ -92,9 +92,9 @@ class VettedRunner(Runner):
 def make_broker(config: BrokerConfig, policies: Policies) -> Broker:
     return VettedBroker(
         config,
-        ORDERS[policies.order](),
+        QUEUE_ORDERS[policies.order](),
         PLACERS[policies.placer](),
-        RANKS[policies.rank](),
+        CLUSTER_RANKERS[policies.rank](),
         SIZERS[policies.sizer](),
     )
 

@@ -20,7 +20,7 @@ from hanse.live.rpc.transport import Transport
 from hanse.live.rpc.validation_context import Limits
 from hanse.live.rpc.wire_version import client_context
 from hanse.model.ids import TaskId
-from hanse.model.messages import Body, Cancel, Envelope
+from hanse.model.messages import CancelAttempts, Envelope, Message
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity, Role
 from tests.security.leagues import Clock, PaperLeague
@@ -142,10 +142,12 @@ async def pair(league: PaperLeague, bounds: Bounds = QUICK) -> tuple[Member, Mem
     return broker, warden
 
 
-def envelope(number: int = 1, source: str = "b1", target: str = "c1", body: Body | None = None) -> Envelope:
+def envelope(
+    number: int = 1, source: str = "b1", target: str = "c1", body: Message | None = None
+) -> Envelope:
     """A message from broker to warden, with a number."""
     if body is None:
-        body = Cancel((TASK,), (number,))
+        body = CancelAttempts((TASK,), (number,))
     return Envelope(source, target, 0, number, 0, body)
 
 

@@ -22,13 +22,23 @@ from hanse.live.rpc.peer_permissions import Book, Peer
 from hanse.live.rpc.validation import vet_frame
 from hanse.live.rpc.validation_context import Limits, broker_limits, warden_limits
 from hanse.model.constraints import Is
-from hanse.model.duration_stats import Experience, Learned, Seen
-from hanse.model.events import Received, Tick
+from hanse.model.duration_stats import DurationStats, DurationStatsUpdate, KindStats
+from hanse.model.events import MessageReceived, Tick
 from hanse.model.ids import SECOND, JobId, TaskId
 from hanse.model.job import Affinity
-from hanse.model.messages import Adopt, Body, Cancel, Envelope, Outcome, Progress, Return, Sequenced, Taken
-from hanse.model.messages.duplicate_check import Seek, Sought
-from hanse.model.messages.shard_teardown import Close, Closed, Handed, Over
+from hanse.model.messages import (
+    AbortTakeover,
+    CancelAttempts,
+    Envelope,
+    Message,
+    Outcome,
+    OwnershipTransferred,
+    ReplicaUpdate,
+    RequestTakeover,
+    SequencedMessage,
+)
+from hanse.model.messages.duplicate_check import DuplicateQuery, DuplicateReply
+from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, DropReplicas, OwnershipReleased
 from hanse.model.resources import Resources
 from hanse.security.identity import Identity, Role
 from tests.core.wired import Wired, job, node, tasks
@@ -44,22 +54,22 @@ NUMBERS = (
     *(1 << 50, 1 << 52, 1 << 53, 1 << 61, 1 << 62, (1 << 62) - 1, (1 << 63) - 1, -(1 << 62), -(1 << 63)),
 )
 WORDS = ("", "b1", "b2", "b3", "c1", "c2", "c1.r1", "b1#1", "b2#1", "cpu", "fpga", "zone", "x" * 200, "\n")
-RARE: dict[Role, tuple[Body, ...]] = {
+RARE: dict[Role, tuple[Message, ...]] = {
     Role.BROKER: (
-        Experience(0, 2, (Learned("default/job/main", 2, (Seen(500, 0, 7, 2),)),), 1),
-        Taken("b1#1", (JobId(1 << 32),)),
-        Closed("b1#1", 1, True),
-        Handed("b1#1", 1),
-        Over("b3#1"),
-        Seek(JobId(1 << 32), "mine"),
-        Sought(JobId(1 << 32), 3 << 32),
-        Progress("b3#1", ((TaskId(3 << 52), 5, 1),), (JobId(3 << 32),), (JobId(3 << 32),)),
+        DurationStatsUpdate(0, 2, (KindStats("default/job/main", 2, (DurationStats(500, 0, 7, 2),)),), 1),
+        OwnershipTransferred("b1#1", (JobId(1 << 32),)),
+        CloseShardReply("b1#1", 1, True),
+        OwnershipReleased("b1#1", 1),
+        DropReplicas("b3#1"),
+        DuplicateQuery(JobId(1 << 32), "mine"),
+        DuplicateReply(JobId(1 << 32), 3 << 32),
+        ReplicaUpdate("b3#1", ((TaskId(3 << 52), 5, 1),), (JobId(3 << 32),), (JobId(3 << 32),)),
     ),
     Role.WARDEN: (
-        Return("b1#1", 1, 1),
-        Close("b1#1", 1),
-        Adopt("b1#1", "b1", 1, 1),
-        Cancel((TaskId(1 << 52), TaskId(1 << 52 | 1)), (1, 1)),
+        AbortTakeover("b1#1", 1, 1),
+        CloseShard("b1#1", 1),
+        RequestTakeover("b1#1", "b1", 1, 1),
+        CancelAttempts((TaskId(1 << 52), TaskId(1 << 52 | 1)), (1, 1)),
     ),
 }
 """What is seldom said, so that the seeds may lack it."""
@@ -196,7 +206,7 @@ class Stage:
                 _readdress(plain, target.name)
                 target.add(plain)
         for body in RARE[target.role]:
-            plain = Envelope("b2", target.name, 0, int(type(body) in get_args(Sequenced)), 0, body)
+            plain = Envelope("b2", target.name, 0, int(type(body) in get_args(SequencedMessage)), 0, body)
             target.add(msgspec.msgpack.decode(msgspec.msgpack.encode(plain)))
         target.know(self.wired.live)
 
@@ -231,7 +241,7 @@ class Harness:
             limits = broker_limits(machine.config)
             limits.tasks = lambda job: tasks_of(machine, job)
             for name in machine.config.clusters:
-                snapshot = machine.sight_of(name).snapshot
+                snapshot = machine.view_state_of(name).snapshot
                 if snapshot is not None:
                     limits.learn(snapshot)
         else:
@@ -274,15 +284,15 @@ class Harness:
         good, _, _ = vet_frame(envelopes, lambda _: limits)
         for envelope in good:
             self.taken += 1
-            machine.handle(Received(now, envelope))
+            machine.handle(MessageReceived(now, envelope))
 
 
 def tasks_of(machine: Broker, job: JobId) -> int | None:
     """How many tasks a job has that a broker owns or keeps for a peer."""
-    record = machine._desk.jobs.get(job)
+    record = machine._context.jobs.get(job)
     if record is not None:
         return len(record.state)
-    for ward in machine._wards.wards.values():
+    for ward in machine._standby.shards.values():
         if job in ward.jobs:
             return ward.jobs[job].spec.tasks
     return None
@@ -307,7 +317,7 @@ def _number(choose: Chooser, plain: Any, machine: Machine) -> None:
     """Mostly let a sequenced message be the next one in its turn, or nobody would look at it."""
     if not isinstance(plain, list) or len(plain) != 6 or choose.below(8) == 0:
         return
-    post = machine._desk.post if isinstance(machine, Broker) else machine._post  # type: ignore[attr-defined]
+    post = machine._context.links if isinstance(machine, Broker) else machine._links  # type: ignore[attr-defined]
     link = post.links.get(plain[0]) if isinstance(plain[0], str) else None
     if link is not None and isinstance(plain[3], int):
         plain[2] = link.session

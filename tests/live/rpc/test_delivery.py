@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hanse.live.rpc.bounds import Bounds
 from hanse.live.rpc.frames import ENVELOPES_MAX, FRAME_BYTES_MAX, FRAME_BYTES_USUAL, decode, take_frame
 from hanse.live.rpc.peer_permissions import Peer
-from hanse.model.messages import Ack, Envelope, Report, Settle
+from hanse.model.messages import Ack, AckEnds, Envelope, RunnerReport
 from hanse.security.certificate_fields import read_certificate
 from hanse.security.identity import Role
 from tests.live.rpc.members import HOST, QUICK, TASK, Member, envelope, member, pair, play
@@ -97,7 +97,7 @@ def test_what_is_flushed_leaves_in_the_same_turn_and_once(league: PaperLeague) -
 def test_large_batches_leave_as_several_frames(league: PaperLeague) -> None:
     async def story() -> None:
         broker, warden = await pair(league)
-        large = Settle((TASK,) * 10_000, (1,) * 10_000)  # about 100 kB
+        large = AckEnds((TASK,) * 10_000, (1,) * 10_000)  # about 100 kB
         for number in range(1, 21):
             broker.wire.send(envelope(number, body=large))
         assert numbers(await warden.post.reach(20)) == list(range(1, 21))
@@ -113,7 +113,7 @@ def test_an_envelope_beyond_the_bound_is_dropped_and_what_follows_goes(league: P
         bounds = msgspec.structs.replace(QUICK, frame_bytes=1 << 16)
         broker, warden = await pair(league, bounds)
         broker.wire.send(envelope(1))
-        broker.wire.send(envelope(2, body=Settle((TASK,) * 10_000, (1,) * 10_000)))
+        broker.wire.send(envelope(2, body=AckEnds((TASK,) * 10_000, (1,) * 10_000)))
         broker.wire.send(envelope(3))
         assert numbers(await warden.post.reach(2)) == [1, 3]
         assert broker.counters["dropped_oversize"] == 1
@@ -127,7 +127,7 @@ def test_an_envelope_beyond_the_bound_is_dropped_and_what_follows_goes(league: P
 @given(st.lists(st.integers(0, 60_000), min_size=1, max_size=20), st.integers(100, 400_000))
 def test_frames_hold_what_was_taken_and_keep_to_the_limit(sizes: list[int], limit: int) -> None:
     envelopes = [
-        envelope(number, body=Settle((TASK,) * size, (1,) * size)) for number, size in enumerate(sizes, 1)
+        envelope(number, body=AckEnds((TASK,) * size, (1,) * size)) for number, size in enumerate(sizes, 1)
     ]
     outbox, arrived, dropped = deque(envelopes), [], 0
     while outbox:
@@ -419,10 +419,10 @@ def test_a_warden_speaks_for_the_runner_in_its_daemon(league: PaperLeague) -> No
         runner = Peer(host.identity, HOST, host.port, Role.RUNNER)
         await warden.start({"c2/runner": runner, "c2": host.peer()})
         host.wire.update({"c1": warden.peer(), "c2/runner": runner})
-        report = Envelope("c2/runner", "c1", 0, 1, 0, Report(((TASK, 1),), ()))
+        report = Envelope("c2/runner", "c1", 0, 1, 0, RunnerReport(((TASK, 1),), ()))
         host.wire.send(report)
         assert await warden.post.reach(1) == [report]
-        host.wire.send(Envelope("c2", "c1", 0, 1, 0, Report(((TASK, 1),), ())))
+        host.wire.send(Envelope("c2", "c1", 0, 1, 0, RunnerReport(((TASK, 1),), ())))
         await warden.counters.reach("refused_body")
         assert warden.post.all == [report]
         await host.stop()
@@ -438,7 +438,7 @@ def test_a_hushed_member_reads_nothing_until_it_may(league: PaperLeague) -> None
         broker.wire.send(envelope(1))
         await warden.post.reach(1)
         warden.wire.hush(quiet=True)
-        large = Settle((TASK,) * 100_000, (1,) * 100_000)  # about 1 MB
+        large = AckEnds((TASK,) * 100_000, (1,) * 100_000)  # about 1 MB
         for number in range(2, 42):
             broker.wire.send(envelope(number, body=large))
         stream = next(iter(broker.wire._outlets.values()))._stream
@@ -461,7 +461,7 @@ def test_a_peer_that_takes_nothing_is_dialled_anew(league: PaperLeague) -> None:
         broker.wire.send(envelope(1))
         await warden.post.reach(1)
         warden.wire.hush(quiet=True)
-        large = Settle((TASK,) * 100_000, (1,) * 100_000)
+        large = AckEnds((TASK,) * 100_000, (1,) * 100_000)
         for number in range(2, 102):
             broker.wire.send(envelope(number, body=large))
         await broker.counters.reach("stalled")

@@ -5,9 +5,9 @@ import pytest
 from hanse.core.config import BrokerConfig
 from hanse.live.rpc.validation import vet
 from hanse.live.rpc.validation_context import broker_limits
-from hanse.model.drains import DRAINED_NODES_TOLD_MAX, DRAINS_TOLD_MAX, Drain
+from hanse.model.drains import DRAINED_NODES_REPORTED_MAX, DRAINS_REPORTED_MAX, Drain
 from hanse.model.ids import ClusterId
-from hanse.model.messages import Beat, Envelope
+from hanse.model.messages import Envelope, WardenHeartbeat
 
 NOW = 1_000_000
 
@@ -16,14 +16,14 @@ def verdict(*drains: Drain) -> str | None:
     """What a broker's vetting says of a beat with these drains."""
     limits = broker_limits(BrokerConfig("b1", 1, ("b1",), ("c1",)))
     limits.clock = lambda: NOW
-    beat = Beat(ClusterId("c1"), 1, NOW, 6, (), drains)
+    beat = WardenHeartbeat(ClusterId("c1"), 1, NOW, 6, (), drains)
     return vet(Envelope("c1", "b1", 0, 0, 0, beat), limits)
 
 
 def test_drains_as_wardens_tell_them_pass() -> None:
     assert verdict(Drain((1, 2), "ada", "new disks", NOW, NOW + 1)) is None
     assert verdict(Drain(())) is None
-    assert verdict(*(Drain((node,)) for node in range(DRAINS_TOLD_MAX))) is None
+    assert verdict(*(Drain((node,)) for node in range(DRAINS_REPORTED_MAX))) is None
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def test_drains_as_wardens_tell_them_pass() -> None:
         (Drain((), "ada", "a\x1b[31m"),),
         (Drain((), "a\u202eda"),),
         (Drain((), "ada", "", -1),),
-        (Drain((1,)),) * (DRAINS_TOLD_MAX + 1),
-        (Drain((0,) * (DRAINED_NODES_TOLD_MAX + 1)),),
+        (Drain((1,)),) * (DRAINS_REPORTED_MAX + 1),
+        (Drain((0,) * (DRAINED_NODES_REPORTED_MAX + 1)),),
     ],
     ids=["node", "reason", "name", "instant", "drains", "nodes"],
 )

@@ -20,7 +20,7 @@ from hanse.live.rpc.transport import Transport
 from hanse.live.rpc.wire_version import server_context
 from hanse.model import messages as m
 from hanse.model.ids import SECOND
-from hanse.model.messages import Ack, Cancel, Gossip
+from hanse.model.messages import Ack, CancelAttempts, Gossip
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity, Role
@@ -228,8 +228,8 @@ GOOD = envelope(1)
 BAD_FRAMES = {
     "source": frame(GOOD, envelope(2, source="b2")),
     "target": frame(GOOD, envelope(2, target="c2")),
-    "body": frame(GOOD, envelope(2, body=m.Report((), ()))),
-    "vetting": frame(GOOD, envelope(2, body=Cancel((TASK,), ()))),
+    "body": frame(GOOD, envelope(2, body=m.RunnerReport((), ()))),
+    "vetting": frame(GOOD, envelope(2, body=CancelAttempts((TASK,), ()))),
     "oversize": (FRAME_BYTES_MAX + 1).to_bytes(4, "big"),
     "crowded": packed([["b1", "c1", 0, 0, 0, ["ack"]]] * (ENVELOPES_MAX + 1)),
     "undecodable": framed(b"\x91\xc1"),
@@ -313,7 +313,7 @@ def test_frames_may_arrive_in_any_pieces(league: PaperLeague, pieces: int) -> No
             st.binary(max_size=64).map(framed),
             st.builds(
                 lambda data, at, more: data[:at] + more + data[at + len(more) :],
-                st.just(frame(envelope(1), envelope(2, body=Gossip((m.Member("b1", 1, 1),))))),
+                st.just(frame(envelope(1), envelope(2, body=Gossip((m.MemberStatus("b1", 1, 1),))))),
                 st.integers(0, 80),
                 st.binary(max_size=4),
             ),

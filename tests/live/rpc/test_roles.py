@@ -6,56 +6,68 @@ import pytest
 
 from hanse.live.rpc.peer_permissions import MAY_SAY, Book, Peer
 from hanse.model import messages as m
-from hanse.model.duration_stats import Experience
-from hanse.model.messages import Ack, Sequenced, Soft
-from hanse.model.messages.duplicate_check import Seek, Sought
-from hanse.model.messages.history_check import Recall, Recalled
-from hanse.model.messages.shard_teardown import Close, Closed, Handed, Over
+from hanse.model.duration_stats import DurationStatsUpdate
+from hanse.model.messages import Ack, SequencedMessage, SoftMessage
+from hanse.model.messages.duplicate_check import DuplicateQuery, DuplicateReply
+from hanse.model.messages.history_check import HistoryQuery, HistoryReply
+from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, DropReplicas, OwnershipReleased
 from hanse.security.identity import Identity, Role
 from tests.live.rpc.members import HOST
 
-PAST = (Recall, Recalled)
+PAST = (HistoryQuery, HistoryReply)
 SAID: dict[str, tuple[str, tuple[type, ...]]] = {
     "broker to warden": (
         "bw",
         (
             m.Claim,
             m.Demand,
-            m.Cancel,
-            m.Settle,
-            m.Register,
-            m.Adopt,
-            m.Return,
-            m.BeatReply,
-            m.Sync,
-            Close,
+            m.CancelAttempts,
+            m.AckEnds,
+            m.RegisterStandby,
+            m.RequestTakeover,
+            m.AbortTakeover,
+            m.HeartbeatReply,
+            m.RequestSnapshot,
+            CloseShard,
             *PAST,
         ),
     ),
-    "warden to broker": ("wb", (m.Answer, m.News, m.Estate, m.Beat, m.Snapshot, m.Change, Closed, *PAST)),
+    "warden to broker": (
+        "wb",
+        (
+            m.ClaimReply,
+            m.TaskUpdates,
+            m.OwnershipReply,
+            m.WardenHeartbeat,
+            m.ClusterSnapshot,
+            m.ClusterDelta,
+            CloseShardReply,
+            *PAST,
+        ),
+    ),
     "broker to broker": (
         "bb",
         (
-            m.Replicate,
-            m.Progress,
-            m.Taken,
-            m.Watch,
-            m.Watched,
+            m.ReplicateJobs,
+            m.ReplicaUpdate,
+            m.OwnershipTransferred,
+            m.WatchJobs,
+            m.JobEnded,
             m.Gossip,
-            Experience,
-            Handed,
-            Over,
-            Seek,
-            Sought,
+            DurationStatsUpdate,
+            OwnershipReleased,
+            DropReplicas,
+            DuplicateQuery,
+            DuplicateReply,
             *PAST,
         ),
     ),
-    "warden to runner": ("wr", (m.Orders, m.RunnerLease, m.Rejoin, Recall)),
-    "runner to warden": ("rw", (m.Report, m.Hello, m.RunnerBeat, Recalled)),
+    "warden to runner": ("wr", (m.RunnerOrders, m.RunnerLease, m.Rejoin, HistoryQuery)),
+    "runner to warden": ("rw", (m.RunnerReport, m.OpenSession, m.RunnerHeartbeat, HistoryReply)),
 }
 """The protocol's sections, written down a second time: the table must say the same."""
 LETTERS = {"b": Role.BROKER, "w": Role.WARDEN, "r": Role.RUNNER}
-BODIES = (*get_args(Sequenced), *get_args(Soft))
+BODIES = (*get_args(SequencedMessage), *get_args(SoftMessage))
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)

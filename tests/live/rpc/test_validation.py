@@ -21,8 +21,8 @@ from hanse.live.rpc.validation_context import (
 from hanse.model import messages as m
 from hanse.model.constraints import Is, Not
 from hanse.model.ids import ClusterId, JobId, TaskId
-from hanse.model.job import Affinity, JobSpec, TaskGroup, Unreachable
-from hanse.model.messages import Envelope, Outcome, Refusal, Sequenced, Soft
+from hanse.model.job import Affinity, JobSpec, TaskGroup, UnreachablePolicy
+from hanse.model.messages import Envelope, Outcome, RefusalReason, SequencedMessage, SoftMessage
 from hanse.model.resources import MEMORY_BYTES_MAX, Resources
 from hanse.sim.chaos import run_seed
 from tests.live.rpc.duration_stats_samples import EXPERIENCE, NONSENSE_EXPERIENCE
@@ -34,15 +34,15 @@ NOW = 1_000_000
 SEEDS = range(8)
 ASK = Resources(cpu=1_000)
 SHAPE = m.Shape(ASK)
-BRIEF = m.Brief(SHAPE, "b1#1")
-LOT = m.Lot(JOB, 0, BRIEF, (0, 1), (1, 1), (3, -1), ASK)
+BRIEF = m.TaskTemplate(SHAPE, "b1#1")
+LOT = m.TaskBatch(JOB, 0, BRIEF, (0, 1), (1, 1), (3, -1), ASK)
 LINE = m.DemandLine(0, SHAPE, (1, -2), 3)
-END = m.End(TASK, 1, Outcome.SUCCEEDED, 0, m.Usage(1, 2, 3), "fine")
+END = m.AttemptEnd(TASK, 1, Outcome.SUCCEEDED, 0, m.ResourceUsage(1, 2, 3), "fine")
 DELTA = m.Delta(C1, 1, 5, 6, (0, 3), ((1, 2, 0), (0, 0, 0)))
 SPEC = JobSpec((TaskGroup(count=2),))
 REPLICA = m.Replica(JOB, SPEC, 5, ((1, 5, 1),))
-START = m.StartTask(TASK, 1, 2, ASK, "b1#1", Unreachable.MOVE, b"x")
-SNAPSHOT = m.Snapshot(
+START = m.StartTask(TASK, 1, 2, ASK, "b1#1", UnreachablePolicy.MOVE, b"x")
+SNAPSHOT = m.ClusterSnapshot(
     cluster=C1,
     epoch=1,
     version=6,
@@ -57,42 +57,42 @@ SNAPSHOT = m.Snapshot(
 TO_WARDEN = (
     m.Claim(1, (("b1#1", 1),), NOW, (LOT,), (7,), (LINE,)),
     m.Demand((LINE,)),
-    m.Cancel((TASK,), (1,)),
-    m.Settle((TASK,), (1,)),
-    m.Register("b1#1", 1, "b2"),
-    m.Adopt("b2#1", "b2", 1, 1),
-    m.Return("b2#1", 1, 1),
+    m.CancelAttempts((TASK,), (1,)),
+    m.AckEnds((TASK,), (1,)),
+    m.RegisterStandby("b1#1", 1, "b2"),
+    m.RequestTakeover("b2#1", "b2", 1, 1),
+    m.AbortTakeover("b2#1", 1, 1),
     *BROKERS_SAY,
-    m.BeatReply(NOW, ("b1#1",)),
-    m.Sync(C1),
+    m.HeartbeatReply(NOW, ("b1#1",)),
+    m.RequestSnapshot(C1),
 )
 FROM_RUNNER = (
-    m.Report(((TASK, 1),), (END,)),
-    m.Hello(1, NOW, (0, 3), ((TASK, 1),), (END,)),
-    m.RunnerBeat(1, NOW),
+    m.RunnerReport(((TASK, 1),), (END,)),
+    m.OpenSession(1, NOW, (0, 3), ((TASK, 1),), (END,)),
+    m.RunnerHeartbeat(1, NOW),
 )
 FROM_WARDEN = (
-    m.Answer(1, ((TASK, 2),), (m.Refused(TASK, 1, Refusal.NO_ROOM),), DELTA),
-    m.News((), (), (m.Offer(1, 0, (2,), 500, 500, (3, -7)),)),
-    m.News(((TASK, 1, 3),), (END,)),
-    m.Estate("b1#1", 1, "b1", True, 0, ((TASK, 1),), (END,)),
+    m.ClaimReply(1, ((TASK, 2),), (m.RefusedTask(TASK, 1, RefusalReason.NO_ROOM),), DELTA),
+    m.TaskUpdates((), (), (m.Offer(1, 0, (2,), 500, 500, (3, -7)),)),
+    m.TaskUpdates(((TASK, 1, 3),), (END,)),
+    m.OwnershipReply("b1#1", 1, "b1", True, 0, ((TASK, 1),), (END,)),
     *WARDENS_SAY,
-    m.Beat(C1, 1, NOW, 6, (("b1#1", 1),)),
+    m.WardenHeartbeat(C1, 1, NOW, 6, (("b1#1", 1),)),
     SNAPSHOT,
-    m.Change(DELTA),
+    m.ClusterDelta(DELTA),
 )
 FROM_BROKER = (
-    m.Replicate("b2#1", 1, (REPLICA,)),
-    m.Progress("b2#1", ((TASK, 7, 0),), (JOB,), (JOB,)),
-    m.Taken("b1#1", (JOB,), 1 << 20),
+    m.ReplicateJobs("b2#1", 1, (REPLICA,)),
+    m.ReplicaUpdate("b2#1", ((TASK, 7, 0),), (JOB,), (JOB,)),
+    m.OwnershipTransferred("b1#1", (JOB,), 1 << 20),
     *PEERS_SAY,
-    m.Watch(1, (JOB,)),
-    m.Watched(1, JOB, -1),
-    m.Gossip((m.Member("b2", 1, 1),)),
+    m.WatchJobs(1, (JOB,)),
+    m.JobEnded(1, JOB, -1),
+    m.Gossip((m.MemberStatus("b2", 1, 1),)),
     EXPERIENCE,
 )
 TO_RUNNER = (
-    m.Orders(NOW, (START,), (m.StopTask(TASK, 1, 0),), ((TASK, 1),)),
+    m.RunnerOrders(NOW, (START,), (m.StopTask(TASK, 1, 0),), ((TASK, 1),)),
     m.RunnerLease(1, NOW, ("b1#1",)),
     m.Rejoin(1),
 )
@@ -124,7 +124,7 @@ def sender_of(body: object) -> str:
 
 def verdict(body: Any, **about: Any) -> str | None:
     """What vetting says of a body in an envelope that is otherwise in order."""
-    sequenced = type(body) in get_args(Sequenced)
+    sequenced = type(body) in get_args(SequencedMessage)
     fields = {
         "source": sender_of(body),
         "target": "x",
@@ -141,7 +141,7 @@ def spoilt(body: Any, **changes: Any) -> Any:
 
 
 def test_there_is_a_vetter_and_a_sample_for_every_kind() -> None:
-    kinds = {*get_args(Sequenced), *get_args(Soft)}
+    kinds = {*get_args(SequencedMessage), *get_args(SoftMessage)}
     assert set(VETTERS) == kinds
     assert {type(body) for bodies in SENDERS.values() for body in bodies} == kinds
 
@@ -151,7 +151,7 @@ def test_there_is_a_vetter_and_a_sample_for_every_kind() -> None:
 )
 def test_what_is_in_order_passes(body: Any) -> None:
     assert verdict(body) is None
-    sequenced = type(body) in get_args(Sequenced)
+    sequenced = type(body) in get_args(SequencedMessage)
     for wrong in ({"seq": -1 if sequenced else 1}, {"ack": -1}, {"ack": 1 << 63}, {"session": -1}):
         assert verdict(body, **wrong) is not None
     assert verdict(body, seq=(1 << 63) if sequenced else -(1 << 63)) is not None
@@ -159,40 +159,40 @@ def test_what_is_in_order_passes(body: Any) -> None:
 
 
 def lot(**changes: Any) -> m.Claim:
-    return spoilt(TO_WARDEN[0], lots=(spoilt(LOT, **changes),))  # type: ignore[no-any-return]
+    return spoilt(TO_WARDEN[0], batches=(spoilt(LOT, **changes),))  # type: ignore[no-any-return]
 
 
 def brief(**changes: Any) -> m.Claim:
-    return lot(brief=spoilt(BRIEF, **changes))
+    return lot(template=spoilt(BRIEF, **changes))
 
 
 def shape(**changes: Any) -> m.Claim:
     changed = spoilt(SHAPE, **changes)
-    return lot(brief=spoilt(BRIEF, shape=changed), size=changed.ask)
+    return lot(template=spoilt(BRIEF, shape=changed), size=changed.ask)
 
 
 def line(**changes: Any) -> m.Demand:
     return m.Demand((spoilt(LINE, **changes),))
 
 
-def end(**changes: Any) -> m.News:
-    return m.News((), (spoilt(END, **changes),))
+def end(**changes: Any) -> m.TaskUpdates:
+    return m.TaskUpdates((), (spoilt(END, **changes),))
 
 
-def delta(**changes: Any) -> m.Change:
-    return m.Change(spoilt(DELTA, **changes))
+def delta(**changes: Any) -> m.ClusterDelta:
+    return m.ClusterDelta(spoilt(DELTA, **changes))
 
 
-def snapshot(**changes: Any) -> m.Snapshot:
+def snapshot(**changes: Any) -> m.ClusterSnapshot:
     return spoilt(SNAPSHOT, **{"epoch": 2, **changes})  # type: ignore[no-any-return]
 
 
-def replica(**changes: Any) -> m.Replicate:
-    return m.Replicate("b2#1", 1, (spoilt(REPLICA, **changes),))
+def replica(**changes: Any) -> m.ReplicateJobs:
+    return m.ReplicateJobs("b2#1", 1, (spoilt(REPLICA, **changes),))
 
 
-def start(**changes: Any) -> m.Orders:
-    return m.Orders(NOW, (spoilt(START, **changes),))
+def start(**changes: Any) -> m.RunnerOrders:
+    return m.RunnerOrders(NOW, (spoilt(START, **changes),))
 
 
 def deep(levels: int) -> Is | Not:
@@ -209,9 +209,9 @@ NONSENSE: dict[str, Any] = {
     "claim: estate": spoilt(TO_WARDEN[0], rounds=(("", 1),)),
     "claim: echo of the future": spoilt(TO_WARDEN[0], echo=NOW + 1),
     "claim: release": spoilt(TO_WARDEN[0], releases=(-1,)),
-    "claim: settled": spoilt(TO_WARDEN[0], settled=((TASK, -1),)),
+    "claim: settled": spoilt(TO_WARDEN[0], acked_ends=((TASK, -1),)),
     "claim: line twice": spoilt(TO_WARDEN[0], demand=(LINE, LINE)),
-    "claim: many lots": spoilt(TO_WARDEN[0], lots=(LOT,) * 5_000),
+    "claim: many lots": spoilt(TO_WARDEN[0], batches=(LOT,) * 5_000),
     "lot: no tasks": lot(tasks=(), attempts=(), nodes=()),
     "lot: short attempts": lot(attempts=(1,)),
     "lot: short nodes": lot(nodes=(1,)),
@@ -233,7 +233,7 @@ NONSENSE: dict[str, Any] = {
     "lot: size below": lot(size=Resources(cpu=999)),
     "lot: size above": lot(size=Resources(cpu=1_001)),
     "lot: size negative": lot(size=Resources(cpu=-1)),
-    "brief: estate": brief(estate=LONG),
+    "brief: estate": brief(shard=LONG),
     "brief: payload": brief(payload=bytes((1 << 20) + 1)),
     "brief: grace": brief(grace=-1),
     "brief: duration": brief(duration=0),
@@ -268,61 +268,61 @@ NONSENSE: dict[str, Any] = {
     "line: huge key": line(key=(BIG,)),
     "line: shape": line(shape=m.Shape(Resources())),
     "demand: lines": m.Demand(tuple(spoilt(LINE, line=number) for number in range(65))),
-    "cancel: lengths": m.Cancel((TASK,), ()),
-    "cancel: task": m.Cancel((TaskId(5),), (1,)),
-    "settle: lengths": m.Settle((), (1,)),
-    "settle: attempt": m.Settle((TASK,), (-1,)),
-    "register: estate": m.Register("", 1, "b2"),
-    "register: term": m.Register("b1#1", -1, "b2"),
-    "register: heir": m.Register("b1#1", 1, LONG),
-    "adopt: owner": m.Adopt("b2#1", "", 1, 1),
-    "adopt: bid": m.Adopt("b2#1", "b2", 1, -1),
-    "return: term": m.Return("b2#1", BIG, 1),
-    "beat reply: echo of the future": m.BeatReply(NOW + 1, ()),
-    "beat reply: negative echo": m.BeatReply(-1, ()),
-    "beat reply: estates": m.BeatReply(NOW, ("",)),
-    "sync: cluster": m.Sync(ClusterId("c2")),
-    "report: task": m.Report(((TaskId(1), 1),), ()),
-    "report: end": m.Report((), (spoilt(END, attempt=-1),)),
-    "hello: session": m.Hello(-1, NOW, (), (), ()),
-    "hello: sent": m.Hello(1, BIG, (), (), ()),
-    "hello: node": m.Hello(1, NOW, (4,), (), ()),
-    "hello: running": m.Hello(1, NOW, (), ((TASK, -1),), ()),
-    "hello: ended": m.Hello(1, NOW, (), (), (spoilt(END, code=BIG),)),
-    "runner beat: session": m.RunnerBeat(-1, NOW),
-    "runner beat: sent": m.RunnerBeat(1, -1),
-    "answer: number": m.Answer(-1, (), ()),
-    "answer: node": m.Answer(1, ((TASK, -1),), ()),
-    "answer: refused": m.Answer(1, (), (m.Refused(TASK, -1, Refusal.BUSY),)),
-    "answer: task of no job": m.Answer(1, (), (m.Refused(TaskId(TASK + 2), 1, Refusal.BUSY),)),
-    "answer: delta": m.Answer(1, (), (), spoilt(DELTA, free=())),
-    "offers: lease": m.News((), (), (m.Offer(0, 0, (1,)),)),
-    "offers: line": m.News((), (), (m.Offer(1, -1, (1,)),)),
-    "offers: nodes": m.News((), (), (m.Offer(1, 0, ()),)),
-    "offers: node": m.News((), (), (m.Offer(1, 0, (-1,)),)),
-    "offers: score": m.News((), (), (m.Offer(1, 0, (1,), -1),)),
-    "offers: rival": m.News((), (), (m.Offer(1, 0, (1,), 0, 0, (BIG,)),)),
-    "offers: prior": m.News((), (), (m.Offer(1, 0, (1,), 0, BIG),)),
-    "withheld: node": m.Report((), (), ((99, Resources(cpu=1)),)),
-    "withheld: amount": m.Report((), (), ((0, Resources(cpu=-1)),)),
-    "withheld: many": m.Report((), (), ((0, Resources(cpu=1)),) * 9),
-    "news: started": m.News(((TASK, 1, -1),), ()),
-    "news: task of no job": m.News(((TaskId(TASK + 2), 1, 0),), ()),
+    "cancel: lengths": m.CancelAttempts((TASK,), ()),
+    "cancel: task": m.CancelAttempts((TaskId(5),), (1,)),
+    "settle: lengths": m.AckEnds((), (1,)),
+    "settle: attempt": m.AckEnds((TASK,), (-1,)),
+    "register: estate": m.RegisterStandby("", 1, "b2"),
+    "register: term": m.RegisterStandby("b1#1", -1, "b2"),
+    "register: heir": m.RegisterStandby("b1#1", 1, LONG),
+    "adopt: owner": m.RequestTakeover("b2#1", "", 1, 1),
+    "adopt: bid": m.RequestTakeover("b2#1", "b2", 1, -1),
+    "return: term": m.AbortTakeover("b2#1", BIG, 1),
+    "beat reply: echo of the future": m.HeartbeatReply(NOW + 1, ()),
+    "beat reply: negative echo": m.HeartbeatReply(-1, ()),
+    "beat reply: estates": m.HeartbeatReply(NOW, ("",)),
+    "sync: cluster": m.RequestSnapshot(ClusterId("c2")),
+    "report: task": m.RunnerReport(((TaskId(1), 1),), ()),
+    "report: end": m.RunnerReport((), (spoilt(END, attempt=-1),)),
+    "hello: session": m.OpenSession(-1, NOW, (), (), ()),
+    "hello: sent": m.OpenSession(1, BIG, (), (), ()),
+    "hello: node": m.OpenSession(1, NOW, (4,), (), ()),
+    "hello: running": m.OpenSession(1, NOW, (), ((TASK, -1),), ()),
+    "hello: ended": m.OpenSession(1, NOW, (), (), (spoilt(END, exit_code=BIG),)),
+    "runner beat: session": m.RunnerHeartbeat(-1, NOW),
+    "runner beat: sent": m.RunnerHeartbeat(1, -1),
+    "answer: number": m.ClaimReply(-1, (), ()),
+    "answer: node": m.ClaimReply(1, ((TASK, -1),), ()),
+    "answer: refused": m.ClaimReply(1, (), (m.RefusedTask(TASK, -1, RefusalReason.BUSY),)),
+    "answer: task of no job": m.ClaimReply(1, (), (m.RefusedTask(TaskId(TASK + 2), 1, RefusalReason.BUSY),)),
+    "answer: delta": m.ClaimReply(1, (), (), spoilt(DELTA, free=())),
+    "offers: lease": m.TaskUpdates((), (), (m.Offer(0, 0, (1,)),)),
+    "offers: line": m.TaskUpdates((), (), (m.Offer(1, -1, (1,)),)),
+    "offers: nodes": m.TaskUpdates((), (), (m.Offer(1, 0, ()),)),
+    "offers: node": m.TaskUpdates((), (), (m.Offer(1, 0, (-1,)),)),
+    "offers: score": m.TaskUpdates((), (), (m.Offer(1, 0, (1,), -1),)),
+    "offers: rival": m.TaskUpdates((), (), (m.Offer(1, 0, (1,), 0, 0, (BIG,)),)),
+    "offers: prior": m.TaskUpdates((), (), (m.Offer(1, 0, (1,), 0, BIG),)),
+    "withheld: node": m.RunnerReport((), (), ((99, Resources(cpu=1)),)),
+    "withheld: amount": m.RunnerReport((), (), ((0, Resources(cpu=-1)),)),
+    "withheld: many": m.RunnerReport((), (), ((0, Resources(cpu=1)),) * 9),
+    "news: started": m.TaskUpdates(((TASK, 1, -1),), ()),
+    "news: task of no job": m.TaskUpdates(((TaskId(TASK + 2), 1, 0),), ()),
     "end: task": end(task=TaskId(TASK_MAX + 1)),
     "end: task of no job": end(task=TaskId(TASK + 2)),
     "end: attempt": end(attempt=-1),
-    "end: code": end(code=BIG),
-    "end: usage": end(usage=m.Usage(-1)),
+    "end: code": end(exit_code=BIG),
+    "end: usage": end(usage=m.ResourceUsage(-1)),
     "end: note": end(note=LONG),
-    "estate: owner": m.Estate("b1#1", 1, "\n", True),
-    "estate: term": m.Estate("b1#1", -1, "b1", True),
-    "estate: running": m.Estate("b1#1", 1, "b1", True, 1, ((TaskId(TASK + 2), 1),)),
-    "estate: ended": m.Estate("b1#1", 1, "b1", True, 1, (), (spoilt(END, attempt=-1),)),
-    "beat: cluster": m.Beat(ClusterId("c2"), 1, NOW, 1, ()),
-    "beat: epoch": m.Beat(C1, -1, NOW, 1, ()),
-    "beat: version": m.Beat(C1, 1, NOW, BIG, ()),
-    "beat: sent": m.Beat(C1, 1, -1, 1, ()),
-    "beat: rounds": m.Beat(C1, 1, NOW, 1, (("b1#1", -1),)),
+    "estate: owner": m.OwnershipReply("b1#1", 1, "\n", True),
+    "estate: term": m.OwnershipReply("b1#1", -1, "b1", True),
+    "estate: running": m.OwnershipReply("b1#1", 1, "b1", True, 1, ((TaskId(TASK + 2), 1),)),
+    "estate: ended": m.OwnershipReply("b1#1", 1, "b1", True, 1, (), (spoilt(END, attempt=-1),)),
+    "beat: cluster": m.WardenHeartbeat(ClusterId("c2"), 1, NOW, 1, ()),
+    "beat: epoch": m.WardenHeartbeat(C1, -1, NOW, 1, ()),
+    "beat: version": m.WardenHeartbeat(C1, 1, NOW, BIG, ()),
+    "beat: sent": m.WardenHeartbeat(C1, 1, -1, 1, ()),
+    "beat: rounds": m.WardenHeartbeat(C1, 1, NOW, 1, (("b1#1", -1),)),
     "delta: cluster": delta(cluster=ClusterId("c2")),
     "delta: lengths": delta(nodes=(0,)),
     "delta: node": delta(nodes=(0, -1)),
@@ -360,44 +360,44 @@ NONSENSE: dict[str, Any] = {
     "snapshot: attribute value": snapshot(attributes=((("disk", BIG),), (), (), ())),
     "snapshot: another within the epoch": snapshot(epoch=1, dimensions=("cpu", "memory", "gpu", "x"),
                                                    capacity=((1,) * 4,) * 4, free=((1,) * 4,) * 4),
-    "replicate: term": m.Replicate("b2#1", -1, ()),
-    "replicate: many": m.Replicate("b2#1", 1, (REPLICA,) * 65),
+    "replicate: term": m.ReplicateJobs("b2#1", -1, ()),
+    "replicate: many": m.ReplicateJobs("b2#1", 1, (REPLICA,) * 65),
     "replicate: job": replica(job=JobId(1)),
     "replicate: age": replica(age=-1),
     "replicate: spec": replica(spec=JobSpec((TaskGroup(count=0),))),
     "replicate: no groups": replica(spec=JobSpec(())),
-    "replicate: index": replica(done=((2, 5, 1),)),
-    "replicate: state": replica(done=((1, 4, 1),)),
-    "replicate: attempt": replica(done=((1, 5, -1),)),
-    "progress: estate": m.Progress("", ()),
-    "progress: state": m.Progress("b2#1", ((TASK, 8, 1),)),
-    "progress: task of no job": m.Progress("b2#1", ((TaskId(TASK + 2), 5, 1),)),
-    "progress: cancelled": m.Progress("b2#1", (), (JobId(0),)),
-    "progress: forget": m.Progress("b2#1", (), (), (JobId(-1),)),
-    "taken: estate": m.Taken(LONG, ()),
-    "taken: job": m.Taken("b1#1", (JobId(0),)),
-    "watch: round": m.Watch(-1, ()),
-    "watch: many": m.Watch(1, (JOB,) * (WATCHED_MAX + 1)),
-    "watched: state": m.Watched(1, JOB, 3),
-    "watched: job": m.Watched(1, JobId(0), 5),
-    "watched: round": m.Watched(-1, JOB, 5),
-    "gossip: name": m.Gossip((m.Member("", 1, 1),)),
-    "gossip: epoch": m.Gossip((m.Member("b2", -1, 1),)),
-    "gossip: beat": m.Gossip((m.Member("b2", 1, BIG),)),
+    "replicate: index": replica(ends=((2, 5, 1),)),
+    "replicate: state": replica(ends=((1, 4, 1),)),
+    "replicate: attempt": replica(ends=((1, 5, -1),)),
+    "progress: estate": m.ReplicaUpdate("", ()),
+    "progress: state": m.ReplicaUpdate("b2#1", ((TASK, 8, 1),)),
+    "progress: task of no job": m.ReplicaUpdate("b2#1", ((TaskId(TASK + 2), 5, 1),)),
+    "progress: cancelled": m.ReplicaUpdate("b2#1", (), (JobId(0),)),
+    "progress: forget": m.ReplicaUpdate("b2#1", (), (), (JobId(-1),)),
+    "taken: estate": m.OwnershipTransferred(LONG, ()),
+    "taken: job": m.OwnershipTransferred("b1#1", (JobId(0),)),
+    "watch: round": m.WatchJobs(-1, ()),
+    "watch: many": m.WatchJobs(1, (JOB,) * (WATCHED_MAX + 1)),
+    "watched: state": m.JobEnded(1, JOB, 3),
+    "watched: job": m.JobEnded(1, JobId(0), 5),
+    "watched: round": m.JobEnded(-1, JOB, 5),
+    "gossip: name": m.Gossip((m.MemberStatus("", 1, 1),)),
+    "gossip: epoch": m.Gossip((m.MemberStatus("b2", -1, 1),)),
+    "gossip: beat": m.Gossip((m.MemberStatus("b2", 1, BIG),)),
     **NONSENSE_EXPERIENCE,
     **NONSENSE_ESTATES,
-    "gossip: many": m.Gossip((m.Member("b2", 1, 1),) * 1_024),
-    "orders: echo of the future": m.Orders(NOW + 1),
-    "orders: start twice": m.Orders(NOW, (START, START)),
+    "gossip: many": m.Gossip((m.MemberStatus("b2", 1, 1),) * 1_024),
+    "orders: echo of the future": m.RunnerOrders(NOW + 1),
+    "orders: start twice": m.RunnerOrders(NOW, (START, START)),
     "orders: node of another": start(node=1),
     "orders: task": start(task=TaskId(0)),
     "orders: attempt": start(attempt=0),
     "orders: size": start(size=Resources(cpu=-1)),
-    "orders: estate": start(estate=""),
+    "orders: estate": start(shard=""),
     "orders: payload": start(payload=bytes((1 << 20) + 1)),
-    "orders: grace": m.Orders(NOW, (), (m.StopTask(TASK, 1, -1),)),
-    "orders: stop": m.Orders(NOW, (), (m.StopTask(TaskId(0), 1, 0),)),
-    "orders: forget": m.Orders(NOW, (), (), ((TASK, -1),)),
+    "orders: grace": m.RunnerOrders(NOW, (), (m.StopTask(TASK, 1, -1),)),
+    "orders: stop": m.RunnerOrders(NOW, (), (m.StopTask(TaskId(0), 1, 0),)),
+    "orders: forget": m.RunnerOrders(NOW, (), (), ((TASK, -1),)),
     "lease: session": m.RunnerLease(-1, NOW, ()),
     "lease: echo of the future": m.RunnerLease(1, NOW + 1, ()),
     "lease: lapsed": m.RunnerLease(1, NOW, ("",)),
@@ -423,11 +423,14 @@ def test_nonsense_of_every_kind_is_tried() -> None:
     "body",
     [
         lot(nodes=(3, 1_000)),  # by an older view of a larger cluster: the warden finds another node
-        lot(brief=spoilt(BRIEF, shape=m.Shape(ASK, ask_max=Resources(cpu=4_000))), size=Resources(cpu=2_500)),
-        m.Register("b1#1", 1, ""),  # nobody to inherit
-        m.Estate("b1#1", 1, "", False),  # nobody owns it yet
-        m.Watched(0, JOB, 5),
-        m.News(((TaskId(TASK_MAX), 1, 3),), ()),  # a job that is not known here (any more)
+        lot(
+            template=spoilt(BRIEF, shape=m.Shape(ASK, ask_max=Resources(cpu=4_000))),
+            size=Resources(cpu=2_500),
+        ),
+        m.RegisterStandby("b1#1", 1, ""),  # nobody to inherit
+        m.OwnershipReply("b1#1", 1, "", False),  # nobody owns it yet
+        m.JobEnded(0, JOB, 5),
+        m.TaskUpdates(((TaskId(TASK_MAX), 1, 3),), ()),  # a job that is not known here (any more)
         end(note="\x1b[31mred"),  # a backend's words are its own
         delta(epoch=0, nodes=(0, 99)),  # of an earlier life: nobody will look at it
         m.Demand(()),
@@ -483,10 +486,10 @@ def test_a_refused_frame_teaches_nothing() -> None:
     before = dict(limits.layouts)
     five = {"capacity": ((1, 1, 1),) * 5, "free": ((1, 1, 1),) * 5, "attributes": ((),) * 5}
     good, stale, reason = vet_frame(
-        [mail(snapshot(**five)), mail(m.News(((TASK, -1, 0),), ()))], lambda _: limits
+        [mail(snapshot(**five)), mail(m.TaskUpdates(((TASK, -1, 0),), ()))], lambda _: limits
     )
     assert (good, stale) == ([], 0)
-    assert "News of c1" in reason
+    assert "TaskUpdates of c1" in reason
     assert limits.layouts == before
 
 

@@ -37,32 +37,40 @@ from hanse.live.telemetry.prometheus_text import (
     render,
 )
 from hanse.live.telemetry.warden_metrics import RunnerWatch, WardenWatch
-from hanse.model.decision import Answered, Decision
-from hanse.model.effects import Accepted, Command, JobSettled, Record, Rejected, Send, TaskSettled
-from hanse.model.events import Event, Received, Submitted, Tick
+from hanse.model.decision import Decision, DecisionKind
+from hanse.model.effects import (
+    Effect,
+    JobAccepted,
+    JobSettled,
+    RecordDecision,
+    RequestRejected,
+    SendMessage,
+    TaskSettled,
+)
+from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
 from hanse.model.ids import JobId, job_id, task_id
-from hanse.model.job import JobSpec, TaskGroup, Unreachable
+from hanse.model.job import JobSpec, TaskGroup, UnreachablePolicy
 from hanse.model.messages import (
     Ack,
-    Answer,
-    Body,
-    Brief,
+    AttemptEnd,
     Claim,
-    End,
+    ClaimReply,
     Envelope,
-    Hello,
-    Lot,
-    News,
+    Message,
     Offer,
-    Orders,
+    OpenSession,
     Outcome,
-    Refusal,
-    Refused,
+    RefusalReason,
+    RefusedTask,
     Replica,
-    Replicate,
-    Report,
+    ReplicateJobs,
+    RunnerOrders,
+    RunnerReport,
     Shape,
     StartTask,
+    TaskBatch,
+    TaskTemplate,
+    TaskUpdates,
 )
 from hanse.model.resources import Resources
 from hanse.security.credentials import Credentials
@@ -244,28 +252,28 @@ class Story:
         self.position = self.seq = self.sent = 0
         self.now = Clock().now()
 
-    def tell(self, event: Event, *commands: Command) -> None:
+    def tell(self, event: Event, *commands: Effect) -> None:
         self.position += 1
         self.watch.told(self.position, event, list(commands))
 
     def submit(self, serial: int, tenant: str = "physics") -> JobId:
         job = job_id(1, serial)
         spec = JobSpec((TaskGroup(count=2),), tenant=tenant)
-        self.tell(Submitted(self.now - 5_000_000, "me", serial, spec), Accepted("me", serial, job))
+        self.tell(JobSubmitted(self.now - 5_000_000, "me", serial, spec), JobAccepted("me", serial, job))
         return job
 
-    def decide(self, job: JobId, answered: Answered) -> None:
-        self.tell(Tick(self.now), Record(Decision(self.now, "b1", job, 0, answered, 1, "so")))
+    def decide(self, job: JobId, answered: DecisionKind) -> None:
+        self.tell(Tick(self.now), RecordDecision(Decision(self.now, "b1", job, 0, answered, 1, "so")))
 
     def claim(self, job: JobId, number: int, lease: int = 0, again: bool = False) -> None:
         self.sent += not again
-        lot = Lot(job, 0, Brief(Shape(ONE), "e"), (0, 1), (1, 1), (0, 0), ONE, lease)
+        lot = TaskBatch(job, 0, TaskTemplate(Shape(ONE), "e"), (0, 1), (1, 1), (0, 0), ONE, lease)
         claim = Claim(number, (), 0, (lot,))
-        self.tell(Tick(self.now), Send(Envelope("b1", "north", 0, self.sent, 0, claim)))
+        self.tell(Tick(self.now), SendMessage(Envelope("b1", "north", 0, self.sent, 0, claim)))
 
-    def hear(self, body: Body, again: bool = False) -> None:
+    def hear(self, body: Message, again: bool = False) -> None:
         self.seq += not again
-        self.tell(Received(self.now, Envelope("north", "b1", 0, self.seq, 0, body)))
+        self.tell(MessageReceived(self.now, Envelope("north", "b1", 0, self.seq, 0, body)))
 
     async def seen(self) -> Any:
         return samples_of(render(await self.watch.own_families()))
@@ -293,12 +301,14 @@ def told(tmp_path: Path, tale: Callable[[Story], Any]) -> None:
 def test_a_brokers_jobs_are_counted_from_arrival_to_end(tmp_path: Path) -> None:
     async def tale(story: Story) -> None:
         first, second = story.submit(1), story.submit(2, "biology")
-        story.tell(Submitted(story.now, "me", 9, JobSpec((TaskGroup(),))), Rejected("me", 9, "too large"))
         story.tell(
-            Submitted(story.now, "me", 10, JobSpec((TaskGroup(),))), Accepted("me", 10, first)
+            JobSubmitted(story.now, "me", 9, JobSpec((TaskGroup(),))), RequestRejected("me", 9, "too large")
+        )
+        story.tell(
+            JobSubmitted(story.now, "me", 10, JobSpec((TaskGroup(),))), JobAccepted("me", 10, first)
         )  # again
-        story.decide(first, Answered.WAITING)
-        story.decide(second, Answered.BLOCKED)
+        story.decide(first, DecisionKind.WAITING)
+        story.decide(second, DecisionKind.BLOCKED)
         found = await story.seen()
         assert total(found, "hanse_jobs_submitted_total", tenant="physics") == 1
         assert total(found, "hanse_jobs_submitted_total") == 2
@@ -306,21 +316,23 @@ def test_a_brokers_jobs_are_counted_from_arrival_to_end(tmp_path: Path) -> None:
         assert total(found, "hanse_submit_duration_seconds_count") == 3
         assert total(found, "hanse_pending_jobs", tenant="physics", reason="no_room") == 1
         assert total(found, "hanse_pending_jobs", tenant="biology", reason="other_work") == 1
-        story.decide(first, Answered.PLACED)
+        story.decide(first, DecisionKind.PLACED)
         story.claim(first, 1)
         story.claim(first, 1, again=True)
-        refused = (Refused(task_id(first, 1), 1, Refusal.NO_ROOM),)
-        story.hear(Answer(1, (), refused))
-        story.hear(Answer(1, (), refused), again=True)
+        refused = (RefusedTask(task_id(first, 1), 1, RefusalReason.NO_ROOM),)
+        story.hear(ClaimReply(1, (), refused))
+        story.hear(ClaimReply(1, (), refused), again=True)
         story.claim(first, 2, lease=7)
-        started, ended = task_id(first, 0), End(task_id(first, 0), 1, Outcome.PREEMPTED)
-        story.hear(News(((started, 1, 0),), (ended,)))
-        story.hear(News(((started, 1, 0),), (ended,)), again=True)
+        started, ended = task_id(first, 0), AttemptEnd(task_id(first, 0), 1, Outcome.PREEMPTED)
+        story.hear(TaskUpdates(((started, 1, 0),), (ended,)))
+        story.hear(TaskUpdates(((started, 1, 0),), (ended,)), again=True)
         story.tell(
             Tick(story.now), TaskSettled(started, 1, Outcome.FAILED), JobSettled(first, Outcome.FAILED)
         )
         story.tell(Tick(story.now), JobSettled(job_id(7, 7), Outcome.SUCCEEDED))
-        story.tell(Submitted(story.now, "me", 11, JobSpec((TaskGroup(),))), Accepted("me", 11, first))  # late
+        story.tell(
+            JobSubmitted(story.now, "me", 11, JobSpec((TaskGroup(),))), JobAccepted("me", 11, first)
+        )  # late
         found = await story.seen()
         assert total(found, "hanse_jobs_submitted_total") == 2
         assert total(found, "hanse_placements_total", cluster="north", result="accepted") == 1
@@ -346,7 +358,7 @@ def test_a_peers_jobs_are_known_by_their_tenant_when_they_are_adopted(tmp_path: 
     async def tale(story: Story) -> None:
         job = job_id(2, 1)
         replica = Replica(job, JobSpec((TaskGroup(),), tenant="theirs"), 1_000, ())
-        story.hear(Replicate("b2#1", 1, (replica,)))
+        story.hear(ReplicateJobs("b2#1", 1, (replica,)))
         story.tell(Tick(story.now), JobSettled(job, Outcome.SUCCEEDED))
         found = await story.seen()
         assert total(found, "hanse_jobs_finished_total", tenant="theirs", outcome="succeeded") == 1
@@ -361,7 +373,7 @@ def test_what_is_followed_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     async def tale(story: Story) -> None:
         jobs = [story.submit(serial) for serial in range(1, 6)]
         for job in jobs:
-            story.decide(job, Answered.WAITING)
+            story.decide(job, DecisionKind.WAITING)
         found = await story.seen()
         assert total(found, "hanse_pending_jobs", reason="no_room") == 3
         for job in jobs:
@@ -377,7 +389,7 @@ def test_what_is_followed_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_jobs_of_an_earlier_process_are_known_again(tmp_path: Path) -> None:
     async def tale(story: Story) -> None:
         job = story.submit(1)
-        story.decide(job, Answered.WAITING)
+        story.decide(job, DecisionKind.WAITING)
         await story.feed.caught_up()
         later = BrokerWatch(
             Daemon(tmp_path, Role.BROKER),
@@ -390,7 +402,7 @@ def test_jobs_of_an_earlier_process_are_known_again(tmp_path: Path) -> None:
         story.watch = later
         found = await story.seen()
         assert total(found, "hanse_pending_jobs", tenant="physics", reason="recovered") == 1
-        story.tell(Submitted(story.now, "me", 10, JobSpec((TaskGroup(),))), Accepted("me", 10, job))
+        story.tell(JobSubmitted(story.now, "me", 10, JobSpec((TaskGroup(),))), JobAccepted("me", 10, job))
         story.tell(Tick(story.now), JobSettled(job, Outcome.SUCCEEDED))
         found = await story.seen()
         assert total(found, "hanse_jobs_submitted_total") == 0  # it was submitted before
@@ -410,19 +422,25 @@ def test_a_warden_shows_what_it_gave_and_how_fast_tasks_start(tmp_path: Path) ->
         Daemon(tmp_path, Role.WARDEN), Warden(WardenConfig("north", (node,), ("b1",))), entry, journal
     )
     tasks = [task_id(job_id(1, 1), index) for index in range(3)]
-    orders = Orders(0, tuple(StartTask(task, 1, 0, ONE, "e", Unreachable.MOVE, b"") for task in tasks))
-    watch.told(1, Tick(1_000_000), [Send(Envelope("north", "north/runner", 1, 1, 0, orders))])
-    watch.told(2, Tick(1_500_000), [Send(Envelope("north", "north/runner", 1, 1, 0, orders))])  # repeated
-    hello = Hello(1, 0, (0,), (), (), ((0, Resources(4_000)),))
-    watch.told(2, Received(1_200_000, Envelope("north/runner", "north", 1, 0, 0, hello)), [])
-    ended = (End(tasks[0], 1, Outcome.SUCCEEDED),)
-    report = Report(tuple((task, 1) for task in tasks), ended, ((0, Resources(3_000)),))
+    orders = RunnerOrders(
+        0, tuple(StartTask(task, 1, 0, ONE, "e", UnreachablePolicy.MOVE, b"") for task in tasks)
+    )
+    watch.told(1, Tick(1_000_000), [SendMessage(Envelope("north", "north/runner", 1, 1, 0, orders))])
+    watch.told(
+        2, Tick(1_500_000), [SendMessage(Envelope("north", "north/runner", 1, 1, 0, orders))]
+    )  # repeated
+    hello = OpenSession(1, 0, (0,), (), (), ((0, Resources(4_000)),))
+    watch.told(2, MessageReceived(1_200_000, Envelope("north/runner", "north", 1, 0, 0, hello)), [])
+    ended = (AttemptEnd(tasks[0], 1, Outcome.SUCCEEDED),)
+    report = RunnerReport(tuple((task, 1) for task in tasks), ended, ((0, Resources(3_000)),))
     for position in (3, 4):  # and repeated
-        watch.told(position, Received(1_300_000, Envelope("north/runner", "north", 1, 1, 0, report)), [])
-    lost = News((), (End(tasks[1], 1, Outcome.LOST),), (Offer(1, 1, (0,)),))
-    watch.told(5, Tick(2_000_000), [Send(Envelope("north", "b1", 0, 1, 0, lost))])
-    refused = Answer(1, (), (Refused(tasks[2], 1, Refusal.FENCED),))
-    watch.told(6, Tick(2_000_000), [Send(Envelope("north", "b1", 0, 2, 0, refused))])
+        watch.told(
+            position, MessageReceived(1_300_000, Envelope("north/runner", "north", 1, 1, 0, report)), []
+        )
+    lost = TaskUpdates((), (AttemptEnd(tasks[1], 1, Outcome.LOST),), (Offer(1, 1, (0,)),))
+    watch.told(5, Tick(2_000_000), [SendMessage(Envelope("north", "b1", 0, 1, 0, lost))])
+    refused = ClaimReply(1, (), (RefusedTask(tasks[2], 1, RefusalReason.FENCED),))
+    watch.told(6, Tick(2_000_000), [SendMessage(Envelope("north", "b1", 0, 2, 0, refused))])
     journal.append(b"abc")
     journal.commit()
     found = samples_of(render(asyncio.run(watch.own_families())))
@@ -448,7 +466,9 @@ def test_a_runner_is_counted_by_what_it_says(tmp_path: Path) -> None:
     sent: list[Envelope] = []
     watch = RunnerWatch(Daemon(tmp_path, Role.RUNNER), sent.append)
     task = task_id(job_id(1, 1), 0)
-    report = Envelope("far", "north", 1, 1, 0, Report(((task, 1),), (End(task, 1, Outcome.FAILED),)))
+    report = Envelope(
+        "far", "north", 1, 1, 0, RunnerReport(((task, 1),), (AttemptEnd(task, 1, Outcome.FAILED),))
+    )
     watch.send(report)
     watch.send(report)
     assert sent == [report, report]

@@ -13,12 +13,21 @@ from hanse.live.telemetry import otlp
 from hanse.live.telemetry.otlp import QUEUE_SPANS_MAX, Exporter, Target, exporter_of, target_of
 from hanse.live.telemetry.spans import JOBS_MAX, Span, SpanMaker
 from hanse.live.telemetry.trace_context import parent_of, traced
-from hanse.model.effects import Accepted, JobSettled, Rejected, Send
-from hanse.model.events import Received, Submitted, Tick
+from hanse.model.effects import JobAccepted, JobSettled, RequestRejected, SendMessage
+from hanse.model.events import JobSubmitted, MessageReceived, Tick
 from hanse.model.ids import job_id, task_id
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.job_parser import command_of, job_from_data
-from hanse.model.messages import Brief, Claim, End, Envelope, Lot, News, Outcome, Shape
+from hanse.model.job_parser import decode_program, parse_job_form
+from hanse.model.messages import (
+    AttemptEnd,
+    Claim,
+    Envelope,
+    Outcome,
+    Shape,
+    TaskBatch,
+    TaskTemplate,
+    TaskUpdates,
+)
 from hanse.model.resources import Resources
 from hanse.security.identity import Identity, Role
 from hanse.security.wall_time import wall_now
@@ -45,7 +54,7 @@ WRONG = [
 
 
 def spec_of(data: dict[str, Any]) -> JobSpec:
-    spec = job_from_data(data)
+    spec = parse_job_form(data)
     assert isinstance(spec, JobSpec), spec
     return spec
 
@@ -56,25 +65,25 @@ def spec_of(data: dict[str, Any]) -> JobSpec:
 def test_a_job_carries_its_trace_to_its_tasks() -> None:
     spec = spec_of({"command": ["true"], "trace": PARENT, "env": {"MODE": "fast"}})
     assert spec.trace == PARENT
-    command = command_of(spec.groups[0].payload)
+    command = decode_program(spec.groups[0].payload)
     assert command is not None
     assert command.env == (("MODE", "fast"), ("TRACEPARENT", PARENT))
     grouped = spec_of({"trace": PARENT, "command": ["true"], "groups": [{"name": "a"}, {"name": "b"}]})
-    assert [dict(command_of(group.payload).env) for group in grouped.groups] == [  # type: ignore[union-attr]
+    assert [dict(decode_program(group.payload).env) for group in grouped.groups] == [  # type: ignore[union-attr]
         {"TRACEPARENT": PARENT}
     ] * 2
 
 
 def test_what_the_user_sets_goes_before_and_without_a_command_nothing_is_set() -> None:
     spec = spec_of({"command": ["true"], "trace": PARENT, "env": {"TRACEPARENT": "mine"}})
-    assert dict(command_of(spec.groups[0].payload).env) == {"TRACEPARENT": "mine"}  # type: ignore[union-attr]
+    assert dict(decode_program(spec.groups[0].payload).env) == {"TRACEPARENT": "mine"}  # type: ignore[union-attr]
     assert spec_of({"trace": PARENT}).groups[0].payload == b""
     assert spec_of({"command": ["true"]}).trace == ""
 
 
 @pytest.mark.parametrize("text", WRONG)
 def test_a_trace_that_is_none_is_refused_in_a_job_and_ignored_in_a_header(text: str) -> None:
-    problems = job_from_data({"command": ["true"], "trace": text})
+    problems = parse_job_form({"command": ["true"], "trace": text})
     assert isinstance(problems, tuple)
     assert [problem.field for problem in problems] == ["trace"]
     assert parent_of(text) is None
@@ -125,18 +134,28 @@ class Story:
         return self.now + milliseconds * 1_000
 
     def submit(self, spec: JobSpec, serial: int = 1) -> None:
-        self.tell(Submitted(self.at(-900), "me", serial, spec), Accepted("me", serial, job_id(1, serial)))
+        self.tell(
+            JobSubmitted(self.at(-900), "me", serial, spec), JobAccepted("me", serial, job_id(1, serial))
+        )
 
     def claim(self, serial: int = 1, cluster: str = "north") -> None:
-        lot = Lot(
-            job_id(1, serial), 0, Brief(Shape(Resources(1_000)), "e"), (0,), (1,), (0,), Resources(1_000)
+        lot = TaskBatch(
+            job_id(1, serial),
+            0,
+            TaskTemplate(Shape(Resources(1_000)), "e"),
+            (0,),
+            (1,),
+            (0,),
+            Resources(1_000),
         )
-        self.tell(Tick(self.at(10)), Send(Envelope("b1", cluster, 0, 1, 0, Claim(1, (), 0, (lot,)))))
+        self.tell(Tick(self.at(10)), SendMessage(Envelope("b1", cluster, 0, 1, 0, Claim(1, (), 0, (lot,)))))
 
     def news(self, milliseconds: int, *, ended: bool, serial: int = 1, fresh: bool = True) -> None:
         task = task_id(job_id(1, serial), 0)
-        news = News(() if ended else ((task, 1, 0),), (End(task, 1, Outcome.SUCCEEDED),) if ended else ())
-        self.tell(Received(self.at(milliseconds), Envelope("north", "b1", 0, 1, 0, news)), fresh=fresh)
+        news = TaskUpdates(
+            () if ended else ((task, 1, 0),), (AttemptEnd(task, 1, Outcome.SUCCEEDED),) if ended else ()
+        )
+        self.tell(MessageReceived(self.at(milliseconds), Envelope("north", "b1", 0, 1, 0, news)), fresh=fresh)
 
     def settle(self, outcome: Outcome = Outcome.SUCCEEDED, serial: int = 1) -> None:
         self.tell(Tick(self.at(400)), JobSettled(job_id(1, serial), outcome))
@@ -198,7 +217,7 @@ def test_who_does_not_record_a_trace_gets_no_spans_and_the_number_of_jobs_is_bou
     story.settle(serial=0)
     story.submit(spec, JOBS_MAX + 7)
     assert story.maker.untraced == 3
-    story.tell(Submitted(0, "you", 1, spec), Rejected("you", 1, "no"))
+    story.tell(JobSubmitted(0, "you", 1, spec), RequestRejected("you", 1, "no"))
     assert story.maker.untraced == 4
 
 

@@ -165,7 +165,7 @@ def test_nothing_is_left_behind() -> None:
     for name, machine in shell.machines.items():
         machine.check()
         if not name.endswith(".r"):
-            complaints = [text for text in machine.idle() if "unacknowledged" not in text]  # type: ignore[attr-defined]
+            complaints = [text for text in machine.find_leftovers() if "unacknowledged" not in text]  # type: ignore[attr-defined]
             assert complaints == []
 
 

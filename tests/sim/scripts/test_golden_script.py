@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from hanse.model.decision import Answered, Considered, Decision
-from hanse.model.effects import Record, TaskSettled
-from hanse.model.events import Received, TaskExited
+from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
+from hanse.model.effects import RecordDecision, TaskSettled
+from hanse.model.events import MessageReceived, TaskExited
 from hanse.model.ids import job_id, task_id
-from hanse.model.messages import Cancel, Delta, End, Envelope, Outcome
+from hanse.model.messages import AttemptEnd, CancelAttempts, Delta, Envelope, Outcome
 from hanse.model.resources import Resources
-from hanse.sim.render import command_text, event_text, record_text, resources_text, seconds, words
+from hanse.sim.render import effect_text, event_text, record_text, resources_text, seconds, words
 from hanse.sim.scripts.golden_script import play
 from hanse.sim.scripts.words import ScriptError, duration_of, job_from, job_named, resources_of, value_of
 from hanse.sim.shipped_league import standard_factories
@@ -78,13 +78,13 @@ def test_words() -> None:
 
 
 def test_records_read_well() -> None:
-    end = End(TASK, 2, Outcome.FAILED, 7)
+    end = AttemptEnd(TASK, 2, Outcome.FAILED, 7)
     assert words("TaskExited") == "task exited"
     assert seconds(1_500_000) == "1.500s"
     assert seconds(1) == "0.000001s"
     assert event_text(TaskExited(5, end)) == "task exited end=2-17.3#2 failed code=7"
-    cancel = Envelope("b1", "c1", 0, 1, 0, Cancel((TASK,), (2,)))
-    assert event_text(Received(0, cancel)) == "from b1: cancel tasks=[2-17.3] attempts=[2]"
+    cancel = Envelope("b1", "c1", 0, 1, 0, CancelAttempts((TASK,), (2,)))
+    assert event_text(MessageReceived(0, cancel)) == "from b1: cancel attempts tasks=[2-17.3] attempts=[2]"
     assert (
         record_text(TaskSettled(TASK, 2, Outcome.SUCCEEDED))
         == "task settled task=2-17.3 attempt=2 outcome=succeeded"
@@ -92,17 +92,18 @@ def test_records_read_well() -> None:
     assert resources_text(Resources(1_500, 1 << 30, 1, (("fpga", 2),))) == "1500mcpu+1GiB+1gpu+2fpga"
     assert resources_text(Resources()) == "nothing"
     decision = Decision(
-        0, "b1", job_id(2, 17), 0, Answered.WAITING, 3, "no room", (Considered("c1", 0, "full"),)
+        0, "b1", job_id(2, 17), 0, DecisionKind.WAITING, 3, "no room", (ConsideredCluster("c1", 0, "full"),)
     )
     assert (
-        command_text(Record(decision)) == "decides: job 2-17 group 0 waiting, 3 tasks: no room (c1: 0, full)"
+        effect_text(RecordDecision(decision))
+        == "decides: job 2-17 group 0 waiting, 3 tasks: no room (c1: 0, full)"
     )
 
 
 def test_mentions() -> None:
     job = job_id(2, 17)
-    assert mentions(Cancel((TASK,), (1,)), TASK, job)
-    assert not mentions(Cancel((TASK,), (1,)), TASK + 1, job)
+    assert mentions(CancelAttempts((TASK,), (1,)), TASK, job)
+    assert not mentions(CancelAttempts((TASK,), (1,)), TASK + 1, job)
     eight = job_id(2, 0)  # as many as there are bytes in 8 GiB
     room = Delta("c1", 1, 0, 1, (0,), ((1_000, eight, 0),))  # type: ignore[arg-type]
     assert not mentions(room, TASK, eight)

@@ -8,20 +8,20 @@ import msgspec
 import pytest
 
 from hanse.core.broker.state import decode_state
-from hanse.model.effects import Accepted, Command, JobSettled, Rejected, TaskSettled
-from hanse.model.events import Event, Received, Submitted, Tick
+from hanse.model.effects import Effect, JobAccepted, JobSettled, RequestRejected, TaskSettled
+from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
 from hanse.model.ids import SECOND, JobId, job_id, task_id
 from hanse.model.job import JobClass, JobSpec, TaskGroup
 from hanse.model.messages import (
-    End,
+    AttemptEnd,
     Envelope,
-    Estate,
-    News,
     Outcome,
-    Progress,
+    OwnershipReply,
     Replica,
-    Replicate,
-    Usage,
+    ReplicateJobs,
+    ReplicaUpdate,
+    ResourceUsage,
+    TaskUpdates,
 )
 from hanse.model.resources import Resources
 from hanse.sim.replay.fault_file import read_faults
@@ -110,7 +110,7 @@ def test_a_past_that_begins_in_the_middle_knows_what_was_live_there(work: Worklo
     past = Past(report, Names(report))
     state = decode_state(machine.dump())
     assert state.jobs
-    assert any(ward.jobs for ward in state.wards.values())
+    assert any(ward.jobs for ward in state.standby_shards.values())
     past.begin(state, Times(1_000 * SECOND))
     rows: list[Row] = []
     for event in events[len(events) // 2 :]:
@@ -143,13 +143,15 @@ def spec_of(*counts: int, client_id: str = "", needs: bool = False) -> JobSpec:
     return JobSpec(groups, tenant="ann", priority=3, klass=JobClass.LATENCY, client_id=client_id)
 
 
-def news(at: int, *ends: End, started: tuple[tuple[int, int], ...] = ()) -> Received:
+def news(at: int, *ends: AttemptEnd, started: tuple[tuple[int, int], ...] = ()) -> MessageReceived:
     begun = tuple((task_id(ONE, index), attempt, 0) for index, attempt in started)
-    return Received(at, Envelope("c1", "b1", 1, 1, 0, News(begun, ends)))
+    return MessageReceived(at, Envelope("c1", "b1", 1, 1, 0, TaskUpdates(begun, ends)))
 
 
-def end_of(index: int, attempt: int = 1, ran: int = 0, outcome: Outcome = Outcome.SUCCEEDED) -> End:
-    return End(task_id(ONE, index), attempt, outcome, usage=Usage(ran=ran) if ran else None)
+def end_of(index: int, attempt: int = 1, ran: int = 0, outcome: Outcome = Outcome.SUCCEEDED) -> AttemptEnd:
+    return AttemptEnd(
+        task_id(ONE, index), attempt, outcome, usage=ResourceUsage(run_time=ran) if ran else None
+    )
 
 
 class Hand:
@@ -160,11 +162,11 @@ class Hand:
         self.names = Names(self.report)
         self.past = Past(self.report, self.names)
 
-    def take(self, event: Event, *commands: Command) -> None:
+    def take(self, event: Event, *commands: Effect) -> None:
         self.past.take("b1", event, list(commands), NONE)
 
     def job(self, spec: JobSpec, at: int = 5, job: JobId = ONE, request: int = 0) -> None:
-        self.take(Submitted(at, "me", request, spec), Accepted("me", request, job))
+        self.take(JobSubmitted(at, "me", request, spec), JobAccepted("me", request, job))
 
     def over(self, at: int, *tasks: tuple[int, int], job: JobId = ONE, ok: bool = True) -> None:
         outcome = Outcome.SUCCEEDED if ok else Outcome.FAILED
@@ -222,7 +224,7 @@ def test_nothing_is_left_out_in_silence() -> None:
     hand.over(70, (0, 0), job=job_id(1, 1), ok=False)
     hand.job(spec_of(1), job=job_id(1, 2), request=2)
     hand.over(80, (0, 1), job=job_id(1, 99))
-    hand.take(Submitted(90, "me", 3, spec_of(1)), Rejected("me", 3, "full"))
+    hand.take(JobSubmitted(90, "me", 3, spec_of(1)), RequestRejected("me", 3, "full"))
     assert [row.durations for row in hand.rows()] == [[30]]
     assert hand.report.skipped == {
         journal_jobs.TASK_NEVER_RAN: 1,
@@ -235,11 +237,11 @@ def test_nothing_is_left_out_in_silence() -> None:
 
 def test_a_job_arrives_when_it_is_first_submitted_and_is_told_once() -> None:
     hand = Hand()
-    hand.take(Submitted(5, "me", 0, spec_of(1, client_id="mine")))
-    hand.take(Submitted(9, "me", 1, spec_of(1, client_id="mine")), Accepted("me", 1, ONE))
+    hand.take(JobSubmitted(5, "me", 0, spec_of(1, client_id="mine")))
+    hand.take(JobSubmitted(9, "me", 1, spec_of(1, client_id="mine")), JobAccepted("me", 1, ONE))
     hand.take(news(50, end_of(0, ran=30)))
     hand.over(60, (0, 1))
-    hand.take(Submitted(70, "me", 2, spec_of(1, client_id="mine")), Accepted("me", 2, ONE))
+    hand.take(JobSubmitted(70, "me", 2, spec_of(1, client_id="mine")), JobAccepted("me", 2, ONE))
     hand.over(80, (0, 1))  # an adopter says it again
     (row,) = hand.rows()
     assert row.arrival == 5
@@ -250,11 +252,12 @@ def test_an_heir_alone_tells_what_it_adopted() -> None:
     hand = Hand()
     mine, theirs = ONE, job_id(2, 7)
     copies = tuple(Replica(job, spec_of(1), 4, ()) for job in (mine, theirs))
-    hand.take(Received(10, Envelope("b2", "b1", 1, 1, 0, Replicate("b2#1", 1, copies))))
-    hand.take(Received(20, Envelope("b2", "b1", 1, 2, 0, Progress("b2#1", (), forget=(theirs,)))))
+    hand.take(MessageReceived(10, Envelope("b2", "b1", 1, 1, 0, ReplicateJobs("b2#1", 1, copies))))
+    hand.take(MessageReceived(20, Envelope("b2", "b1", 1, 2, 0, ReplicaUpdate("b2#1", (), forget=(theirs,)))))
     hand.take(
-        Received(
-            90, Envelope("c1", "b1", 1, 1, 0, Estate("b2#1", 2, "b1", True, 1, (), (end_of(0, ran=30),)))
+        MessageReceived(
+            90,
+            Envelope("c1", "b1", 1, 1, 0, OwnershipReply("b2#1", 2, "b1", True, 1, (), (end_of(0, ran=30),))),
         )
     )
     hand.over(95, (0, 1))
@@ -268,8 +271,8 @@ def test_rows_wait_for_earlier_jobs_but_not_without_bound(monkeypatch: pytest.Mo
     later = job_id(1, 1)
     hand.job(spec_of(1), at=5)
     hand.job(spec_of(1), at=6, job=later, request=1)
-    end = End(task_id(later, 0), 1, Outcome.SUCCEEDED, usage=Usage(ran=4))
-    hand.take(Received(9, Envelope("c1", "b1", 1, 1, 0, News((), (end,)))))
+    end = AttemptEnd(task_id(later, 0), 1, Outcome.SUCCEEDED, usage=ResourceUsage(run_time=4))
+    hand.take(MessageReceived(9, Envelope("c1", "b1", 1, 1, 0, TaskUpdates((), (end,)))))
     hand.over(10, (0, 1), job=later)
     assert list(hand.past.ready()) == []
     monkeypatch.setattr(journal_jobs, "HELD_TASKS_MAX", 0)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hanse.core.coverage_marks import ALL
+from hanse.core.coverage_marks import ALL_MARKS
 from hanse.model.ids import parse_task, task_text
 from hanse.sim.chaos import Result, check_seeds, explain, options_of, whole_digest
 from hanse.sim.shipped_league import standard_factories
@@ -118,7 +118,7 @@ def _print_marks(out: Console, results: list[Result]) -> None:
     for mark, (reached, seeds) in sorted(totals.items()):
         table.add_row(mark, f"{reached:,}", f"{seeds:,}")
     out.print(table)
-    missing = [mark for mark in ALL if mark not in totals]
+    missing = [mark for mark in ALL_MARKS if mark not in totals]
     out.print(f"never reached: {', '.join(missing) or 'none'}", markup=False)
 
 

@@ -152,9 +152,9 @@ def _drafts(files: tuple[str, ...], command: tuple[str, ...], given: dict[str, A
 def _with_shell(form: dict[str, object]) -> dict[str, object]:
     """The shell's tenant and trace, for a job that names none. A trace that makes no sense is ignored: the
     variable may be there for others."""
-    from hanse.model.field_reader import trace  # noqa: PLC0415  as above
+    from hanse.model.field_reader import read_trace  # noqa: PLC0415  as above
 
-    tenant, parent = os.environ.get("HANSE_TENANT"), trace(os.environ.get("TRACEPARENT"), "")
+    tenant, parent = os.environ.get("HANSE_TENANT"), read_trace(os.environ.get("TRACEPARENT"), "")
     shell: dict[str, object] = {"tenant": tenant} if tenant else {}
     if isinstance(parent, str):
         shell["trace"] = parent

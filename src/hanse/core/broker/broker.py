@@ -3,7 +3,7 @@
 One class takes the events. Its parts: the queue (``core.broker.queue``), the views
 (``core.broker.cluster_view``), placing (``core.broker.placement``), the jobs' careers
 (``core.broker.job_lifecycle``), estates and adoption (``core.broker.failover.replication``) and membership
-(``core.broker.membership``); they share a ``Desk``.
+(``core.broker.membership``); they share a ``BrokerContext``.
 """
 
 # ruff: noqa: PLR1730, FURB136  with every event: a call of min() costs more than all it compares
@@ -12,67 +12,75 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from hanse.core.broker.admission import Admission
-from hanse.core.broker.cluster_eligibility import Clusters
-from hanse.core.broker.cluster_view import WARY_TIME, ClusterView, Sight
-from hanse.core.broker.context import Desk
-from hanse.core.broker.failover.redirects import find_speaker
-from hanse.core.broker.failover.replication import Estates
-from hanse.core.broker.failover.standby import Wards, renew
-from hanse.core.broker.job_lifecycle import Careers
+from hanse.core.broker.cluster_eligibility import ClusterEligibility
+from hanse.core.broker.cluster_view import WARY_TIME, ClusterView, ViewState
+from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.failover.redirects import find_answering_broker
+from hanse.core.broker.failover.replication import ShardReplication
+from hanse.core.broker.failover.standby import StandbyShards, upgrade_standby_shards
+from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import CANCELLED, CLAIMED, FAILED, PLACED, SUCCEEDED
-from hanse.core.broker.placement import Placing
+from hanse.core.broker.placement import BrokerPlacement
 from hanse.core.broker.state import BrokerState, decode_state, encode_state
 from hanse.core.config import BrokerConfig
 from hanse.core.messaging.link import NEVER
 from hanse.core.warden.runner_sessions import lease_span
-from hanse.model.duration_stats import Experience
-from hanse.model.effects import Command, WakeAt
-from hanse.model.events import Advised, Booted, CancelRequested, Event, Received, Submitted, Tick
+from hanse.model.duration_stats import DurationStatsUpdate
+from hanse.model.effects import Effect, WakeAt
+from hanse.model.events import (
+    AdviceReceived,
+    Booted,
+    CancelRequested,
+    Event,
+    JobSubmitted,
+    MessageReceived,
+    Tick,
+)
 from hanse.model.ids import JobId, TaskId, index_of, job_of, job_text
 from hanse.model.messages import (
-    Answer,
-    Beat,
-    BeatReply,
-    Change,
+    ClaimReply,
+    ClusterDelta,
+    ClusterSnapshot,
     Delta,
-    Estate,
     Gossip,
-    News,
-    Progress,
-    Refusal,
-    Refused,
-    Replicate,
-    Snapshot,
-    Sync,
-    Taken,
-    Watch,
-    Watched,
+    HeartbeatReply,
+    JobEnded,
+    OwnershipReply,
+    OwnershipTransferred,
+    RefusalReason,
+    RefusedTask,
+    ReplicateJobs,
+    ReplicaUpdate,
+    RequestSnapshot,
+    TaskUpdates,
+    WardenHeartbeat,
+    WatchJobs,
 )
 from hanse.model.resources import Vector
-from hanse.policy.interface import ClusterRank, Placer, QueueOrder, Sizer
+from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
 
 
 class Broker:
     """One broker. ``handle`` takes events in order; see ``core.machine``."""
 
     def __init__(
-        self, config: BrokerConfig, order: QueueOrder, placer: Placer, rank: ClusterRank, sizer: Sizer
+        self, config: BrokerConfig, order: QueueOrder, placer: Placer, rank: ClusterRanker, sizer: Sizer
     ) -> None:
         self.config = config
         self.name = config.name
-        self._desk = Desk(config, order, placer, rank, sizer)
-        self.marks, self.post = self._desk.marks, self._desk.post
-        self._placing = Placing(self._desk)
-        self._careers = Careers(self._desk, self._placing)
-        self._withdrawing = self._careers.withdrawing
-        self._estates = Estates(self._desk, self._careers)
-        self._wards = Wards(self._desk, self._estates.adopt)
-        self._admission = Admission(self._desk, self._careers, self._estates)
+        self._context = BrokerContext(config, order, placer, rank, sizer)
+        self.marks, self.links = self._context.marks, self._context.links
+        self._placement = BrokerPlacement(self._context)
+        self._lifecycle = JobLifecycle(self._context, self._placement)
+        self._withdrawing = self._lifecycle.withdrawing
+        self._replication = ShardReplication(self._context, self._lifecycle)
+        self._standby = StandbyShards(self._context, self._replication.take_over)
+        self._admission = Admission(self._context, self._lifecycle, self._replication)
         timings, grace = config.timings, config.timings.lease_grace
         self._patience = lease_span(timings.cluster_lease, grace) + lease_span(timings.runner_lease, grace)
         """After this long without a beat from a cluster all its movable attempts have ended."""
-        self._advice = self._placing.sizing.advice
-        self._clusters = Clusters(self._desk, self._careers)
+        self._advice = self._placement.sizing.advice
+        self._eligibility = ClusterEligibility(self._context, self._lifecycle)
         self.epoch = 0
         """How often it has been started; for reading only."""
         self._beat_at, self._force = NEVER, False
@@ -81,29 +89,35 @@ class Broker:
 
     # --- events --------------------------------------------------------------------------------------------
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Effect]:
         """Take one event; return what the shell must do, in order."""
-        desk = self._desk
-        out: list[Command] = []
-        desk.out = out
-        desk.now = now = event.at
-        desk.steps += 1
+        context = self._context
+        out: list[Effect] = []
+        context.effects = out
+        context.now = now = event.at
+        context.steps += 1
         calm = True
-        if type(event) is Received:
+        if type(event) is MessageReceived:
             envelope = event.envelope
-            for body in desk.post.receive(now, envelope):
+            for body in context.links.receive(now, envelope):
                 handler = self._handlers.get(type(body))
                 if handler is not None:  # else a bare acknowledgement
                     handler(envelope.source, body)
             calm = envelope.seq <= 0
         elif type(event) is not Tick:
-            self._asked(event)
+            self._on_event(event)
             calm = False
         if now >= self._due:
             self._tick(now)
             calm = False
-        placing, estates = self._placing, self._estates
-        if estates.busy or placing.touched or self._withdrawing.cancels or self._advice.ready or self._force:
+        placement, replication = self._placement, self._replication
+        if (
+            replication.busy
+            or placement.touched_lines
+            or self._withdrawing.cancels
+            or self._advice.is_ready
+            or self._force
+        ):
             self._conclude()
         elif calm and now < self._armed:
             return out  # an early tick, or a soft message that set nothing off: the same is due as before
@@ -112,390 +126,397 @@ class Broker:
 
     def _conclude(self) -> None:
         """Say everything that this step made worth saying."""
-        if self._estates.busy:
-            self._estates.release()  # what is admitted now is claimed now
-        if self._placing.touched or self._force:  # whatever is claimed or released touches its line
-            self._placing.flush(self._force)
+        if self._replication.busy:
+            self._replication.release_safe()  # what is admitted now is claimed now
+        if self._placement.touched_lines or self._force:  # whatever is claimed or released touches its line
+            self._placement.flush(self._force)
             self._force = False
         if self._withdrawing.cancels:
             self._withdrawing.flush()
-        if self._advice.ready:
-            self._placing.sizing.ask()
+        if self._advice.is_ready:
+            self._placement.sizing.request_advice()
 
-    def _asked(self, event: Event) -> None:
-        if isinstance(event, Submitted):
-            self._admission.submit(event)
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, JobSubmitted):
+            self._admission.on_job_submitted(event)
         elif isinstance(event, CancelRequested):
-            self._admission.cancel(event)
+            self._admission.on_cancel_requested(event)
         elif isinstance(event, Booted):
-            self._boot(event)
-        elif isinstance(event, Advised):
-            self._placing.advised(event)
+            self._on_booted(event)
+        elif isinstance(event, AdviceReceived):
+            self._placement.on_advice_received(event)
 
-    def _boot(self, event: Booted) -> None:
-        desk = self._desk
-        self.epoch, desk.seed = event.epoch, event.seed
+    def _on_booted(self, event: Booted) -> None:
+        context = self._context
+        self.epoch, context.seed = event.epoch, event.seed
         self._armed, self._due = NEVER, 0
         if event.epoch > 1:
-            desk.mark("broker.restarted")
-        desk.members.boot(event.at, event.epoch)
-        desk.post.boot(event.at)
-        for view in desk.views:
-            view.sight.renewed_at = event.at  # a restarting grantor adds a whole lease
-            view.sight.given_up = False
+            context.mark("broker.restarted")
+        context.membership.boot(event.at, event.epoch)
+        context.links.boot(event.at)
+        for view in context.views:
+            view.state.renewed_at = event.at  # a restarting grantor adds a whole lease
+            view.state.given_up = False
             if view.is_open:
-                desk.post.soft(desk.out, view.name, Sync(view.cluster))
-        self._estates.boot()
-        self._placing.sizing.advice.boot()
+                context.links.send_soft(context.effects, view.name, RequestSnapshot(view.cluster))
+        self._replication.boot()
+        self._placement.sizing.advice.boot()
         self._beat_at = event.at
         self._force = True
 
     def _handlers_by_type(self) -> dict[type, Callable[[str, Any], None]]:
         return {
-            News: self._news,
-            Answer: self._answered,
-            Beat: self._beaten,
-            Change: self._changed,
-            Snapshot: self._snapshot,
-            Estate: self._estate,
-            Gossip: self._gossip,
-            Replicate: self._replicated,
-            Progress: self._wards.progress,
-            Taken: self._taken,
-            Watch: self._watch,
-            Watched: self._careers.watched,
-            **self._estates.closing.handlers(self._wards),
-            **self._estates.seeking.handlers(self._wards),
-            Experience: self._placing.heard,
+            TaskUpdates: self._on_task_updates,
+            ClaimReply: self._on_claim_reply,
+            WardenHeartbeat: self._on_warden_heartbeat,
+            ClusterDelta: self._on_cluster_delta,
+            ClusterSnapshot: self._on_cluster_snapshot,
+            OwnershipReply: self._on_ownership_reply,
+            Gossip: self._on_gossip,
+            ReplicateJobs: self._on_replicate_jobs,
+            ReplicaUpdate: self._standby.on_replica_update,
+            OwnershipTransferred: self._on_ownership_transferred,
+            WatchJobs: self._on_watch_jobs,
+            JobEnded: self._lifecycle.on_job_ended,
+            **self._replication.teardown.handlers(self._standby),
+            **self._replication.duplicates.handlers(self._standby),
+            DurationStatsUpdate: self._placement.on_duration_stats_update,
         }
 
-    def _gossip(self, _: str, gossip: Gossip) -> None:
-        self._desk.members.learn(self._desk.now, gossip)
-        if self._clusters.waiting:
-            self._clusters.open()
+    def _on_gossip(self, _: str, gossip: Gossip) -> None:
+        self._context.membership.on_gossip(self._context.now, gossip)
+        if self._eligibility.not_open_yet:
+            self._eligibility.open_known()
 
-    def _watch(self, source: str, body: Watch) -> None:
-        self._careers.watch(source, body, self._elsewhere)
+    def _on_watch_jobs(self, source: str, body: WatchJobs) -> None:
+        self._lifecycle.on_watch_jobs(source, body, self._is_elsewhere)
 
-    def _changed(self, source: str, body: Change) -> None:
-        self._delta(self._desk.view_of[source], body.delta)
+    def _on_cluster_delta(self, source: str, body: ClusterDelta) -> None:
+        self._apply_delta(self._context.view_by_name[source], body.delta)
 
-    def _snapshot(self, source: str, snapshot: Snapshot) -> None:
-        view = self._desk.view_of[source]
+    def _on_cluster_snapshot(self, source: str, snapshot: ClusterSnapshot) -> None:
+        view = self._context.view_by_name[source]
         if view.is_open:
-            view.sight.seen_at = self._desk.now
-            view.snapshot(snapshot)
-            self._placing.place_all()
+            view.state.seen_at = self._context.now
+            view.apply_snapshot(snapshot)
+            self._placement.place_all()
 
-    def _estate(self, source: str, body: Estate) -> None:
-        (self._wards if body.bid else self._estates).answered(source, body)
+    def _on_ownership_reply(self, source: str, body: OwnershipReply) -> None:
+        (self._standby if body.takeover_id else self._replication).on_ownership_reply(source, body)
 
-    def _replicated(self, source: str, body: Replicate) -> None:
-        if body.estate not in self._estates.state.owned:  # else adopted: the former owner will hear of it
-            self._wards.keep(source, body)
+    def _on_replicate_jobs(self, source: str, body: ReplicateJobs) -> None:
+        if body.shard not in self._replication.state.owned:  # else adopted: the former owner will hear of it
+            self._standby.on_replicate_jobs(source, body)
 
-    def _elsewhere(self, job: JobId) -> bool:
+    def _is_elsewhere(self, job: JobId) -> bool:
         """Whether others must speak for a job: it is kept here for a peer, or a peer has taken it."""
-        return job in self._estates.state.given_jobs or self._wards.knows(job)
+        return job in self._replication.state.transferred_jobs or self._standby.has_job(job)
 
-    def _taken(self, source: str, body: Taken) -> None:
-        self._estates.taken(source, body)
+    def _on_ownership_transferred(self, source: str, body: OwnershipTransferred) -> None:
+        self._replication.on_ownership_transferred(source, body)
         self._force = True
 
     # --- wardens -------------------------------------------------------------------------------------------
 
-    def _answered(self, source: str, answer: Answer) -> None:
-        desk = self._desk
-        view = desk.view_of[source]
-        lots = view.answered(answer.number)
+    def _on_claim_reply(self, source: str, answer: ClaimReply) -> None:
+        context = self._context
+        view = context.view_by_name[source]
+        batches = view.resolve_claim(answer.number)
         if answer.delta is not None:
-            self._delta(view, answer.delta, place=False)
-        for lot in lots:
-            record = desk.jobs.get(lot.job)
+            self._apply_delta(view, answer.delta, place=False)
+        for batch in batches:
+            record = context.jobs.get(batch.job)
             if record is None:
                 continue
             state, attempts = record.state, record.attempt
-            for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
+            for index, attempt in zip(batch.tasks, batch.attempts, strict=True):
                 if state[index] == CLAIMED and attempts[index] == attempt:
                     state[index] = PLACED
-            self._placing.expect(view.index, lot)
+            self._placement.expect_start(view.index, batch)
         if answer.refused:
-            self._refused(view, answer.refused)
-        elif self._placing.spare:
-            self._placing.use_spare(view.index)
+            self._requeue_refused(view, answer.refused)
+        elif self._placement.spare_offers:
+            self._placement.use_spare_offers(view.index)
 
-    def _refused(self, view: ClusterView, refused: tuple[Refused, ...]) -> None:
+    def _requeue_refused(self, view: ClusterView, refused: tuple[RefusedTask, ...]) -> None:
         """What was not taken waits again; room that was granted meanwhile is used first. The rest is asked
         for: who claims again at such a moment is refused again."""
-        desk = self._desk
-        view.sight.wary_until = desk.now + WARY_TIME
+        context = self._context
+        view.state.wary_until = context.now + WARY_TIME
         for entry in refused:
-            if entry.reason in (Refusal.STALE_ROUND, Refusal.FENCED):
-                view.sight.closed_until = desk.now + desk.timings.beat
-            desk.mark(f"broker.refused_{entry.reason}")
-            self._careers.refused(entry.task, entry.attempt, entry.reason)
-        self._placing.use_spare(view.index)
+            if entry.reason in (RefusalReason.STALE_ROUND, RefusalReason.FENCED):
+                view.state.closed_until = context.now + context.timings.beat
+            context.mark(f"broker.refused_{entry.reason}")
+            self._lifecycle.on_attempt_refused(entry.task, entry.attempt, entry.reason)
+        self._placement.use_spare_offers(view.index)
         for number in {self._line_of(entry.task): None for entry in refused}:
             if number >= 0:
-                for each in desk.views:
-                    each.sight.exhausted[number] = True
-                self._placing.place_line(number)  # which says that it waits
+                for each in context.views:
+                    each.state.exhausted[number] = True
+                self._placement.place_line(number)  # which says that it waits
 
     def _line_of(self, task: TaskId) -> int:
         """The line of a task's group, or -1."""
-        record = self._desk.jobs.get(job_of(task))
+        record = self._context.jobs.get(job_of(task))
         return -1 if record is None else record.lines[record.group_of(index_of(task))]
 
-    def _news(self, source: str, news: News) -> None:
+    def _on_task_updates(self, source: str, news: TaskUpdates) -> None:
         if news.started:
-            self._careers.started(news.started)
+            self._lifecycle.on_attempts_started(news.started)
         if news.ended:
-            self._estates.finish(source, self._wards.keep_ends(source, news.ended))
+            self._replication.on_attempts_ended(source, self._standby.filter_ends(source, news.ended))
         if news.offers:  # after the ends: what waits may stand in another order now
-            self._placing.offered(self._desk.view_of[source].index, news.offers)
+            self._placement.on_offers(self._context.view_by_name[source].index, news.offers)
 
-    def _delta(self, view: ClusterView, delta: Delta, place: bool = True) -> None:
-        desk = self._desk
-        view.sight.seen_at = desk.now
-        if not view.delta(delta):
-            desk.mark("broker.view_gap")
-            desk.post.soft(desk.out, view.name, Sync(view.cluster))
-        elif place and not view.sight.exhausted:
-            self._placing.place_all()
+    def _apply_delta(self, view: ClusterView, delta: Delta, place: bool = True) -> None:
+        context = self._context
+        view.state.seen_at = context.now
+        if not view.apply_delta(delta):
+            context.mark("broker.view_gap")
+            context.links.send_soft(context.effects, view.name, RequestSnapshot(view.cluster))
+        elif place and not view.state.exhausted:
+            self._placement.place_all()
 
-    def _beaten(self, source: str, beat: Beat) -> None:
-        desk = self._desk
-        view = desk.view_of[source]
-        sight = view.sight
-        reopened = sight.given_up
-        if beat.sent_at > sight.echo:
-            sight.echo = beat.sent_at
+    def _on_warden_heartbeat(self, source: str, beat: WardenHeartbeat) -> None:
+        context = self._context
+        view = context.view_by_name[source]
+        view_state = view.state
+        reopened = view_state.given_up
+        if beat.sent_at > view_state.echo:
+            view_state.echo = beat.sent_at
         elif not reopened:
             return  # an old one, overtaken
-        sight.renewed_at, sight.drains = desk.now, beat.drains
+        view_state.renewed_at, view_state.drains = context.now, beat.drains
         if reopened:
-            sight.given_up = False
-        for estate, number in beat.rounds:
-            if number > sight.rounds.get(estate, 0):
-                sight.rounds[estate] = number
-                reopened = self._estates.closing.grown = True
-        renewed = view.renewable(self._estates.names, beat.rounds)
-        desk.post.soft(desk.out, source, BeatReply(beat.sent_at, renewed))
-        gap = sight.snapshot is None or beat.epoch != sight.snapshot.epoch
-        late = gap or (beat.version > sight.version and desk.now - sight.seen_at > desk.timings.beat)
+            view_state.given_up = False
+        for shard, number in beat.rounds:
+            if number > view_state.rounds.get(shard, 0):
+                view_state.rounds[shard] = number
+                reopened = self._replication.teardown.has_grown = True
+        renewed = view.find_renewable(self._replication.shard_ids, beat.rounds)
+        context.links.send_soft(context.effects, source, HeartbeatReply(beat.sent_at, renewed))
+        gap = view_state.snapshot is None or beat.epoch != view_state.snapshot.epoch
+        late = gap or (
+            beat.version > view_state.version and context.now - view_state.seen_at > context.timings.beat
+        )
         if (view.is_rewound(beat.epoch, beat.version) or late) and view.is_open:
-            desk.post.soft(desk.out, source, Sync(view.cluster))
+            context.links.send_soft(context.effects, source, RequestSnapshot(view.cluster))
         if reopened:
-            sight.exhausted.clear()
-            self._placing.place_all()
+            view_state.exhausted.clear()
+            self._placement.place_all()
 
     # --- time ----------------------------------------------------------------------------------------------
 
     def _tick(self, now: int) -> None:
-        desk = self._desk
-        placing, careers = self._placing, self._careers
+        context = self._context
+        placement, lifecycle = self._placement, self._lifecycle
         if now >= self._beat_at:
             self._beat(now)
-        expected, deadlines = placing.expected, careers.deadlines
+        expected, deadlines = placement.expected_starts, lifecycle.deadlines
         if (expected and now >= expected[0].due) or (deadlines and now >= deadlines[0][0]):
-            careers.tick()
-        if now >= careers.ending.due:
-            careers.ending.step(now)
-        if placing.offers and now >= placing.offers[0][2]:
-            placing.bind_offers()
-        if placing.spare and now >= placing.spare[0][2]:
-            placing.use_spare()
-        if now >= self._estates.state.progress_at:
-            self._estates.tick()
-        if now >= desk.settling.state.due:
-            desk.settling.tick(desk.out, now)
-        if now >= desk.post.due:
-            desk.post.tick(desk.out, now)
+            lifecycle.tick()
+        if now >= lifecycle.large_cancellations.due:
+            lifecycle.large_cancellations.step(now)
+        if placement.offers and now >= placement.offers[0][2]:
+            placement.bind_offers()
+        if placement.spare_offers and now >= placement.spare_offers[0][2]:
+            placement.use_spare_offers()
+        if now >= self._replication.state.progress_at:
+            self._replication.tick()
+        if now >= context.end_acks.state.due:
+            context.end_acks.tick(context.effects, now)
+        if now >= context.links.due:
+            context.links.tick(context.effects, now)
 
     def _beat(self, now: int) -> None:
-        desk = self._desk
-        self._beat_at = now + desk.timings.beat
-        peers, gossip = desk.members.round(desk.seed)
+        context = self._context
+        self._beat_at = now + context.timings.beat
+        peers, gossip = context.membership.next_gossip(context.seed)
         for peer in peers:
-            desk.post.soft(desk.out, peer, gossip)
-        desk.members.suspects(now)
-        self._placing.sizing.share()
-        self._estates.review()
-        self._wards.review()
+            context.links.send_soft(context.effects, peer, gossip)
+        context.membership.suspect_silent(now)
+        self._placement.sizing.send_updates()
+        self._replication.review()
+        self._standby.review()
         before = now - self._patience
-        for view in desk.views:
-            sight = view.sight
-            if sight.renewed_at < before and not sight.given_up:
-                self._estates.closing.grown = True
-                self._clusters.give_up(view)
-        if self._careers.unknown:
-            self._careers.ask_again()
-        sizing = self._placing.sizing
+        for view in context.views:
+            view_state = view.state
+            if view_state.renewed_at < before and not view_state.given_up:
+                self._replication.teardown.has_grown = True
+                self._eligibility.give_up(view)
+        if self._lifecycle.unknown:
+            self._lifecycle.repeat_questions()
+        sizing = self._placement.sizing
         if sizing.waiting:
-            self._placing.resize(sizing.patient())
-        sizing.advice.beat(bool(sizing.waiting))
-        if desk.lines.any_waiting():
-            self._placing.place_all()
-            self._placing.demands.remind()
-        elif self._placing.demands.outdated:
-            self._placing.demands.remind()
+            self._placement.resize(sizing.find_long_waiting())
+        sizing.advice.on_heartbeat(bool(sizing.waiting))
+        if context.queue.has_waiting():
+            self._placement.place_all()
+            self._placement.demand_publisher.repeat_stale()
+        elif self._placement.demand_publisher.is_outdated:
+            self._placement.demand_publisher.repeat_stale()
 
     def _arm(self, now: int) -> None:
         """Ask for a tick when something is next due, unless an earlier one will come anyway."""
-        desk, placing, deadlines = self._desk, self._placing, self._careers.deadlines
-        due = self._beat_at if self._beat_at < desk.post.due else desk.post.due
-        if self._estates.state.progress_at < due:
-            due = self._estates.state.progress_at
-        if placing.expected and placing.expected[0].due < due:
-            due = placing.expected[0].due
-        if desk.settling.state.due < due:
-            due = desk.settling.state.due
-        if self._careers.ending.due < due:
-            due = self._careers.ending.due
+        context, placement, deadlines = self._context, self._placement, self._lifecycle.deadlines
+        due = self._beat_at if self._beat_at < context.links.due else context.links.due
+        if self._replication.state.progress_at < due:
+            due = self._replication.state.progress_at
+        if placement.expected_starts and placement.expected_starts[0].due < due:
+            due = placement.expected_starts[0].due
+        if context.end_acks.state.due < due:
+            due = context.end_acks.state.due
+        if self._lifecycle.large_cancellations.due < due:
+            due = self._lifecycle.large_cancellations.due
         if deadlines and deadlines[0][0] < due:
             due = deadlines[0][0]
-        if placing.offers and placing.offers[0][2] < due:
-            due = placing.offers[0][2]
-        if placing.spare and placing.spare[0][2] < due:
-            due = placing.spare[0][2]
+        if placement.offers and placement.offers[0][2] < due:
+            due = placement.offers[0][2]
+        if placement.spare_offers and placement.spare_offers[0][2] < due:
+            due = placement.spare_offers[0][2]
         self._due = due
         if due < self._armed or now >= self._armed:
             self._armed = due
-            desk.out.append(WakeAt(due))
+            context.effects.append(WakeAt(due))
 
     # --- for the shell -------------------------------------------------------------------------------------
 
-    def view_of(self, cluster: str) -> list[Vector] | None:
+    def believed_free(self, cluster: str) -> list[Vector] | None:
         """What this broker believes to be free in a cluster, node by node."""
-        return self._desk.view_of[cluster].confirmed()
+        return self._context.view_by_name[cluster].confirmed_free()
 
-    def sight_of(self, cluster: str) -> Sight:
+    def view_state_of(self, cluster: str) -> ViewState:
         """All that this broker believes about a cluster; for reading only."""
-        return self._desk.view_of[cluster].sight
+        return self._context.view_by_name[cluster].state
 
-    def tasks_of(self, job: JobId) -> int | None:
+    def count_tasks(self, job: JobId) -> int | None:
         """How many tasks a job has, if it is ours or kept for a peer."""
-        record = self._desk.jobs.get(job)
-        return len(record.state) if record is not None else self._wards.tasks_of(job)
+        record = self._context.jobs.get(job)
+        return len(record.state) if record is not None else self._standby.count_tasks(job)
 
-    def owns(self, job: JobId) -> bool:
+    def is_owner_of(self, job: JobId) -> bool:
         """Whether a job is ours and has not ended."""
-        return job in self._desk.jobs
+        return job in self._context.jobs
 
-    def speaker_of(self, job: JobId, asked: Collection[str] = ()) -> str:
+    def find_answering_broker(self, job: JobId, asked: Collection[str] = ()) -> str:
         """Who speaks for a job, whoever ``asked`` was asked before; see ``redirects``."""
-        state = self._estates.state
-        return find_speaker(job, asked, self._desk, self._careers, state, self._wards)
+        state = self._replication.state
+        return find_answering_broker(job, asked, self._context, self._lifecycle, state, self._standby)
 
-    def is_alone(self) -> bool:
+    def is_without_standby(self) -> bool:
         """Whether it has no heir for some of its jobs, because no peer can be reached."""
-        return any(not one.heir for one in self._estates.state.owned.values())
+        return any(not one.standby for one in self._replication.state.owned.values())
 
-    def unguarded(self) -> int:
+    def count_unreplicated(self) -> int:
         """How many jobs and messages would be lost with this broker."""
-        return self._estates.closing.unguarded()
+        return self._replication.teardown.count_unreplicated()
 
-    def alive(self, broker: str) -> bool:
+    def is_alive(self, broker: str) -> bool:
         """Whether a peer is not suspected of being dead."""
-        return self._desk.members.alive(broker)
+        return self._context.membership.is_alive(broker)
 
-    def estates(self) -> tuple[list[str], list[str]]:
+    def shards(self) -> tuple[list[str], list[str]]:
         """The estates that it owns, and those of which it keeps copies."""
-        return list(self._estates.state.owned), list(self._wards.wards)
+        return list(self._replication.state.owned), list(self._standby.shards)
 
-    def idle(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         """What is not as it should be when no work is left."""
-        desk = self._desk
-        complaints = [f"job {job_text(job)} has not ended" for job in desk.jobs]
-        complaints += desk.lines.idle()
-        for view in desk.views:
-            complaints += view.idle()
-        complaints += desk.post.idle() + self._estates.idle()
-        complaints += [f"adoption of {e} is under way" for e, w in self._wards.wards.items() if w.adopting]
+        context = self._context
+        complaints = [f"job {job_text(job)} has not ended" for job in context.jobs]
+        complaints += context.queue.find_leftovers()
+        for view in context.views:
+            complaints += view.find_leftovers()
+        complaints += context.links.find_leftovers() + self._replication.find_leftovers()
+        complaints += [
+            f"adoption of {e} is under way" for e, w in self._standby.shards.items() if w.is_taking_over
+        ]
         return complaints
 
     def check(self) -> None:
         """Invariants across the parts."""
-        desk = self._desk
-        desk.post.check()
-        self._clusters.check()
-        desk.members.check()
-        self._estates.check()
-        self._placing.demands.check()
-        self._placing.sizing.check()
-        assert len(desk.jobs) <= self.config.jobs_max
-        self._careers.check()
-        for record in desk.jobs.values():
+        context = self._context
+        context.links.check()
+        self._eligibility.check()
+        context.membership.check()
+        self._replication.check()
+        self._placement.demand_publisher.check()
+        self._placement.sizing.check()
+        assert len(context.jobs) <= self.config.jobs_max
+        self._lifecycle.check()
+        for record in context.jobs.values():
             over = sum(map(record.state.count, (SUCCEEDED, FAILED, CANCELLED)))
-            assert record.left == len(record.state) - over == sum(record.unfinished)
-        for view in desk.views:
+            assert record.tasks_left == len(record.state) - over == sum(record.unfinished)
+        for view in context.views:
             view.check()
-        desk.lines.check_counts(desk.jobs)
+        context.queue.check_counts(context.jobs)
 
     def dump(self) -> bytes:
         """The whole state."""
-        desk, placing, careers = self._desk, self._placing, self._careers
+        context, placement, lifecycle = self._context, self._placement, self._lifecycle
         state = BrokerState(
             epoch=self.epoch,
-            seed=desk.seed,
-            steps=desk.steps,
+            seed=context.seed,
+            steps=context.steps,
             armed=self._armed,
             due=self._due,
-            post_due=desk.post.due,
+            post_due=context.links.due,
             serial=self._admission.serial,
             beat_at=self._beat_at,
-            beat=desk.members.beat,
-            heard=desk.members.heard,
-            jobs=desk.jobs,  # type: ignore[arg-type]  # a job id is a number
-            lines=desk.lines.lines,
-            free_lines=desk.lines.free,
-            sights=[view.sight for view in desk.views],
-            registered=placing.demands.registered,
-            best=placing.demands.best,
-            offers=placing.offers,
-            spare=placing.spare,
-            expected=placing.expected,
-            hold_at=placing.demands.hold_at,
-            ended=careers.ended,  # type: ignore[arg-type]
-            clients=careers.clients,  # type: ignore[arg-type]
-            watchers=careers.watchers,  # type: ignore[arg-type]
-            unknown=careers.unknown,  # type: ignore[arg-type]
-            round=careers.round,
-            deadlines=careers.deadlines,  # type: ignore[arg-type]
-            tasks=careers.tasks,
-            estates=self._estates.state,
-            wards=self._wards.wards,
-            bids=self._wards.bids,
-            settling=desk.settling.state,
-            sizing=placing.sizing.dump(),
-            links=desk.post.links,
-            slice_at=careers.ending.due,
+            beat=context.membership.beat,
+            known_members=context.membership.known,
+            jobs=context.jobs,  # type: ignore[arg-type]  # a job id is a number
+            lines=context.queue.lines,
+            free_lines=context.queue.free,
+            views=[view.state for view in context.views],
+            published_demand=placement.demand_publisher.published,
+            best=placement.demand_publisher.best,
+            offers=placement.offers,
+            spare_offers=placement.spare_offers,
+            expected_starts=placement.expected_starts,
+            hold_at=placement.demand_publisher.hold_at,
+            ended_jobs=lifecycle.ended_jobs,  # type: ignore[arg-type]
+            clients=lifecycle.clients,  # type: ignore[arg-type]
+            watchers=lifecycle.watchers,  # type: ignore[arg-type]
+            unknown=lifecycle.unknown,  # type: ignore[arg-type]
+            round=lifecycle.round,
+            deadlines=lifecycle.deadlines,  # type: ignore[arg-type]
+            tasks=lifecycle.tasks,
+            owned_shards=self._replication.state,
+            standby_shards=self._standby.shards,
+            takeover_count=self._standby.takeover_count,
+            end_acks=context.end_acks.state,
+            sizing=placement.sizing.dump(),
+            links=context.links.links,
+            slice_at=lifecycle.large_cancellations.due,
         )
         return encode_state(state)
 
     def restore(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
         saved = decode_state(state)
-        desk, placing, careers = self._desk, self._placing, self._careers
+        context, placement, lifecycle = self._context, self._placement, self._lifecycle
         self.epoch, self._admission.serial, self._beat_at = saved.epoch, saved.serial, saved.beat_at
-        desk.seed, desk.steps = saved.seed, saved.steps
-        desk.members.restore(saved.epoch, saved.beat, saved.heard)
-        self._clusters.review()
-        desk.jobs = saved.jobs  # type: ignore[assignment]
-        desk.lines.restore(saved.lines, saved.free_lines, desk.jobs)
-        for view, sight in zip(desk.views, saved.sights, strict=False):  # clusters may have joined
-            view.restore(sight)
-        placing.restore(saved.offers, saved.spare, saved.expected)
-        placing.sizing.restore(saved.sizing, desk.jobs)
-        placing.demands.restore(saved.registered, saved.best, saved.hold_at)
-        careers.ended, careers.clients = saved.ended, saved.clients  # type: ignore[assignment]
-        careers.watchers, careers.unknown = saved.watchers, saved.unknown  # type: ignore[assignment]
-        careers.round, careers.tasks = saved.round, saved.tasks
-        careers.deadlines = saved.deadlines  # type: ignore[assignment]
-        careers.ending.restore(desk.jobs, saved.slice_at)
-        careers.awaited = {job: None for record in desk.jobs.values() for job in record.after}
-        self._estates.restore(saved.estates)
-        self._wards.wards, self._wards.bids = renew(saved.wards), saved.bids
-        desk.settling.state = saved.settling
-        desk.post.restore(saved.links, saved.post_due)
+        context.seed, context.steps = saved.seed, saved.steps
+        context.membership.restore(saved.epoch, saved.beat, saved.known_members)
+        self._eligibility.review()
+        context.jobs = saved.jobs  # type: ignore[assignment]
+        context.queue.restore(saved.lines, saved.free_lines, context.jobs)
+        for view, view_state in zip(context.views, saved.views, strict=False):  # clusters may have joined
+            view.restore(view_state)
+        placement.restore(saved.offers, saved.spare_offers, saved.expected_starts)
+        placement.sizing.restore(saved.sizing, context.jobs)
+        placement.demand_publisher.restore(saved.published_demand, saved.best, saved.hold_at)
+        lifecycle.ended_jobs, lifecycle.clients = saved.ended_jobs, saved.clients  # type: ignore[assignment]
+        lifecycle.watchers, lifecycle.unknown = saved.watchers, saved.unknown  # type: ignore[assignment]
+        lifecycle.round, lifecycle.tasks = saved.round, saved.tasks
+        lifecycle.deadlines = saved.deadlines  # type: ignore[assignment]
+        lifecycle.large_cancellations.restore(context.jobs, saved.slice_at)
+        lifecycle.awaited = {job: None for record in context.jobs.values() for job in record.after}
+        self._replication.restore(saved.owned_shards)
+        self._standby.shards, self._standby.takeover_count = (
+            upgrade_standby_shards(saved.standby_shards),
+            saved.takeover_count,
+        )
+        context.end_acks.state = saved.end_acks
+        context.links.restore(saved.links, saved.post_due)
         self._armed, self._due = saved.armed, saved.due

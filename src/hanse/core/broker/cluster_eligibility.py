@@ -12,72 +12,76 @@ have been retired because it was gone: then what it had may have begun, so tasks
 """
 
 from hanse.core.broker.cluster_view import ClusterView
-from hanse.core.broker.context import Desk
-from hanse.core.broker.job_lifecycle import Careers
+from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import CLAIMED, RUNNING
-from hanse.model.job import Unreachable
-from hanse.model.messages import Sync
+from hanse.model.job import UnreachablePolicy
+from hanse.model.messages import RequestSnapshot
 
 
-class Clusters:
+class ClusterEligibility:
     """The clusters of one broker."""
 
-    def __init__(self, desk: Desk, careers: Careers) -> None:
-        self.desk = desk
-        self.careers = careers
-        config = desk.config
-        self.waiting: dict[str, int] = {
+    def __init__(self, context: BrokerContext, lifecycle: JobLifecycle) -> None:
+        self.context = context
+        self.lifecycle = lifecycle
+        config = context.config
+        self.not_open_yet: dict[str, int] = {
             name: since
             for name, since in zip(config.clusters, config.clusters_since, strict=False)
             if since > 0 and name not in config.retired
         }
         """Clusters that are not open yet, and the version in which each joined."""
-        for view in desk.views:
-            view.is_open = view.name not in config.retired and view.name not in self.waiting
+        for view in context.views:
+            view.is_open = view.name not in config.retired and view.name not in self.not_open_yet
         self.review()
 
     def review(self) -> None:
         """Open clusters that everybody knows by now."""
-        if not self.waiting:
+        if not self.not_open_yet:
             return
-        least = self.desk.members.least_version()
-        for name, since in list(self.waiting.items()):
+        least = self.context.membership.least_version()
+        for name, since in list(self.not_open_yet.items()):
             if since <= least:
-                del self.waiting[name]
-                self.desk.view_of[name].is_open = True
+                del self.not_open_yet[name]
+                self.context.view_by_name[name].is_open = True
 
-    def open(self) -> None:
+    def open_known(self) -> None:
         """The same after gossip: ask for the whole state of what has opened."""
-        desk, before = self.desk, list(self.waiting)
+        context, before = self.context, list(self.not_open_yet)
         self.review()
         for name in before:
-            if name not in self.waiting:
-                desk.mark("broker.opened_cluster")
-                desk.post.soft(desk.out, name, Sync(desk.view_of[name].cluster))
+            if name not in self.not_open_yet:
+                context.mark("broker.opened_cluster")
+                context.links.send_soft(
+                    context.effects, name, RequestSnapshot(context.view_by_name[name].cluster)
+                )
 
     def give_up(self, view: ClusterView) -> None:
         """Nobody has heard from a cluster for so long that its movable attempts have surely ended."""
-        desk, sight = self.desk, view.sight
-        desk.mark("broker.gave_cluster_up")
-        sight.given_up = True
-        for estate, number in sight.rounds.items():
-            sight.least_round[estate] = number + 1
-        has_left = view.name in desk.config.retired
+        context, view_state = self.context, view.state
+        context.mark("broker.gave_cluster_up")
+        view_state.given_up = True
+        for shard, number in view_state.rounds.items():
+            view_state.least_round[shard] = number + 1
+        has_left = view.name in context.config.retired
         if has_left:
-            view.abandon()
-            if sight.left_at < 0:
-                sight.left_at = desk.now
+            view.abandon_claims()
+            if view_state.left_at < 0:
+                view_state.left_at = context.now
         why = f"{view.name} {'has left the league' if has_left else 'cannot be reached'}"
-        for record in list(desk.jobs.values()):
-            if record.spec.unreachable is not Unreachable.MOVE and not has_left:
+        for record in list(context.jobs.values()):
+            if record.spec.unreachable is not UnreachablePolicy.MOVE and not has_left:
                 continue
             for index, state in enumerate(record.state):
                 if CLAIMED <= state <= RUNNING and record.place[index] == view.index:
-                    desk.mark("broker.moved_task")
+                    context.mark("broker.moved_task")
                     record.withdrawn.pop(index, None)
-                    self.careers.lost(record, index, why)
+                    self.lifecycle.on_attempt_lost(record, index, why)
 
     def check(self) -> None:
         """What is open is what everybody knows."""
-        least = self.desk.members.least_version()
-        assert all(since > least for since in self.waiting.values()), f"{self.desk.config.name} waits in vain"
+        least = self.context.membership.least_version()
+        assert all(since > least for since in self.not_open_yet.values()), (
+            f"{self.context.config.name} waits in vain"
+        )

@@ -11,16 +11,22 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.core.search_cache import NO_MARK, SMALL_NODES, Gains, table_of, wide_enough
+from hanse.core.search_cache import (
+    NO_CHECKPOINT,
+    SMALL_NODES,
+    CapacityGains,
+    attribute_index_of,
+    find_large_enough,
+)
 from hanse.model.drains import Drain
 from hanse.model.ids import MINUTE, ClusterId
-from hanse.model.messages import Delta, EstateId, Lot, Shape, Snapshot
+from hanse.model.messages import ClusterSnapshot, Delta, Shape, ShardId, TaskBatch
 from hanse.model.resources import Dimensions, Vector
-from hanse.policy.constraint_index import AttributeTable
+from hanse.policy.constraint_index import AttributeIndex
 from hanse.policy.node_columns import (
     Column,
     MaskWords,
-    Room,
+    NodeColumns,
     empty_mask,
     full_mask,
     has_bit,
@@ -37,20 +43,20 @@ BEHIND_MAX: Final = 3
 WARY_TIME: Final = 60 * MINUTE
 """How long a broker minds that a warden refused it something."""
 
-_NO_ROOM: Final = Room([], checked=False)
-_NO_TABLE: Final = AttributeTable([])
+_NO_ROOM: Final = NodeColumns([], checked=False)
+_NO_TABLE: Final = AttributeIndex([])
 _NO_NODES: Final = empty_mask(0)
 """A cluster of which nothing is known yet. These have no nodes and so nothing that could change."""
 
 
-class Sight(msgspec.Struct, gc=False):
+class ViewState(msgspec.Struct, gc=False, rename={"beats_behind": "behind"}):
     """The state of a view, as it is dumped."""
 
-    snapshot: Snapshot | None = None
+    snapshot: ClusterSnapshot | None = None
     version: int = 0
     free: list[Vector] = []
-    rounds: dict[EstateId, int] = {}
-    least_round: dict[EstateId, int] = {}
+    rounds: dict[ShardId, int] = {}
+    least_round: dict[ShardId, int] = {}
     """Rounds below this are of the past: the broker has given that lease up."""
     echo: int = 0
     renewed_at: int = 0
@@ -59,7 +65,7 @@ class Sight(msgspec.Struct, gc=False):
     """When the latest news of its room came."""
     given_up: bool = False
     standing: int = STANDING_FULL
-    claims: dict[int, list[Lot]] = {}
+    claims: dict[int, list[TaskBatch]] = {}
     """Claims of the fast path on their way, by number."""
     next_claim: int = 1
     exhausted: dict[int, bool] = {}
@@ -70,16 +76,16 @@ class Sight(msgspec.Struct, gc=False):
     """Something was refused lately: others claim here, too."""
     drains: tuple[Drain, ...] = ()
     """What the latest beat said of nodes that take no new work, in instants of the warden's clock."""
-    behind: int = 0
+    beats_behind: int = 0
     """How many of the latest beats in a row were of an older state than the one that is known."""
     left_at: int = -1
     """Of a cluster that has retired: since when nothing can run there; -1: not known yet."""
 
 
-class Suited:
+class CompiledViewShape:
     """A shape compiled for one cluster, as a broker sees it."""
 
-    __slots__ = ("ask", "ever", "full_at", "mask", "own")
+    __slots__ = ("ask", "ever", "failed_at", "mask", "own")
 
     def __init__(self, ask: Vector | None, mask: MaskWords, own: MaskWords) -> None:
         self.ask = ask
@@ -89,7 +95,7 @@ class Suited:
         self.ever = not is_empty(mask)
         self.own = own
         """Those of them in this broker's own share."""
-        self.full_at = NO_MARK
+        self.failed_at = NO_CHECKPOINT
         """When ``mask`` was last found to have no room for one, by the view's gains."""
 
 
@@ -103,96 +109,100 @@ class ClusterView:
         self.broker = broker
         self.is_open = True
         """Whether it may be used: it has not retired, and every broker knows it (``core.newcomers``)."""
-        self.sight = Sight(free=[], rounds={}, least_round={}, claims={}, exhausted={})
+        self.state = ViewState(free=[], rounds={}, least_round={}, claims={}, exhausted={})
         self.dimensions: Dimensions = ()
         self.usable = _NO_ROOM
-        self.gains = Gains()
-        self.table = _NO_TABLE
+        self.gains = CapacityGains()
+        self.attribute_index = _NO_TABLE
         self.pending: dict[int, list[int]] = {}
-        self.fresh: list[Lot] = []
+        self.fresh: list[TaskBatch] = []
         """Lots of this step: already pending, not yet in a claim."""
         self.own: MaskWords = _NO_NODES
         self._unreserved: MaskWords = _NO_NODES
-        self._fits: dict[Shape, Suited] = {}
+        self._compiled_shapes: dict[Shape, CompiledViewShape] = {}
         self._slots: dict[Shape, int] = {}
         self.median_cpu = 0
         """Milli-CPU of the middle node."""
 
     # --- news ----------------------------------------------------------------------------------------------
 
-    def snapshot(self, news: Snapshot) -> None:
+    def apply_snapshot(self, news: ClusterSnapshot) -> None:
         """Take a whole state."""
-        sight = self.sight
-        if self._is_behind(news.epoch, news.version) and sight.behind < BEHIND_MAX:
+        view_state = self.state
+        if self._is_behind(news.epoch, news.version) and view_state.beats_behind < BEHIND_MAX:
             return
-        known, sight.behind = sight.snapshot, 0
-        sight.snapshot, sight.version = news, news.version
-        sight.exhausted.clear()
+        known, view_state.beats_behind = view_state.snapshot, 0
+        view_state.snapshot, view_state.version = news, news.version
+        view_state.exhausted.clear()
         if known is None or _layout(known) != _layout(news):
-            sight.free = list(news.free)
+            view_state.free = list(news.free)
             self._lay_out(news)
             self._refresh()
-        elif tuple(sight.free) != news.free:
+        elif tuple(view_state.free) != news.free:
             for node, free in enumerate(news.free):
-                if free != sight.free[node]:
+                if free != view_state.free[node]:
                     self._confirm(node, free)
 
     def _is_behind(self, epoch: int, version: int) -> bool:
-        known = self.sight.snapshot
-        return known is not None and (epoch, version) < (known.epoch, self.sight.version)
+        known = self.state.snapshot
+        return known is not None and (epoch, version) < (known.epoch, self.state.version)
 
     def is_rewound(self, epoch: int, version: int) -> bool:
         """Whether the newest beats tell of an older state than the one that is known. One may have been
         overtaken by news; several in a row are of a warden whose past was put back from an older copy, and
         which counts again from there: then the next snapshot counts, whatever its number."""
-        sight = self.sight
-        if sight.behind or self._is_behind(epoch, version):
-            sight.behind = sight.behind + 1 if self._is_behind(epoch, version) else 0
-        return sight.behind >= BEHIND_MAX
+        view_state = self.state
+        if view_state.beats_behind or self._is_behind(epoch, version):
+            view_state.beats_behind = view_state.beats_behind + 1 if self._is_behind(epoch, version) else 0
+        return view_state.beats_behind >= BEHIND_MAX
 
-    def _lay_out(self, news: Snapshot) -> None:
+    def _lay_out(self, news: ClusterSnapshot) -> None:
         self.dimensions = news.dimensions
-        self.usable = Room(news.capacity, checked=False)
-        self.table = table_of(news.attributes)
+        self.usable = NodeColumns(news.capacity, checked=False)
+        self.attribute_index = attribute_index_of(news.attributes)
         nodes = len(news.capacity)
         self._unreserved = full_mask(nodes) & ~mask_of(news.reserve, nodes)
         share = news.partitions.index(self.broker) if self.broker in news.partitions else 0
         count = max(1, len(news.partitions))
         self.own = mask_of(range(nodes * share // count, nodes * (share + 1) // count), nodes)
         self.median_cpu = sorted(vector[0] for vector in news.capacity)[nodes // 2] if nodes else 0
-        self._fits.clear()
+        self._compiled_shapes.clear()
         self._slots.clear()
 
     def _refresh(self) -> None:
         """Usable is what was confirmed less what is pending."""
-        for node, free in enumerate(self.sight.free):
+        for node, free in enumerate(self.state.free):
             self.usable.set_free(node, free)
         self.gains.forget()
-        claims, self.pending = self.sight.claims, {}
-        for lots in (*claims.values(), self.fresh):
-            for lot in lots:
-                self._debit(lot)
+        claims, self.pending = self.state.claims, {}
+        for batches in (*claims.values(), self.fresh):
+            for batch in batches:
+                self._debit(batch)
 
-    def delta(self, news: Delta) -> bool:
+    def apply_delta(self, news: Delta) -> bool:
         """Take final states; False if there is a gap, so that a snapshot is needed."""
-        sight = self.sight
-        if sight.snapshot is None or news.since > sight.version or news.epoch != sight.snapshot.epoch:
+        view_state = self.state
+        if (
+            view_state.snapshot is None
+            or news.since > view_state.version
+            or news.epoch != view_state.snapshot.epoch
+        ):
             # Of an earlier life of the warden: old news. Of a later one: it may have other nodes now.
-            return sight.snapshot is not None and news.epoch < sight.snapshot.epoch
-        if news.version <= sight.version:
+            return view_state.snapshot is not None and news.epoch < view_state.snapshot.epoch
+        if news.version <= view_state.version:
             return True
-        sight.version = news.version
+        view_state.version = news.version
         better = False
         for node, free in zip(news.nodes, news.free, strict=True):
             if self._confirm(node, free):
                 better = True
         if better:
-            sight.exhausted.clear()
+            view_state.exhausted.clear()
         return True
 
     def _confirm(self, node: int, free: Vector) -> bool:
         """A node has this much on offer; whether that is more than it had, of anything."""
-        known = self.sight.free
+        known = self.state.free
         better = any(map(gt, free, known[node]))
         if better:
             self.gains.add(node)
@@ -203,19 +213,19 @@ class ClusterView:
 
     # --- own claims ----------------------------------------------------------------------------------------
 
-    def _debit(self, lot: Lot) -> None:
-        size = lot.size.vector(self.dimensions)
+    def _debit(self, batch: TaskBatch) -> None:
+        size = batch.size.vector(self.dimensions)
         assert size is not None
-        for node in lot.nodes:
+        for node in batch.nodes:
             self.usable.debit(node, size)
-        self._add_all(lot, 1)
+        self._add_all(batch, 1)
 
-    def _add_all(self, lot: Lot, sign: int) -> None:
+    def _add_all(self, batch: TaskBatch, sign: int) -> None:
         """A lot is on its way, or (-1) no longer, and its room is usable again. By node, not by task."""
-        size = lot.size.vector(self.dimensions)
+        size = batch.size.vector(self.dimensions)
         assert size is not None
         counts: dict[int, int] = {}
-        for node in lot.nodes:
+        for node in batch.nodes:
             counts[node] = counts.get(node, 0) + 1
         for node, count in counts.items():
             whole = size if count == 1 else tuple([amount * count for amount in size])
@@ -232,94 +242,94 @@ class ClusterView:
             self.usable.credit(node, whole)
             self.gains.add(node)
 
-    def reserve(self, lot: Lot) -> None:
+    def reserve(self, batch: TaskBatch) -> None:
         """A lot will be claimed when this step ends; the placer has debited its room. News of this same step
         must find it pending."""
-        self.fresh.append(lot)
-        self._add_all(lot, 1)
+        self.fresh.append(batch)
+        self._add_all(batch, 1)
 
-    def propose(self, lots: list[Lot]) -> int:
+    def propose(self, batches: list[TaskBatch]) -> int:
         """Lots are on their way in one claim; returns the claim's number."""
-        number = self.sight.next_claim
-        self.sight.next_claim += 1
-        fast = [lot for lot in lots if not lot.lease]
+        number = self.state.next_claim
+        self.state.next_claim += 1
+        fast = [batch for batch in batches if not batch.lease]
         if fast:  # bindings are answered only when they fail
-            self.sight.claims[number] = fast
+            self.state.claims[number] = fast
         self.fresh.clear()
         return number
 
-    def answered(self, number: int) -> list[Lot]:
+    def resolve_claim(self, number: int) -> list[TaskBatch]:
         """A claim is no longer on its way; its lots."""
-        lots = self.sight.claims.pop(number, [])
-        for lot in lots:
-            self._add_all(lot, -1)
-        return lots
+        batches = self.state.claims.pop(number, [])
+        for batch in batches:
+            self._add_all(batch, -1)
+        return batches
 
-    def renewable(
-        self, estates: tuple[EstateId, ...], told: tuple[tuple[EstateId, int], ...]
-    ) -> tuple[EstateId, ...]:
+    def find_renewable(
+        self, shards: tuple[ShardId, ...], told: tuple[tuple[ShardId, int], ...]
+    ) -> tuple[ShardId, ...]:
         """Those of our estates whose lease may be renewed, by the lease rounds of the newest beat. A warden
         whose past was put back from an older copy may be in a round that was over long ago, or given up: its
         leases are left to run out until it has reached a new one."""
-        rounds, least = self.sight.rounds, self.sight.least_round
+        rounds, least = self.state.rounds, self.state.least_round
         past = [name for name, number in told if number < max(rounds.get(name, 0), least.get(name, 0))]
-        return tuple([name for name in estates if name not in past]) if past else estates
+        return tuple([name for name in shards if name not in past]) if past else shards
 
-    def abandon(self) -> None:
+    def abandon_claims(self) -> None:
         """No claim that is on its way will be answered."""
-        for number in list(self.sight.claims):
-            self.answered(number)
+        for number in list(self.state.claims):
+            self.resolve_claim(number)
 
     # --- questions -----------------------------------------------------------------------------------------
 
-    def fit(self, shape: Shape) -> Suited:
+    def compile_shape(self, shape: Shape) -> CompiledViewShape:
         """A shape's compiled form."""
-        found = self._fits.get(shape)
+        found = self._compiled_shapes.get(shape)
         if found is None:
-            if len(self._fits) >= SHAPES_MAX:
-                self._fits.clear()
+            if len(self._compiled_shapes) >= SHAPES_MAX:
+                self._compiled_shapes.clear()
                 self._slots.clear()
-            found = self._fits[shape] = self._compile(shape)
+            found = self._compiled_shapes[shape] = self._compile(shape)
         return found
 
-    def _compile(self, shape: Shape) -> Suited:
+    def _compile(self, shape: Shape) -> CompiledViewShape:
         ask = shape.ask.vector(self.dimensions)
-        if ask is None or not shape.may_use(self.name):
+        if ask is None or not shape.allows_cluster(self.name):
             none = empty_mask(self.usable.nodes)
-            return Suited(None, none, none)
-        mask = self.table.compile(shape.where) & wide_enough(self.usable, ask)
+            return CompiledViewShape(None, none, none)
+        mask = self.attribute_index.compile(shape.where) & find_large_enough(self.usable, ask)
         if not shape.latency:
             mask &= self._unreserved
-        return Suited(ask, mask, mask & self.own)
+        return CompiledViewShape(ask, mask, mask & self.own)
 
     def allows(self, shape: Shape) -> bool:
         """Whether the cluster has all kinds of resources that a shape asks for, and its job may use it."""
-        return self.fit(shape).ask is not None
+        return self.compile_shape(shape).ask is not None
 
-    def futile(self, shape: Shape) -> bool:
+    def is_futile(self, shape: Shape) -> bool:
         """Whether there is surely no room for a shape: none was found, and nothing that helps has come."""
-        fit = self.fit(shape)
-        return fit.full_at >= 0 and self.gains.futile(fit, self.usable)
+        fit = self.compile_shape(shape)
+        return fit.failed_at >= 0 and self.gains.is_futile(fit, self.usable)
 
-    def takes(self, shape: Shape) -> bool:
+    def can_ever_hold(self, shape: Shape) -> bool:
         """Whether the empty cluster could hold a task of a shape."""
-        return self.fit(shape).ever
+        return self.compile_shape(shape).ever
 
-    def slots(self, shape: Shape) -> int:
+    def count_slots(self, shape: Shape) -> int:
         """How many tasks of a shape the empty cluster could hold."""
         known = self._slots.get(shape)
         if known is None:
             known = self._slots[shape] = self._count(shape, self.usable.capacity)
         return known
 
-    def room_for(self, shape: Shape) -> int:
+    def count_free_slots(self, shape: Shape) -> int:
         """How many tasks of a shape would find room now, as far as is known."""
-        return 0 if self.futile(shape) else self._count(shape, self.usable.free)
+        return 0 if self.is_futile(shape) else self._count(shape, self.usable.free)
 
     def _count(self, shape: Shape, columns: Column) -> int:
         """How many tasks of a shape fit into so much room. Where a node has less than none of anything,
         nothing does."""
-        fit = self.fit(shape)
+        fit = self.compile_shape(shape)
         ask = fit.ask
         if ask is None:
             return 0
@@ -335,36 +345,36 @@ class ClusterView:
             per_node = np.min([columns[row] // amount for row, amount in enumerate(ask) if amount], axis=0)
             per_node = per_node[mask_flags(fit.mask, self.usable.nodes) & (columns.min(axis=0) >= 0)]
             total, nodes = int(per_node.sum()), int(np.count_nonzero(per_node))
-        if shape.alone_in_cluster:
+        if shape.is_single_per_cluster:
             return min(1, total)
-        return nodes if shape.alone else total
+        return nodes if shape.max_per_node else total
 
-    def confirmed(self) -> list[Vector] | None:
+    def confirmed_free(self) -> list[Vector] | None:
         """What the warden last said is free, node by node; None before the first snapshot."""
-        return self.sight.free if self.sight.snapshot is not None else None
+        return self.state.free if self.state.snapshot is not None else None
 
-    def idle(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         """What is not as it should be when no work is left."""
-        complaints = [f"claim {number} to {self.name} is unanswered" for number in self.sight.claims]
+        complaints = [f"claim {number} to {self.name} is unanswered" for number in self.state.claims]
         return complaints + [f"room is pending on node {node} of {self.name}" for node in self.pending]
 
     def check(self) -> None:
         """What may be proposed on is what was confirmed less what is on its way."""
-        if self.sight.snapshot is not None:
-            expected = list(self.sight.free)
+        if self.state.snapshot is not None:
+            expected = list(self.state.free)
             for node, pending in self.pending.items():
                 expected[node] = tuple(map(sub, expected[node], pending))
             for node, usable in enumerate(zip(*self.usable.free.tolist(), strict=True)):
                 assert usable == expected[node], f"{self.broker} on {self.name}: node {node}"
 
-    def restore(self, sight: Sight) -> None:
+    def restore(self, view_state: ViewState) -> None:
         """Take a dumped state."""
-        self.sight = sight
-        if sight.snapshot is not None:
-            self._lay_out(sight.snapshot)
+        self.state = view_state
+        if view_state.snapshot is not None:
+            self._lay_out(view_state.snapshot)
             self._refresh()
 
 
-def _layout(news: Snapshot) -> tuple[object, ...]:
+def _layout(news: ClusterSnapshot) -> tuple[object, ...]:
     """What of a snapshot changes only when the cluster does."""
     return (news.dimensions, news.capacity, news.attributes, news.reserve, news.partitions)

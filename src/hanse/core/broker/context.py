@@ -2,46 +2,46 @@
 this step."""
 
 from hanse.core.broker.cluster_view import ClusterView
-from hanse.core.broker.end_acks import Settling
+from hanse.core.broker.end_acks import EndAcks
 from hanse.core.broker.job_table import JobRecord
 from hanse.core.broker.membership import Membership
-from hanse.core.broker.queue import Lines
+from hanse.core.broker.queue import BrokerQueue
 from hanse.core.config import BrokerConfig
-from hanse.core.messaging.link import Post
-from hanse.model.decision import Answered, Considered, Decision
-from hanse.model.effects import Command, Record
+from hanse.core.messaging.link import LinkSet
+from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
+from hanse.model.effects import Effect, RecordDecision
 from hanse.model.ids import JobId
-from hanse.policy.interface import ClusterRank, Placer, QueueOrder, Sizer
+from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
 
 
-class Desk:
+class BrokerContext:
     """Shared by the parts of one broker; only they change it, and only while an event is handled."""
 
     def __init__(
-        self, config: BrokerConfig, order: QueueOrder, placer: Placer, rank: ClusterRank, sizer: Sizer
+        self, config: BrokerConfig, order: QueueOrder, placer: Placer, rank: ClusterRanker, sizer: Sizer
     ) -> None:
         self.config = config
         self.timings = config.timings
         self.order, self.placer, self.rank, self.sizer = order, placer, rank, sizer
-        self.post = Post(config.name, config.timings, config.retired)
-        self.settling = Settling(self.post, config.timings.settle_linger)
-        self.members = Membership(config)
+        self.links = LinkSet(config.name, config.timings, config.retired)
+        self.end_acks = EndAcks(self.links, config.timings.settle_linger)
+        self.membership = Membership(config)
         self.jobs: dict[JobId, JobRecord] = {}
-        self.lines = Lines()
+        self.queue = BrokerQueue()
         self.views = [ClusterView(name, index, config.name) for index, name in enumerate(config.clusters)]
-        self.view_of = {view.name: view for view in self.views}
+        self.view_by_name = {view.name: view for view in self.views}
         self.seed = 0
         self.steps = 0
         self.now = 0
-        self.out: list[Command] = []
+        self.effects: list[Effect] = []
         self.marks: dict[str, int] = {}
 
     def mark(self, name: str) -> None:
         """Count a rare branch."""
         self.marks[name] = self.marks.get(name, 0) + 1
 
-    def decide(
-        self, record: JobRecord, group: int, answered: Answered, tasks: int, reason: str,
+    def record_decision(
+        self, record: JobRecord, group: int, answered: DecisionKind, tasks: int, reason: str,
         considered: list[tuple[str, int]] | None = None,
     ) -> None:  # fmt: skip
         """Record an answer, unless it is the one given last. ``considered``: clusters looked at, and how many
@@ -49,14 +49,14 @@ class Desk:
         if not self.config.decisions:
             return
         told = answered + ":" + reason
-        if record.told[group] == told:
+        if record.last_decision[group] == told:
             return
-        record.told[group] = told
+        record.last_decision[group] = told
         looked = tuple(
             [
-                Considered(name, got, "room in view" if got else "no room in view")
+                ConsideredCluster(name, got, "room in view" if got else "no room in view")
                 for name, got in considered or ()
             ]
         )
         decision = Decision(self.now, self.config.name, record.id, group, answered, tasks, reason, looked)
-        self.out.append(Record(decision))
+        self.effects.append(RecordDecision(decision))

@@ -10,82 +10,82 @@ from typing import Final
 import msgspec
 
 from hanse.core.broker.cluster_view import ClusterView
-from hanse.core.broker.context import Desk
+from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.queue import Heads
-from hanse.core.messaging.message_splitting import PORTION_BYTES
+from hanse.core.messaging.message_splitting import MESSAGE_BYTES_MAX
 from hanse.core.warden.demand_table import LINES_MAX
 from hanse.model.ids import JobId
-from hanse.model.messages import Claim, Demand, DemandLine, Key, Lot
+from hanse.model.messages import Claim, Demand, DemandLine, QueueKey, TaskBatch
 
 CLAIM_TASKS_MAX: Final = 100
 """Placements in one claim."""
-Waiting = list[DemandLine]
+WaitingLines = list[DemandLine]
 """What waits, best first, before any warden is asked to hold."""
 
 
-class Registered(msgspec.Struct, gc=False):
+class PublishedDemand(msgspec.Struct, gc=False, rename={"is_stale": "stale"}):
     """What one warden was last told of the demand."""
 
     lines: tuple[DemandLine, ...] = ()
-    stale: bool = False
+    is_stale: bool = False
     """A grant was given back though a task waits, so the warden's count is too low: say it again with the
     next beat. At once it would come back at once."""
     quiet_until: int = 0
     """It has refused a task that still holds room there: until then only the beat asks it for more."""
 
 
-class Demands:
+class DemandPublisher:
     """The demand of one broker, as every warden was told of it."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.registered: list[Registered] = [Registered() for _ in desk.views]
-        self.best: dict[int, tuple[Key, JobId]] = {}
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
+        self.published: list[PublishedDemand] = [PublishedDemand() for _ in context.views]
+        self.best: dict[int, tuple[QueueKey, JobId]] = {}
         """Line -> key and job of its head. Another job with a better key is worth a message to everybody;
         a worse key is not, nor is progress of the same job."""
         self.hold_at: dict[int, tuple[int, int]] = {}
         """Line -> cluster that is asked to keep room back for it, and until when."""
         self._heads: Heads = []
-        self._waiting: Waiting = []
+        self._waiting: WaitingLines = []
         """What waits, as it was when these were the heads."""
 
     def send(
-        self, lots: dict[int, list[Lot]], releases: dict[int, list[int]], changed: bool, force: bool
+        self, batches: dict[int, list[TaskBatch]], releases: dict[int, list[int]], changed: bool, force: bool
     ) -> None:
         """Send claims and releases by cluster, and the demand to the others if it has ``changed``."""
         waiting = self.waiting()
-        for view in self.desk.views:
+        for view in self.context.views:
             index = view.index
-            if index in lots or index in releases:
-                self._send_claims(view, waiting, lots.get(index, []), tuple(releases.get(index, ())))
+            if index in batches or index in releases:
+                self._send_claims(view, waiting, batches.get(index, []), tuple(releases.get(index, ())))
             elif changed:
                 self._send_demand(view, waiting, force)
 
     @property
-    def outdated(self) -> bool:
+    def is_outdated(self) -> bool:
         """Whether some warden was told of work that waits, though none does."""
-        for told in self.registered:  # noqa: SIM110  with every beat: any() costs more than it looks at
+        for told in self.published:  # noqa: SIM110  with every beat: any() costs more than it looks at
             if told.lines:
                 return True
         return False
 
-    def remind(self) -> None:
+    def repeat_stale(self) -> None:
         """With every beat: repeat the demand where the warden's idea of it is out of date."""
         waiting = self.waiting()
         if not waiting:
             self.best.clear()
-        for view in self.desk.views:
-            self._send_demand(view, waiting, self.registered[view.index].stale)
+        for view in self.context.views:
+            self._send_demand(view, waiting, self.published[view.index].is_stale)
 
     def pause(self, cluster: int) -> None:
         """A task was refused because it still holds room there. Asked again at once, the warden would grant
         the same room to the same task and refuse it again, as fast as the network allows."""
-        told = self.registered[cluster]
-        told.stale, told.quiet_until = True, self.desk.now + self.desk.timings.beat
+        told = self.published[cluster]
+        told.is_stale, told.quiet_until = True, self.context.now + self.context.timings.beat
 
-    def granted(self, cluster: int, line: int) -> None:
+    def on_grant(self, cluster: int, line: int) -> None:
         """A grant lowers the warden's count, so what it was told is one less now."""
-        told = self.registered[cluster]
+        told = self.published[cluster]
         told.lines = tuple(
             [
                 msgspec.structs.replace(entry, count=entry.count - 1) if entry.line == line else entry
@@ -93,13 +93,13 @@ class Demands:
             ]
         )
 
-    def improved(self, touched: dict[int, None]) -> bool:
+    def has_improved(self, touched: dict[int, None]) -> bool:
         """Whether a line has appeared, emptied or got a better job at its head."""
-        desk = self.desk
+        context = self.context
         improved = False
         for number in touched:
-            line = desk.lines.lines.get(number)
-            head = desk.lines.head(number, desk.jobs) if line is not None and line.count else None
+            line = context.queue.lines.get(number)
+            head = context.queue.head(number, context.jobs) if line is not None and line.count else None
             told = self.best.get(number)
             if head is None:
                 if told is not None:
@@ -110,84 +110,86 @@ class Demands:
                 improved = improved or told is None or (key < told[0] and job != told[1])
         return improved
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> WaitingLines:
         """What waits. Most of it is the same for all wardens."""
-        lines = self.desk.lines
-        heads = lines.heads(self.desk.jobs)
+        lines = self.context.queue
+        heads = lines.heads(self.context.jobs)
         if heads is not self._heads:  # something has changed
             self._heads = heads
             found = [(key, lines.lines[number]) for key, number, _, _ in heads]
             self._waiting = [DemandLine(line.number, line.shape, key, line.count) for key, line in found]
         return self._waiting
 
-    def demand_for(self, view: ClusterView, waiting: Waiting) -> tuple[DemandLine, ...]:
+    def demand_for(self, view: ClusterView, waiting: WaitingLines) -> tuple[DemandLine, ...]:
         """The demand lines for one warden, best first."""
-        found: Waiting = []
+        found: WaitingLines = []
         for line in waiting:
             shape = line.shape
-            if (shape.clusters_allowed or shape.clusters_forbidden) and not shape.may_use(view.name):
+            if (shape.clusters_allowed or shape.clusters_forbidden) and not shape.allows_cluster(view.name):
                 continue
             large = 2 * shape.ask.cpu > view.median_cpu
-            hard = shape.gang or shape.priority > 0 or (large and self._crowded_out(shape.ask.cpu))
-            if hard and self._holder(line) == view.index:
+            hard = shape.gang or shape.priority > 0 or (large and self._is_crowded_out(shape.ask.cpu))
+            if hard and self._find_holder(line) == view.index:
                 found.append(DemandLine(line.line, shape, line.key, line.count, True))
             else:
                 found.append(line)
         return tuple(found[:LINES_MAX])
 
-    def _holder(self, line: DemandLine) -> int:
+    def _find_holder(self, line: DemandLine) -> int:
         """Which warden is asked to keep room back for a line that is hard to fit, or to preempt for it. One
         at a time; -1: none."""
-        now = self.desk.now
+        now = self.context.now
         chosen = self.hold_at.get(line.line)
         if chosen is None or now >= chosen[1]:
-            candidates = [v for v in self.desk.views if v.sight.snapshot is not None and not v.sight.given_up]
+            candidates = [
+                v for v in self.context.views if v.state.snapshot is not None and not v.state.given_up
+            ]
             needed = max(1, line.shape.gang)
-            able = [v.index for v in candidates if v.slots(line.shape) >= needed]
+            able = [v.index for v in candidates if v.count_slots(line.shape) >= needed]
             if not able:
                 return -1
             turn = 0 if chosen is None else able.index(chosen[0]) + 1 if chosen[0] in able else 0
-            chosen = (able[turn % len(able)], now + self.desk.timings.hold_patience)
+            chosen = (able[turn % len(able)], now + self.context.timings.hold_patience)
             self.hold_at[line.line] = chosen
         return chosen[0]
 
-    def _crowded_out(self, ask: int) -> bool:
+    def _is_crowded_out(self, ask: int) -> bool:
         """Whether smaller tasks of this broker could keep one of so many milli-CPU from ever fitting."""
-        for other in self.desk.lines.lines.values():  # noqa: SIM110  any() costs more than it looks at
+        for other in self.context.queue.lines.values():  # noqa: SIM110  any() costs more than it looks at
             if other.shape.ask.cpu < ask:
                 return True
         return False
 
-    def _send_demand(self, view: ClusterView, waiting: Waiting, force: bool) -> None:
-        told = self.registered[view.index]
+    def _send_demand(self, view: ClusterView, waiting: WaitingLines, force: bool) -> None:
+        told = self.published[view.index]
         if not view.is_open:
             return
-        if self.desk.post.crowded(view.name):
-            told.stale = True  # it is away; the beat says it again when it has caught up
+        if self.context.links.is_crowded(view.name):
+            told.is_stale = True  # it is away; the beat says it again when it has caught up
             return
-        if self.desk.now < told.quiet_until and not force:
+        if self.context.now < told.quiet_until and not force:
             return
         lines = self.demand_for(view, waiting)
         if force or lines != told.lines:
-            told.lines, told.stale = lines, False
-            self.desk.post.send(self.desk.out, self.desk.now, view.name, Demand(lines))
+            told.lines, told.is_stale = lines, False
+            self.context.links.send(self.context.effects, self.context.now, view.name, Demand(lines))
 
     def _send_claims(
-        self, view: ClusterView, waiting: Waiting, lots: list[Lot], releases: tuple[int, ...]
+        self, view: ClusterView, waiting: WaitingLines, lots: list[TaskBatch], releases: tuple[int, ...]
     ) -> None:
-        told = self.registered[view.index]
+        told = self.published[view.index]
         demand: tuple[DemandLine, ...] | None = self.demand_for(view, waiting)
         if demand == told.lines or (
-            demand and told.stale
+            demand and told.is_stale
         ):  # stale: with the next beat, or it would come back at once
             demand = None
         else:
             told.lines = demand or ()
-        batches: list[list[Lot]] = [[]]
+        batches: list[list[TaskBatch]] = [[]]
         size = weight = 0
         for lot in lots:
-            payload = len(lot.brief.payload)
-            if size and (size + len(lot.tasks) > CLAIM_TASKS_MAX or weight + payload > PORTION_BYTES):
+            payload = len(lot.template.payload)
+            if size and (size + len(lot.tasks) > CLAIM_TASKS_MAX or weight + payload > MESSAGE_BYTES_MAX):
                 batches.append([])
                 size = weight = 0
             batches[-1].append(lot)
@@ -196,34 +198,34 @@ class Demands:
         for batch in batches:
             last = batch is batches[-1]
             number = view.propose(batch)
-            estates = dict.fromkeys(lot.brief.estate for lot in batch)
-            rounds = tuple((estate, view.sight.rounds.get(estate, 0)) for estate in estates)
+            shards = dict.fromkeys(lot.template.shard for lot in batch)
+            rounds = tuple((shard, view.state.rounds.get(shard, 0)) for shard in shards)
             claim = Claim(
                 number,
                 rounds,
-                view.sight.echo,
+                view.state.echo,
                 tuple(batch),
                 releases if last else (),
                 demand if last else None,
-                self.desk.settling.take(view.name),
+                self.context.end_acks.take(view.name),
             )
-            self.desk.post.send(self.desk.out, self.desk.now, view.name, claim)
+            self.context.links.send(self.context.effects, self.context.now, view.name, claim)
 
     def restore(
         self,
-        registered: list[Registered],
-        best: dict[int, tuple[Key, JobId]],
+        registered: list[PublishedDemand],
+        best: dict[int, tuple[QueueKey, JobId]],
         hold_at: dict[int, tuple[int, int]],
     ) -> None:
         """Take a dumped state."""
-        self.registered[: len(registered)] = registered
+        self.published[: len(registered)] = registered
         self.best, self.hold_at = best, hold_at
 
     def check(self) -> None:
         """What is remembered of what waits is what the lines say."""
-        lines = self.desk.lines
-        lines.check(self.desk.jobs)
-        if self._heads is lines.heads(self.desk.jobs):
+        lines = self.context.queue
+        lines.check(self.context.jobs)
+        if self._heads is lines.heads(self.context.jobs):
             for entry in self._waiting:
                 line = lines.lines[entry.line]
                 assert (entry.shape, entry.count) == (line.shape, line.count), f"line {entry.line}"

@@ -8,19 +8,19 @@ from typing import Final
 
 import msgspec
 
-from hanse.core.messaging.link import NEVER, Post
-from hanse.model.effects import Command
+from hanse.core.messaging.link import NEVER, LinkSet
+from hanse.model.effects import Effect
 from hanse.model.ids import TaskId
-from hanse.model.messages import Settle
+from hanse.model.messages import AckEnds
 
-SETTLE_MAX: Final = 2_000
+ACKS_PER_MESSAGE_MAX: Final = 2_000
 """Ends in one message."""
 
 Entries = list[tuple[TaskId, int]]
 """Tasks and their attempts."""
 
 
-class SettlingState(msgspec.Struct):
+class EndAcksState(msgspec.Struct):
     """All of it, as it is dumped."""
 
     entries: dict[str, Entries]
@@ -28,13 +28,13 @@ class SettlingState(msgspec.Struct):
     """When what waits must be told."""
 
 
-class Settling:
+class EndAcks:
     """What one broker has still to tell of this."""
 
-    def __init__(self, post: Post, linger: int) -> None:
-        self._post = post
+    def __init__(self, links: LinkSet, linger: int) -> None:
+        self._links = links
         self._linger = linger
-        self.state = SettlingState({})
+        self.state = EndAcksState({})
 
     def add(self, now: int, cluster: str, entries: Entries) -> None:
         """A cluster's warden may forget these."""
@@ -51,24 +51,24 @@ class Settling:
         waiting = self.state.entries.pop(cluster, None)
         if waiting is None:
             return ()
-        if len(waiting) > SETTLE_MAX:
-            self.state.entries[cluster] = waiting[SETTLE_MAX:]
-            del waiting[SETTLE_MAX:]
+        if len(waiting) > ACKS_PER_MESSAGE_MAX:
+            self.state.entries[cluster] = waiting[ACKS_PER_MESSAGE_MAX:]
+            del waiting[ACKS_PER_MESSAGE_MAX:]
         elif not self.state.entries:
             self.state.due = NEVER
         return tuple(waiting)
 
-    def tick(self, out: list[Command], now: int) -> None:
+    def tick(self, out: list[Effect], now: int) -> None:
         """Nothing went there: tell it. Who is far behind is told later."""
         state = self.state
         state.due = NEVER
         late: dict[str, Entries] = {}
         for cluster, waiting in state.entries.items():
-            if self._post.crowded(cluster):
+            if self._links.is_crowded(cluster):
                 late[cluster] = waiting
                 state.due = now + self._linger
                 continue
-            for at in range(0, len(waiting), SETTLE_MAX):
-                tasks, attempts = zip(*waiting[at : at + SETTLE_MAX], strict=True)
-                self._post.send(out, now, cluster, Settle(tasks, attempts))
+            for at in range(0, len(waiting), ACKS_PER_MESSAGE_MAX):
+                tasks, attempts = zip(*waiting[at : at + ACKS_PER_MESSAGE_MAX], strict=True)
+                self._links.send(out, now, cluster, AckEnds(tasks, attempts))
         state.entries = late

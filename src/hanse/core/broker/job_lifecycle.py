@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from hanse.core.broker.cluster_view import STANDING_FULL
-from hanse.core.broker.context import Desk
+from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.job_table import (
     BLOCKED,
     CANCELLED,
@@ -24,63 +24,65 @@ from hanse.core.broker.job_table import (
     blocked_tasks,
     cancel_columns,
     dependents_of,
+    find_unmet_need,
     first_task,
     is_unqueued,
-    unmet_need,
 )
-from hanse.core.broker.large_cancellation import Ended, Ending, find_stretches, find_tasks
+from hanse.core.broker.large_cancellation import EndedJob, LargeCancellations, find_stretches, find_tasks
 from hanse.core.broker.loss_policy import LOST, TAKEN_BACK, is_ending, must_not_repeat
-from hanse.core.broker.placement import Placing
-from hanse.core.broker.withdrawal import Withdrawing
+from hanse.core.broker.placement import BrokerPlacement
+from hanse.core.broker.withdrawal import AttemptWithdrawal
 from hanse.core.messaging.link import RESEND_MAX
-from hanse.model.decision import Answered
+from hanse.model.decision import DecisionKind
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of
-from hanse.model.messages import End, Outcome, Refusal, Watch, Watched
+from hanse.model.messages import AttemptEnd, JobEnded, Outcome, RefusalReason, WatchJobs
 
 WATCHERS_MAX: Final = 100_000
 """Questions about other jobs' ends that are open at one time."""
 
 
-class Asked(msgspec.Struct, gc=False):
+class JobQuery(msgspec.Struct, gc=False, rename={"unknown_at": "ignorant"}):
     """A question to all peers about a job: the round of asking, and who has said that they do not know it."""
 
     round: int
-    ignorant: list[str]
+    unknown_at: list[str]
 
 
-class Careers:
+class JobLifecycle:
     """The lives of a broker's jobs."""
 
-    def __init__(self, desk: Desk, placing: Placing) -> None:
-        self.desk = desk
-        self.placing = placing
-        self.ending = Ending(desk.jobs, self._settle_run, self._release, desk.config.slice_tasks)
-        self.withdrawing = Withdrawing(desk, placing)
-        self.ended: dict[JobId, Ended] = {}
+    def __init__(self, context: BrokerContext, placement: BrokerPlacement) -> None:
+        self.context = context
+        self.placement = placement
+        self.large_cancellations = LargeCancellations(
+            context.jobs, self._settle_run, self._release, context.config.slice_tasks
+        )
+        self.withdrawing = AttemptWithdrawal(context, placement)
+        self.ended_jobs: dict[JobId, EndedJob] = {}
         self.clients: dict[str, JobId] = {}
         """The submitters' own names for live and remembered jobs."""
         self.watchers: dict[JobId, list[str]] = {}
         """Peers that want to know when a job of ours ends."""
-        self.unknown: dict[JobId, Asked] = {}
+        self.unknown: dict[JobId, JobQuery] = {}
         """Jobs of others that we wait for."""
         self.round = 0  # how often peers were asked about jobs
         self.deadlines: list[tuple[int, JobId]] = []
         self.tasks = 0
         """Tasks of live jobs."""
-        self.done: Callable[[JobRecord, int, int], None] = _unheard
+        self.on_task_done: Callable[[JobRecord, int, int], None] = _ignore
         """Called with the attempt for every task that has become terminal: the estate makes it known."""
-        self.done_run: Callable[[JobRecord, int, int], None] = _unheard
+        self.done_run: Callable[[JobRecord, int, int], None] = _ignore
         """The same for neighbours that never ran and have ended alike: the first, and how many."""
-        self.over: Callable[[JobRecord], None] = _unheard
+        self.on_job_over: Callable[[JobRecord], None] = _ignore
         """Called for every job whose tasks are all terminal."""
         self.awaited: dict[JobId, None] = {}
         """Jobs for whose end live jobs wait, and perhaps a few more: the others' ends concern nobody."""
 
     # --- beginning -----------------------------------------------------------------------------------------
 
-    def enter(self, record: JobRecord) -> None:
+    def add_job(self, record: JobRecord) -> None:
         """A job is among ours from now on."""
-        self.desk.jobs[record.id] = record
+        self.context.jobs[record.id] = record
         self.tasks += len(record.state)
         if record.spec.client_id:
             self.clients[record.spec.client_id] = record.id
@@ -89,7 +91,7 @@ class Careers:
 
     def begin(self, record: JobRecord) -> None:
         """A job is accepted: queue what may run."""
-        desk = self.desk
+        context = self.context
         spec = record.spec
         if spec.deadline is not None:
             self.deadlines.append((record.accepted_at + spec.deadline, record.id))
@@ -97,57 +99,65 @@ class Careers:
         for job in list(record.after):
             if not record.cancelled:
                 self._await(record, job)
-        if record.cancelled or record.id not in desk.jobs:
+        if record.cancelled or record.id not in context.jobs:
             return
         if not record.after:
             self._release(record)
         else:
             for group in range(len(spec.groups)):
                 count, why = record.unfinished[group], "waits for other jobs to succeed"
-                desk.decide(record, group, Answered.BLOCKED, count, why)
+                context.record_decision(record, group, DecisionKind.BLOCKED, count, why)
 
     def _await(self, record: JobRecord, job: JobId) -> None:
-        if job in self.desk.jobs:
+        if job in self.context.jobs:
             return
-        ended = self.ended.get(job)
+        ended = self.ended_jobs.get(job)
         if ended is None:
-            self.ask(job)
-        elif ended.known:
-            self._met(record, job, ended.outcome is Outcome.SUCCEEDED)
+            self.ask_peers(job)
+        elif ended.is_published:
+            self._on_dependency_ended(record, job, ended.outcome is Outcome.SUCCEEDED)
 
-    def ask(self, job: JobId) -> None:
+    def ask_peers(self, job: JobId) -> None:
         """Ask every peer about a job that is not ours; a new round, in which only new answers count."""
         self.round += 1
-        self.unknown[job] = Asked(self.round, [])
-        for peer in self.desk.members.peers:
-            if len(self.desk.post.link(peer).unacked) < RESEND_MAX:  # else it is away: asked when it is back
-                self.desk.post.send(self.desk.out, self.desk.now, peer, Watch(self.round, (job,)))
+        self.unknown[job] = JobQuery(self.round, [])
+        for peer in self.context.membership.peers:
+            if (
+                len(self.context.links.link(peer).unacked) < RESEND_MAX
+            ):  # else it is away: asked when it is back
+                self.context.links.send(
+                    self.context.effects, self.context.now, peer, WatchJobs(self.round, (job,))
+                )
         self._give_up_unknown(job)
 
-    def ask_again(self) -> None:
+    def repeat_questions(self) -> None:
         """With every beat: repeat the questions that somebody still waits for."""
         for job in list(self.unknown):
             if self._dependents(job):
-                self.ask(job)
+                self.ask_peers(job)
             else:
                 del self.unknown[job]
                 self.awaited.pop(job, None)
 
-    def watch(self, peer: str, message: Watch, elsewhere: Callable[[JobId], bool]) -> None:
+    def on_watch_jobs(self, peer: str, message: WatchJobs, elsewhere: Callable[[JobId], bool]) -> None:
         """A peer asks about jobs: answer, or remember to."""
         for job in message.jobs:
-            ended = self.ended.get(job)
-            if job in self.desk.jobs or (ended is not None and not ended.known):
+            ended = self.ended_jobs.get(job)
+            if job in self.context.jobs or (ended is not None and not ended.is_published):
                 names = self.watchers.setdefault(job, [])
                 if peer not in names and len(self.watchers) < WATCHERS_MAX:
                     names.append(peer)
             elif ended is not None:
                 state = SUCCEEDED if ended.outcome is Outcome.SUCCEEDED else FAILED
-                self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(message.round, job, state))
+                self.context.links.send(
+                    self.context.effects, self.context.now, peer, JobEnded(message.round, job, state)
+                )
             elif not elsewhere(job):
-                self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(message.round, job, -1))
+                self.context.links.send(
+                    self.context.effects, self.context.now, peer, JobEnded(message.round, job, -1)
+                )
 
-    def watched(self, peer: str, message: Watched) -> None:
+    def on_job_ended(self, peer: str, message: JobEnded) -> None:
         """A peer has answered."""
         asked = self.unknown.get(message.job)
         if asked is None:
@@ -155,59 +165,59 @@ class Careers:
         if message.state >= 0:
             del self.unknown[message.job]
             self._tell_dependents(message.job, message.state == SUCCEEDED)
-        elif message.round == asked.round and peer not in asked.ignorant:
-            asked.ignorant.append(peer)
+        elif message.round == asked.round and peer not in asked.unknown_at:
+            asked.unknown_at.append(peer)
             self._give_up_unknown(message.job)
 
     def _give_up_unknown(self, job: JobId) -> None:
-        if len(self.unknown[job].ignorant) == len(self.desk.members.peers):
+        if len(self.unknown[job].unknown_at) == len(self.context.membership.peers):
             del self.unknown[job]
-            self.desk.mark("broker.dependency_unknown")
+            self.context.mark("broker.dependency_unknown")
             self._tell_dependents(job, False)
 
     def _tell_dependents(self, job: JobId, succeeded: bool) -> None:
         for record in self._dependents(job):
-            self._met(record, job, succeeded)
+            self._on_dependency_ended(record, job, succeeded)
         self.awaited.pop(job, None)
 
     def _dependents(self, job: JobId) -> list[JobRecord]:
         """The live jobs that wait for the end of a job, in the order of their coming."""
         if job not in self.awaited:
             return []
-        return [record for record in self.desk.jobs.values() if job in record.after]
+        return [record for record in self.context.jobs.values() if job in record.after]
 
-    def _met(self, record: JobRecord, job: JobId, succeeded: bool) -> None:
+    def _on_dependency_ended(self, record: JobRecord, job: JobId, succeeded: bool) -> None:
         if job not in record.after:
             return
         record.after.remove(job)
         if not succeeded:
-            self.desk.mark("broker.dependency_failed")
+            self.context.mark("broker.dependency_failed")
             self.cancel(record, "a job that it waits for did not succeed")
         elif not record.after and record.admitted:
             self._release(record)
 
     def _release(self, record: JobRecord) -> None:
         """Queue every group whose needs are met: as much as one event may, and the rest by and by."""
-        left = self.ending.queued_most
+        left = self.large_cancellations.queued_most
         for group in range(len(record.spec.groups)):
             left -= self._release_group(record, group, left)
 
     def _release_group(self, record: JobRecord, group: int, most: int) -> int:
         """Queue a group if its needs are met; how many of its tasks were."""
-        need = unmet_need(record, group)
+        need = find_unmet_need(record, group)
         if need:
-            self.desk.decide(
-                record, group, Answered.BLOCKED, record.unfinished[group], f"waits for group {need}"
+            self.context.record_decision(
+                record, group, DecisionKind.BLOCKED, record.unfinished[group], f"waits for group {need}"
             )
             return 0
         tasks = blocked_tasks(record, group, len(record.state) if record.spec.gang else most)
         count = len(tasks)  # before some of them are taken out of that very list
         if tasks:
-            self.placing.enqueue(record, group, tasks, behind=True)
+            self.placement.enqueue(record, group, tasks, behind=True)
             if record.lines[group] >= 0:
-                self.placing.place_line(record.lines[group])
+                self.placement.place_line(record.lines[group])
         if count >= most and not record.spec.gang and is_unqueued(record):
-            self.ending.queue_later(self.desk.now, record)
+            self.large_cancellations.queue_later(self.context.now, record)
         return count
 
     def resume(self, record: JobRecord) -> None:
@@ -215,36 +225,36 @@ class Careers:
         if record.spec.deadline is not None:
             self.deadlines.append((record.accepted_at + record.spec.deadline, record.id))
             self.deadlines.sort()
-        if not record.left:
+        if not record.tasks_left:
             self._finish(record)
             return
         for group in range(len(record.spec.groups)):
             first = first_task(record, group)
             states = record.state[first : first + record.spec.groups[group].count]
             if FAILED in states or CANCELLED in states:
-                self._spoil(record, group, FAILED if FAILED in states else CANCELLED)
+                self._cancel_dependents(record, group, FAILED if FAILED in states else CANCELLED)
         for job in list(record.after):
             if not record.cancelled:
                 self._await(record, job)
-        if record.id in self.desk.jobs and not record.after and not record.cancelled:
+        if record.id in self.context.jobs and not record.after and not record.cancelled:
             self._release(record)
         if record.spec.gang and record.waiting[0] and len(record.waiting[0]) < record.unfinished[0]:
             self._break_gang(record)
 
-    def let_go(self, record: JobRecord) -> None:
+    def release_job(self, record: JobRecord) -> None:
         """A job belongs to another broker now: forget it without a word."""
         for group in range(len(record.spec.groups)):
-            self.placing.dequeue(record, group)
-            self.placing.leave(record, group)
-        del self.desk.jobs[record.id]
-        self.ending.drop(record.id)
+            self.placement.dequeue(record, group)
+            self.placement.leave(record, group)
+        del self.context.jobs[record.id]
+        self.large_cancellations.drop(record.id)
         self.tasks -= len(record.state)
 
     # --- news of attempts ----------------------------------------------------------------------------------
 
-    def started(self, entries: tuple[tuple[TaskId, int, int], ...]) -> None:
+    def on_attempts_started(self, entries: tuple[tuple[TaskId, int, int], ...]) -> None:
         """Attempts run: task, attempt, node."""
-        jobs, views = self.desk.jobs, self.desk.views
+        jobs, views = self.context.jobs, self.context.views
         for task, attempt, _ in entries:
             record = jobs.get(task >> INDEX_BITS)  # type: ignore[call-overload]  # a job id is a number
             index = task & INDEX_MASK
@@ -253,88 +263,88 @@ class Careers:
             if record.state[index] == CLAIMED or record.state[index] == PLACED:
                 record.state[index] = RUNNING
                 view = views[record.place[index]]
-                if view.sight.standing < STANDING_FULL:
-                    self.placing.judge(view, good=True)
+                if view.state.standing < STANDING_FULL:
+                    self.placement.adjust_standing(view, good=True)
 
-    def refused(self, task: TaskId, attempt: int, reason: str) -> None:
+    def on_attempt_refused(self, task: TaskId, attempt: int, reason: str) -> None:
         """A warden did not take an attempt: it never ran."""
-        record = self.desk.jobs.get(job_of(task))
+        record = self.context.jobs.get(job_of(task))
         index = index_of(task)
         if record is None or record.attempt[index] != attempt or record.state[index] not in (CLAIMED, PLACED):
-            self.desk.mark("broker.refusal_of_old_attempt")
+            self.context.mark("broker.refusal_of_old_attempt")
             return
         record.withdrawn.pop(index, None)
-        if reason == Refusal.HELD:
-            self.placing.demands.pause(record.place[index])
-        self._again(record, index, Answered.MOVED, f"refused: {reason}")
+        if reason == RefusalReason.HELD:
+            self.placement.demand_publisher.pause(record.place[index])
+        self._requeue(record, index, DecisionKind.MOVED, f"refused: {reason}")
 
-    def finished(self, record: JobRecord, index: int, end: End) -> bool:
+    def on_attempt_ended(self, record: JobRecord, index: int, end: AttemptEnd) -> bool:
         """An attempt is over. Whether it was the task's current one (otherwise it changes nothing)."""
         if record.attempt[index] != end.attempt or not CLAIMED <= record.state[index] <= RUNNING:
-            self.desk.mark("broker.end_of_old_attempt")
+            self.context.mark("broker.end_of_old_attempt")
             return False
         withdrawn = bool(record.withdrawn) and record.withdrawn.pop(index, None) == end.attempt
         regrouped = bool(record.regrouped) and record.regrouped.pop(index, None) == end.attempt
         outcome = end.outcome
         if outcome is Outcome.SUCCEEDED:
             if record.sizes:
-                self.placing.resize(self.placing.sizing.learned(record, index, end.usage))
+                self.placement.resize(self.placement.sizing.on_task_succeeded(record, index, end.usage))
             self._settle(record, index, SUCCEEDED)
         elif record.cancelled:
             self._settle(record, index, CANCELLED)
         elif outcome is Outcome.FAILED:
-            self._failed(record, index, end.code)
+            self._on_attempt_failed(record, index, end.exit_code)
         elif outcome is Outcome.LOST:
-            self.lost(record, index, "its node was lost")
+            self.on_attempt_lost(record, index, "its node was lost")
         elif outcome is Outcome.CANCELLED and must_not_repeat(record) and not regrouped:
-            self.lost(record, index, TAKEN_BACK)
+            self.on_attempt_lost(record, index, TAKEN_BACK)
         else:
-            self.desk.mark("broker.requeued_withdrawn" if withdrawn else f"broker.requeued_{outcome}")
-            self._again(record, index, Answered.MOVED, f"{outcome}")
+            self.context.mark("broker.requeued_withdrawn" if withdrawn else f"broker.requeued_{outcome}")
+            self._requeue(record, index, DecisionKind.MOVED, f"{outcome}")
         return True
 
-    def _failed(self, record: JobRecord, index: int, code: int) -> None:
+    def _on_attempt_failed(self, record: JobRecord, index: int, code: int) -> None:
         record.failures[index] = record.failures.get(index, 0) + 1
         if record.failures[index] > record.spec.retries:
             self._settle(record, index, FAILED)
             return
-        self.desk.mark("broker.retried")
-        self._again(record, index, Answered.RETRIED, f"exit code {code}")
+        self.context.mark("broker.retried")
+        self._requeue(record, index, DecisionKind.RETRIED, f"exit code {code}")
 
-    def lost(self, record: JobRecord, index: int, reason: str) -> None:
+    def on_attempt_lost(self, record: JobRecord, index: int, reason: str) -> None:
         """An attempt was lost through no fault of its own: another one starts, unless there must be none."""
         record.losses[index] = record.losses.get(index, 0) + 1
         if must_not_repeat(record) and not is_ending(record):
             self.fail_lost(record, index, reason)
             return
-        if record.losses[index] > self.desk.config.lost_max:
+        if record.losses[index] > self.context.config.lost_max:
             self._settle(record, index, FAILED)
             return
-        self._again(record, index, Answered.MOVED, reason)
+        self._requeue(record, index, DecisionKind.MOVED, reason)
 
     def fail_lost(self, record: JobRecord, index: int, reason: str) -> None:
         """A task that may have begun and must not run twice ends here."""
-        self.desk.mark("broker.failed_lost")
-        self.desk.decide(record, record.group_of(index), Answered.ENDED, 1, f"{LOST}{reason}")
+        self.context.mark("broker.failed_lost")
+        self.context.record_decision(record, record.group_of(index), DecisionKind.ENDED, 1, f"{LOST}{reason}")
         self._settle(record, index, FAILED)
 
-    def _again(self, record: JobRecord, index: int, answered: Answered, reason: str) -> None:
+    def _requeue(self, record: JobRecord, index: int, answered: DecisionKind, reason: str) -> None:
         """A task must start anew, unless its job is to end, or its gang has failed."""
         if is_ending(record):
             self._settle(record, index, CANCELLED)
             return
         group = record.group_of(index)
-        self.desk.decide(record, group, answered, 1, reason)
-        self.placing.enqueue(record, group, [index])
+        self.context.record_decision(record, group, answered, 1, reason)
+        self.placement.enqueue(record, group, [index])
         if record.spec.gang:
-            self._break_gang(record, answered is Answered.RETRIED)
+            self._break_gang(record, answered is DecisionKind.RETRIED)
 
     def _break_gang(self, record: JobRecord, retried: bool = False) -> None:
         """One of a gang must start anew, so all must: take the others back. ``retried``: it has failed, and
         the job allows for that."""
         for index, state in enumerate(record.state):
             if CLAIMED <= state <= RUNNING and index not in record.withdrawn:
-                self.desk.mark("broker.broke_gang")
+                self.context.mark("broker.broke_gang")
                 self.withdrawing.withdraw(record, index)
                 if retried:
                     record.regrouped[index] = record.attempt[index]
@@ -349,34 +359,34 @@ class Careers:
         record.ran[index] = ran
         record.state[index] = state
         record.place[index] = -1
-        record.left -= 1
+        record.tasks_left -= 1
         group = record.group[index] if record.group else 0
         record.unfinished[group] -= 1
-        self.done(record, index, record.attempt[index] if ran else 0)
+        self.on_task_done(record, index, record.attempt[index] if ran else 0)
         if state != SUCCEEDED:
-            self._spoil(record, group, state)
+            self._cancel_dependents(record, group, state)
         elif record.waiting[group] and record.spec.gang:
-            self.placing.enqueue(record, group, [])  # fewer are left to start together
-        elif not record.unfinished[group] and record.left:
+            self.placement.enqueue(record, group, [])  # fewer are left to start together
+        elif not record.unfinished[group] and record.tasks_left:
             self._unlock(record, group)
         self._progressed(record, group)
 
     def _progressed(self, record: JobRecord, group: int) -> bool:
         """Tasks of a group have ended: whether the job is over with them."""
         if not record.unfinished[group]:
-            self.placing.leave(record, group)
-            if not record.left:
+            self.placement.leave(record, group)
+            if not record.tasks_left:
                 self._finish(record)
                 return True
-        if self.desk.order.follows_progress:
-            self.placing.rekey(record)
+        if self.context.order.follows_progress:
+            self.placement.rekey(record)
         return False
 
     def _settle_run(self, record: JobRecord, first: int, count: int) -> bool:
         """Neighbours of one group that wait in no queue are cancelled; whether the job is over."""
         group = cancel_columns(record, first, count)
         self.done_run(record, first, count)
-        self._spoil(record, group, CANCELLED)
+        self._cancel_dependents(record, group, CANCELLED)
         return self._progressed(record, group)
 
     def _unlock(self, record: JobRecord, group: int) -> None:
@@ -385,28 +395,28 @@ class Careers:
         first, count = first_task(record, group), spec.groups[group].count
         if record.cancelled or record.state.count(SUCCEEDED, first, first + count) < count:
             return
-        left = self.ending.queued_most
+        left = self.large_cancellations.queued_most
         for other, part in enumerate(spec.groups):
             if spec.groups[group].name in part.needs and not record.after:
                 left -= self._release_group(record, other, left)
 
-    def _spoil(self, record: JobRecord, group: int, state: int) -> None:
+    def _cancel_dependents(self, record: JobRecord, group: int, state: int) -> None:
         """A task did not succeed: what depends on it never will; the rest of a gang is pointless."""
         if record.spec.gang and state == FAILED and not record.cancelled:
-            self.desk.mark("broker.gang_failed")
+            self.context.mark("broker.gang_failed")
             self._cancel_rest(record)
-        ends = record.id in self.ending.marked  # then they do in any case
+        ends = record.id in self.large_cancellations.unfinished  # then they do in any case
         for first, behind in () if ends else dependents_of(record.spec, group):
-            if record.state.count(BLOCKED, first, behind) > self.ending.most:
-                self.ending.spoil(self.desk.now, record)
+            if record.state.count(BLOCKED, first, behind) > self.large_cancellations.most:
+                self.large_cancellations.spoil(self.context.now, record)
                 return
-            for at, count in find_stretches(record.state, self.ending.most, first, behind):
+            for at, count in find_stretches(record.state, self.large_cancellations.most, first, behind):
                 self._settle_run(record, at, count)
 
     def _cancel_rest(self, record: JobRecord) -> None:
-        large = record.cancelled and record.left > self.ending.most
+        large = record.cancelled and record.tasks_left > self.large_cancellations.most
         for group in range(len(record.waiting)):
-            waiting = self.placing.dequeue(record, group)
+            waiting = self.placement.dequeue(record, group)
             for index in () if large else waiting:
                 self._settle(record, index, CANCELLED)
         for index in find_tasks(record.state, (CLAIMED, PLACED, RUNNING), len(record.state)):
@@ -417,84 +427,86 @@ class Careers:
         if record.cancelled:
             return
         record.cancelled, record.cancel_reason = True, reason
-        self.ending.keep_out(record.id)
+        self.large_cancellations.keep_out(record.id)
         record.after.clear()
         for group in range(len(record.spec.groups)):
-            self.desk.decide(record, group, Answered.ENDED, record.unfinished[group], f"cancelled: {reason}")
-        large = record.left > self.ending.most
+            self.context.record_decision(
+                record, group, DecisionKind.ENDED, record.unfinished[group], f"cancelled: {reason}"
+            )
+        large = record.tasks_left > self.large_cancellations.most
         self._cancel_rest(record)
         if large:
-            self.ending.begin(self.desk.now, record)
+            self.large_cancellations.begin(self.context.now, record)
             return
-        self.ending.end(record, record.left)
-        self.ending.drop(record.id)  # a group of it may have been ended in slices
+        self.large_cancellations.end(record, record.tasks_left)
+        self.large_cancellations.drop(record.id)  # a group of it may have been ended in slices
 
     def _finish(self, record: JobRecord) -> None:
-        desk = self.desk
-        if desk.jobs.pop(record.id, None) is None:
+        context = self.context
+        if context.jobs.pop(record.id, None) is None:
             return
-        self.ending.drop(record.id)
+        self.large_cancellations.drop(record.id)
         self.tasks -= len(record.state)
         outcome = record.outcome()
         for group in range(len(record.spec.groups)):
-            self.placing.leave(record, group)
-        self._remember(record.id, Ended(outcome, record.spec.client_id))
-        self.over(record)
+            self.placement.leave(record, group)
+        self._remember(record.id, EndedJob(outcome, record.spec.client_id))
+        self.on_job_over(record)
 
-    def _remember(self, job: JobId, ended: Ended) -> None:
-        self.ended[job] = ended
-        if len(self.ended) > self.desk.config.ended_max:
-            oldest = next(iter(self.ended))
-            self.clients.pop(self.ended.pop(oldest).client_id, None)
+    def _remember(self, job: JobId, ended: EndedJob) -> None:
+        self.ended_jobs[job] = ended
+        if len(self.ended_jobs) > self.context.config.ended_max:
+            oldest = next(iter(self.ended_jobs))
+            self.clients.pop(self.ended_jobs.pop(oldest).client_id, None)
 
-    def superseded(self, record: JobRecord, known: JobId) -> None:
+    def forget_duplicate(self, record: JobRecord, known: JobId) -> None:
         """A job that was never acknowledged is elsewhere under another number: who submits it again here is
         told of that one, as long as ended jobs are remembered."""
-        self.let_go(record)
-        self._remember(record.id, Ended(Outcome.CANCELLED, record.spec.client_id, known=True))
+        self.release_job(record)
+        self._remember(record.id, EndedJob(Outcome.CANCELLED, record.spec.client_id, is_published=True))
         self.clients[record.spec.client_id] = known
 
     def announce(self, job: JobId) -> None:
         """How a job ended is known now: tell the jobs that wait for it, here and at the peers."""
-        ended = self.ended.get(job)
+        ended = self.ended_jobs.get(job)
         if ended is None:
             return
-        ended.known = True
+        ended.is_published = True
         succeeded = ended.outcome is Outcome.SUCCEEDED
         for peer in self.watchers.pop(job, ()):
             state = SUCCEEDED if succeeded else FAILED
-            self.desk.post.send(self.desk.out, self.desk.now, peer, Watched(0, job, state))
+            self.context.links.send(self.context.effects, self.context.now, peer, JobEnded(0, job, state))
         self._tell_dependents(job, succeeded)
 
-    def ask_adopter(self, jobs: dict[JobId, bool]) -> None:
+    def ask_new_owner(self, jobs: dict[JobId, bool]) -> None:
         """Jobs that a peer has taken: what waits for them here must hear of them from there."""
         for job in jobs:
-            ended = self.ended.get(job)
-            if ended is not None and not ended.known:
-                del self.ended[job]
+            ended = self.ended_jobs.get(job)
+            if ended is not None and not ended.is_published:
+                del self.ended_jobs[job]
             if self._dependents(job):
-                self.ask(job)
+                self.ask_peers(job)
 
     def check(self) -> None:
         """Whether the counts and lists are those of the live jobs."""
-        jobs = self.desk.jobs.values()
+        jobs = self.context.jobs.values()
         assert self.tasks == sum(len(record.state) for record in jobs)
         assert all(job in self.awaited for record in jobs for job in record.after), "a wait is forgotten"
-        self.ending.check()
+        self.large_cancellations.check()
 
     # --- time ----------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Cancel what has passed its deadline; withdraw what was taken and never started."""
-        now = self.desk.now
+        now = self.context.now
         while self.deadlines and self.deadlines[0][0] <= now:
             _, job = self.deadlines.pop(0)
-            record = self.desk.jobs.get(job)
+            record = self.context.jobs.get(job)
             if record is not None and record.admitted:
-                self.desk.mark("broker.deadline_passed")
+                self.context.mark("broker.deadline_passed")
                 self.cancel(record, "its deadline has passed")
         self.withdrawing.tick()
 
 
-def _unheard(*_: object) -> None:
+def _ignore(*_: object) -> None:
     raise AssertionError("the estates listen to the careers")

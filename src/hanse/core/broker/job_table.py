@@ -12,7 +12,7 @@ import numpy as np
 
 from hanse.model.ids import JobId
 from hanse.model.job import JobClass, JobSpec
-from hanse.model.messages import Brief, EstateId, Key, Outcome, Shape
+from hanse.model.messages import Outcome, QueueKey, Shape, ShardId, TaskTemplate
 from hanse.model.resources import Resources
 from hanse.policy.interface import JobFacts
 
@@ -34,8 +34,8 @@ STATE_NAMES: Final = (
     "failed",
     "cancelled",
 )
-STATES: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELLED: CANCELLED}
-OUTCOMES: Final = {SUCCEEDED: Outcome.SUCCEEDED, FAILED: Outcome.FAILED, CANCELLED: Outcome.CANCELLED}
+STATE_BY_OUTCOME: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELLED: CANCELLED}
+OUTCOME_BY_STATE: Final = {SUCCEEDED: Outcome.SUCCEEDED, FAILED: Outcome.FAILED, CANCELLED: Outcome.CANCELLED}
 TRANSITIONS: Final = {
     (BLOCKED, WAITING): "all that the task needs has succeeded",
     (BLOCKED, PLACED): "after a takeover: a warden already has an attempt",
@@ -62,12 +62,14 @@ NEIGHBOURS_FEW: Final = 64
 """Up to so many tasks are looked at one by one."""
 
 
-class JobRecord(msgspec.Struct, gc=False):
+class JobRecord(
+    msgspec.Struct, gc=False, rename={"shard": "estate", "last_decision": "told", "tasks_left": "left"}
+):
     """A job that has not ended. Lists are columns, one entry a task unless said otherwise."""
 
     id: JobId
     spec: JobSpec
-    estate: EstateId
+    shard: ShardId
     accepted_at: int
     client: str
     request: int
@@ -83,11 +85,11 @@ class JobRecord(msgspec.Struct, gc=False):
     """Per group: tasks in the queue, the next one last."""
     unfinished: list[int]
     """Per group: tasks not yet terminal."""
-    keys: list[Key]
+    keys: list[QueueKey]
     """Per group: its place in the queue."""
     lines: list[int]
     """Per group: its demand line; -1: none yet."""
-    left: int
+    tasks_left: int
     """Tasks not yet terminal."""
     admitted: bool = False
     """Safe with the heir (or there is none), so acknowledged and free to run."""
@@ -107,7 +109,7 @@ class JobRecord(msgspec.Struct, gc=False):
     """Per group: when one of its tasks last got room that a sizer chose, or when it came."""
     placed: dict[int, tuple[int, bool]] = {}
     """Task -> when it was placed, and whether at an advised size; where a sizer takes advice."""
-    told: list[str] = []
+    last_decision: list[str] = []
     """Per group: the last answer recorded, so that a decision is written only when it changes."""
 
     def group_of(self, index: int) -> int:
@@ -119,7 +121,7 @@ class JobRecord(msgspec.Struct, gc=False):
         spec = self.spec
         duration = spec.groups[0].duration or 0
         latency = spec.klass is JobClass.LATENCY
-        return JobFacts(self.accepted_at, len(self.state), self.left, duration, spec.priority, latency)
+        return JobFacts(self.accepted_at, len(self.state), self.tasks_left, duration, spec.priority, latency)
 
     def outcome(self) -> Outcome:
         """How the job as a whole ended."""
@@ -128,7 +130,7 @@ class JobRecord(msgspec.Struct, gc=False):
         return Outcome.SUCCEEDED if self.state.count(SUCCEEDED) == len(self.state) else Outcome.FAILED
 
 
-def new_record(job: JobId, spec: JobSpec, estate: EstateId, at: int) -> JobRecord:
+def new_record(job: JobId, spec: JobSpec, shard: ShardId, at: int) -> JobRecord:
     """A job as it begins: every task blocked."""
     counts = [group.count for group in spec.groups]
     total = sum(counts)
@@ -136,7 +138,7 @@ def new_record(job: JobId, spec: JobSpec, estate: EstateId, at: int) -> JobRecor
     return JobRecord(
         id=job,
         spec=spec,
-        estate=estate,
+        shard=shard,
         accepted_at=at,
         client="",
         request=0,
@@ -149,7 +151,7 @@ def new_record(job: JobId, spec: JobSpec, estate: EstateId, at: int) -> JobRecor
         unfinished=counts,
         keys=[()] * len(counts),
         lines=[-1] * len(counts),
-        left=total,
+        tasks_left=total,
         after=list(spec.after),
         failures={},
         losses={},
@@ -158,7 +160,7 @@ def new_record(job: JobId, spec: JobSpec, estate: EstateId, at: int) -> JobRecor
         sizes={},
         served=[at] * len(counts),
         placed={},
-        told=[""] * len(counts),
+        last_decision=[""] * len(counts),
     )
 
 
@@ -198,7 +200,7 @@ def blocked_tasks(record: JobRecord, group: int, most: int) -> list[int]:
     return (np.flatnonzero(column == BLOCKED)[:most][::-1] + at).tolist()  # type: ignore[no-any-return]
 
 
-def unmet_need(record: JobRecord, group: int) -> str:
+def find_unmet_need(record: JobRecord, group: int) -> str:
     """The first group that has not succeeded of those that a group needs; "": there is none. One that needs
     what has failed is never queued: it is ended, by and by if it is large."""
     needs = record.spec.groups[group].needs
@@ -220,7 +222,7 @@ def cancel_columns(record: JobRecord, first: int, count: int) -> int:
     record.state[first:behind] = bytes((CANCELLED,)) * count
     record.place[first:behind] = [-1] * count
     group = record.group_of(first)
-    record.left -= count
+    record.tasks_left -= count
     record.unfinished[group] -= count
     return group
 
@@ -253,7 +255,7 @@ def is_unqueued(record: JobRecord) -> bool:
         return False
     at = 0
     for group, part in enumerate(record.spec.groups):
-        if record.state.find(BLOCKED, at, at + part.count) >= 0 and not unmet_need(record, group):
+        if record.state.find(BLOCKED, at, at + part.count) >= 0 and not find_unmet_need(record, group):
             return True
         at += part.count
     return False
@@ -277,7 +279,7 @@ def shape_of(spec: JobSpec, group: int, gang: int) -> Shape:
     )
 
 
-def brief_of(spec: JobSpec, group: int, shape: Shape, estate: EstateId) -> Brief:
+def template_of(spec: JobSpec, group: int, shape: Shape, shard: ShardId) -> TaskTemplate:
     """What a warden must know of a group."""
     part = spec.groups[group]
-    return Brief(shape, estate, part.payload, spec.grace, spec.unreachable, part.duration)
+    return TaskTemplate(shape, shard, part.payload, spec.grace, spec.unreachable, part.duration)

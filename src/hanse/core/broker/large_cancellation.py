@@ -27,16 +27,16 @@ LOOKED_AT: Final = 8_192
 _WAITS: Final = bytes(value in (BLOCKED, WAITING) for value in range(256))
 
 
-class Ended(msgspec.Struct, gc=False):
+class EndedJob(msgspec.Struct, gc=False, rename={"is_published": "known"}):
     """A job that is over."""
 
     outcome: Outcome
     client_id: str
-    known: bool = False
+    is_published: bool = False
     """Whether it has been made known; before that an heir could still decide otherwise."""
 
 
-class Ending:
+class LargeCancellations:
     """The large jobs of one broker that are being cancelled, or queued."""
 
     def __init__(
@@ -52,11 +52,11 @@ class Ending:
         """Jobs with tasks that are to be queued. The lowest number goes first, as below."""
         self.most = most
         """Tasks in a slice; a job with as many or fewer left is ended at once."""
-        self.begun: Callable[[JobRecord], None] = lambda _: None
+        self.on_begun: Callable[[JobRecord], None] = lambda _: None
         """Called with a job that will take several slices."""
-        self.held: Callable[[JobRecord], bool] = lambda _: False
+        self.is_held: Callable[[JobRecord], bool] = lambda _: False
         """Whether so much of a job's estate waits to be made known that no more may end for now."""
-        self.marked: dict[JobId, None] = {}
+        self.unfinished: dict[JobId, None] = {}
         """Those of which tasks wait to be ended. The lowest number goes first, whatever their order here."""
         self.due = NEVER
         """When the next slice is."""
@@ -64,15 +64,15 @@ class Ending:
     def begin(self, now: int, record: JobRecord) -> None:
         """End a job's waiting tasks: the first slice at once, the others by and by. Whoever inherits the job
         in between must know that it is to end."""
-        self.begun(record)
-        if is_unended(record):  # else all its tasks are with wardens
-            self.marked[record.id] = None
+        self.on_begun(record)
+        if has_waiting_tasks(record):  # else all its tasks are with wardens
+            self.unfinished[record.id] = None
             self.step(now)
 
     def spoil(self, now: int, record: JobRecord) -> None:
         """So much of a job can never run, because something that it needs has failed, that it is ended by and
         by. The rest of the job goes on."""
-        self.marked[record.id] = None
+        self.unfinished[record.id] = None
         if self.due == NEVER:
             self.due = now + SLICE_PAUSE
 
@@ -85,20 +85,20 @@ class Ending:
     def step(self, now: int) -> None:
         """End one slice, and queue one."""
         self.due = NEVER
-        if self.marked:
+        if self.unfinished:
             self._end()
         if self.unqueued:
             job = min(self.unqueued)
             del self.unqueued[job]
             self._release(self._jobs[job])  # which may leave some for later again
-        self.due = now + SLICE_PAUSE if self.marked or self.unqueued else NEVER
+        self.due = now + SLICE_PAUSE if self.unfinished or self.unqueued else NEVER
 
     def _end(self) -> None:
-        job = min(self.marked)
+        job = min(self.unfinished)
         record = self._jobs[job]
-        if not self.held(record):
+        if not self.is_held(record):
             self.end(record, self.most)
-            if not is_unended(record):  # the last slice may have been a whole one
+            if not has_waiting_tasks(record):  # the last slice may have been a whole one
                 self.drop(job)
 
     def end(self, record: JobRecord, most: int) -> None:
@@ -111,40 +111,42 @@ class Ending:
 
     def drop(self, job: JobId) -> None:
         """A job has ended, or is somebody else's."""
-        self.marked.pop(job, None)
+        self.unfinished.pop(job, None)
         self.keep_out(job)
 
     def keep_out(self, job: JobId) -> None:
         """Nothing more of a job is to be queued."""
         self.unqueued.pop(job, None)
-        if not self.marked and not self.unqueued:
+        if not self.unfinished and not self.unqueued:
             self.due = NEVER
 
     def restore(self, jobs: dict[JobId, JobRecord], due: int) -> None:
         """Find what was being ended."""
         self._jobs = jobs
-        self.marked = _unended(jobs)
-        self.unqueued = _unqueued(jobs)
+        self.unfinished = _find_unfinished(jobs)
+        self.unqueued = _find_unqueued(jobs)
         self.due = due
 
     def check(self) -> None:
         """Whether exactly those are marked of which something is left to do."""
-        assert self.marked.keys() == _unended(self._jobs).keys(), "a cancelled job waits for nobody"
-        assert self.unqueued.keys() == _unqueued(self._jobs).keys(), "tasks are blocked by nothing"
-        assert (self.due < NEVER) == bool(self.marked or self.unqueued)
+        assert self.unfinished.keys() == _find_unfinished(self._jobs).keys(), (
+            "a cancelled job waits for nobody"
+        )
+        assert self.unqueued.keys() == _find_unqueued(self._jobs).keys(), "tasks are blocked by nothing"
+        assert (self.due < NEVER) == bool(self.unfinished or self.unqueued)
 
 
-def _unqueued(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:
+def _find_unqueued(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:
     """Jobs with tasks that are to be queued."""
     return {job: None for job, record in jobs.items() if is_unqueued(record)}
 
 
-def _unended(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:
+def _find_unfinished(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:
     """Jobs with tasks that wait and can never run."""
-    return {job: None for job, record in jobs.items() if is_unended(record)}
+    return {job: None for job, record in jobs.items() if has_waiting_tasks(record)}
 
 
-def is_unended(record: JobRecord) -> bool:
+def has_waiting_tasks(record: JobRecord) -> bool:
     """Whether a job has tasks that wait and can never run: it is cancelled, or something that they need has
     failed."""
     return any(_first_waiting(record.state, first, behind) >= 0 for first, behind in _doomed(record))

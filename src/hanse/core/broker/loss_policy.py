@@ -9,7 +9,7 @@ that was refused, an attempt that its runner had no lease to start. All else is 
 from collections.abc import Iterable
 from typing import Final
 
-from hanse.core.broker.context import Desk
+from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.job_table import BLOCKED, FAILED, JobRecord, first_task, shape_of
 from hanse.model.job import OnLoss
 
@@ -28,7 +28,7 @@ def is_ending(record: JobRecord) -> bool:
     return record.cancelled or (record.spec.gang and FAILED in record.state)
 
 
-def unaccounted(desk: Desk, record: JobRecord) -> tuple[str, list[int]]:
+def find_unaccounted(context: BrokerContext, record: JobRecord) -> tuple[str, list[int]]:
     """Tasks of an adopted job that may have begun where nobody can be asked any more, and where that is.
 
     Every warden that is there has said what it has of the job. One that has left the league has not: it may
@@ -37,17 +37,17 @@ def unaccounted(desk: Desk, record: JobRecord) -> tuple[str, list[int]]:
     """
     if not must_not_repeat(record):
         return "", []
-    for name in desk.config.retired:
-        view = desk.view_of.get(name)
-        if view is None or not shape_of(record.spec, 0, 0).may_use(name):
+    for name in context.config.retired:
+        view = context.view_by_name.get(name)
+        if view is None or not shape_of(record.spec, 0, 0).allows_cluster(name):
             continue
-        left_at = view.sight.left_at
+        left_at = view.state.left_at
         if left_at < 0 or record.accepted_at < left_at:
-            return name, list(_unknown(record))
+            return name, list(_find_unknown(record))
     return "", []
 
 
-def _unknown(record: JobRecord) -> Iterable[int]:
+def _find_unknown(record: JobRecord) -> Iterable[int]:
     """Tasks that no warden knows, of groups that could have started."""
     groups = record.spec.groups
     places = {part.name: group for group, part in enumerate(groups)}

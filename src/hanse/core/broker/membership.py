@@ -8,16 +8,16 @@ Every broker raises its own beat and tells two peers what it knows of all; a bea
 import msgspec
 
 from hanse.core.config import BrokerConfig
-from hanse.model.messages import Gossip, Member
+from hanse.model.messages import Gossip, MemberStatus
 
 
-class Heard(msgspec.Struct, gc=False):
+class KnownMember(msgspec.Struct, gc=False, rename={"is_suspect": "suspect", "heard_at": "at"}):
     """The latest word of one member, and when it came (own clock)."""
 
     epoch: int
     beat: int
-    at: int
-    suspect: bool = False
+    heard_at: int
+    is_suspect: bool = False
     version: int = 0
     """The version of the league file that it lives by."""
 
@@ -34,8 +34,8 @@ class Membership:
         since = dict(zip(config.brokers, config.brokers_since, strict=False))
         self._since = tuple(since.get(peer, 0) for peer in self.peers)
         """The version in which each peer joined: it has never lived by an older one."""
-        self.heard: dict[str, Heard] = {}
-        self._words: dict[str, Member] = {}
+        self.known: dict[str, KnownMember] = {}
+        self._statuses: dict[str, MemberStatus] = {}
         """The same words as they are passed on, in the same order."""
         self.beat = 0
         self.epoch = 0
@@ -44,25 +44,25 @@ class Membership:
         """Start: everybody gets the benefit of the doubt once more."""
         self.epoch = epoch
         for peer in self.peers:
-            heard = self.heard.setdefault(peer, Heard(0, 0, now))
-            heard.at, heard.suspect = now, False
-            self._words[peer] = Member(peer, heard.epoch, heard.beat, heard.version)
+            heard = self.known.setdefault(peer, KnownMember(0, 0, now))
+            heard.heard_at, heard.is_suspect = now, False
+            self._statuses[peer] = MemberStatus(peer, heard.epoch, heard.beat, heard.version)
 
-    def round(self, seed: int) -> tuple[tuple[str, ...], Gossip]:
+    def next_gossip(self, seed: int) -> tuple[tuple[str, ...], Gossip]:
         """Raise the own beat; whom to tell now, and what."""
         self.beat += 1
         peers, count = self.peers, len(self.peers)
         if count > 1:
             first = (seed + 2 * self.beat) % count  # in turn, so that nobody is left out for long
             peers = (peers[first], peers[(first + 1) % count])
-        return peers, Gossip((self._own_word(), *self._words.values()))
+        return peers, Gossip((self._own_status(), *self._statuses.values()))
 
-    def _own_word(self) -> Member:
-        return Member(self.name, self.epoch, self.beat, self.version)
+    def _own_status(self) -> MemberStatus:
+        return MemberStatus(self.name, self.epoch, self.beat, self.version)
 
-    def learn(self, now: int, gossip: Gossip) -> None:
+    def on_gossip(self, now: int, gossip: Gossip) -> None:
         """Take what a peer said. A later epoch outranks any beat of an earlier one."""
-        known = self.heard
+        known = self.known
         for member in gossip.members:
             heard = known.get(member.name)
             if heard is None:
@@ -73,20 +73,20 @@ class Membership:
                 heard.epoch = member.epoch
             elif member.beat <= heard.beat:
                 continue
-            heard.beat, heard.at = member.beat, now
+            heard.beat, heard.heard_at = member.beat, now
             if heard.version != member.version:
                 heard.version = member.version
-            if heard.suspect:
-                heard.suspect = False
-            self._words[member.name] = member
+            if heard.is_suspect:
+                heard.is_suspect = False
+            self._statuses[member.name] = member
 
-    def suspects(self, now: int) -> list[str]:
+    def suspect_silent(self, now: int) -> list[str]:
         """Mark and return those newly suspected, in name order of the league."""
         fresh = []
         before = now - self.timings.suspect_after
-        for name, heard in self.heard.items():
-            if heard.at < before and not heard.suspect:
-                heard.suspect = True
+        for name, heard in self.known.items():
+            if heard.heard_at < before and not heard.is_suspect:
+                heard.is_suspect = True
                 fresh.append(name)
         return fresh
 
@@ -94,28 +94,31 @@ class Membership:
         """The version of the league file that no broker can be behind."""
         if not self.peers:
             return self.version
-        heard = (self.heard[peer].version if peer in self.heard else 0 for peer in self.peers)
+        heard = (self.known[peer].version if peer in self.known else 0 for peer in self.peers)
         return min(map(max, heard, self._since))
 
-    def alive(self, name: str) -> bool:
+    def is_alive(self, name: str) -> bool:
         """Whether a peer is not suspected."""
-        heard = self.heard.get(name)
-        return heard is not None and not heard.suspect
+        heard = self.known.get(name)
+        return heard is not None and not heard.is_suspect
 
-    def restore(self, epoch: int, beat: int, heard: dict[str, Heard]) -> None:
+    def restore(self, epoch: int, beat: int, heard: dict[str, KnownMember]) -> None:
         """Take a dumped state."""
         self.epoch, self.beat = epoch, beat
-        self.heard = {name: word for name, word in heard.items() if name in self.peers}
-        self._words = self._as_told()
+        self.known = {name: word for name, word in heard.items() if name in self.peers}
+        self._statuses = self._make_statuses()
 
-    def _as_told(self) -> dict[str, Member]:
+    def _make_statuses(self) -> dict[str, MemberStatus]:
         return {
-            name: Member(name, heard.epoch, heard.beat, heard.version) for name, heard in self.heard.items()
+            name: MemberStatus(name, heard.epoch, heard.beat, heard.version)
+            for name, heard in self.known.items()
         }
 
     def check(self) -> None:
         """Whether what is passed on is what was heard, in its order."""
-        assert list(self._words.items()) == list(self._as_told().items()), f"{self.name} passes on old words"
+        assert list(self._statuses.items()) == list(self._make_statuses().items()), (
+            f"{self.name} passes on old words"
+        )
 
 
 def _ring(name: str, brokers: tuple[str, ...]) -> tuple[str, ...]:

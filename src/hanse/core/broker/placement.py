@@ -12,21 +12,21 @@ from typing import Final
 import msgspec
 
 from hanse.core.broker.cluster_view import STANDING_FULL, ClusterView
-from hanse.core.broker.context import Desk
-from hanse.core.broker.demand_publisher import Demands
-from hanse.core.broker.elastic.sizing import Sizing
-from hanse.core.broker.job_table import CLAIMED, PLACED, JobRecord, brief_of, mark_waiting, shape_of
-from hanse.core.broker.queue import Line
-from hanse.model.decision import Answered
-from hanse.model.duration_stats import Experience
-from hanse.model.events import Advised
+from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.demand_publisher import DemandPublisher
+from hanse.core.broker.elastic.sizing import ElasticSizing
+from hanse.core.broker.job_table import CLAIMED, PLACED, JobRecord, mark_waiting, shape_of, template_of
+from hanse.core.broker.queue import QueueLine
+from hanse.model.decision import DecisionKind
+from hanse.model.duration_stats import DurationStatsUpdate
+from hanse.model.events import AdviceReceived
 from hanse.model.ids import JobId
-from hanse.model.messages import Brief, Key, Lot, Offer, Shape
+from hanse.model.messages import Offer, QueueKey, Shape, TaskBatch, TaskTemplate
 from hanse.model.resources import Resources
-from hanse.policy.hashing import mix
+from hanse.policy.hashing import hash_numbers
 from hanse.policy.interface import ClusterFacts
 
-LOT_TASKS_MAX: Final = 100
+BATCH_TASKS_MAX: Final = 100
 """Tasks in one lot."""
 STANDING_LEAST: Final = 200
 """Clusters below this are tried last."""
@@ -40,18 +40,18 @@ LITTLE_TO_BORROW: Final = "too little room in the others' shares to take it unas
 ASKED_FOR: Final = "no new room since it was refused or last looked for; the wardens are asked"
 WARDENS_JUDGE: Final = "only the wardens can judge what it may run beside; they are asked"
 NONE_OPEN: Final = "no cluster that it may use takes claims at the moment"
-TOLD_OF_NONE: Final = f"{Answered.WAITING}:{NO_ROOM_SEEN}"
+DECISION_NO_ROOM: Final = f"{DecisionKind.WAITING}:{NO_ROOM_SEEN}"
 """What a group's record says when it was last told so."""
-TOLD_UNSEEN: Final = tuple(
-    [f"{Answered.WAITING}:{why}" for why in (LITTLE_TO_BORROW, ASKED_FOR, WARDENS_JUDGE, NONE_OPEN)]
+DECISIONS_UNSEEN: Final = tuple(
+    [f"{DecisionKind.WAITING}:{why}" for why in (LITTLE_TO_BORROW, ASKED_FOR, WARDENS_JUDGE, NONE_OPEN)]
 )
 """The same for what stays true as long as no cluster can be looked at."""
 
-Head = tuple[Key, JobRecord, int]
+Head = tuple[QueueKey, JobRecord, int]
 """The best waiting group of a line: its key, its job, its position there."""
 
 
-class Expected(msgspec.Struct, gc=False):
+class ExpectedStart(msgspec.Struct, gc=False):
     """Tasks that a warden has taken and that ought to start soon."""
 
     due: int
@@ -61,30 +61,30 @@ class Expected(msgspec.Struct, gc=False):
     attempts: tuple[int, ...]
 
 
-class Placing:
+class BrokerPlacement:
     """The placing side of a broker."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.demands = Demands(desk)
-        self.sizing = Sizing(desk)
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
+        self.demand_publisher = DemandPublisher(context)
+        self.sizing = ElasticSizing(context)
         self.offers: list[tuple[int, Offer, int]] = []
         """Cluster, offer, and when it must be used: grants awaiting the end of the conflict window."""
-        self.spare: list[tuple[int, Offer, int]] = []
+        self.spare_offers: list[tuple[int, Offer, int]] = []
         """Cluster, offer, and when it is given back: grants without a task to use them, while claims are on
         their way to the same cluster. If those are refused, it may be for the sake of these very grants."""
-        self.expected: list[Expected] = []
-        self._briefs: dict[tuple[JobId, int], Brief] = {}
-        self.lots: dict[int, list[Lot]] = {}
+        self.expected_starts: list[ExpectedStart] = []
+        self._templates: dict[tuple[JobId, int], TaskTemplate] = {}
+        self.batches: dict[int, list[TaskBatch]] = {}
         """Claims of this step, by cluster."""
         self.releases: dict[int, list[int]] = {}
-        self.touched: dict[int, None] = {}
+        self.touched_lines: dict[int, None] = {}
 
     # --- the queue -----------------------------------------------------------------------------------------
 
     def enqueue(self, record: JobRecord, group: int, tasks: list[int], behind: bool = False) -> None:
         """Tasks of a group wait (again). The next one is the last of ``waiting``; ``behind``: after those."""
-        desk = self.desk
+        context = self.context
         mark_waiting(record, tasks)
         waiting = record.waiting[group]
         if record.spec.gang:
@@ -96,82 +96,82 @@ class Placing:
         fresh = not waiting
         at = 0 if behind else len(waiting)
         waiting[at:at] = tasks
-        line = desk.lines.lines[record.lines[group]]
-        desk.lines.add(line, len(tasks))
+        line = context.queue.lines[record.lines[group]]
+        context.queue.add(line, len(tasks))
         if fresh:
-            desk.lines.push(desk.jobs, record, group, desk.order.key(record.facts()))
-        self.touched[line.number] = None
+            context.queue.push(context.jobs, record, group, context.order.key(record.facts()))
+        self.touched_lines[line.number] = None
 
     def _enqueue_gang(self, record: JobRecord, group: int) -> None:
         """A gang joins its line only when all that is left of it waits."""
-        lines = self.desk.lines
+        lines = self.context.queue
         waiting = record.waiting[group]
         self.leave(record, group)
         if len(waiting) == record.unfinished[group]:
             record.lines[group] = number = lines.join(shape_of(record.spec, group, len(waiting)))
             lines.add(lines.lines[number], 1)
-            lines.push(self.desk.jobs, record, group, self.desk.order.key(record.facts()))
-            self.touched[number] = None
+            lines.push(self.context.jobs, record, group, self.context.order.key(record.facts()))
+            self.touched_lines[number] = None
 
     def leave(self, record: JobRecord, group: int) -> None:
         """A group gives its line up: it is done, or its gang has broken. Its count must be settled before."""
-        self._briefs.pop((record.id, group), None)
+        self._templates.pop((record.id, group), None)
         if record.lines[group] >= 0:
             number, record.lines[group] = record.lines[group], -1
-            self.desk.lines.leave(number)
-            self.sizing.left(record, group)
-            if number not in self.desk.lines.lines:
-                self.touched[number] = None
-                self.demands.hold_at.pop(number, None)
-                for view in self.desk.views:  # the number may soon mean another shape
-                    view.sight.exhausted.pop(number, None)
+            self.context.queue.leave(number)
+            self.sizing.leave(record, group)
+            if number not in self.context.queue.lines:
+                self.touched_lines[number] = None
+                self.demand_publisher.hold_at.pop(number, None)
+                for view in self.context.views:  # the number may soon mean another shape
+                    view.state.exhausted.pop(number, None)
 
     def dequeue(self, record: JobRecord, group: int) -> list[int]:
         """Take all waiting tasks of a group out of the queue."""
         waiting, record.waiting[group] = record.waiting[group], []
         number = record.lines[group]
         if number >= 0 and waiting:
-            lines = self.desk.lines
+            lines = self.context.queue
             lines.add(lines.lines[number], -1 if record.spec.gang else -len(waiting))
-            self.touched[number] = None
+            self.touched_lines[number] = None
         return waiting
 
     def resize(self, groups: Iterable[tuple[JobId, int]]) -> None:
         """More is known now: waiting groups whose size would be another one change lines."""
-        desk = self.desk
+        context = self.context
         for job, group in groups:
-            record = desk.jobs[job]
+            record = context.jobs[job]
             if not record.waiting[group]:
                 continue
             shape, _ = self.sizing.shape(record, group)
-            if shape != desk.lines.lines[record.lines[group]].shape:
-                desk.mark("broker.resized")
+            if shape != context.queue.lines[record.lines[group]].shape:
+                context.mark("broker.resized")
                 tasks = self.dequeue(record, group)
                 self.leave(record, group)
                 self.enqueue(record, group, tasks)
                 self.place_line(record.lines[group])
 
-    def heard(self, peer: str, news: Experience) -> None:
+    def on_duration_stats_update(self, peer: str, news: DurationStatsUpdate) -> None:
         """A peer has learned something of elastic tasks: what waits may be asked for at another size."""
-        self.resize(self.sizing.heard(peer, news))
+        self.resize(self.sizing.on_duration_stats_update(peer, news))
 
-    def advised(self, event: Advised) -> None:
+    def on_advice_received(self, event: AdviceReceived) -> None:
         """The policy process has answered: what waits may be asked for at another size."""
-        self.resize(self.sizing.advised(event))
+        self.resize(self.sizing.on_advice_received(event))
 
     def rekey(self, record: JobRecord) -> None:
         """A job's key may have changed with its progress."""
-        key = self.desk.order.key(record.facts())
+        key = self.context.order.key(record.facts())
         for group, waiting in enumerate(record.waiting):
             if waiting and record.lines[group] >= 0 and key != record.keys[group]:
-                self.desk.lines.push(self.desk.jobs, record, group, key)
-                self.touched[record.lines[group]] = None
+                self.context.queue.push(self.context.jobs, record, group, key)
+                self.touched_lines[record.lines[group]] = None
 
     # --- the fast path -------------------------------------------------------------------------------------
 
     def place_line(self, number: int) -> None:
         """Claim room for a line's tasks, best key first, until none is left or no room is seen."""
-        head = self.desk.lines.head(number, self.desk.jobs)
+        head = self.context.queue.head(number, self.context.jobs)
         if head is not None:
             self._place_from(number, head, {})
 
@@ -181,41 +181,45 @@ class Placing:
 
         What depends on other jobs' places only the wardens can judge: it waits for grants.
         """
-        desk = self.desk
-        line = desk.lines.lines[number]
+        context = self.context
+        line = context.queue.lines[number]
         shape = line.shape
         after: Head | None = head
         while after is not None:
             _, record, group = after
-            views = open_to.get(record.estate)
+            views = open_to.get(record.shard)
             if views is None:
-                views = [view for view in desk.views if self.can_claim(view, record.estate)]
-                open_to[record.estate] = views
+                views = [view for view in context.views if self.can_claim(view, record.shard)]
+                open_to[record.shard] = views
             if shape.affinity:
                 views = []
             else:
-                views = [view for view in views if number not in view.sight.exhausted and view.allows(shape)]
-            told = record.told[group]
+                views = [view for view in views if number not in view.state.exhausted and view.allows(shape)]
+            told = record.last_decision[group]
             # What is known to be futile is no part of the state: it may save work, never a word.
-            if told == TOLD_OF_NONE or (told in TOLD_UNSEEN and not views) or not desk.config.decisions:
+            if (
+                told == DECISION_NO_ROOM
+                or (told in DECISIONS_UNSEEN and not views)
+                or not context.config.decisions
+            ):
                 for view in views:
-                    if not view.futile(shape):
+                    if not view.is_futile(shape):
                         break
                 else:
                     for view in views:
-                        view.sight.exhausted[number] = True
+                        view.state.exhausted[number] = True
                     return
             if not self._place_group(line, record, group, views):
                 return
-            after = desk.lines.head(number, desk.jobs)
+            after = context.queue.head(number, context.jobs)
 
     def place_all(self) -> None:
         """Good news has come: try every line again, best key first."""
         open_to: dict[str, list[ClusterView]] = {}
-        for key, number, record, group in self.desk.lines.heads(self.desk.jobs):
+        for key, number, record, group in self.context.queue.heads(self.context.jobs):
             self._place_from(number, (key, record, group), open_to)
 
-    def _place_group(self, line: Line, record: JobRecord, group: int, views: list[ClusterView]) -> bool:
+    def _place_group(self, line: QueueLine, record: JobRecord, group: int, views: list[ClusterView]) -> bool:
         """Claim for as many waiting tasks of a group as there is room; True if that was all of them.
 
         Our own shares of all clusters come first. Room is borrowed only then, from every cluster in
@@ -224,19 +228,19 @@ class Placing:
         """
         found: dict[str, int] = {}
         unused: dict[str, int] = {}
-        ranked = self.sizing.led(record, group, self._ranked(record, views))
+        ranked = self.sizing.rank_by_advice(record, group, self._rank_views(record, views))
         if len(ranked) > 1 and not (line.shape.gang or line.shape.ask_max or record.spec.data):
             for view in ranked:
                 if not record.waiting[group]:
                     break
                 found[view.name] = self._place_own(view, line, record, group)
-            wary = any(self.desk.now < view.sight.wary_until for view in self.desk.views)
+            wary = any(self.context.now < view.state.wary_until for view in self.context.views)
             enough = (BORROW_ROOM if wary else 1) * len(record.waiting[group])
             if enough:
-                unused = {view.name: min(enough, view.room_for(line.shape)) for view in ranked}
+                unused = {view.name: min(enough, view.count_free_slots(line.shape)) for view in ranked}
             if sum(unused.values()) < enough:
                 for view in ranked:
-                    view.sight.exhausted[line.number] = True
+                    view.state.exhausted[line.number] = True
                 ranked = []
         most, room = len(record.waiting[group]), sum(unused.values())
         for view in ranked:
@@ -245,79 +249,81 @@ class Placing:
             part = -(-most * unused[view.name] // room) if room else most
             got = self._place_in(view, line, record, group, part) if part else 0
             if not got:
-                view.sight.exhausted[line.number] = True
+                view.state.exhausted[line.number] = True
             found[view.name] = found.get(view.name, 0) + got
         placed = sum(found.values())
         left = len(record.waiting[group])
         if placed:
-            self.touched[line.number] = None
+            self.touched_lines[line.number] = None
             considered = list(found.items())
-            self.desk.decide(record, group, Answered.PLACED, placed, "claimed room in view", considered)
+            self.context.record_decision(
+                record, group, DecisionKind.PLACED, placed, "claimed room in view", considered
+            )
         if left:
             reason = LITTLE_TO_BORROW if any(unused.values()) else NO_ROOM_SEEN
-            reason = reason if views else self._unseen(line.shape, record.estate)
+            reason = reason if views else self._find_unseen_reason(line.shape, record.shard)
             considered = [(name, got + unused.get(name, 0)) for name, got in found.items()]
-            self.desk.decide(record, group, Answered.WAITING, left, reason, considered)
+            self.context.record_decision(record, group, DecisionKind.WAITING, left, reason, considered)
         return not left
 
-    def _unseen(self, shape: Shape, estate: str) -> str:
+    def _find_unseen_reason(self, shape: Shape, shard: str) -> str:
         """Why no cluster was looked at for room."""
         if shape.affinity:
             return WARDENS_JUDGE
-        takers = [view for view in self.desk.views if self.can_claim(view, estate) and view.allows(shape)]
+        takers = [view for view in self.context.views if self.can_claim(view, shard) and view.allows(shape)]
         return ASKED_FOR if takers else NONE_OPEN
 
-    def _ranked(self, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
+    def _rank_views(self, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
         """In which order to look there: in good standing first."""
-        desk = self.desk
+        context = self.context
         if len(views) < 2:
             return views
         data = record.spec.data
         facts = [
-            ClusterFacts(v.name, v.sight.standing, data.index(v.name) if v.name in data else -1)
+            ClusterFacts(v.name, v.state.standing, data.index(v.name) if v.name in data else -1)
             for v in views
         ]
-        order = desk.rank.rank(facts, mix(desk.seed, desk.steps, record.id) % len(views))
-        order.sort(key=lambda i: views[i].sight.standing < STANDING_LEAST)
+        order = context.rank.rank(facts, hash_numbers(context.seed, context.steps, record.id) % len(views))
+        order.sort(key=lambda i: views[i].state.standing < STANDING_LEAST)
         return [views[i] for i in order]
 
-    def can_claim(self, view: ClusterView, estate: str) -> bool:
+    def can_claim(self, view: ClusterView, shard: str) -> bool:
         """Whether a claim for this estate would be taken there, as far as is known."""
-        sight = view.sight
-        known = sight.rounds.get(estate, 0)
+        view_state = view.state
+        known = view_state.rounds.get(shard, 0)
         return (
             view.is_open
             and known > 0
-            and sight.snapshot is not None
-            and known >= sight.least_round.get(estate, 0)
-            and not sight.given_up
-            and self.desk.now >= sight.closed_until
-            and not self.desk.post.crowded(view.name)
+            and view_state.snapshot is not None
+            and known >= view_state.least_round.get(shard, 0)
+            and not view_state.given_up
+            and self.context.now >= view_state.closed_until
+            and not self.context.links.is_crowded(view.name)
         )
 
-    def _place_own(self, view: ClusterView, line: Line, record: JobRecord, group: int) -> int:
+    def _place_own(self, view: ClusterView, line: QueueLine, record: JobRecord, group: int) -> int:
         """Claim what is free of our own share of a cluster; how many tasks got some."""
         vector = line.shape.ask.vector(view.dimensions)
-        if vector is None or view.futile(line.shape):
+        if vector is None or view.is_futile(line.shape):
             return 0
-        own, usable = view.fit(line.shape).own, view.usable
-        start = mix(self.desk.seed, self.desk.steps, view.index) % max(1, usable.nodes)
+        own, usable = view.compile_shape(line.shape).own, view.usable
+        start = hash_numbers(self.context.seed, self.context.steps, view.index) % max(1, usable.nodes)
         count = len(record.waiting[group])
-        nodes = self.desk.placer.place(usable, vector, own, start, count, 0, view.table.count)
+        nodes = self.context.placer.place(usable, vector, own, start, count, 0, view.attribute_index.count)
         if nodes:
             self._claim(view, record, group, nodes, line.shape.ask)
         return len(nodes)
 
-    def _place_in(self, view: ClusterView, line: Line, record: JobRecord, group: int, most: int) -> int:
+    def _place_in(self, view: ClusterView, line: QueueLine, record: JobRecord, group: int, most: int) -> int:
         """Claim room in one cluster for up to so many tasks; how many got some."""
         shape = line.shape
-        if view.futile(shape):
+        if view.is_futile(shape):
             return 0
-        fit = view.fit(shape)
+        fit = view.compile_shape(shape)
         count = min(most, len(record.waiting[group]))
-        start = mix(self.desk.seed, self.desk.steps, view.index) % max(1, view.usable.nodes)
-        sizes = self.desk.sizer.ladder(shape.ask, shape.ask_max) if shape.ask_max else (shape.ask,)
-        place, counts = self.desk.placer.place, view.table.count
+        start = hash_numbers(self.context.seed, self.context.steps, view.index) % max(1, view.usable.nodes)
+        sizes = self.context.sizer.sizes_to_try(shape.ask, shape.ask_max) if shape.ask_max else (shape.ask,)
+        place, counts = self.context.placer.place, view.attribute_index.count
         for size in sizes:
             vector = size.vector(view.dimensions)
             if vector is None:
@@ -332,21 +338,21 @@ class Placing:
                 return len(nodes)
             for node in nodes:
                 view.usable.credit(node, vector)
-        fit.full_at = view.gains.mark
+        fit.failed_at = view.gains.checkpoint
         return 0
 
     def _claim(
         self, view: ClusterView, record: JobRecord, group: int, nodes: list[int], size: Resources
     ) -> None:
         tasks = _take_last(record.waiting[group], len(nodes))
-        lines = self.desk.lines
+        lines = self.context.queue
         lines.add(lines.lines[record.lines[group]], -1 if record.spec.gang else -len(tasks))
-        most = len(tasks) if record.spec.gang else LOT_TASKS_MAX
+        most = len(tasks) if record.spec.gang else BATCH_TASKS_MAX
         for at in range(0, len(tasks), most):
             part = slice(at, at + most)
-            self._add_lot(view, record, group, tasks[part], tuple(nodes[part]), size, 0)
+            self._add_batch(view, record, group, tasks[part], tuple(nodes[part]), size, 0)
 
-    def _add_lot(
+    def _add_batch(
         self, view: ClusterView, record: JobRecord, group: int, tasks: list[int], nodes: tuple[int, ...],
         size: Resources, lease: int,
     ) -> None:  # fmt: skip
@@ -358,37 +364,37 @@ class Placing:
             place[index] = position
         attempts = tuple([attempt[index] for index in tasks])
         if record.spec.groups[group].ask_max is not None:
-            self.sizing.placed(record, group, tasks, size)
-        brief = self._brief(record, group)
-        lot = Lot(record.id, group, brief, tuple(tasks), attempts, nodes, size, lease)
-        self.lots.setdefault(view.index, []).append(lot)
+            self.sizing.note_placed(record, group, tasks, size)
+        template = self._template_of(record, group)
+        batch = TaskBatch(record.id, group, template, tuple(tasks), attempts, nodes, size, lease)
+        self.batches.setdefault(view.index, []).append(batch)
         if lease:
-            self.expect(view.index, lot)
+            self.expect_start(view.index, batch)
         else:
-            view.reserve(lot)
+            view.reserve(batch)
 
-    def _brief(self, record: JobRecord, group: int) -> Brief:
+    def _template_of(self, record: JobRecord, group: int) -> TaskTemplate:
         key = (record.id, group)
-        brief = self._briefs.get(key)
-        if brief is None:
-            shape = self.desk.lines.lines[record.lines[group]].shape
-            brief = self._briefs[key] = brief_of(record.spec, group, shape, record.estate)
-        return brief
+        template = self._templates.get(key)
+        if template is None:
+            shape = self.context.queue.lines[record.lines[group]].shape
+            template = self._templates[key] = template_of(record.spec, group, shape, record.shard)
+        return template
 
-    def expect(self, cluster: int, lot: Lot) -> None:
+    def expect_start(self, cluster: int, batch: TaskBatch) -> None:
         """A warden has taken these: they ought to start before the deadline."""
-        due = self.desk.now + self.desk.timings.start_deadline
-        self.expected.append(Expected(due, cluster, lot.job, lot.tasks, lot.attempts))
-        assert len(self.expected) <= EXPECTED_MAX
+        due = self.context.now + self.context.timings.start_deadline
+        self.expected_starts.append(ExpectedStart(due, cluster, batch.job, batch.tasks, batch.attempts))
+        assert len(self.expected_starts) <= EXPECTED_MAX
 
     # --- grants --------------------------------------------------------------------------------------------
 
-    def offered(self, cluster: int, offers: tuple[Offer, ...]) -> None:
+    def on_offers(self, cluster: int, offers: tuple[Offer, ...]) -> None:
         """Grants have come: bind them now, or when the conflict window closes."""
-        window = self.desk.timings.conflict_window
+        window = self.context.timings.conflict_window
         for offer in offers:
-            self.offers.append((cluster, offer, self.desk.now + window))
-            self.demands.granted(cluster, offer.line)
+            self.offers.append((cluster, offer, self.context.now + window))
+            self.demand_publisher.on_grant(cluster, offer.line)
         if not window:
             self.bind_offers()
 
@@ -398,96 +404,104 @@ class Placing:
         if len(offers) > 1:
             offers.sort(key=lambda item: (-item[1].score * item[1].prior, item[0], item[1].lease))
         for cluster, offer, _ in offers:
-            view = self.desk.views[cluster]
-            if self._outbid(offer):
-                self.desk.mark("broker.outbid")
+            view = self.context.views[cluster]
+            if self._is_outbid(offer):
+                self.context.mark("broker.outbid")
                 self.releases.setdefault(cluster, []).append(offer.lease)
-                self.demands.registered[cluster].stale = False  # it must hear of the worse key with it
-                self.demands.best.pop(offer.line, None)  # and so must the others, or they err next
+                self.demand_publisher.published[
+                    cluster
+                ].is_stale = False  # it must hear of the worse key with it
+                self.demand_publisher.best.pop(offer.line, None)  # and so must the others, or they err next
             elif not self._bind(view, offer):
-                if view.sight.claims:
-                    self.desk.mark("broker.spared_grant")
-                    self.spare.append((cluster, offer, self.desk.now + self.desk.timings.grant_lease // 2))
+                if view.state.claims:
+                    self.context.mark("broker.spared_grant")
+                    self.spare_offers.append(
+                        (cluster, offer, self.context.now + self.context.timings.grant_lease // 2)
+                    )
                 else:
                     self._give_back(cluster, offer)
-            self.touched.setdefault(offer.line, None)
+            self.touched_lines.setdefault(offer.line, None)
 
-    def _outbid(self, offer: Offer) -> bool:
+    def _is_outbid(self, offer: Offer) -> bool:
         """Whether somebody else's best task goes before ours by now: the warden did not know that our head
         has got worse. Giving the room on keeps the one order of the whole league."""
-        if not offer.rival or offer.line not in self.desk.lines.lines:
+        if not offer.rival_key or offer.line not in self.context.queue.lines:
             return False
-        head = self.desk.lines.head(offer.line, self.desk.jobs)
-        return head is not None and head[0] > offer.rival
+        head = self.context.queue.head(offer.line, self.context.jobs)
+        return head is not None and head[0] > offer.rival_key
 
-    def use_spare(self, answered: int = -1) -> None:
+    def use_spare_offers(self, answered: int = -1) -> None:
         """Claims to a cluster were answered, or time has passed: use the grants kept for this case, or give
         them back."""
         kept = []
-        for cluster, offer, until in self.spare:
-            view = self.desk.views[cluster]
+        for cluster, offer, until in self.spare_offers:
+            view = self.context.views[cluster]
             if cluster == answered and self._bind(view, offer):
-                self.touched.setdefault(offer.line, None)
-            elif self.desk.now < until and view.sight.claims:
+                self.touched_lines.setdefault(offer.line, None)
+            elif self.context.now < until and view.state.claims:
                 kept.append((cluster, offer, until))
             else:
                 self._give_back(cluster, offer)
-        self.spare = kept
+        self.spare_offers = kept
 
     def _give_back(self, cluster: int, offer: Offer) -> None:
-        self.desk.mark("broker.released_grant")
+        self.context.mark("broker.released_grant")
         self.releases.setdefault(cluster, []).append(offer.lease)
-        line = self.desk.lines.lines.get(offer.line)
+        line = self.context.queue.lines.get(offer.line)
         if line is not None and line.count:
-            self.demands.registered[cluster].stale = True
-        self.touched.setdefault(offer.line, None)
+            self.demand_publisher.published[cluster].is_stale = True
+        self.touched_lines.setdefault(offer.line, None)
 
     def _bind(self, view: ClusterView, offer: Offer) -> bool:
-        desk = self.desk
-        line = desk.lines.lines.get(offer.line)
+        context = self.context
+        line = context.queue.lines.get(offer.line)
         if line is None or len(offer.nodes) != max(1, line.shape.gang):
             return False
-        head = desk.lines.head(offer.line, desk.jobs)
+        head = context.queue.head(offer.line, context.jobs)
         if head is None:
             return False
         _, record, group = head
-        if not self.can_claim(view, record.estate) or not line.shape.may_use(view.name):
+        if not self.can_claim(view, record.shard) or not line.shape.allows_cluster(view.name):
             return False
         tasks = _take_last(record.waiting[group], len(offer.nodes))
-        desk.lines.add(line, -1)
+        context.queue.add(line, -1)
         size = line.shape.ask
         if line.shape.ask_max is not None:
-            size = desk.sizer.ladder(line.shape.ask, line.shape.ask_max)[0]
-        self._add_lot(view, record, group, tasks, offer.nodes, size, offer.lease)
-        desk.decide(record, group, Answered.PLACED, len(tasks), f"bound room granted by {view.name}")
+            size = context.sizer.sizes_to_try(line.shape.ask, line.shape.ask_max)[0]
+        self._add_batch(view, record, group, tasks, offer.nodes, size, offer.lease)
+        context.record_decision(
+            record, group, DecisionKind.PLACED, len(tasks), f"bound room granted by {view.name}"
+        )
         return True
 
     # --- telling the wardens -------------------------------------------------------------------------------
 
     def flush(self, force: bool = False) -> None:
         """Send claims, releases, and demand where it is worth a message."""
-        changed = force or self.demands.improved(self.touched)
-        self.touched.clear()
-        if changed or self.lots or self.releases:
-            self.demands.send(self.lots, self.releases, changed, force)
-            self.lots.clear()
+        changed = force or self.demand_publisher.has_improved(self.touched_lines)
+        self.touched_lines.clear()
+        if changed or self.batches or self.releases:
+            self.demand_publisher.send(self.batches, self.releases, changed, force)
+            self.batches.clear()
             self.releases.clear()
 
     def restore(
         self,
         offers: list[tuple[int, Offer, int]],
         spare: list[tuple[int, Offer, int]],
-        expected: list[Expected],
+        expected: list[ExpectedStart],
     ) -> None:
         """Take a dumped state."""
-        self.offers, self.spare, self.expected = offers, spare, expected
-        self._briefs.clear()
+        self.offers, self.spare_offers, self.expected_starts = offers, spare, expected
+        self._templates.clear()
 
-    def judge(self, view: ClusterView, good: bool) -> None:
+    def adjust_standing(self, view: ClusterView, good: bool) -> None:
         """A cluster kept or broke its word: its standing follows the outcome."""
-        sight = view.sight
-        sight.standing += (STANDING_FULL - sight.standing) // 8 + 1 if good else -sight.standing // 4
-        sight.standing = max(0, min(STANDING_FULL, sight.standing))
+        view_state = view.state
+        view_state.standing += (
+            (STANDING_FULL - view_state.standing) // 8 + 1 if good else -view_state.standing // 4
+        )
+        view_state.standing = max(0, min(STANDING_FULL, view_state.standing))
 
 
 def _take_last(waiting: list[int], count: int) -> list[int]:

@@ -13,16 +13,16 @@ import msgspec
 
 from hanse.core.broker.job_table import JobRecord
 from hanse.model.ids import JobId
-from hanse.model.messages import Key, Shape
+from hanse.model.messages import QueueKey, Shape
 
 _by_key = itemgetter(0, 1)
 STALE_MAX: Final = 64
 """Out-of-date entries that a line may hold beyond its live ones before it is swept."""
-Heads = list[tuple[Key, int, JobRecord, int]]
+Heads = list[tuple[QueueKey, int, JobRecord, int]]
 """The best waiting group of every line that has one: key, line, job, group; best key first, then by line."""
 
 
-class Line(msgspec.Struct, gc=False):
+class QueueLine(msgspec.Struct, gc=False):
     """Waiting tasks of one shape."""
 
     number: int
@@ -33,14 +33,14 @@ class Line(msgspec.Struct, gc=False):
     """Tasks waiting; gangs count as one each."""
 
 
-class Lines:
+class BrokerQueue:
     """All lines of one broker."""
 
     def __init__(self) -> None:
-        self.lines: dict[int, Line] = {}
+        self.lines: dict[int, QueueLine] = {}
         self._numbers: dict[Shape, int] = {}
         self.free: list[int] = []
-        self._heaps: dict[int, list[tuple[Key, JobId, int]]] = {}
+        self._heaps: dict[int, list[tuple[QueueKey, JobId, int]]] = {}
         self._heads: Heads | None = None
         """The heads of all lines; None: a line has come, gone or changed since they were looked up."""
 
@@ -50,7 +50,7 @@ class Lines:
         if number is None:
             number = self.free.pop() if self.free else len(self.lines)
             self._numbers[shape] = number
-            self.lines[number] = Line(number, shape)
+            self.lines[number] = QueueLine(number, shape)
             self._heaps[number] = []
             self._heads = None
         self.lines[number].users += 1
@@ -66,12 +66,12 @@ class Lines:
             self.free.append(number)
             self._heads = None
 
-    def add(self, line: Line, count: int) -> None:
+    def add(self, line: QueueLine, count: int) -> None:
         """So many more tasks wait in a line, or fewer."""
         line.count += count
         self._heads = None
 
-    def push(self, jobs: dict[JobId, JobRecord], record: JobRecord, group: int, key: Key) -> None:
+    def push(self, jobs: dict[JobId, JobRecord], record: JobRecord, group: int, key: QueueKey) -> None:
         """A group has waiting tasks, or its key has changed."""
         number = record.lines[group]
         record.keys[group] = key
@@ -79,11 +79,11 @@ class Lines:
         heap = self._heaps[number]
         heappush(heap, (key, record.id, group))
         if len(heap) > 2 * self.lines[number].count + STALE_MAX:
-            live = [entry for entry in dict.fromkeys(heap) if _current(jobs, number, entry)]
+            live = [entry for entry in dict.fromkeys(heap) if _is_current(jobs, number, entry)]
             heapify(live)
             self._heaps[number] = live
 
-    def head(self, number: int, jobs: dict[JobId, JobRecord]) -> tuple[Key, JobRecord, int] | None:
+    def head(self, number: int, jobs: dict[JobId, JobRecord]) -> tuple[QueueKey, JobRecord, int] | None:
         """The best waiting group of a line."""
         heap = self._heaps[number]
         if not self.lines[number].count:
@@ -120,11 +120,11 @@ class Lines:
             found.sort(key=_by_key)
         return found
 
-    def idle(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         """What is not as it should be when no work is left."""
         return [f"line {n} has {line.count} waiting" for n, line in self.lines.items() if line.count]
 
-    def any_waiting(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether anything waits."""
         if self._heads is not None:
             return bool(self._heads)
@@ -133,7 +133,7 @@ class Lines:
                 return True
         return False
 
-    def restore(self, lines: dict[int, Line], free: list[int], jobs: dict[JobId, JobRecord]) -> None:
+    def restore(self, lines: dict[int, QueueLine], free: list[int], jobs: dict[JobId, JobRecord]) -> None:
         """Rebuild the heaps from the jobs."""
         self.lines, self.free = lines, free
         self._numbers = {line.shape: line.number for line in lines.values()}
@@ -167,7 +167,7 @@ class Lines:
             assert line.count == counts.get(number, 0), f"line {number} counts {line.count}"
 
 
-def _current(jobs: dict[JobId, JobRecord], number: int, entry: tuple[Key, JobId, int]) -> bool:
+def _is_current(jobs: dict[JobId, JobRecord], number: int, entry: tuple[QueueKey, JobId, int]) -> bool:
     """Whether an entry still says where a waiting group stands."""
     key, job, group = entry
     record = jobs.get(job)

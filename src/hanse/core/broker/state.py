@@ -4,24 +4,38 @@ from typing import Final
 
 import msgspec
 
-from hanse.core.broker.cluster_view import Sight
-from hanse.core.broker.demand_publisher import Registered
+from hanse.core.broker.cluster_view import ViewState
+from hanse.core.broker.demand_publisher import PublishedDemand
 from hanse.core.broker.elastic.sizing import SizingState
-from hanse.core.broker.end_acks import SettlingState
-from hanse.core.broker.failover.owned_shards import EstatesState
-from hanse.core.broker.failover.standby import Ward
-from hanse.core.broker.job_lifecycle import Asked
+from hanse.core.broker.end_acks import EndAcksState
+from hanse.core.broker.failover.owned_shards import OwnedShardsState
+from hanse.core.broker.failover.standby import StandbyShard
+from hanse.core.broker.job_lifecycle import JobQuery
 from hanse.core.broker.job_table import JobRecord
-from hanse.core.broker.large_cancellation import Ended
-from hanse.core.broker.membership import Heard
-from hanse.core.broker.placement import Expected
-from hanse.core.broker.queue import Line
+from hanse.core.broker.large_cancellation import EndedJob
+from hanse.core.broker.membership import KnownMember
+from hanse.core.broker.placement import ExpectedStart
+from hanse.core.broker.queue import QueueLine
 from hanse.core.messaging.link import NEVER, Link
 from hanse.model.ids import JobId
-from hanse.model.messages import Key, Offer
+from hanse.model.messages import Offer, QueueKey
 
 
-class BrokerState(msgspec.Struct):
+class BrokerState(
+    msgspec.Struct,
+    rename={
+        "known_members": "heard",
+        "views": "sights",
+        "published_demand": "registered",
+        "spare_offers": "spare",
+        "expected_starts": "expected",
+        "ended_jobs": "ended",
+        "owned_shards": "estates",
+        "standby_shards": "wards",
+        "takeover_count": "bids",
+        "end_acks": "settling",
+    },
+):
     """All of a broker's state, as it is dumped."""
 
     epoch: int
@@ -33,28 +47,28 @@ class BrokerState(msgspec.Struct):
     serial: int
     beat_at: int
     beat: int
-    heard: dict[str, Heard]
+    known_members: dict[str, KnownMember]
     jobs: dict[int, JobRecord]
-    lines: dict[int, Line]
+    lines: dict[int, QueueLine]
     free_lines: list[int]
-    sights: list[Sight]
-    registered: list[Registered]
-    best: dict[int, tuple[Key, JobId]]
+    views: list[ViewState]
+    published_demand: list[PublishedDemand]
+    best: dict[int, tuple[QueueKey, JobId]]
     offers: list[tuple[int, Offer, int]]
-    spare: list[tuple[int, Offer, int]]
-    expected: list[Expected]
+    spare_offers: list[tuple[int, Offer, int]]
+    expected_starts: list[ExpectedStart]
     hold_at: dict[int, tuple[int, int]]
-    ended: dict[int, Ended]
+    ended_jobs: dict[int, EndedJob]
     clients: dict[str, int]
     watchers: dict[int, list[str]]
-    unknown: dict[int, Asked]
+    unknown: dict[int, JobQuery]
     round: int
     deadlines: list[tuple[int, int]]
     tasks: int
-    estates: EstatesState
-    wards: dict[str, Ward]
-    bids: int
-    settling: SettlingState
+    owned_shards: OwnedShardsState
+    standby_shards: dict[str, StandbyShard]
+    takeover_count: int
+    end_acks: EndAcksState
     sizing: SizingState
     links: dict[str, Link]
     slice_at: int = NEVER

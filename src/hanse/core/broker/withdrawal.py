@@ -5,21 +5,21 @@ run twice is left there: its start may be under way or only not told yet, and on
 say whether it had begun. Such a task waits for its cluster, which ends it or loses it in the end.
 """
 
-from hanse.core.broker.context import Desk
+from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.job_table import PLACED, JobRecord
 from hanse.core.broker.loss_policy import must_not_repeat
-from hanse.core.broker.placement import Placing
-from hanse.core.messaging.message_splitting import pieces
+from hanse.core.broker.placement import BrokerPlacement
+from hanse.core.messaging.message_splitting import split_by_count
 from hanse.model.ids import TaskId, task_id
-from hanse.model.messages import Cancel
+from hanse.model.messages import CancelAttempts
 
 
-class Withdrawing:
+class AttemptWithdrawal:
     """What one broker takes back."""
 
-    def __init__(self, desk: Desk, placing: Placing) -> None:
-        self.desk = desk
-        self.placing = placing
+    def __init__(self, context: BrokerContext, placement: BrokerPlacement) -> None:
+        self.context = context
+        self.placement = placement
         self.cancels: dict[int, list[tuple[TaskId, int]]] = {}
         """Cluster -> tasks and attempts that are taken back in this step."""
 
@@ -31,12 +31,12 @@ class Withdrawing:
 
     def tick(self) -> None:
         """Withdraw what was taken and never started."""
-        expected, now = self.placing.expected, self.desk.now
+        expected, now = self.placement.expected_starts, self.context.now
         late = 0
         while late < len(expected) and expected[late].due <= now:
             item = expected[late]
             late += 1
-            record = self.desk.jobs.get(item.job)
+            record = self.context.jobs.get(item.job)
             if record is None or must_not_repeat(record):
                 continue
             for index, attempt in zip(item.tasks, item.attempts, strict=True):
@@ -45,16 +45,18 @@ class Withdrawing:
                     and record.state[index] == PLACED
                     and index not in record.withdrawn
                 ):
-                    self.desk.mark("broker.withdrew_unstarted")
+                    self.context.mark("broker.withdrew_unstarted")
                     self.withdraw(record, index)
-                    self.placing.judge(self.desk.views[item.cluster], good=False)
+                    self.placement.adjust_standing(self.context.views[item.cluster], good=False)
         del expected[:late]
 
     def flush(self) -> None:
         """Send the cancellations of this step."""
         for cluster, entries in self.cancels.items():
-            for part in pieces(entries):
+            for part in split_by_count(entries):
                 tasks, attempts = zip(*part, strict=True)
-                message = Cancel(tasks, attempts)
-                self.desk.post.send(self.desk.out, self.desk.now, self.desk.views[cluster].name, message)
+                message = CancelAttempts(tasks, attempts)
+                self.context.links.send(
+                    self.context.effects, self.context.now, self.context.views[cluster].name, message
+                )
         self.cancels.clear()

@@ -3,7 +3,7 @@
 A ``Link`` is one side of a pair. It numbers what it sends, keeps it until the peer has acknowledged it,
 repeats it when that takes too long, and hands on what it receives once and in order. Because every event is
 journalled before it is handled, an acknowledgement means *durably taken*, and a restarted machine finds its
-links as they were. A ``Post`` holds the links of one machine.
+links as they were. A ``LinkSet`` holds the links of one machine.
 """
 
 # ruff: noqa: PLR1730  on the way of every message: a call of min() costs more than all it compares
@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import Timings
-from hanse.model.effects import Command, Send
-from hanse.model.messages import Ack, Body, Envelope, Sequenced
+from hanse.model.effects import Effect, SendMessage
+from hanse.model.messages import Ack, Envelope, Message, SequencedMessage
 
 WINDOW_MAX: Final = 8_192
 """Messages in flight to one peer. A machine stops proposing to a peer whose link is more than half full."""
@@ -43,25 +43,25 @@ class Link(msgspec.Struct, gc=False):
     and a new ack."""
     received: int = 0
     """Number of the last message taken from the peer."""
-    unacked: dict[int, Sequenced] = {}
-    ahead: dict[int, Sequenced] = {}
+    unacked: dict[int, SequencedMessage] = {}
+    ahead: dict[int, SequencedMessage] = {}
     resend_at: int = NEVER
     resend_after: int = 0
     ack_at: int = NEVER
     since: int = 0
     """Since when what is unacknowledged has been waited for without any progress."""
 
-    def mute(self, now: int, patience: int) -> bool:
+    def is_unresponsive(self, now: int, patience: int) -> bool:
         """Whether the peer has taken nothing for so long, although there was something to take."""
         return now - self.since > patience and bool(self.unacked)
 
     @property
-    def crowded(self) -> bool:
+    def is_crowded(self) -> bool:
         """Whether the peer is so far behind that new proposals should go elsewhere."""
         return len(self.unacked) * 2 > WINDOW_MAX
 
 
-class Post:
+class LinkSet:
     """A machine's links, and the writing of its envelopes. ``out`` is the machine's list of commands."""
 
     def __init__(self, name: str, timings: Timings, retired: tuple[str, ...] = ()) -> None:
@@ -72,7 +72,7 @@ class Post:
         self.links: dict[str, Link] = {}
         self.due = NEVER
         """When ``tick`` is next needed."""
-        self.firmed: Callable[[], None] | None = None
+        self.on_firm_ack: Callable[[], None] | None = None
         """Called when more of what was sent is firm with some peer."""
 
     def link(self, peer: str) -> Link:
@@ -85,12 +85,12 @@ class Post:
         found = self.links[peer] = Link(peer, unacked={}, ahead={})
         return found
 
-    def crowded(self, peer: str) -> bool:
+    def is_crowded(self, peer: str) -> bool:
         """Whether the link to a peer is crowded, asked often and of links that mostly exist."""
         link = self.links.get(peer)
         return link is not None and len(link.unacked) * 2 > WINDOW_MAX
 
-    def send(self, out: list[Command], now: int, peer: str, body: Sequenced) -> int:
+    def send(self, out: list[Effect], now: int, peer: str, body: SequencedMessage) -> int:
         """Send a message that must arrive; returns its number on the link."""
         link = self.links.get(peer) or self.link(peer)
         unacked = link.unacked
@@ -108,29 +108,29 @@ class Post:
                 self.due = at
         if link.ack_at != NEVER:
             link.ack_at = NEVER
-        out.append(Send(Envelope(self.name, peer, link.session, number, link.received, body)))
+        out.append(SendMessage(Envelope(self.name, peer, link.session, number, link.received, body)))
         return number
 
-    def soft(self, out: list[Command], peer: str, body: Body) -> None:
+    def send_soft(self, out: list[Effect], peer: str, body: Message) -> None:
         """Send a message that may be lost."""
         link = self.links.get(peer) or self.link(peer)
         if link.ack_at != NEVER:  # to store in a record costs several times what it costs to look
             link.ack_at = NEVER
-        out.append(Send(Envelope(self.name, peer, link.session, -link.sent, link.received, body)))
+        out.append(SendMessage(Envelope(self.name, peer, link.session, -link.sent, link.received, body)))
 
-    def receive(self, now: int, envelope: Envelope) -> list[Body]:
+    def receive(self, now: int, envelope: Envelope) -> list[Message]:
         """What an arrived envelope lets the machine take now: nothing, its body, or several in order."""
         link = self.links.get(envelope.source) or self.link(envelope.source)
         seq, ack = envelope.seq, envelope.ack
         if envelope.session != link.session:
             return [envelope.body] if seq <= 0 else []
         if ack > link.acked and ack <= link.sent:
-            self._acknowledged(link, now, ack)
+            self._on_ack(link, now, ack)
         if seq <= 0:
             if ack > link.firm and -seq <= link.received:
                 link.firm = min(ack, link.sent)
-                if self.firmed is not None:
-                    self.firmed()
+                if self.on_firm_ack is not None:
+                    self.on_firm_ack()
             return [envelope.body]
         if seq <= link.received:
             link.ack_at = now  # the peer repeats itself: it has not heard us
@@ -147,7 +147,7 @@ class Post:
         link.received = seq
         return self._in_turn(link, envelope.body) if link.ahead else [envelope.body]
 
-    def _acknowledged(self, link: Link, now: int, ack: int) -> None:
+    def _on_ack(self, link: Link, now: int, ack: int) -> None:
         """The peer has taken everything up to ``ack``."""
         unacked, after = link.unacked, self.timings.resend_after
         for number in range(link.acked + 1, ack + 1):
@@ -159,7 +159,7 @@ class Post:
         link.resend_at = now + after if unacked else NEVER
 
     @staticmethod
-    def _in_turn(link: Link, first: Body) -> list[Body]:
+    def _in_turn(link: Link, first: Message) -> list[Message]:
         """What came in its turn, and what was kept because it had come too early."""
         bodies = [first]
         while link.ahead:
@@ -170,7 +170,7 @@ class Post:
             bodies.append(body)
         return bodies
 
-    def tick(self, out: list[Command], now: int) -> None:
+    def tick(self, out: list[Effect], now: int) -> None:
         """Repeat what is overdue and acknowledge what nothing else carried."""
         due = NEVER
         for link in self.links.values():
@@ -183,17 +183,21 @@ class Post:
                 due = at
         self.due = due
 
-    def _catch_up(self, link: Link, out: list[Command], now: int) -> int:
+    def _catch_up(self, link: Link, out: list[Effect], now: int) -> int:
         """Say what is overdue on a link; when something is next due there."""
         if link.ack_at != NEVER:
             link.ack_at = NEVER
         if link.resend_at <= now:
             for number, body in list(link.unacked.items())[:RESEND_MAX]:
-                out.append(Send(Envelope(self.name, link.peer, link.session, number, link.received, body)))
+                out.append(
+                    SendMessage(Envelope(self.name, link.peer, link.session, number, link.received, body))
+                )
             link.resend_after = min(2 * link.resend_after, self.timings.resend_max)
             link.resend_at = now + link.resend_after
         else:
-            out.append(Send(Envelope(self.name, link.peer, link.session, -link.sent, link.received, Ack())))
+            out.append(
+                SendMessage(Envelope(self.name, link.peer, link.session, -link.sent, link.received, Ack()))
+            )
         return link.resend_at
 
     def boot(self, now: int) -> None:
@@ -204,7 +208,7 @@ class Post:
                 link.resend_at = link.since = now
         self.due = now
 
-    def reopen(self, peer: str, session: int) -> list[Sequenced]:
+    def reopen(self, peer: str, session: int) -> list[SequencedMessage]:
         """Start a new session with a peer that forgot the old one; returns what it never acknowledged."""
         old = self.link(peer)
         self.links[peer] = Link(peer, session, unacked={}, ahead={})
@@ -216,7 +220,7 @@ class Post:
         for peer in self.retired:
             links.pop(peer, None)
 
-    def idle(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         """What is not as it should be when no work is left."""
         return [
             f"link to {link.peer} has {len(link.unacked)} unacknowledged"

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-PORTION_BYTES: Final = 4 << 20
+MESSAGE_BYTES_MAX: Final = 4 << 20
 """Payloads in one message, unless a single item has more."""
 ENTRIES_MAX: Final = 8_192
 """Tasks that one message tells of, where it tells a few numbers of each."""
@@ -17,12 +17,12 @@ ENTRY_BYTES: Final = 32
 """What one of them takes at most."""
 
 
-def portions(items: Sequence[T], weight: Callable[[T], int], most: int) -> Iterator[Sequence[T]]:
-    """Consecutive parts of at most ``most`` items and, if they have several, of ``PORTION_BYTES``."""
+def split_by_bytes(items: Sequence[T], weight: Callable[[T], int], most: int) -> Iterator[Sequence[T]]:
+    """Consecutive parts of at most ``most`` items and, if they have several, of ``MESSAGE_BYTES_MAX``."""
     first = size = 0
     for at, item in enumerate(items):
         extra = weight(item)
-        if at > first and (at - first >= most or size + extra > PORTION_BYTES):
+        if at > first and (at - first >= most or size + extra > MESSAGE_BYTES_MAX):
             yield items[first:at]
             first, size = at, 0
         size += extra
@@ -30,7 +30,7 @@ def portions(items: Sequence[T], weight: Callable[[T], int], most: int) -> Itera
         yield items[first:]
 
 
-def pieces(items: Sequence[T], most: int = ENTRIES_MAX) -> Iterator[Sequence[T]]:
+def split_by_count(items: Sequence[T], most: int = ENTRIES_MAX) -> Iterator[Sequence[T]]:
     """Consecutive parts of at most ``most`` items; one empty part of nothing."""
     for at in range(0, len(items) or 1, most):
         yield items[at : at + most]

@@ -10,36 +10,36 @@ hangs.
 import msgspec
 
 from hanse.core.config import RunnerConfig
-from hanse.core.history_check import recall
-from hanse.core.messaging.link import NEVER, Link, Post
-from hanse.model.effects import Command, Forgotten, Guard, Kill, Launch, WakeAt
+from hanse.core.history_check import answer_history_query
+from hanse.core.messaging.link import NEVER, Link, LinkSet
+from hanse.model.effects import Effect, ExtendWatchdog, ForgetAttempt, KillAttempt, LaunchAttempt, WakeAt
 from hanse.model.events import (
     BackendReported,
     Booted,
+    CapacityWithheld,
     Event,
-    Received,
-    RoomWithheld,
+    MessageReceived,
     TaskExited,
-    TasksMoved,
+    TasksChanged,
     TaskStarted,
     Tick,
 )
 from hanse.model.ids import TaskId
-from hanse.model.job import Unreachable
+from hanse.model.job import UnreachablePolicy
 from hanse.model.messages import (
-    Body,
-    End,
+    AttemptEnd,
     Envelope,
-    Hello,
-    Orders,
+    Message,
+    OpenSession,
     Outcome,
     Rejoin,
-    Report,
-    RunnerBeat,
+    RunnerHeartbeat,
     RunnerLease,
+    RunnerOrders,
+    RunnerReport,
     StartTask,
 )
-from hanse.model.messages.history_check import Recalled
+from hanse.model.messages.history_check import HistoryReply
 from hanse.model.resources import Resources
 
 NOTHING = Resources()
@@ -48,24 +48,26 @@ SESSIONS_PER_EPOCH_BITS = 20
 lease."""
 
 
-class Attempt(msgspec.Struct, gc=False):
+class LiveAttempt(
+    msgspec.Struct, gc=False, rename={"shard": "estate", "is_movable": "moves", "is_started": "started"}
+):
     """An attempt that lives on the backend."""
 
-    estate: str
-    moves: bool
-    started: bool = False
+    shard: str
+    is_movable: bool
+    is_started: bool = False
 
 
-class RunnerState(msgspec.Struct):
+class RunnerState(msgspec.Struct, rename={"is_confirmed": "confirmed", "is_known": "known"}):
     """All of a runner's state."""
 
     session: int
-    confirmed: bool
-    known: bool
+    is_confirmed: bool
+    is_known: bool
     lease_until: int
     beat_at: int
-    running: list[tuple[tuple[TaskId, int], Attempt]]
-    ended: list[End]
+    running: list[tuple[tuple[TaskId, int], LiveAttempt]]
+    ended: list[AttemptEnd]
     withheld: dict[int, Resources]
     ending: list[tuple[TaskId, int]]
     held_until: int
@@ -86,14 +88,14 @@ class Runner:
         self.config = config
         self.name = config.name
         self.marks: dict[str, int] = {}
-        self._post = Post(config.name, config.timings)
+        self._links = LinkSet(config.name, config.timings)
         self._session = 0
-        self._confirmed = False
-        self._known = False
+        self._is_confirmed = False
+        self._is_known = False
         self._lease_until = 0
         self._beat_at = NEVER
-        self._running: dict[tuple[TaskId, int], Attempt] = {}
-        self._ended: dict[tuple[TaskId, int], End] = {}
+        self._running: dict[tuple[TaskId, int], LiveAttempt] = {}
+        self._ended: dict[tuple[TaskId, int], AttemptEnd] = {}
         self._withheld: dict[int, Resources] = {}
         self._ending: dict[tuple[TaskId, int], None] = {}
         """Attempts of lapsed estates that were told to end and have not."""
@@ -102,50 +104,50 @@ class Runner:
         self._owed = 0
         """The lease that would have been renewed meanwhile."""
         self._armed = NEVER
-        self._out: list[Command] = []
+        self._effects: list[Effect] = []
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Effect]:
         """Take one event; return what the shell must do, in order."""
-        self._out = []
+        self._effects = []
         now = event.at
-        if type(event) is Received:
-            for body in self._post.receive(now, event.envelope):
-                self._take(now, body)
+        if type(event) is MessageReceived:
+            for body in self._links.receive(now, event.envelope):
+                self._on_message(now, body)
         elif type(event) is not Tick:
-            self._told(now, event)
+            self._on_local_event(now, event)
         if now >= self._beat_at:
             self._beat(now)
-        if now >= self._post.due:
-            self._post.tick(self._out, now)
-        due = self._post.due
+        if now >= self._links.due:
+            self._links.tick(self._effects, now)
+        due = self._links.due
         if self._beat_at < due:  # noqa: PLR1730  hot: min() costs more
             due = self._beat_at
         if now >= self._armed or due < self._armed:
             self._armed = due
             if due < NEVER:
-                self._out.append(WakeAt(due))
-        return self._out
+                self._effects.append(WakeAt(due))
+        return self._effects
 
-    def _told(self, now: int, event: Event) -> None:
+    def _on_local_event(self, now: int, event: Event) -> None:
         """What the backend or the shell has to say."""
-        if isinstance(event, TasksMoved):
+        if isinstance(event, TasksChanged):
             self._report(now, event.started, event.ended)
         elif isinstance(event, TaskExited):
-            self._over(now, event.end)
+            self._on_task_exited(now, event.end)
         elif isinstance(event, TaskStarted):
-            self._began(now, event.task, event.attempt)
-        elif isinstance(event, RoomWithheld):
-            self._withhold(now, event)
+            self._on_task_started(now, event.task, event.attempt)
+        elif isinstance(event, CapacityWithheld):
+            self._on_capacity_withheld(now, event)
         elif isinstance(event, BackendReported):
-            self._learn(now, event)
+            self._on_backend_reported(now, event)
         elif isinstance(event, Booted):
-            self._boot(event)
+            self._on_booted(event)
 
-    def _boot(self, event: Booted) -> None:
+    def _on_booted(self, event: Booted) -> None:
         self._armed = NEVER
         self._session = event.epoch << SESSIONS_PER_EPOCH_BITS
-        self._post.reopen(self.config.warden, self._session)
-        self._confirmed = self._known = False
+        self._links.reopen(self.config.warden, self._session)
+        self._is_confirmed = self._is_known = False
         self._running.clear()
         self._ended.clear()
         self._withheld.clear()
@@ -153,50 +155,50 @@ class Runner:
         self._lease_until = self._held_until = self._owed = 0
         self._beat_at = NEVER
 
-    def _learn(self, now: int, event: BackendReported) -> None:
-        for task, attempt, estate, moves in event.running:
-            self._running[(task, attempt)] = Attempt(estate, moves, started=True)
+    def _on_backend_reported(self, now: int, event: BackendReported) -> None:
+        for task, attempt, shard, moves in event.running:
+            self._running[(task, attempt)] = LiveAttempt(shard, moves, is_started=True)
         for end in event.ended:
             self._ended[(end.task, end.attempt)] = end
         self._withheld.update(event.withheld)
         if event.running:
             self._mark("runner.tasks_outlived_it")
-        self._known = True
+        self._is_known = True
         self._beat(now)
 
-    def _withhold(self, now: int, event: RoomWithheld) -> None:
+    def _on_capacity_withheld(self, now: int, event: CapacityWithheld) -> None:
         """Some of the nodes is not for the league, or is again."""
         for node, amount in event.withheld:
             if amount == NOTHING:
                 self._withheld.pop(node, None)
             else:
                 self._withheld[node] = amount
-        self._post.send(self._out, now, self.config.warden, Report((), (), event.withheld))
+        self._links.send(self._effects, now, self.config.warden, RunnerReport((), (), event.withheld))
 
-    def _take(self, now: int, body: Body) -> None:
+    def _on_message(self, now: int, body: Message) -> None:
         if type(body) is RunnerLease:
-            if body.session == self._session and self._known:
+            if body.session == self._session and self._is_known:
                 self._end_lapsed(now, body.lapsed)
-                self._renewed(now, body.echo)
-        elif type(body) is Orders:
-            self._renewed(now, body.echo)
-            self._obey(now, body)
-        elif isinstance(body, Rejoin) and body.session == self._session and self._known:
+                self._renew_lease(now, body.echo)
+        elif type(body) is RunnerOrders:
+            self._renew_lease(now, body.echo)
+            self._on_runner_orders(now, body)
+        elif isinstance(body, Rejoin) and body.session == self._session and self._is_known:
             self._mark("runner.rejoined")
             self._session += 1
-            self._post.reopen(self.config.warden, self._session)
-            self._confirmed = False
+            self._links.reopen(self.config.warden, self._session)
+            self._is_confirmed = False
             self._beat(now)
 
-    def _obey(self, now: int, orders: Orders) -> None:
+    def _on_runner_orders(self, now: int, orders: RunnerOrders) -> None:
         for start in orders.starts:
             self._start(now, start, orders.echo + self.config.timings.runner_lease)
         for stop in orders.stops:
             if (stop.task, stop.attempt) in self._running:
-                self._out.append(Kill(stop.task, stop.attempt, stop.grace))
+                self._effects.append(KillAttempt(stop.task, stop.attempt, stop.grace))
         for task, attempt in orders.forget:
             if self._ended.pop((task, attempt), None) is not None:
-                self._out.append(Forgotten(task, attempt))
+                self._effects.append(ForgetAttempt(task, attempt))
 
     def _start(self, now: int, start: StartTask, until: int) -> None:
         """Start an attempt, unless its order was so long on the way that the warden may count it as lost.
@@ -213,17 +215,17 @@ class Runner:
         if now >= until:
             # The watchdog would end it at once; say so instead of starting it.
             self._mark("runner.refused_without_lease")
-            self._over(now, End(start.task, start.attempt, Outcome.UNSTARTED))
+            self._on_task_exited(now, AttemptEnd(start.task, start.attempt, Outcome.UNSTARTED))
             return
-        moves = start.unreachable is Unreachable.MOVE
-        self._running[key] = Attempt(start.estate, moves)
-        self._out.append(
-            Launch(
-                start.task, start.attempt, start.node, start.size, start.estate, moves, start.payload, until
+        moves = start.unreachable is UnreachablePolicy.MOVE
+        self._running[key] = LiveAttempt(start.shard, moves)
+        self._effects.append(
+            LaunchAttempt(
+                start.task, start.attempt, start.node, start.size, start.shard, moves, start.payload, until
             )
         )
 
-    def _renewed(self, now: int, echo: int) -> None:
+    def _renew_lease(self, now: int, echo: int) -> None:
         """Renew the lease, unless it must run out for those that do not end.
 
         1. An estate lapses, and its tasks here are told to end. 2. What ends them hangs: a disk, their
@@ -231,76 +233,78 @@ class Runner:
         the cluster up and starts them elsewhere. So the lease that was known when they were told stays, and
         the watchdog ends all; after that they cannot be alive.
         """
-        self._confirmed = True
+        self._is_confirmed = True
         until = echo + self.config.timings.runner_lease
         if self._ending and now < self._held_until:
             self._mark("runner.held_its_lease")
             self._owed = max(self._owed, until)
         elif until > self._lease_until:
             self._lease_until = until
-            self._out.append(Guard(until))
+            self._effects.append(ExtendWatchdog(until))
 
     def _end_lapsed(self, now: int, lapsed: tuple[str, ...]) -> None:
         """End what runs for estates whose own lease is over."""
         if not lapsed:
             return
         for (task, attempt), live in self._running.items():
-            if live.moves and live.estate in lapsed:
+            if live.is_movable and live.shard in lapsed:
                 self._mark("runner.ended_lapsed_estate")
-                self._out.append(Kill(task, attempt, 0))
+                self._effects.append(KillAttempt(task, attempt, 0))
                 if (task, attempt) not in self._ending:
                     self._ending[task, attempt] = None
                     # After a restart it is not known which lease the watchdog has: none that is longer.
                     self._held_until = self._lease_until or now + self.config.timings.runner_lease
 
-    def _has_ended(self, key: tuple[TaskId, int]) -> None:
+    def _finish_lapsed(self, key: tuple[TaskId, int]) -> None:
         """One that the lease was held for is over; after the last of them it is renewed."""
         del self._ending[key]
         if not self._ending and self._owed > self._lease_until:
             self._lease_until = self._owed
-            self._out.append(Guard(self._owed))
+            self._effects.append(ExtendWatchdog(self._owed))
 
-    def _began(self, now: int, task: TaskId, attempt: int) -> None:
+    def _on_task_started(self, now: int, task: TaskId, attempt: int) -> None:
         self._report(now, ((task, attempt),), ())
 
-    def _over(self, now: int, end: End) -> None:
+    def _on_task_exited(self, now: int, end: AttemptEnd) -> None:
         self._report(now, (), (end,))
 
-    def _report(self, now: int, started: tuple[tuple[TaskId, int], ...], ended: tuple[End, ...]) -> None:
+    def _report(
+        self, now: int, started: tuple[tuple[TaskId, int], ...], ended: tuple[AttemptEnd, ...]
+    ) -> None:
         """Tell the warden what is new of this, in one message."""
         began = []
         for key in started:
             live = self._running.get(key)
-            if live is not None and not live.started:
-                live.started = True
+            if live is not None and not live.is_started:
+                live.is_started = True
                 began.append(key)
         over = []
         for end in ended:
             key = (end.task, end.attempt)
             self._running.pop(key, None)
             if key in self._ending:
-                self._has_ended(key)
+                self._finish_lapsed(key)
             if key not in self._ended:
                 self._ended[key] = end
                 over.append(end)
         if began or over:
-            self._post.send(self._out, now, self.config.warden, Report(tuple(began), tuple(over)))
+            self._links.send(self._effects, now, self.config.warden, RunnerReport(tuple(began), tuple(over)))
 
     def _beat(self, now: int) -> None:
         self._beat_at = now + self.config.timings.runner_beat
         warden = self.config.warden
-        if not self._confirmed:
+        if not self._is_confirmed:
             running, ended = tuple(self._running), tuple(self._ended.values())
             withheld = tuple(self._withheld.items())
-            hello = Hello(self._session, now, self.config.nodes, running, ended, withheld)
-            self._post.soft(self._out, warden, hello)
-        self._post.soft(self._out, warden, RunnerBeat(self._session, now))
+            hello = OpenSession(self._session, now, self.config.nodes, running, ended, withheld)
+            self._links.send_soft(self._effects, warden, hello)
+        self._links.send_soft(self._effects, warden, RunnerHeartbeat(self._session, now))
 
-    def recall(self, number: int) -> Envelope:
+    def answer_history_query(self, number: int) -> Envelope:
         """The answer to a warden that asks what is remembered of it, under the session that it has opened."""
         warden = self.config.warden
-        session = self._session if self._confirmed else 0
-        answer = recall(self._post, warden, number) if session else Recalled(number, 0, 0)
+        session = self._session if self._is_confirmed else 0
+        answer = answer_history_query(self._links, warden, number) if session else HistoryReply(number, 0, 0)
         return Envelope(self.name, warden, session, 0, 0, answer)
 
     def _mark(self, name: str) -> None:
@@ -308,15 +312,15 @@ class Runner:
 
     def check(self) -> None:
         """Invariants."""
-        self._post.check()
+        self._links.check()
         assert not any(key in self._ended for key in self._running)
 
     def dump(self) -> bytes:
         """The whole state."""
         state = RunnerState(
             self._session,
-            self._confirmed,
-            self._known,
+            self._is_confirmed,
+            self._is_known,
             self._lease_until,
             self._beat_at,
             list(self._running.items()),
@@ -325,8 +329,8 @@ class Runner:
             list(self._ending),
             self._held_until,
             self._owed,
-            self._post.links,
-            self._post.due,
+            self._links.links,
+            self._links.due,
             self._armed,
         )
         return _encode(state)
@@ -334,12 +338,12 @@ class Runner:
     def restore(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
         saved = _decode(state)
-        self._session, self._confirmed, self._known = saved.session, saved.confirmed, saved.known
+        self._session, self._is_confirmed, self._is_known = saved.session, saved.is_confirmed, saved.is_known
         self._lease_until, self._beat_at = saved.lease_until, saved.beat_at
         self._running = dict(saved.running)
         self._ended = {(end.task, end.attempt): end for end in saved.ended}
         self._withheld = saved.withheld
         self._ending = dict.fromkeys(saved.ending)
         self._held_until, self._owed = saved.held_until, saved.owed
-        self._post.restore(saved.links, saved.post_due)
+        self._links.restore(saved.links, saved.post_due)
         self._armed = saved.armed

@@ -9,10 +9,10 @@ gang gets all or nothing.
 from collections.abc import Callable, Sequence
 
 from hanse.core.warden.grants import Grants
-from hanse.core.warden.ledger import ORDERED, Lease, Ledger, Run
-from hanse.core.warden.runner_sessions import Roster
+from hanse.core.warden.ledger import ORDERED, AttemptRecord, Lease, Ledger
+from hanse.core.warden.runner_sessions import RunnerSessions
 from hanse.model.ids import INDEX_BITS, TaskId, task_id
-from hanse.model.messages import Brief, Lot, Refusal, Refused, StartTask
+from hanse.model.messages import RefusalReason, RefusedTask, StartTask, TaskBatch, TaskTemplate
 from hanse.model.resources import Resources, Vector
 from hanse.policy.kernels import FIRST, pick, settle
 from hanse.policy.node_columns import has_bit
@@ -21,164 +21,179 @@ Columns = tuple[Sequence[TaskId], Sequence[int], Sequence[int]]
 """Tasks, their attempts, and the node of each; -1: none."""
 
 
-class Acceptance:
+class ClaimAcceptance:
     """The accepting side of a warden."""
 
-    def __init__(self, ledger: Ledger, grants: Grants, roster: Roster, mark: Callable[[str], None]) -> None:
+    def __init__(
+        self, ledger: Ledger, grants: Grants, sessions: RunnerSessions, mark: Callable[[str], None]
+    ) -> None:
         self.ledger = ledger
         self.grants = grants
-        self.roster = roster
+        self.sessions = sessions
         self._mark = mark
 
-    def place(
-        self, now: int, broker: str, lot: Lot, substituted: list[tuple[TaskId, int]], refused: list[Refused]
+    def accept_batch(
+        self,
+        now: int,
+        broker: str,
+        batch: TaskBatch,
+        substituted: list[tuple[TaskId, int]],
+        refused: list[RefusedTask],
     ) -> bool:
         """Find room for a lot; whether it was a claim on the fast path, which is always answered."""
-        lease = self.ledger.leases.get(lot.lease) if lot.lease else None
+        lease = self.ledger.leases.get(batch.lease) if batch.lease else None
         if lease is not None and lease.broker == broker:
-            self.ledger.unlease(lease)
-            self._bind(now, lot, lease, refused)
+            self.ledger.end_lease(lease)
+            self._bind(now, batch, lease, refused)
             return False
-        if lot.lease:
+        if batch.lease:
             self._mark("warden.bound_expired_lease")
-        base = lot.job << INDEX_BITS
-        tasks = [TaskId(base | index) for index in lot.tasks]
-        places = self._find(lot, tasks)
-        if places != list(lot.nodes) or -1 in places:
-            self._answer(lot, tasks, places, substituted, refused)
+        base = batch.job << INDEX_BITS
+        tasks = [TaskId(base | index) for index in batch.tasks]
+        places = self._find_nodes(batch, tasks)
+        if places != list(batch.nodes) or -1 in places:
+            self._note_changes(batch, tasks, places, substituted, refused)
             taken = [node for node in places if node >= 0]
         else:
             taken = places
         self.ledger.touched.update(dict.fromkeys(taken))
-        amount = lot.size.vector(self.ledger.dimensions) or ()
-        self._run(now, lot.brief, (tasks, lot.attempts, places), lot.size, amount)
+        amount = batch.size.vector(self.ledger.dimensions) or ()
+        self._start_tasks(now, batch.template, (tasks, batch.attempts, places), batch.size, amount)
         return True
 
-    def _answer(
-        self, lot: Lot, tasks: list[TaskId], places: list[int], substituted: list[tuple[TaskId, int]],
-        refused: list[Refused],
+    def _note_changes(
+        self, batch: TaskBatch, tasks: list[TaskId], places: list[int], substituted: list[tuple[TaskId, int]],
+        refused: list[RefusedTask],
     ) -> None:  # fmt: skip
         """Note which tasks did not get what was proposed for them."""
-        for task, attempt, proposed, node in zip(tasks, lot.attempts, lot.nodes, places, strict=True):
+        for task, attempt, proposed, node in zip(tasks, batch.attempts, batch.nodes, places, strict=True):
             if node < 0:
                 self._mark("warden.refused_no_room")
-                reason = Refusal.NO_ROOM if self.ledger.fit(lot.brief.shape).ever else Refusal.NEVER_FITS
-                refused.append(Refused(task, attempt, Refusal.HELD if task in self.ledger.runs else reason))
+                reason = (
+                    RefusalReason.NO_ROOM
+                    if self.ledger.compile_shape(batch.template.shape).ever_mask
+                    else RefusalReason.NEVER_FITS
+                )
+                refused.append(
+                    RefusedTask(task, attempt, RefusalReason.HELD if task in self.ledger.attempts else reason)
+                )
             elif node != proposed:
                 substituted.append((task, node))
                 self._mark("warden.substituted")
 
-    def _run(self, now: int, brief: Brief, lot: Columns, size: Resources, amount: Vector) -> None:
+    def _start_tasks(
+        self, now: int, template: TaskTemplate, batch: Columns, size: Resources, amount: Vector
+    ) -> None:
         """Order the start of all tasks that have a place; their room is taken."""
-        of_node = self.roster.of_node
-        estate, unreachable, payload = brief.estate, brief.unreachable, brief.payload
-        runs: list[Run] = []
+        of_node = self.sessions.runner_of_node
+        shard, unreachable, payload = template.shard, template.unreachable, template.payload
+        runs: list[AttemptRecord] = []
         starts: list[StartTask] = []
         runner = ""
-        for task, attempt, node in zip(*lot, strict=True):
+        for task, attempt, node in zip(*batch, strict=True):
             if node < 0:
                 continue
             if of_node[node] != runner or not runs:
                 runner = of_node[node]
-                starts = self.roster.orders(runner).starts
-            runs.append(Run(task, attempt, node, size, amount, brief, ORDERED, now))
-            starts.append(StartTask(task, attempt, node, size, estate, unreachable, payload))
+                starts = self.sessions.orders_for(runner).starts
+            runs.append(AttemptRecord(task, attempt, node, size, amount, template, ORDERED, now))
+            starts.append(StartTask(task, attempt, node, size, shard, unreachable, payload))
         if runs:
-            self.ledger.begin(runs)
+            self.ledger.begin_attempts(runs)
 
-    def _find(self, lot: Lot, tasks: list[TaskId]) -> list[int]:
+    def _find_nodes(self, batch: TaskBatch, tasks: list[TaskId]) -> list[int]:
         """A node for each task of a lot, debited, or -1. A gang gets all or nothing."""
         ledger = self.ledger
-        fit = ledger.fit(lot.brief.shape)
-        size = lot.size.vector(ledger.dimensions)
+        fit = ledger.compile_shape(batch.template.shape)
+        size = batch.size.vector(ledger.dimensions)
         none = [-1] * len(tasks)
         if fit.ask is None or size is None:
             return none
-        mask = ledger.near(lot.brief.shape, fit.mask) if fit.dynamic else fit.mask
-        start = self.grants.start() % max(1, ledger.nodes)
-        held = ledger.runs
-        here = [index for index, task in zip(lot.tasks, tasks, strict=True) if task in held]
-        if lot.brief.shape.gang:
+        mask = ledger.apply_affinity(batch.template.shape, fit.mask) if fit.dynamic else fit.mask
+        start = self.grants.next_start() % max(1, ledger.nodes)
+        held = ledger.attempts
+        here = [index for index, task in zip(batch.tasks, tasks, strict=True) if task in held]
+        if batch.template.shape.gang:
             if here:
                 return none
-            nodes = pick(ledger.room, size, mask, start, len(tasks), FIRST, fit.alone, None)
+            nodes = pick(ledger.room, size, mask, start, len(tasks), FIRST, fit.max_per_node, None)
             if len(nodes) == len(tasks):
                 return nodes
             for node in nodes:
                 ledger.room.credit(node, size)
             return none
-        if here or (fit.alone and lot.brief.shape.alone_in_cluster):
-            return self._find_each(lot, size, here)
-        return settle(ledger.room, size, mask, lot.nodes, start, fit.alone)
+        if here or (fit.max_per_node and batch.template.shape.is_single_per_cluster):
+            return self._find_nodes_one_by_one(batch, size, here)
+        return settle(ledger.room, size, mask, batch.nodes, start, fit.max_per_node)
 
-    def _find_each(self, lot: Lot, size: Vector, here: list[int]) -> list[int]:
+    def _find_nodes_one_by_one(self, batch: TaskBatch, size: Vector, here: list[int]) -> list[int]:
         """The rare case: some tasks still hold room here, or only one may be here at all."""
         ledger = self.ledger
-        fit = ledger.fit(lot.brief.shape)
+        fit = ledger.compile_shape(batch.template.shape)
         places = []
         full = False
-        for index, proposed in zip(lot.tasks, lot.nodes, strict=True):
+        for index, proposed in zip(batch.tasks, batch.nodes, strict=True):
             node = -1
             if index not in here and not full:
-                mask = ledger.near(lot.brief.shape, fit.mask) if fit.dynamic else fit.mask
+                mask = ledger.apply_affinity(batch.template.shape, fit.mask) if fit.dynamic else fit.mask
                 node = settle(ledger.room, size, mask, [proposed], 0, 0)[0]
-                full = node >= 0 and lot.brief.shape.alone_in_cluster
+                full = node >= 0 and batch.template.shape.is_single_per_cluster
             places.append(node)
         return places
 
-    def _bind(self, now: int, lot: Lot, lease: Lease, refused: list[Refused]) -> None:
-        fit = self.ledger.fit(lease.shape)
+    def _bind(self, now: int, batch: TaskBatch, lease: Lease, refused: list[RefusedTask]) -> None:
+        fit = self.ledger.compile_shape(lease.shape)
         assert fit.ask is not None
         nodes = list(lease.nodes)
-        mask = self.ledger.near(lot.brief.shape, fit.static) if fit.dynamic else None
-        base = lot.job << INDEX_BITS
-        tasks = [TaskId(base | index) for index in lot.tasks]
-        busy = any(task in self.ledger.runs for task in tasks)
+        mask = self.ledger.apply_affinity(batch.template.shape, fit.static) if fit.dynamic else None
+        base = batch.job << INDEX_BITS
+        tasks = [TaskId(base | index) for index in batch.tasks]
+        busy = any(task in self.ledger.attempts for task in tasks)
         apart = mask is not None and (
             not all(has_bit(mask, node) for node in nodes)
-            or (lot.brief.shape.alone_in_cluster and len(lot.tasks) > 1)
+            or (batch.template.shape.is_single_per_cluster and len(batch.tasks) > 1)
         )
         closed = not all(map(self.ledger.is_open, nodes))  # drained or lost since the room was granted
-        if busy or apart or closed or len(tasks) > len(nodes) or lot.brief.shape != lease.shape:
+        if busy or apart or closed or len(tasks) > len(nodes) or batch.template.shape != lease.shape:
             self._mark("warden.refused_bind")
-            refused += self.refuse(lot, Refusal.HELD if busy else Refusal.NO_ROOM)
-            self._return_room(nodes, fit.ask)
+            refused += self.refuse(batch, RefusalReason.HELD if busy else RefusalReason.NO_ROOM)
+            self._return_capacity(nodes, fit.ask)
             return
-        ask = lot.brief.shape.ask
-        if lot.size == ask:
-            self._run(now, lot.brief, (tasks, lot.attempts, nodes[: len(tasks)]), ask, fit.ask)
+        ask = batch.template.shape.ask
+        if batch.size == ask:
+            self._start_tasks(now, batch.template, (tasks, batch.attempts, nodes[: len(tasks)]), ask, fit.ask)
         else:
-            for task, attempt, node in zip(tasks, lot.attempts, nodes, strict=False):
-                size, amount = self._enlarge(lot, node, fit.ask)
-                self._run(now, lot.brief, ([task], [attempt], [node]), size, amount)
-        self._return_room(nodes[len(tasks) :], fit.ask)
+            for task, attempt, node in zip(tasks, batch.attempts, nodes, strict=False):
+                size, amount = self._enlarge(batch, node, fit.ask)
+                self._start_tasks(now, batch.template, ([task], [attempt], [node]), size, amount)
+        self._return_capacity(nodes[len(tasks) :], fit.ask)
 
-    def _enlarge(self, lot: Lot, node: int, least: Vector) -> tuple[Resources, Vector]:
+    def _enlarge(self, batch: TaskBatch, node: int, least: Vector) -> tuple[Resources, Vector]:
         """A bound elastic task gets its larger size if the node has it."""
-        amount = lot.size.vector(self.ledger.dimensions)
+        amount = batch.size.vector(self.ledger.dimensions)
         if amount is not None:
             extra = tuple([more - less for more, less in zip(amount, least, strict=True)])
             if self.ledger.room.fits(node, extra):
                 self.ledger.take(node, extra)
-                return lot.size, amount
-        return lot.brief.shape.ask, least
+                return batch.size, amount
+        return batch.template.shape.ask, least
 
     @staticmethod
-    def refuse(lot: Lot, reason: Refusal) -> list[Refused]:
+    def refuse(batch: TaskBatch, reason: RefusalReason) -> list[RefusedTask]:
         """A whole lot is not taken."""
-        pairs = zip(lot.tasks, lot.attempts, strict=True)
-        return [Refused(task_id(lot.job, index), attempt, reason) for index, attempt in pairs]
+        pairs = zip(batch.tasks, batch.attempts, strict=True)
+        return [RefusedTask(task_id(batch.job, index), attempt, reason) for index, attempt in pairs]
 
-    def release(self, broker: str, number: int) -> None:
+    def release_lease(self, broker: str, number: int) -> None:
         """A broker gives a lease back, or its time is up."""
         lease = self.ledger.leases.get(number)
         if lease is not None and lease.broker == broker:
-            self.ledger.unlease(lease)
-            ask = self.ledger.fit(lease.shape).ask
+            self.ledger.end_lease(lease)
+            ask = self.ledger.compile_shape(lease.shape).ask
             assert ask is not None
-            self._return_room(lease.nodes, ask)
+            self._return_capacity(lease.nodes, ask)
 
-    def expire(self, now: int) -> None:
+    def expire_leases(self, now: int) -> None:
         """Take back the room of leases whose time is up."""
         leases = self.ledger.leases
         while leases:
@@ -186,9 +201,9 @@ class Acceptance:
             if first.until > now:
                 break
             self._mark("warden.lease_expired")
-            self.release(first.broker, first.number)
+            self.release_lease(first.broker, first.number)
 
-    def _return_room(self, nodes: list[int], ask: Vector) -> None:
+    def _return_capacity(self, nodes: list[int], ask: Vector) -> None:
         for node in nodes:
             self.ledger.give(node, ask)
-            self.grants.freed.append(node)
+            self.grants.freed_nodes.append(node)

@@ -10,79 +10,79 @@ from typing import Final
 
 import msgspec
 
-from hanse.model.messages import DemandLine, Key, Shape
+from hanse.model.messages import DemandLine, QueueKey, Shape
 
 LINES_MAX: Final = 64
 """Demand lines of one broker; a broker sends its best ones."""
 
 
-class Want(msgspec.Struct, gc=False):
+class DemandEntry(msgspec.Struct, gc=False):
     """One broker's waiting tasks of one shape. ``count`` falls with every grant."""
 
     broker: str
     line: int
     shape: Shape
-    key: Key
+    key: QueueKey
     count: int
     hold: bool
 
-    def rank(self) -> tuple[Key, str, int]:
+    def rank(self) -> tuple[QueueKey, str, int]:
         """The global order."""
         return (self.key, self.broker, self.line)
 
 
-class Wants:
+class DemandTable:
     """All demand at one warden, best key first."""
 
     def __init__(self) -> None:
-        self.order: list[Want] = []
-        self._of: dict[str, list[Want]] = {}
+        self.entries: list[DemandEntry] = []
+        self._of: dict[str, list[DemandEntry]] = {}
         """The same wants by broker, best first."""
 
-    def replace(self, broker: str, lines: tuple[DemandLine, ...]) -> list[Want]:
+    def replace(self, broker: str, lines: tuple[DemandLine, ...]) -> list[DemandEntry]:
         """Take a broker's demand as it now is; returns its wants, best first."""
         lines = lines[:LINES_MAX]
-        known = self.of(broker)
-        if len(known) == len(lines) and all(map(_same, known, lines)):
-            for want, line in zip(known, lines, strict=True):
-                want.count, want.hold = line.count, line.hold
+        known = self.entries_of(broker)
+        if len(known) == len(lines) and all(map(_is_same_line, known, lines)):
+            for entry, line in zip(known, lines, strict=True):
+                entry.count, entry.hold = line.count, line.hold
             return known
-        fresh = [Want(broker, d.line, d.shape, d.key, d.count, d.hold) for d in lines]
+        fresh = [DemandEntry(broker, d.line, d.shape, d.key, d.count, d.hold) for d in lines]
         fresh.sort(key=_rank)
         self._of[broker] = fresh
-        self.order = sorted(chain.from_iterable(self._of.values()), key=_rank)
+        self.entries = sorted(chain.from_iterable(self._of.values()), key=_rank)
         return fresh
 
-    def of(self, broker: str) -> list[Want]:
+    def entries_of(self, broker: str) -> list[DemandEntry]:
         """A broker's wants, best first; not to be changed."""
         found = self._of.get(broker)
         return found if found is not None else []
 
-    def find(self, broker: str, line: int) -> Want | None:
+    def find(self, broker: str, line: int) -> DemandEntry | None:
         """A broker's want by its line number."""
-        for want in self._of.get(broker, ()):
-            if want.line == line:
-                return want
+        for entry in self._of.get(broker, ()):
+            if entry.line == line:
+                return entry
         return None
 
-    def restore(self, order: list[Want]) -> None:
+    def restore(self, order: list[DemandEntry]) -> None:
         """Take dumped wants."""
-        self.order, self._of = order, {}
-        for want in order:
-            self._of.setdefault(want.broker, []).append(want)
+        self.entries, self._of = order, {}
+        for entry in order:
+            self._of.setdefault(entry.broker, []).append(entry)
 
     def check(self) -> None:
         """Order and bounds."""
-        ranks = [want.rank() for want in self.order]
+        ranks = [entry.rank() for entry in self.entries]
         assert ranks == sorted(ranks)
-        assert self.order == sorted(chain.from_iterable(self._of.values()), key=_rank)
+        assert self.entries == sorted(chain.from_iterable(self._of.values()), key=_rank)
 
 
 _rank = attrgetter("key", "broker", "line")
-"""``Want.rank``, quicker."""
+"""``DemandEntry.rank``, quicker."""
 
 
-def _same(want: Want, line: DemandLine) -> bool:
+def _is_same_line(entry: DemandEntry, line: DemandLine) -> bool:
     """Whether a want and a line differ in nothing but how many wait."""
-    shape = want.shape
-    return want.line == line.line and want.key == line.key and (shape is line.shape or shape == line.shape)
+    shape = entry.shape
+    return entry.line == line.line and entry.key == line.key and (shape is line.shape or shape == line.shape)

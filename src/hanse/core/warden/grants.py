@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import WardenConfig
-from hanse.core.warden.demand_table import Want, Wants
-from hanse.core.warden.ledger import RUNNING, Fit, Ledger, Run
-from hanse.model.messages import Key, Offer
+from hanse.core.warden.demand_table import DemandEntry, DemandTable
+from hanse.core.warden.ledger import RUNNING, AttemptRecord, CompiledShape, Ledger
+from hanse.model.messages import Offer, QueueKey
 from hanse.model.resources import Vector
 from hanse.policy.kernels import FIRST, pick
 from hanse.policy.node_columns import has_bit, mask_indices
@@ -43,179 +43,181 @@ class Grants:
         self.config = config
         self.timings = config.timings
         self.ledger = ledger
-        self.wants = Wants()
+        self.demand = DemandTable()
         self.hold: Hold | None = None
         self.offers: dict[str, list[Offer]] = {}
         """Offers made in this step, by broker."""
-        self.victims: list[Run] = []
+        self.victims: list[AttemptRecord] = []
         """Runs to be preempted in this step."""
-        self.silent: dict[str, bool] = {}
+        self.silent_brokers: dict[str, bool] = {}
         """Brokers that have not been heard from for long: their demand is passed over."""
         self.preempt_at = 0
         """No further preemption before this time: the room of the last one must first find its use."""
-        self.freed: list[int] = []
+        self.freed_nodes: list[int] = []
         """Nodes to be offered before this step ends."""
-        self.kept: Callable[[], int] = lambda: 0
+        self.count_kept: Callable[[], int] = lambda: 0
         """How many attempts the warden has to keep."""
-        self.start: Callable[[], int] = lambda: 0
+        self.next_start: Callable[[], int] = lambda: 0
         """A number that looks random, new with every event: where to begin looking for room."""
         self._mark = mark
 
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether the warden keeps as many attempts as it can: what it granted now, it would have to refuse
         when it is bound."""
-        return self.kept() >= self.config.runs_max
+        return self.count_kept() >= self.config.runs_max
 
     # --- granting ------------------------------------------------------------------------------------------
 
     def serve_node(self, now: int, node: int) -> None:
         """Room has come free on a node: offer it in the global order until nobody's fits."""
         ledger = self.ledger
-        if not self.wants.order or not ledger.is_open(node) or self.full():
+        if not self.demand.entries or not ledger.is_open(node) or self.is_full():
             return
         free = ledger.room.free_of(node)
-        for want in self.wants.order:
-            if want.count <= 0 or want.broker in self.silent:
+        for entry in self.demand.entries:
+            if entry.count <= 0 or entry.broker in self.silent_brokers:
                 continue
-            fit = ledger.fit(want.shape)
-            if want.shape.gang:
-                if not self._futile(want, fit):
-                    self._serve_gang(now, want, fit)
+            fit = ledger.compile_shape(entry.shape)
+            if entry.shape.gang:
+                if not self._is_futile(entry, fit):
+                    self._serve_gang(now, entry, fit)
                     free = ledger.room.free_of(node)
                 continue
-            if fit.ask is None or any(map(lt, free, fit.ask)) or not self._admits(want, fit, node):
+            if fit.ask is None or any(map(lt, free, fit.ask)) or not self._is_admitted(entry, fit, node):
                 continue
             while (
-                self._grant(now, want, fit, [node])
+                self._grant(now, entry, fit, [node])
                 and not fit.dynamic  # what it may stand next to is settled when it is bound
-                and want.count > 0
+                and entry.count > 0
                 and ledger.room.fits(node, fit.ask)
             ):
                 pass
             free = ledger.room.free_of(node)
 
-    def _admits(self, want: Want, fit: Fit, node: int) -> bool:
-        mask = fit.whole if self.hold is not None and self._holds_for(want) else fit.mask
+    def _is_admitted(self, entry: DemandEntry, fit: CompiledShape, node: int) -> bool:
+        mask = fit.whole if self.hold is not None and self._is_held_for(entry) else fit.mask
         if fit.dynamic:
-            mask = self.ledger.nearby(want.shape, fit, mask).mask
+            mask = self.ledger.affinity_search(entry.shape, fit, mask).mask
         return has_bit(mask, node)
 
-    def _holds_for(self, want: Want) -> bool:
+    def _is_held_for(self, entry: DemandEntry) -> bool:
         hold = self.hold
-        return hold is not None and hold.line == want.line and hold.broker == want.broker
+        return hold is not None and hold.line == entry.line and hold.broker == entry.broker
 
-    def serve_wants(self, now: int, wants: list[Want]) -> None:
+    def serve_demand(self, now: int, entries: list[DemandEntry]) -> None:
         """A broker's demand was registered: serve it, best first, from what is free; then see to holds and
         preemption."""
-        if wants and wants[0].broker not in self.silent and not self.full():
-            for want in wants:
-                self._serve(now, want)
+        if entries and entries[0].broker not in self.silent_brokers and not self.is_full():
+            for entry in entries:
+                self._serve(now, entry)
         self.review(now)
 
-    def serve_social(self, now: int) -> None:
+    def serve_affinity(self, now: int) -> None:
         """Labelled tasks have come or gone: those who care for such company may fit now."""
         self.ledger.social = False
-        for want in self.wants.order:
-            if (want.shape.affinity or want.shape.labels) and want.broker not in self.silent:
-                self._serve(now, want)
+        for entry in self.demand.entries:
+            if (entry.shape.affinity or entry.shape.labels) and entry.broker not in self.silent_brokers:
+                self._serve(now, entry)
 
-    def _serve(self, now: int, want: Want) -> None:
-        fit = self.ledger.fit(want.shape)
-        if self._futile(want, fit):
+    def _serve(self, now: int, entry: DemandEntry) -> None:
+        fit = self.ledger.compile_shape(entry.shape)
+        if self._is_futile(entry, fit):
             return
-        if want.shape.gang:
-            self._serve_gang(now, want, fit)
+        if entry.shape.gang:
+            self._serve_gang(now, entry, fit)
             return
-        count = min(want.count, GRANTS_MAX, SLOTS_MAX - self.ledger.slots)
+        count = min(entry.count, GRANTS_MAX, SLOTS_MAX - self.ledger.slots)
         if count > 0:
-            for node in self._find(want, fit, count, self.start() % max(1, self.ledger.nodes)):
+            for node in self._find_nodes(entry, fit, count, self.next_start() % max(1, self.ledger.nodes)):
                 self.ledger.touched[node] = None
-                self._lease(now, want, fit, [node])
+                self._lease(now, entry, fit, [node])
 
-    def _serve_gang(self, now: int, want: Want, fit: Fit) -> None:
-        if want.count <= 0:
+    def _serve_gang(self, now: int, entry: DemandEntry, fit: CompiledShape) -> None:
+        if entry.count <= 0:
             return
-        size = want.shape.gang
+        size = entry.shape.gang
         if self.ledger.slots + size > SLOTS_MAX:
             self._mark("warden.grants_full")
             return
-        nodes = self._find(want, fit, size, 0)
+        nodes = self._find_nodes(entry, fit, size, 0)
         if len(nodes) < size:
             for node in nodes:
                 self.ledger.room.credit(node, fit.ask or ())
             return
         self.ledger.touched.update(dict.fromkeys(nodes))
         self._mark("warden.granted_gang")
-        self._lease(now, want, fit, nodes)
+        self._lease(now, entry, fit, nodes)
 
-    def _futile(self, want: Want, fit: Fit) -> bool:
+    def _is_futile(self, entry: DemandEntry, fit: CompiledShape) -> bool:
         """Whether there is surely no room for a want."""
         if fit.ask is None:
             return True
-        if self.hold is not None and self._holds_for(want):
+        if self.hold is not None and self._is_held_for(entry):
             return False
         ledger = self.ledger
-        if fit.full_at >= 0 and ledger.gains.futile(fit, ledger.room):
+        if fit.failed_at >= 0 and ledger.gains.is_futile(fit, ledger.room):
             return True
         if not fit.dynamic:
             return False
-        near = ledger.nearby(want.shape, fit, fit.mask)
-        return near.full_at >= 0 and ledger.gains.futile(near, ledger.room)
+        near = ledger.affinity_search(entry.shape, fit, fit.mask)
+        return near.failed_at >= 0 and ledger.gains.is_futile(near, ledger.room)
 
-    def _find(self, want: Want, fit: Fit, count: int, start: int) -> list[int]:
+    def _find_nodes(self, entry: DemandEntry, fit: CompiledShape, count: int, start: int) -> list[int]:
         """Nodes with room for up to ``count`` of a want, debited."""
         ledger = self.ledger
-        among = fit.whole if self.hold is not None and self._holds_for(want) else fit.mask
-        near = ledger.nearby(want.shape, fit, among) if fit.dynamic else None
+        among = fit.whole if self.hold is not None and self._is_held_for(entry) else fit.mask
+        near = ledger.affinity_search(entry.shape, fit, among) if fit.dynamic else None
         mask = among if near is None else near.mask
-        nodes = pick(ledger.room, fit.ask or (), mask, start, count, FIRST, fit.alone, None)
-        if len(nodes) < count and not (nodes and fit.alone):
+        nodes = pick(ledger.room, fit.ask or (), mask, start, count, FIRST, fit.max_per_node, None)
+        if len(nodes) < count and not (nodes and fit.max_per_node):
             if mask is fit.mask:
-                fit.full_at = ledger.gains.mark
+                fit.failed_at = ledger.gains.checkpoint
             elif near is not None:
-                near.full_at = ledger.gains.mark
+                near.failed_at = ledger.gains.checkpoint
         return nodes
 
-    def _grant(self, now: int, want: Want, fit: Fit, nodes: list[int]) -> bool:
+    def _grant(self, now: int, entry: DemandEntry, fit: CompiledShape, nodes: list[int]) -> bool:
         if self.ledger.slots + len(nodes) > SLOTS_MAX or fit.ask is None:
             return False
         for node in nodes:
             self.ledger.take(node, fit.ask)
-        self._lease(now, want, fit, nodes)
+        self._lease(now, entry, fit, nodes)
         return True
 
-    def _lease(self, now: int, want: Want, fit: Fit, nodes: list[int]) -> None:
-        want.count -= 1
-        held = self._holds_for(want)
+    def _lease(self, now: int, entry: DemandEntry, fit: CompiledShape, nodes: list[int]) -> None:
+        entry.count -= 1
+        held = self._is_held_for(entry)
         if held:
             self._mark("warden.hold_served")
             self.release_hold()
-        lease = self.ledger.lease(want.broker, want.line, nodes, want.shape, now + self.timings.grant_lease)
-        busy = len(self.ledger.runs) * 1000 // max(1, self.ledger.nodes)
+        lease = self.ledger.lease(
+            entry.broker, entry.line, nodes, entry.shape, now + self.timings.grant_lease
+        )
+        busy = len(self.ledger.attempts) * 1000 // max(1, self.ledger.nodes)
         offer = Offer(
             lease.number,
-            want.line,
+            entry.line,
             tuple(nodes),
-            score=1000 // (1 + want.count),
+            score=1000 // (1 + entry.count),
             prior=1000 * 1000 // (1000 + busy),
-            rival=self._rival(want, fit, nodes[0]) if len(nodes) == 1 and not held else (),
+            rival_key=self._find_rival_key(entry, fit, nodes[0]) if len(nodes) == 1 and not held else (),
         )
-        self.offers.setdefault(want.broker, []).append(offer)
+        self.offers.setdefault(entry.broker, []).append(offer)
 
-    def _rival(self, want: Want, given: Fit, node: int) -> Key:
+    def _find_rival_key(self, entry: DemandEntry, given: CompiledShape, node: int) -> QueueKey:
         """The best key of another broker that could use what this want was given on a node."""
         ledger = self.ledger
         room: Vector = ()
-        for other in self.wants.order:
-            if other.broker == want.broker or other.count <= 0 or other.broker in self.silent:
+        for other in self.demand.entries:
+            if other.broker == entry.broker or other.count <= 0 or other.broker in self.silent_brokers:
                 continue
-            if other.shape is want.shape or other.shape == want.shape:
+            if other.shape is entry.shape or other.shape == entry.shape:
                 return other.key
             if other.shape.gang:
                 continue
-            fit = ledger.fit(other.shape)
+            fit = ledger.compile_shape(other.shape)
             room = room or tuple(map(add, ledger.room.free_of(node), given.ask or ()))
-            if fit.ask is None or any(map(lt, room, fit.ask)) or not self._admits(other, fit, node):
+            if fit.ask is None or any(map(lt, room, fit.ask)) or not self._is_admitted(other, fit, node):
                 continue
             return other.key
         return ()
@@ -225,44 +227,46 @@ class Grants:
     def review(self, now: int) -> None:
         """See whether the best want that asks for it needs nodes kept back, or may preempt."""
         if self.hold is not None:
-            want = self.wants.find(self.hold.broker, self.hold.line)
-            if want is None or want.count <= 0 or not want.hold or want.broker in self.silent:
+            entry = self.demand.find(self.hold.broker, self.hold.line)
+            if entry is None or entry.count <= 0 or not entry.hold or entry.broker in self.silent_brokers:
                 self.release_hold()
-        for want in self.wants.order:
-            if not want.hold or want.count <= 0 or want.broker in self.silent:
+        for entry in self.demand.entries:
+            if not entry.hold or entry.count <= 0 or entry.broker in self.silent_brokers:
                 continue
-            if want.shape.priority > 0 and not want.shape.gang:
-                self._preempt(now, want)
+            if entry.shape.priority > 0 and not entry.shape.gang:
+                self._preempt(now, entry)
             else:
-                self._hold(want)
+                self._hold(entry)
             break
 
-    def _hold(self, want: Want) -> None:
-        if self.hold is not None and not self._holds_for(want):
-            held = self.wants.find(self.hold.broker, self.hold.line)
-            if held is not None and held.rank() < want.rank():
+    def _hold(self, entry: DemandEntry) -> None:
+        if self.hold is not None and not self._is_held_for(entry):
+            held = self.demand.find(self.hold.broker, self.hold.line)
+            if held is not None and held.rank() < entry.rank():
                 return
-        fit = self.ledger.fit(want.shape)
-        if fit.ask is None or self._holds_for(want):
+        fit = self.ledger.compile_shape(entry.shape)
+        if fit.ask is None or self._is_held_for(entry):
             return
-        needed = want.shape.gang or 1
+        needed = entry.shape.gang or 1
         nodes: list[int] = []
         for node in sorted(
             mask_indices(fit.whole, self.ledger.nodes), key=lambda n: (-self._slots_free(n, fit.ask), n)
         ):
             nodes.append(node)
-            needed -= 1 if want.shape.alone else self.ledger.slots_of(self.ledger.capacity[node], fit.ask)
+            needed -= (
+                1 if entry.shape.max_per_node else self.ledger.slots_of(self.ledger.capacity[node], fit.ask)
+            )
             if needed <= 0:
                 self._mark("warden.holds_room")
-                self._keep(want, nodes)
+                self._keep(entry, nodes)
                 return
 
-    def _keep(self, want: Want, nodes: list[int]) -> None:
+    def _keep(self, entry: DemandEntry, nodes: list[int]) -> None:
         """Hold these nodes for a want, instead of what was held; what changes hands is offered at once."""
         self.release_hold()
         self.ledger.hold(nodes)
-        self.hold = Hold(want.broker, want.line, nodes)
-        self.freed += nodes
+        self.hold = Hold(entry.broker, entry.line, nodes)
+        self.freed_nodes += nodes
 
     def _slots_free(self, node: int, ask: Vector | None) -> int:
         return self.ledger.slots_of(self.ledger.room.free_of(node), ask or ())
@@ -270,45 +274,45 @@ class Grants:
     def release_hold(self) -> None:
         """Open the held nodes again."""
         if self.hold is not None:
-            self.freed += self.hold.nodes
+            self.freed_nodes += self.hold.nodes
             self.hold = None
             self.ledger.hold([])
 
-    def _preempt(self, now: int, want: Want) -> None:
-        if self._holds_for(want) or now < self.preempt_at:
+    def _preempt(self, now: int, entry: DemandEntry) -> None:
+        if self._is_held_for(entry) or now < self.preempt_at:
             return  # room that was made a moment ago is still on its way
         if self.hold is not None:
-            held = self.wants.find(self.hold.broker, self.hold.line)
-            if held is not None and held.rank() < want.rank():
+            held = self.demand.find(self.hold.broker, self.hold.line)
+            if held is not None and held.rank() < entry.rank():
                 return
             self.release_hold()
-        fit = self.ledger.fit(want.shape)
+        fit = self.ledger.compile_shape(entry.shape)
         if fit.ask is None:
             return
-        best: tuple[int, int, int, list[Run]] | None = None
-        for node, runs in self._preemptible(now, want).items():
+        best: tuple[int, int, int, list[AttemptRecord]] | None = None
+        for node, runs in self._find_preemptible(now, entry).items():
             if not has_bit(fit.mask, node):
                 continue
-            victims = _fewest(runs, self.ledger.room.free_of(node), fit.ask)
+            victims = _fewest_victims(runs, self.ledger.room.free_of(node), fit.ask)
             if victims:
-                cost = (max(v.brief.shape.priority for v in victims), len(victims), node, victims)
+                cost = (max(v.template.shape.priority for v in victims), len(victims), node, victims)
                 if best is None or cost[:3] < best[:3]:
                     best = cost
         if best is not None:
             self._mark("warden.preempted")
             self.victims += best[3]
-            self.preempt_at = now + max(run.brief.grace for run in best[3]) + self.timings.preempt_after
-            self._keep(want, [best[2]])
+            self.preempt_at = now + max(run.template.grace for run in best[3]) + self.timings.preempt_after
+            self._keep(entry, [best[2]])
 
-    def _preemptible(self, now: int, want: Want) -> dict[int, list[Run]]:
-        nodes: dict[int, list[Run]] = {}
-        for run in self.ledger.runs.values():
-            shape = run.brief.shape
+    def _find_preemptible(self, now: int, entry: DemandEntry) -> dict[int, list[AttemptRecord]]:
+        nodes: dict[int, list[AttemptRecord]] = {}
+        for run in self.ledger.attempts.values():
+            shape = run.template.shape
             if (
                 shape.preemptible
                 and run.state == RUNNING
                 and not run.stop
-                and shape.priority < want.shape.priority
+                and shape.priority < entry.shape.priority
                 and not shape.gang
                 and now - run.since >= self.timings.preempt_after
             ):
@@ -317,21 +321,21 @@ class Grants:
 
     def check(self) -> None:
         """Order, bounds, and that held nodes belong to a hold."""
-        self.wants.check()
+        self.demand.check()
         assert self.ledger.slots == sum([len(lease.nodes) for lease in self.ledger.leases.values()])
         assert self.ledger.slots <= SLOTS_MAX
         assert (self.hold is not None) == bool(self.ledger.held)
 
 
-def _fewest(runs: list[Run], free: Vector, ask: Vector) -> list[Run]:
+def _fewest_victims(runs: list[AttemptRecord], free: Vector, ask: Vector) -> list[AttemptRecord]:
     """The victims that make room for ``ask`` on one node: lowest priority first, then the youngest; [] if
     none do."""
     room = list(free)
-    chosen: list[Run] = []
-    for run in sorted(runs, key=lambda r: (r.brief.shape.priority, -r.since, r.task)):
-        if all(have >= want for have, want in zip(room, ask, strict=True)):
+    chosen: list[AttemptRecord] = []
+    for run in sorted(runs, key=lambda r: (r.template.shape.priority, -r.since, r.task)):
+        if all(have >= entry for have, entry in zip(room, ask, strict=True)):
             break
         room = [have + more for have, more in zip(room, run.amount, strict=True)]
         chosen.append(run)
-    fits = all(have >= want for have, want in zip(room, ask, strict=True))
+    fits = all(have >= entry for have, entry in zip(room, ask, strict=True))
     return [run for run in chosen if fits]

@@ -11,14 +11,14 @@ from typing import Final, TypeVar
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.core.search_cache import NO_MARK, Gains, table_of, wide_enough
+from hanse.core.search_cache import NO_CHECKPOINT, CapacityGains, attribute_index_of, find_large_enough
 from hanse.model.ids import ClusterId, TaskId
-from hanse.model.job import Scope
-from hanse.model.messages import Brief, Delta, Shape
+from hanse.model.job import Proximity
+from hanse.model.messages import Delta, Shape, TaskTemplate
 from hanse.model.resources import Resources, Vector, dimensions_of
 from hanse.policy.node_columns import (
     MaskWords,
-    Room,
+    NodeColumns,
     clear_bit,
     empty_mask,
     full_mask,
@@ -43,7 +43,7 @@ RUNNING: Final = 1
 STOPPING: Final = 2
 
 
-class Run(msgspec.Struct, gc=False):
+class AttemptRecord(msgspec.Struct, gc=False, rename={"template": "brief"}):
     """An attempt that holds room."""
 
     task: TaskId
@@ -52,7 +52,7 @@ class Run(msgspec.Struct, gc=False):
     size: Resources
     amount: Vector
     """The size in the cluster's column order."""
-    brief: Brief
+    template: TaskTemplate
     state: int
     since: int
     """When it was ordered, then when it started."""
@@ -71,11 +71,22 @@ class Lease(msgspec.Struct, gc=False):
     until: int
 
 
-class Fit:
+class CompiledShape:
     """A shape compiled for this cluster."""
 
-    __slots__ = ("alone", "ask", "dynamic", "ever", "full_at", "latency", "mask", "opened", "serial",
-                 "static", "whole")  # fmt: skip
+    __slots__ = (
+        "ask",
+        "dynamic",
+        "ever_mask",
+        "failed_at",
+        "latency",
+        "mask",
+        "max_per_node",
+        "opened",
+        "serial",
+        "static",
+        "whole",
+    )
 
     def __init__(self, shape: Shape, ask: Vector | None, static: MaskWords) -> None:
         self.ask = ask
@@ -84,30 +95,30 @@ class Fit:
         """Nodes that could ever take one: attributes and capacity."""
         self.dynamic = ask is not None and bool(shape.affinity or shape.labels)
         """Whether other jobs' places matter (affinity)."""
-        self.alone = shape.alone
+        self.max_per_node = shape.max_per_node
         self.latency = shape.latency
-        self.ever = ask is not None and not is_empty(static)
+        self.ever_mask = ask is not None and not is_empty(static)
         self.mask = static
         self.whole = static
         self.opened: MaskWords | None = None
         """The open nodes of which ``whole`` was made."""
         self.serial = -1
-        self.full_at = NO_MARK
+        self.failed_at = NO_CHECKPOINT
         """When ``mask`` was last found to have no room for (all of) it, by the ledger's gains."""
 
 
-class Nearby:
+class AffinitySearch:
     """The nodes that a shape's company leaves to it, for as long as that stays the same."""
 
-    __slots__ = ("among", "ask", "full_at", "mask")
+    __slots__ = ("among", "ask", "failed_at", "mask")
 
     def __init__(self, ask: Vector | None, among: MaskWords, mask: MaskWords) -> None:
         self.ask = ask
         self.among = among
         """The nodes that were to be looked at."""
         self.mask = mask
-        self.full_at = NO_MARK
-        """As in ``Fit``."""
+        self.failed_at = NO_CHECKPOINT
+        """As in ``CompiledShape``."""
 
 
 class Ledger:
@@ -118,12 +129,12 @@ class Ledger:
         self.nodes = len(nodes)
         self.dimensions = dimensions_of(tuple(node.capacity for node in nodes))
         self.capacity = [node.capacity.vector(self.dimensions) or () for node in nodes]
-        self.room = Room(self.capacity)
-        self.gains = Gains()
-        self.table = table_of(tuple([node.attributes for node in nodes]))
+        self.room = NodeColumns(self.capacity)
+        self.gains = CapacityGains()
+        self.attribute_index = attribute_index_of(tuple([node.attributes for node in nodes]))
         self.reserve = mask_of(range(max(0, self.nodes - reserve), self.nodes), self.nodes)
         self.unreserved = full_mask(self.nodes) & ~self.reserve
-        self.runs: dict[TaskId, Run] = {}
+        self.attempts: dict[TaskId, AttemptRecord] = {}
         self.leases: dict[int, Lease] = {}
         self.slots = 0
         """Slots under lease: a gang's lease has many."""
@@ -133,7 +144,7 @@ class Ledger:
         """Node -> version of its last change, least recent first."""
         self.touched: dict[int, None] = {}
         """Nodes whose room on offer may have changed since ``publish``."""
-        self._shown = [(0,) * len(self.dimensions)] * self.nodes
+        self._advertised = [(0,) * len(self.dimensions)] * self.nodes
         """Room on offer, node by node, at this version."""
         self.up = empty_mask(self.nodes)
         self.draining = empty_mask(self.nodes)
@@ -149,26 +160,26 @@ class Ledger:
         self._serial = 0
         self._unheld = self._open
         """The nodes that are not held, if some are."""
-        self._fits: dict[Shape, Fit] = {}
+        self._compiled_shapes: dict[Shape, CompiledShape] = {}
         self._labels: dict[str, dict[int, int]] = {}
         """Label -> node -> how many attempts there carry it."""
         self.social = False
         """Whether labels have come or gone since wants that care for them were last served."""
-        self._nearby: dict[Shape, Nearby] = {}
-        """What ``near`` has said since labels last came or went."""
-        self._shy: dict[tuple[str, Scope], dict[int, int]] = {}
+        self._nearby: dict[Shape, AffinitySearch] = {}
+        """What ``apply_affinity`` has said since labels last came or went."""
+        self._shy: dict[tuple[str, Proximity], dict[int, int]] = {}
         """Label and scope -> node -> how many attempts there keep away from it."""
 
     # --- where a shape fits --------------------------------------------------------------------------------
 
-    def fit(self, shape: Shape) -> Fit:
+    def compile_shape(self, shape: Shape) -> CompiledShape:
         """The compiled form of a shape, with ``mask`` = nodes open to it now (held ones excluded)."""
-        found = self._fits.get(shape)
+        found = self._compiled_shapes.get(shape)
         if found is None:
-            if len(self._fits) >= SHAPES_MAX:
-                self._fits.clear()
+            if len(self._compiled_shapes) >= SHAPES_MAX:
+                self._compiled_shapes.clear()
                 self._nearby.clear()
-            found = self._fits[shape] = self._compile(shape)
+            found = self._compiled_shapes[shape] = self._compile(shape)
         if found.serial != self._serial:
             found.serial = self._serial
             opened = self._open if found.latency else self._open_to_any
@@ -184,23 +195,25 @@ class Ledger:
         if self.held:
             self._unheld = ~mask_of(self.held, self.nodes)
 
-    def _compile(self, shape: Shape) -> Fit:
+    def _compile(self, shape: Shape) -> CompiledShape:
         ask = shape.ask.vector(self.dimensions)
-        if ask is None or not shape.may_use(self.cluster):
-            return Fit(shape, None, empty_mask(self.nodes))
-        return Fit(shape, ask, self.table.compile(shape.where) & wide_enough(self.room, ask))
+        if ask is None or not shape.allows_cluster(self.cluster):
+            return CompiledShape(shape, None, empty_mask(self.nodes))
+        return CompiledShape(
+            shape, ask, self.attribute_index.compile(shape.where) & find_large_enough(self.room, ask)
+        )
 
     @staticmethod
     def slots_of(room: Vector, ask: Vector) -> int:
         """How many tasks of this ask fit into this room."""
-        return min(have // want for have, want in zip(room, ask, strict=True) if want)
+        return min(have // entry for have, entry in zip(room, ask, strict=True) if entry)
 
-    def near(self, shape: Shape, mask: MaskWords) -> MaskWords:
+    def apply_affinity(self, shape: Shape, mask: MaskWords) -> MaskWords:
         """``mask`` without the nodes that affinities rule out at this moment: the shape's own, and others'
         to it."""
         for wish in shape.affinity:
             places = self._labels.get(wish.label, {})
-            if wish.scope is Scope.CLUSTER:
+            if wish.proximity is Proximity.CLUSTER:
                 if bool(places) == wish.apart:
                     return empty_mask(self.nodes)
             elif wish.apart:
@@ -208,18 +221,18 @@ class Ledger:
             else:
                 mask = mask & mask_of(places, self.nodes)
         for label in shape.labels:
-            if self._shy.get((label, Scope.CLUSTER)):
+            if self._shy.get((label, Proximity.CLUSTER)):
                 return empty_mask(self.nodes)
-            shy = self._shy.get((label, Scope.NODE))
+            shy = self._shy.get((label, Proximity.NODE))
             if shy:
                 mask = mask & ~mask_of(shy, self.nodes)
         return mask
 
-    def nearby(self, shape: Shape, fit: Fit, among: MaskWords) -> Nearby:
-        """The same as a search that remembers: ``among`` is a mask of ``fit``."""
+    def affinity_search(self, shape: Shape, fit: CompiledShape, among: MaskWords) -> AffinitySearch:
+        """The same as a search that remembers: ``among`` is a mask of ``compile_shape``."""
         found = self._nearby.get(shape)
         if found is None or found.among is not among:
-            found = self._nearby[shape] = Nearby(fit.ask, among, self.near(shape, among))
+            found = self._nearby[shape] = AffinitySearch(fit.ask, among, self.apply_affinity(shape, among))
         return found
 
     # --- taking and giving ---------------------------------------------------------------------------------
@@ -259,25 +272,25 @@ class Ledger:
         self.room.debit(node, more)
         self.withheld[node] = (wanted, tuple(map(add, taken, more)))
 
-    def begin(self, runs: Sequence[Run]) -> None:
+    def begin_attempts(self, runs: Sequence[AttemptRecord]) -> None:
         """Runs of one brief now hold room that was already taken for them."""
-        held = self.runs
+        held = self.attempts
         for run in runs:
             assert run.task not in held, f"{run.task} runs here already"
             held[run.task] = run
-        shape = runs[0].brief.shape
+        shape = runs[0].template.shape
         if shape.labels or shape.affinity:
             for run in runs:
                 self._label(run)
 
-    def finish(self, run: Run) -> None:
+    def finish_attempt(self, run: AttemptRecord) -> None:
         """A run is over."""
-        del self.runs[run.task]
-        self.give_back([run])
+        del self.attempts[run.task]
+        self.return_capacity([run])
 
-    def give_back(self, runs: Sequence[Run]) -> list[int]:
-        """The room of runs that are over, and no longer among ``runs``, comes back, once; returns the nodes
-        that gained. Neighbours of one size on one node, often many, are credited together."""
+    def return_capacity(self, runs: Sequence[AttemptRecord]) -> list[int]:
+        """The room of runs that are over, and no longer among ``attempts``, comes back, once; returns the
+        nodes that gained. Neighbours of one size on one node, often many, are credited together."""
         nodes: list[int] = []
         at, count = 0, len(runs)
         while at < count:
@@ -295,21 +308,21 @@ class Ledger:
             at = after
         self.touched.update(dict.fromkeys(nodes))
         for run in runs:
-            shape = run.brief.shape
+            shape = run.template.shape
             if shape.labels or shape.affinity:
                 self._label(run, -1)
         return nodes
 
-    def _label(self, run: Run, step: int = 1) -> None:
+    def _label(self, run: AttemptRecord, step: int = 1) -> None:
         """A labelled run has come, or gone (``step`` = -1)."""
-        shape = run.brief.shape
+        shape = run.template.shape
         self.social = True
         self._nearby.clear()
         for label in shape.labels:
             _count(self._labels, label, run.node, step)
         for wish in shape.affinity:
             if wish.apart:
-                _count(self._shy, (wish.label, wish.scope), run.node, step)
+                _count(self._shy, (wish.label, wish.proximity), run.node, step)
 
     def lease(self, broker: str, line: int, nodes: list[int], shape: Shape, until: int) -> Lease:
         """Keep room that was already taken for a broker."""
@@ -319,7 +332,7 @@ class Ledger:
         self.slots += len(nodes)
         return lease
 
-    def unlease(self, lease: Lease) -> None:
+    def end_lease(self, lease: Lease) -> None:
         """A lease is over; what becomes of its room is for the caller to say."""
         del self.leases[lease.number]
         self.slots -= len(lease.nodes)
@@ -327,7 +340,7 @@ class Ledger:
     def in_use(self) -> list[Resources]:
         """Of each node: what attempts and leases hold of it."""
         held = [Resources()] * self.nodes
-        for run in self.runs.values():
+        for run in self.attempts.values():
             held[run.node] = held[run.node].plus(run.size)
         for lease in self.leases.values():
             for node in lease.nodes:
@@ -374,7 +387,7 @@ class Ledger:
 
     # --- what others are told ------------------------------------------------------------------------------
 
-    def offered(self, node: int) -> Vector:
+    def advertised_free(self, node: int) -> Vector:
         """The room of a node as brokers may see it."""
         if node in self.held or not self._opened[node]:
             return (0,) * len(self.dimensions)
@@ -383,14 +396,14 @@ class Ledger:
     def states(self) -> list[tuple[bool, bool, Vector]]:
         """Of each node: whether it is up, whether it drains, and the room on offer."""
         return [
-            (has_bit(self.up, node), has_bit(self.draining, node), self.offered(node))
+            (has_bit(self.up, node), has_bit(self.draining, node), self.advertised_free(node))
             for node in range(self.nodes)
         ]
 
-    def offered_all(self, nodes: Sequence[int]) -> list[Vector]:
+    def advertised_free_all(self, nodes: Sequence[int]) -> list[Vector]:
         """The same, of several nodes."""
         if len(nodes) < MANY_NODES:
-            return [self.offered(node) for node in nodes]
+            return [self.advertised_free(node) for node in nodes]
         columns = self.room.free[:, nodes] * mask_flags(self._open, self.nodes)[nodes]
         free = list(zip(*columns.tolist(), strict=True))
         if self.held:
@@ -404,10 +417,10 @@ class Ledger:
         if not self.touched:
             return
         touched, self.touched = self.touched, {}
-        shown, changed = self._shown, self.changed
-        many = self.offered_all(list(touched)) if len(touched) >= MANY_NODES else None
+        shown, changed = self._advertised, self.changed
+        many = self.advertised_free_all(list(touched)) if len(touched) >= MANY_NODES else None
         for at, node in enumerate(touched):
-            offered = self.offered(node) if many is None else many[at]
+            offered = self.advertised_free(node) if many is None else many[at]
             if offered != shown[node]:
                 shown[node] = offered
                 self.version += 1
@@ -422,22 +435,22 @@ class Ledger:
                 break
             nodes.append(node)
         nodes.reverse()
-        shown = self._shown
+        shown = self._advertised
         free = tuple([shown[node] for node in nodes])
         return Delta(self.cluster, epoch, since, self.version, tuple(nodes), free)
 
     # --- state ---------------------------------------------------------------------------------------------
 
     def restore(
-        self, runs: dict[TaskId, Run], leases: dict[int, Lease], up: list[int], draining: list[int],
+        self, runs: dict[TaskId, AttemptRecord], leases: dict[int, Lease], up: list[int], draining: list[int],
         withheld: dict[int, tuple[Vector, Vector]],
     ) -> None:  # fmt: skip
         """Rebuild columns and indices from what holds room."""
-        self.runs, self.leases = runs, leases
+        self.attempts, self.leases = runs, leases
         self.room.clear()
         self.gains.forget()
         self._labels, self._shy, self._nearby = {}, {}, {}
-        self._fits.clear()
+        self._compiled_shapes.clear()
         for run in runs.values():
             run.amount = run.size.vector(self.dimensions) or ()  # it may have got new columns
             self.room.debit(run.node, run.amount)
@@ -445,7 +458,7 @@ class Ledger:
         self.slots = sum([len(lease.nodes) for lease in leases.values()])
         for lease in leases.values():
             for node in lease.nodes:
-                self.room.debit(node, self.fit(lease.shape).ask or ())
+                self.room.debit(node, self.compile_shape(lease.shape).ask or ())
         self._restore_withheld(withheld)
         self.social = False  # as at the end of every step
         self.up, self.draining = mask_of(up, self.nodes), mask_of(draining, self.nodes)
@@ -473,21 +486,23 @@ class Ledger:
         self.version, self.changed, self.held = version, changed, dict.fromkeys(held, 1)
         self._reshape()
         self.touched = {}
-        self._shown = self.offered_all(range(self.nodes))
+        self._advertised = self.advertised_free_all(range(self.nodes))
 
     def check(self) -> None:
         """Free room plus all that is held is the capacity, node by node; what is remembered still holds."""
         columns = self.room.free.tolist()
-        held = [(run.node, run.amount) for run in self.runs.values()]
+        held = [(run.node, run.amount) for run in self.attempts.values()]
         for lease in self.leases.values():
-            held += [(node, self.fit(lease.shape).ask or ()) for node in lease.nodes]
+            held += [(node, self.compile_shape(lease.shape).ask or ()) for node in lease.nodes]
         held += [(node, taken) for node, (_, taken) in self.withheld.items()]
         for node, amount in held:
             for column, part in zip(columns, amount, strict=True):
                 column[node] += part
         assert columns == self.room.capacity.tolist(), f"{self.cluster}: room leaks"
         for shape, found in self._nearby.items():
-            assert found.mask.tolist() == self.near(shape, found.among).tolist(), f"{self.cluster}: {shape}"
+            assert found.mask.tolist() == self.apply_affinity(shape, found.among).tolist(), (
+                f"{self.cluster}: {shape}"
+            )
 
 
 def _count(table: dict[_Key, dict[int, int]], key: _Key, node: int, step: int) -> None:

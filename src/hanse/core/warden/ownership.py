@@ -17,13 +17,20 @@ from typing import Final
 
 import msgspec
 
-from hanse.core.broker.failover.terms import adoption_of
+from hanse.core.broker.failover.terms import takeover_count
 from hanse.core.config import WardenConfig
 from hanse.core.messaging.link import NEVER
-from hanse.model.messages import Adopt, Estate, EstateId, Refusal, Register, Return
-from hanse.model.messages.shard_teardown import Close, Closed
+from hanse.model.messages import (
+    AbortTakeover,
+    OwnershipReply,
+    RefusalReason,
+    RegisterStandby,
+    RequestTakeover,
+    ShardId,
+)
+from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply
 
-ESTATES_PER_BROKER_MAX: Final = 1_024
+SHARDS_PER_BROKER_MAX: Final = 1_024
 """Open estates founded by one broker; further ones are refused as busy until some are closed. A broker founds
 one when its last one was adopted, so only one that was adopted from a thousand times, by peers that have not
 finished its jobs, comes near."""
@@ -34,48 +41,51 @@ CLOSED_TERM: Final = 1 << 61
 """The term of a closed estate: above all that an owner or an heir can name."""
 
 
-Rounds = tuple[tuple[EstateId, int], ...]
+Rounds = tuple[tuple[ShardId, int], ...]
 """Estates and the lease round of each."""
 
 
-class TenureRecord(msgspec.Struct, gc=False):
+class ShardOwnership(
+    msgspec.Struct, gc=False, rename={"former_owner": "former", "standby": "heir", "is_lapsed": "lapsed"}
+):
     """One estate at one warden."""
 
     owner: str
-    former: str
+    former_owner: str
     """Who owned it before an adoption (empty: nobody had said so yet); the owner itself otherwise."""
-    heir: str
+    standby: str
     term: int
     round: int = 1
     until: int = 0
-    lapsed: bool = True
+    is_lapsed: bool = True
     proposed_at: int = -1
     """When the present round was first told to the owner, if it has not begun yet."""
 
 
-class Tenure:
+class Ownership:
     """All estates at one warden."""
 
     def __init__(self, config: WardenConfig, mark: Callable[[str], None]) -> None:
         self.lease = config.timings.cluster_lease
-        self.estates: dict[EstateId, TenureRecord] = {}
-        self.closed: dict[str, list[tuple[int, int]]] = {}
+        self.shards: dict[ShardId, ShardOwnership] = {}
+        self.closed_generations: dict[str, list[tuple[int, int]]] = {}
         """Broker -> generations of its estates that are closed for ever: first and last of each range, in
         order."""
         self.due = NEVER
         self._first = 0
         """How many leases run out then."""
-        self._lapsed: tuple[EstateId, ...] | None = None
-        """What ``lapsed`` said last, until something of that kind changes: every beat of a runner asks."""
+        self._lapsed: tuple[ShardId, ...] | None = None
+        """What ``find_lapsed`` said last, until something of that kind changes: every beat of a runner
+        asks."""
         self._rounds: dict[str, Rounds] | None = None
         """What ``all_rounds`` said last, until something of that kind changes: every beat to brokers asks."""
         self._rounds_until = NEVER
         """When one of those rounds is dead, if it has not begun."""
         self._mark = mark
 
-    def owner(self, estate: EstateId) -> str:
+    def find_owner(self, shard: ShardId) -> str:
         """Whom to tell about an estate's attempts; empty if nobody has claimed it."""
-        record = self.estates.get(estate)
+        record = self.shards.get(shard)
         return record.owner if record else ""
 
     def rounds(self, broker: str, now: int) -> Rounds:
@@ -94,13 +104,13 @@ class Tenure:
 
         A round that was proposed a whole lease ago and never began is dead: the owner may have given it up.
         """
-        found: dict[str, list[tuple[EstateId, int]]] = {broker: [] for broker in brokers}
+        found: dict[str, list[tuple[ShardId, int]]] = {broker: [] for broker in brokers}
         self._rounds_until = NEVER
-        for name, record in self.estates.items():
+        for name, record in self.shards.items():
             rounds = found.get(record.owner)
             if rounds is None:
                 continue
-            if record.lapsed:
+            if record.is_lapsed:
                 if record.proposed_at < 0:
                     record.proposed_at = now
                 elif now - record.proposed_at >= self.lease:
@@ -111,42 +121,44 @@ class Tenure:
             rounds.append((name, record.round))
         return {broker: tuple(rounds) for broker, rounds in found.items()}
 
-    def lapsed(self) -> tuple[EstateId, ...]:
+    def find_lapsed(self) -> tuple[ShardId, ...]:
         """Estates without a valid lease."""
         if self._lapsed is None:
-            self._lapsed = tuple([name for name, record in self.estates.items() if record.lapsed])
+            self._lapsed = tuple([name for name, record in self.shards.items() if record.is_lapsed])
         return self._lapsed
 
-    def barrier(self, now: int, broker: str, estate: EstateId, rounds: dict[EstateId, int]) -> Refusal | None:
+    def find_refusal(
+        self, now: int, broker: str, shard: ShardId, rounds: dict[ShardId, int]
+    ) -> RefusalReason | None:
         """Why a claim for this estate may not be taken, if so."""
-        record = self.estates.get(estate)
+        record = self.shards.get(shard)
         if record is None or record.owner != broker:
-            return Refusal.FENCED
-        if record.lapsed or rounds.get(estate) != record.round or now >= record.until:
-            return Refusal.STALE_ROUND
+            return RefusalReason.FENCED
+        if record.is_lapsed or rounds.get(shard) != record.round or now >= record.until:
+            return RefusalReason.STALE_ROUND
         return None
 
-    def in_round(self, rounds: Rounds) -> tuple[EstateId, ...]:
+    def find_renewable(self, rounds: Rounds) -> tuple[ShardId, ...]:
         """The estates of which a claim names the present round: it renews their leases, and no others. With
         an older past we may be in a round that the owner has seen the end of."""
-        there = self.estates
+        there = self.shards
         return tuple([name for name, number in rounds if name in there and there[name].round == number])
 
-    def renew(self, broker: str, now: int, echo: int, estates: tuple[EstateId, ...]) -> None:
+    def renew(self, broker: str, now: int, echo: int, shards: tuple[ShardId, ...]) -> None:
         """The owner has answered the beat sent at ``echo``."""
         until = echo + self.lease
         if until <= now:
             return
         begun = False
-        for name in estates:
-            record = self.estates.get(name)
+        for name in shards:
+            record = self.shards.get(name)
             if record is None or record.owner != broker or until <= record.until:
                 continue
-            if record.lapsed:
+            if record.is_lapsed:
                 if not 0 <= record.proposed_at <= echo:
                     continue  # it answers a beat of an earlier round
-                record.lapsed, record.proposed_at = False, -1
-                self._altered()
+                record.is_lapsed, record.proposed_at = False, -1
+                self._forget_rounds()
                 begun = True
             elif record.until == self.due:
                 self._first -= 1
@@ -154,105 +166,109 @@ class Tenure:
         if begun or not self._first:
             self._schedule()
 
-    def lapse(self, now: int) -> list[EstateId]:
+    def expire_leases(self, now: int) -> list[ShardId]:
         """Estates whose lease has just run out; each begins a new round."""
         late = []
-        self._altered()
-        for name, record in self.estates.items():
-            if not record.lapsed and now >= record.until:
-                record.lapsed = True
+        self._forget_rounds()
+        for name, record in self.shards.items():
+            if not record.is_lapsed and now >= record.until:
+                record.is_lapsed = True
                 record.round += 1
                 late.append(name)
                 self._mark("warden.estate_lapsed")
         self._schedule()
         return late
 
-    def register(self, broker: str, message: Register) -> Estate:
+    def on_register_standby(self, broker: str, message: RegisterStandby) -> OwnershipReply:
         """The owner names its heir."""
-        record = self.estates.get(message.estate)
+        record = self.shards.get(message.shard)
         if record is None:
-            refusal = self._objection(message.estate)
+            refusal = self._find_objection(message.shard)
             if refusal is not None:
-                return self._refuse(message.estate, message.term, refusal)
-            record = self._found(message.estate, TenureRecord(broker, broker, message.heir, message.term))
+                return self._refuse(message.shard, message.term, refusal)
+            record = self._create_shard(
+                message.shard, ShardOwnership(broker, broker, message.standby, message.term)
+            )
         mine = record.owner in ("", broker)
-        if not mine and message.sure and message.term > record.term:
+        if not mine and message.is_accepted_elsewhere and message.term > record.term:
             # After a takeover that others agreed to: its bidder did not know us, and nobody used us then.
-            mine = record.former in ("", broker) or adoption_of(message.term) > adoption_of(record.term)
+            mine = record.former_owner in ("", broker) or takeover_count(message.term) > takeover_count(
+                record.term
+            )
         if mine and message.term >= record.term:
-            record.owner = record.former = broker
-            record.term, record.heir = message.term, message.heir
-            self._altered()
-        return Estate(message.estate, record.term, record.owner, mine)
+            record.owner = record.former_owner = broker
+            record.term, record.standby = message.term, message.standby
+            self._forget_rounds()
+        return OwnershipReply(message.shard, record.term, record.owner, mine)
 
-    def _found(self, estate: EstateId, record: TenureRecord) -> TenureRecord:
-        self.estates[estate] = record
-        self._altered()
+    def _create_shard(self, shard: ShardId, record: ShardOwnership) -> ShardOwnership:
+        self.shards[shard] = record
+        self._forget_rounds()
         return record
 
-    def _altered(self) -> None:
+    def _forget_rounds(self) -> None:
         """An estate has come, gone, lapsed, begun a round or got another owner."""
         self._lapsed = self._rounds = None
 
-    def adopt(self, broker: str, message: Adopt) -> Estate:
+    def on_request_takeover(self, broker: str, message: RequestTakeover) -> OwnershipReply:
         """An heir takes over, unless the owner has named another one since."""
-        record = self.estates.get(message.estate)
+        record = self.shards.get(message.shard)
         if record is None:
-            refusal = self._objection(message.estate)
+            refusal = self._find_objection(message.shard)
             if refusal is not None:
-                return self._refuse(message.estate, message.term, refusal, message.bid)
-            record = self._found(message.estate, TenureRecord("", "", broker, message.term))
-        if adoption_of(message.term) > adoption_of(record.term):
-            record.owner = record.former = message.owner  # it changed hands before anybody used us
-        heard = record.term == message.term and record.heir == broker
+                return self._refuse(message.shard, message.term, refusal, message.takeover_id)
+            record = self._create_shard(message.shard, ShardOwnership("", "", broker, message.term))
+        if takeover_count(message.term) > takeover_count(record.term):
+            record.owner = record.former_owner = message.owner  # it changed hands before anybody used us
+        heard = record.term == message.term and record.standby == broker
         named = heard or record.term < message.term
         if record.owner != broker and (record.owner not in ("", message.owner) or not named):
             self._mark("warden.adoption_refused")
-            return Estate(message.estate, record.term, record.owner, False, message.bid)
+            return OwnershipReply(message.shard, record.term, record.owner, False, message.takeover_id)
         if record.owner != broker:
-            record.former, record.owner = record.owner, broker
-            self._altered()
+            record.former_owner, record.owner = record.owner, broker
+            self._forget_rounds()
         record.term = message.term
-        return Estate(message.estate, record.term, broker, True, message.bid)
+        return OwnershipReply(message.shard, record.term, broker, True, message.takeover_id)
 
-    def give_back(self, broker: str, message: Return) -> Estate:
+    def on_abort_takeover(self, broker: str, message: AbortTakeover) -> OwnershipReply:
         """An heir gives an adoption up."""
-        record = self.estates.get(message.estate)
+        record = self.shards.get(message.shard)
         if record is not None and record.owner == broker and record.term == message.term:
-            record.owner = record.former
-            self._altered()
+            record.owner = record.former_owner
+            self._forget_rounds()
         owner = record.owner if record else ""
-        return Estate(message.estate, message.term, owner, False)
+        return OwnershipReply(message.shard, message.term, owner, False)
 
     # --- the end of an estate ------------------------------------------------------------------------------
 
-    def close(self, broker: str, message: Close, busy: bool) -> Closed:
+    def on_close_shard(self, broker: str, message: CloseShard, busy: bool) -> CloseShardReply:
         """The owner has nothing left of an estate: forget it, unless something of it is left here
         (``busy``)."""
-        record = self.estates.get(message.estate)
+        record = self.shards.get(message.shard)
         if record is not None:
-            is_owner = record.owner == broker or adoption_of(message.term) > adoption_of(record.term)
+            is_owner = record.owner == broker or takeover_count(message.term) > takeover_count(record.term)
             if not is_owner or busy:
-                return Closed(message.estate, message.term, False)
-            del self.estates[message.estate]
-            self._altered()
+                return CloseShardReply(message.shard, message.term, False)
+            del self.shards[message.shard]
+            self._forget_rounds()
             self._schedule()
             self._mark("warden.closed_estate")
-        if not self.is_closed(message.estate):
-            self._fence(message.estate)
-        return Closed(message.estate, message.term, True)
+        if not self.is_closed(message.shard):
+            self._fence(message.shard)
+        return CloseShardReply(message.shard, message.term, True)
 
-    def is_closed(self, estate: EstateId) -> bool:
+    def is_closed(self, shard: ShardId) -> bool:
         """Whether an estate was closed, and never comes back."""
-        founder, generation = _origin(estate)
-        ranges = self.closed.get(founder, ())
+        founder, generation = _founder_of(shard)
+        ranges = self.closed_generations.get(founder, ())
         at = bisect_right(ranges, (generation, CLOSED_TERM)) - 1
         return at >= 0 and generation <= ranges[at][1]
 
-    def _fence(self, estate: EstateId) -> None:
+    def _fence(self, shard: ShardId) -> None:
         """Note a generation as closed: join it to the ranges beside it."""
-        founder, generation = _origin(estate)
-        ranges = self.closed.setdefault(founder, [])
+        founder, generation = _founder_of(shard)
+        ranges = self.closed_generations.setdefault(founder, [])
         at = bisect_right(ranges, (generation, CLOSED_TERM))
         first = last = generation
         if at < len(ranges) and ranges[at][0] == generation + 1:
@@ -264,49 +280,51 @@ class Tenure:
         if len(ranges) > RANGES_MAX:
             ranges[:2] = [(ranges[0][0], ranges[1][1])]
 
-    def _objection(self, estate: EstateId) -> Refusal | None:
+    def _find_objection(self, shard: ShardId) -> RefusalReason | None:
         """Why an estate that is not known here may not become so."""
-        if self.is_closed(estate):
-            return Refusal.CLOSED
-        founder, _ = _origin(estate)
-        count = sum(_origin(name)[0] == founder for name in self.estates)
-        return Refusal.BUSY if count >= ESTATES_PER_BROKER_MAX else None
+        if self.is_closed(shard):
+            return RefusalReason.CLOSED
+        founder, _ = _founder_of(shard)
+        count = sum(_founder_of(name)[0] == founder for name in self.shards)
+        return RefusalReason.BUSY if count >= SHARDS_PER_BROKER_MAX else None
 
-    def _refuse(self, estate: EstateId, term: int, refusal: Refusal, bid: int = 0) -> Estate:
+    def _refuse(
+        self, shard: ShardId, term: int, refusal: RefusalReason, takeover_id: int = 0
+    ) -> OwnershipReply:
         self._mark(f"warden.estate_{refusal}")
-        if refusal is Refusal.CLOSED:
+        if refusal is RefusalReason.CLOSED:
             term = CLOSED_TERM
-        return Estate(estate, term, "", False, bid, refusal=refusal)
+        return OwnershipReply(shard, term, "", False, takeover_id, refusal=refusal)
 
     def _schedule(self) -> None:
         due, first = NEVER, 0
-        for record in self.estates.values():
-            if record.until <= due and not record.lapsed:
+        for record in self.shards.values():
+            if record.until <= due and not record.is_lapsed:
                 first = first + 1 if record.until == due else 1
                 due = record.until
         self.due, self._first = due, first
 
     def restore(
-        self, estates: dict[EstateId, TenureRecord], closed: dict[str, list[tuple[int, int]]]
+        self, shards: dict[ShardId, ShardOwnership], closed: dict[str, list[tuple[int, int]]]
     ) -> None:
         """Take dumped records."""
-        self.estates, self.closed = estates, closed
-        self._altered()
+        self.shards, self.closed_generations = shards, closed
+        self._forget_rounds()
         self._schedule()
 
     def check(self) -> None:
         """What is remembered of the records is what they say."""
-        live = [record.until for record in self.estates.values() if not record.lapsed]
+        live = [record.until for record in self.shards.values() if not record.is_lapsed]
         assert self.due == min(live, default=NEVER)
         assert self._first == live.count(self.due)
-        lapsed = tuple([name for name, record in self.estates.items() if record.lapsed])
+        lapsed = tuple([name for name, record in self.shards.items() if record.is_lapsed])
         assert self._lapsed in (None, lapsed)
         for broker, rounds in (self._rounds or {}).items():
-            own = [(name, record.round) for name, record in self.estates.items() if record.owner == broker]
+            own = [(name, record.round) for name, record in self.shards.items() if record.owner == broker]
             assert rounds == tuple(own), f"{broker}: {rounds}, and not {own}"
 
 
-def _origin(estate: EstateId) -> tuple[str, int]:
+def _founder_of(shard: ShardId) -> tuple[str, int]:
     """Who founded an estate, and as which of its own."""
-    founder, _, generation = estate.rpartition("#")
+    founder, _, generation = shard.rpartition("#")
     return founder, int(generation) if generation.isdecimal() else 0

@@ -12,17 +12,25 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import DRIFT_PERCENT, WardenConfig
-from hanse.core.messaging.link import NEVER, Post
-from hanse.core.messaging.message_splitting import portions
-from hanse.model.effects import Command
+from hanse.core.messaging.link import NEVER, LinkSet
+from hanse.core.messaging.message_splitting import split_by_bytes
+from hanse.model.effects import Effect
 from hanse.model.ids import TaskId
-from hanse.model.messages import Hello, Orders, Rejoin, RunnerBeat, RunnerLease, StartTask, StopTask
+from hanse.model.messages import (
+    OpenSession,
+    Rejoin,
+    RunnerHeartbeat,
+    RunnerLease,
+    RunnerOrders,
+    StartTask,
+    StopTask,
+)
 
 STARTS_MAX: Final = 10_000
 """Starts in one message to a runner."""
 
 
-class RunnerRecord(msgspec.Struct, gc=False):
+class RunnerRecord(msgspec.Struct, gc=False, rename={"is_lost": "lost", "is_unsure": "unsure"}):
     """What the warden knows of one runner."""
 
     nodes: list[int]
@@ -30,8 +38,8 @@ class RunnerRecord(msgspec.Struct, gc=False):
     leased_at: int = 0
     echo: int = 0
     """When its latest beat was sent, on its own clock."""
-    lost: bool = True
-    unsure: bool = False
+    is_lost: bool = True
+    is_unsure: bool = False
     """It said that it had no lease: its nodes stay closed until its next beat has been answered."""
     strays: dict[int, int] = {}
     """Attempts that it runs and that the warden does not know: its nodes stay closed until they are gone."""
@@ -39,7 +47,7 @@ class RunnerRecord(msgspec.Struct, gc=False):
     """Ends on record here that it has not been told to forget."""
 
 
-class Batch:
+class PendingOrders:
     """What one runner is to be told at the end of a step."""
 
     __slots__ = ("starts", "stops")
@@ -49,21 +57,21 @@ class Batch:
         self.stops: list[StopTask] = []
 
 
-class Roster:
+class RunnerSessions:
     """All runners of one cluster."""
 
     def __init__(self, config: WardenConfig, mark: Callable[[str], None]) -> None:
         timings = config.timings
         self.span = lease_span(timings.runner_lease, timings.lease_grace)
         self.runners: dict[str, RunnerRecord] = {}
-        self.of_node = [node.runner for node in config.nodes]
+        self.runner_of_node = [node.runner for node in config.nodes]
         for index, node in enumerate(config.nodes):
             self.runners.setdefault(node.runner, RunnerRecord([], strays={}, forget=[])).nodes.append(index)
         self.due = NEVER
         self.linger = timings.settle_linger
         self.forget_at = NEVER
         """When the runners must be told what to forget, if no order has carried it."""
-        self.batches: dict[str, Batch] = {}
+        self.pending_orders: dict[str, PendingOrders] = {}
         """What this step has in store for the runners."""
         self._mark = mark
 
@@ -73,53 +81,64 @@ class Roster:
             record.leased_at = now
         self._schedule()
 
-    def open(self, post: Post, now: int, runner: str, hello: Hello) -> None:
+    def open_session(self, links: LinkSet, now: int, runner: str, hello: OpenSession) -> None:
         """Begin a session."""
         record = self.runners[runner]
-        record.session, record.lost, record.leased_at, record.echo = hello.session, False, now, hello.sent_at
+        record.session, record.is_lost, record.leased_at, record.echo = (
+            hello.session,
+            False,
+            now,
+            hello.sent_at,
+        )
         record.strays.clear()
         record.forget.clear()  # it has told of all its ends again
-        post.reopen(runner, hello.session)
+        links.reopen(runner, hello.session)
         self._schedule()
 
-    def beat(
-        self, post: Post, out: list[Command], now: int, runner: str, beat: RunnerBeat, lapsed: tuple[str, ...]
+    def on_runner_heartbeat(
+        self,
+        links: LinkSet,
+        out: list[Effect],
+        now: int,
+        runner: str,
+        beat: RunnerHeartbeat,
+        lapsed: tuple[str, ...],
     ) -> None:
         """Renew a runner's lease, or have it introduce itself again."""
         record = self.runners.get(runner)
         if record is None or beat.session != record.session:
             return
-        if record.lost:
+        if record.is_lost:
             self._mark("warden.asked_runner_to_rejoin")
-            post.soft(out, runner, Rejoin(beat.session))
+            links.send_soft(out, runner, Rejoin(beat.session))
             return
         oldest = record.leased_at + self.span <= self.due
         record.leased_at = now
-        if record.unsure:
-            record.unsure = False
+        if record.is_unsure:
+            record.is_unsure = False
         if beat.sent_at > record.echo:  # noqa: PLR1730  hot: max() costs more
             record.echo = beat.sent_at
         if oldest:
             self._schedule()
-        post.soft(out, runner, RunnerLease(beat.session, beat.sent_at, lapsed))
+        links.send_soft(out, runner, RunnerLease(beat.session, beat.sent_at, lapsed))
 
-    def orders(self, runner: str) -> Batch:
+    def orders_for(self, runner: str) -> PendingOrders:
         """What a runner will be told."""
-        found = self.batches.get(runner)
+        found = self.pending_orders.get(runner)
         if found is None:
-            found = self.batches[runner] = Batch()
+            found = self.pending_orders[runner] = PendingOrders()
         return found
 
-    def send_orders(self, post: Post, out: list[Command], now: int) -> None:
+    def send_orders(self, links: LinkSet, out: list[Effect], now: int) -> None:
         """Tell every runner what this step has in store for it, in one message each."""
-        for runner, batch in self.batches.items():
+        for runner, batch in self.pending_orders.items():
             record = self.runners[runner]
             forget, record.forget = tuple(record.forget), []
-            *before, last = portions(batch.starts, _weight, STARTS_MAX) if batch.starts else [()]
+            *before, last = split_by_bytes(batch.starts, _weight, STARTS_MAX) if batch.starts else [()]
             for starts in before:
-                post.send(out, now, runner, Orders(record.echo, tuple(starts)))
-            post.send(out, now, runner, Orders(record.echo, tuple(last), tuple(batch.stops), forget))
-        self.batches.clear()
+                links.send(out, now, runner, RunnerOrders(record.echo, tuple(starts)))
+            links.send(out, now, runner, RunnerOrders(record.echo, tuple(last), tuple(batch.stops), forget))
+        self.pending_orders.clear()
         if self.forget_at < NEVER and not any(record.forget for record in self.runners.values()):
             self.forget_at = NEVER
 
@@ -134,9 +153,9 @@ class Roster:
         self.forget_at = NEVER
         for runner, record in self.runners.items():
             if record.forget:
-                self.orders(runner)
+                self.orders_for(runner)
 
-    def gone(self, runner: str, task: TaskId, attempt: int) -> bool:
+    def remove_stray(self, runner: str, task: TaskId, attempt: int) -> bool:
         """An attempt has ended: whether it was a stray."""
         record = self.runners.get(runner)
         if record is None or record.strays.get(task) != attempt:
@@ -144,18 +163,18 @@ class Roster:
         del record.strays[task]
         return True
 
-    def overdue(self, now: int) -> list[RunnerRecord]:
+    def find_overdue(self, now: int) -> list[RunnerRecord]:
         """Runners whose lease is surely over."""
-        late = [r for r in self.runners.values() if not r.lost and now >= r.leased_at + self.span]
+        late = [r for r in self.runners.values() if not r.is_lost and now >= r.leased_at + self.span]
         for record in late:
-            record.lost = True
+            record.is_lost = True
         self._schedule()
         return late
 
     def _schedule(self) -> None:
         first = NEVER
         for record in self.runners.values():
-            if record.leased_at < first and not record.lost:
+            if record.leased_at < first and not record.is_lost:
                 first = record.leased_at
         self.due = first + self.span if first < NEVER else NEVER
 

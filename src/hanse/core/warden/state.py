@@ -5,18 +5,29 @@ from typing import Final
 import msgspec
 
 from hanse.core.messaging.link import Link
-from hanse.core.warden.demand_table import Want
+from hanse.core.warden.demand_table import DemandEntry
 from hanse.core.warden.grants import Hold
-from hanse.core.warden.ledger import Lease, Run
-from hanse.core.warden.ownership import TenureRecord
+from hanse.core.warden.ledger import AttemptRecord, Lease
+from hanse.core.warden.ownership import ShardOwnership
 from hanse.core.warden.runner_sessions import RunnerRecord
 from hanse.model.drains import Drain
 from hanse.model.ids import TaskId
-from hanse.model.messages import End
+from hanse.model.messages import AttemptEnd
 from hanse.model.resources import Vector
 
 
-class WardenState(msgspec.Struct):
+class WardenState(
+    msgspec.Struct,
+    rename={
+        "attempts": "runs",
+        "demand": "wants",
+        "sent_versions": "told",
+        "last_heard": "heard",
+        "unacked_ends": "unsettled",
+        "shards": "estates",
+        "closed_shards": "closed",
+    },
+):
     """All of a warden's state, as it is dumped."""
 
     epoch: int
@@ -31,7 +42,7 @@ class WardenState(msgspec.Struct):
     news_at: int
     version: int
     next_lease: int
-    runs: dict[int, Run]
+    attempts: dict[int, AttemptRecord]
     leases: dict[int, Lease]
     changed: dict[int, int]
     up: list[int]
@@ -39,18 +50,18 @@ class WardenState(msgspec.Struct):
     withheld: dict[int, tuple[Vector, Vector]]
     hold: Hold | None
     preempt_at: int
-    wants: list[Want]
+    demand: list[DemandEntry]
     silent: dict[str, bool]
-    told: dict[str, int]
-    heard: dict[str, int]
+    sent_versions: dict[str, int]
+    last_heard: dict[str, int]
     started: dict[str, list[tuple[TaskId, int, int]]]
-    unsettled: dict[tuple[TaskId, int], tuple[str, End]]
-    ended: dict[str, list[End]]
+    unacked_ends: dict[tuple[TaskId, int], tuple[str, AttemptEnd]]
+    ended: dict[str, list[AttemptEnd]]
     runners: dict[str, RunnerRecord]
     forget_at: int
-    estates: dict[str, TenureRecord]
+    shards: dict[str, ShardOwnership]
     links: dict[str, Link]
-    closed: dict[str, list[tuple[int, int]]] = {}
+    closed_shards: dict[str, list[tuple[int, int]]] = {}
     drains: list[Drain] = []
 
 

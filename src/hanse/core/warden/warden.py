@@ -11,44 +11,44 @@ from collections.abc import Callable
 from typing import Any
 
 from hanse.core.config import WardenConfig
-from hanse.core.messaging.link import NEVER, Post
-from hanse.core.warden.attempts import Runs
-from hanse.core.warden.claims import Acceptance
+from hanse.core.messaging.link import NEVER, LinkSet
+from hanse.core.warden.attempts import WardenAttempts
+from hanse.core.warden.claims import ClaimAcceptance
 from hanse.core.warden.drains import Drains
 from hanse.core.warden.grants import Grants
 from hanse.core.warden.ledger import Ledger
-from hanse.core.warden.ownership import Rounds, Tenure
-from hanse.core.warden.runner_sessions import Roster
+from hanse.core.warden.ownership import Ownership, Rounds
+from hanse.core.warden.runner_sessions import RunnerSessions
 from hanse.core.warden.state import WardenState, decode_state, encode_state
-from hanse.model.effects import Command, WakeAt
-from hanse.model.events import Booted, DrainRequested, Event, Received, Tick
+from hanse.model.effects import Effect, WakeAt
+from hanse.model.events import Booted, DrainRequested, Event, MessageReceived, Tick
 from hanse.model.ids import TaskId
 from hanse.model.messages import (
-    Adopt,
-    Answer,
-    Beat,
-    BeatReply,
-    Cancel,
-    Change,
+    AbortTakeover,
+    AckEnds,
+    CancelAttempts,
     Claim,
+    ClaimReply,
+    ClusterDelta,
+    ClusterSnapshot,
     Delta,
     Demand,
     DemandLine,
-    Estate,
-    Hello,
-    Refusal,
-    Refused,
-    Register,
-    Report,
-    Return,
-    RunnerBeat,
-    Settle,
-    Snapshot,
-    Sync,
+    HeartbeatReply,
+    OpenSession,
+    OwnershipReply,
+    RefusalReason,
+    RefusedTask,
+    RegisterStandby,
+    RequestSnapshot,
+    RequestTakeover,
+    RunnerHeartbeat,
+    RunnerReport,
+    WardenHeartbeat,
 )
-from hanse.model.messages.shard_teardown import Close
+from hanse.model.messages.shard_teardown import CloseShard
 from hanse.model.resources import Resources, Vector
-from hanse.policy.hashing import mix
+from hanse.policy.hashing import hash_numbers
 from hanse.policy.node_columns import mask_indices
 
 
@@ -60,26 +60,31 @@ class Warden:
         self.name = config.name
         self.marks: dict[str, int] = {}
         self._timings = config.timings
-        self.post = self._post = Post(config.name, config.timings, config.retired)
+        self.links = self._links = LinkSet(config.name, config.timings, config.retired)
         self._ledger = Ledger(config.name, config.nodes, config.reserve)
         self.drains = Drains(self._ledger)
         self._grants = Grants(config, self._ledger, self._mark)
-        self._grants.start = self._start
-        self._roster = Roster(config, self._mark)
-        self._tenure = Tenure(config, self._mark)
-        self.runs = self._runs = Runs(
-            self._ledger, self._grants, self._roster, self._tenure, config.timings.started_linger, self._mark
+        self._grants.next_start = self._start
+        self._sessions = RunnerSessions(config, self._mark)
+        self._ownership = Ownership(config, self._mark)
+        self.attempt_tracker = self._attempts = WardenAttempts(
+            self._ledger,
+            self._grants,
+            self._sessions,
+            self._ownership,
+            config.timings.started_linger,
+            self._mark,
         )
-        self._acceptance = Acceptance(self._ledger, self._grants, self._roster, self._mark)
+        self._claims = ClaimAcceptance(self._ledger, self._grants, self._sessions, self._mark)
         self._epoch = self._seed = self._steps = 0
         self._beat_at = self._delta_at = NEVER
-        self._told: dict[str, int] = {}
-        self._heard: dict[str, int] = {}
+        self._sent_versions: dict[str, int] = {}
+        self._last_heard: dict[str, int] = {}
         self._armed = NEVER
         self._due = 0
         self._unleased = -1
         """What of that is due whatever becomes of leases; -1: to be looked up."""
-        self._seen = 0
+        self._checked_version = 0
         """Version at which untold changes were last looked for."""
         self._layout = (
             tuple(self._ledger.capacity),
@@ -88,320 +93,332 @@ class Warden:
             config.brokers,
         )
         """What of a snapshot never changes."""
-        self._out: list[Command] = []
+        self._effects: list[Effect] = []
         self._handlers = self._handlers_by_type()
 
     # --- events --------------------------------------------------------------------------------------------
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Effect]:
         """Take one event; return what the shell must do, in order."""
-        out: list[Command] = []
-        self._out = out
+        out: list[Effect] = []
+        self._effects = out
         self._steps += 1
         now = event.at
         late = now >= self._due
-        if late and now >= self._tenure.due:  # a lapse is never due before all that is
-            self._lapse(now)
+        if late and now >= self._ownership.due:  # a lapse is never due before all that is
+            self._expire_leases(now)
         calm = True
-        if type(event) is Received:
+        if type(event) is MessageReceived:
             envelope = event.envelope
-            for body in self._post.receive(now, envelope):
+            for body in self._links.receive(now, envelope):
                 handler = self._handlers.get(type(body))
                 if handler is not None:  # else a bare acknowledgement
                     handler(now, envelope.source, body)
             calm = envelope.seq <= 0
         elif type(event) is not Tick:
-            self._asked(event)
+            self._on_event(event)
             calm, late = False, now >= self._due
         if late:
             self._tick(now)
             calm = False
-        grants, ledger, roster = self._grants, self._ledger, self._roster
-        if grants.freed or ledger.social:
+        grants, ledger, sessions = self._grants, self._ledger, self._sessions
+        if grants.freed_nodes or ledger.social:
             self._serve(now)
-        if roster.batches or grants.offers or grants.victims or self._runs.ended:
+        if sessions.pending_orders or grants.offers or grants.victims or self._attempts.ended:
             self._flush(now)
             calm = False
-        if ledger.touched or (self._seen != ledger.version and self._delta_at == NEVER):
-            self._look(now)
+        if ledger.touched or (self._checked_version != ledger.version and self._delta_at == NEVER):
+            self._schedule_deltas(now)
             calm = False
         # Soft messages and early ticks change no more of what is due than the leases that we hold or give.
         due = self._due
-        if calm and due == self._unleased and now < self._armed and self._tenure.due >= due <= roster.due:
+        if (
+            calm
+            and due == self._unleased
+            and now < self._armed
+            and self._ownership.due >= due <= sessions.due
+        ):
             return out
         self._arm(now)
         return out
 
-    def _asked(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if type(event) is Booted:
-            self._boot(event)
+            self._on_booted(event)
         elif type(event) is DrainRequested:
-            self._grants.freed += self.drains.asked(event)
+            self._grants.freed_nodes += self.drains.on_drain_requested(event)
             self._beat_at = self._due = event.at  # brokers are to know why, and not only that room is gone
 
-    def _boot(self, event: Booted) -> None:
+    def _on_booted(self, event: Booted) -> None:
         self._epoch, self._seed, self._armed, self._due = event.epoch, event.seed, NEVER, 0
         if event.epoch > 1:
             self._mark("warden.restarted")
-        self._post.boot(event.at)
-        self._roster.boot(event.at)
+        self._links.boot(event.at)
+        self._sessions.boot(event.at)
         self._beat_at = event.at
-        for broker in self.config.serving:
-            self._heard[broker] = event.at
-            self._told.setdefault(broker, 0)
-        self._grants.silent |= dict.fromkeys(self.config.retired, True)
+        for broker in self.config.active_brokers:
+            self._last_heard[broker] = event.at
+            self._sent_versions.setdefault(broker, 0)
+        self._grants.silent_brokers |= dict.fromkeys(self.config.retired, True)
 
     def _handlers_by_type(self) -> dict[type, Callable[[int, str, Any], None]]:
         return {
-            Report: self._runs.reported,
-            Claim: self._claimed,
-            Demand: lambda now, broker, demand: self._demanded(now, broker, demand.lines),
-            RunnerBeat: self._runner_beat,
-            BeatReply: self._beat_reply,
-            Settle: self._settled,
-            Cancel: self._runs.cancel,
-            Sync: lambda _now, broker, _: self._snapshot(broker),
-            Hello: self._greeted,
-            Register: self._registered,
-            Adopt: self._adopted,
-            Return: self._returned,
-            Close: self._close,
+            RunnerReport: self._attempts.on_runner_report,
+            Claim: self._on_claim,
+            Demand: lambda now, broker, demand: self._on_demand(now, broker, demand.lines),
+            RunnerHeartbeat: self._on_runner_heartbeat,
+            HeartbeatReply: self._on_heartbeat_reply,
+            AckEnds: self._on_ack_ends,
+            CancelAttempts: self._attempts.on_cancel_attempts,
+            RequestSnapshot: lambda _now, broker, _: self._snapshot(broker),
+            OpenSession: self._on_open_session,
+            RegisterStandby: self._on_register_standby,
+            RequestTakeover: self._on_request_takeover,
+            AbortTakeover: self._on_abort_takeover,
+            CloseShard: self._on_close_shard,
         }
 
-    def _settled(self, _now: int, _broker: str, settle: Settle) -> None:
-        self._runs.settled(zip(settle.tasks, settle.attempts, strict=True))
+    def _on_ack_ends(self, _now: int, _broker: str, settle: AckEnds) -> None:
+        self._attempts.on_ends_acked(zip(settle.tasks, settle.attempts, strict=True))
 
-    def _greeted(self, now: int, runner: str, hello: Hello) -> None:
-        self._runs.greeted(self._post, now, runner, hello)
+    def _on_open_session(self, now: int, runner: str, hello: OpenSession) -> None:
+        self._attempts.on_open_session(self._links, now, runner, hello)
         self._unleased = -1  # the one soft message after which something else may be due
 
-    def _runner_beat(self, now: int, runner: str, beat: RunnerBeat) -> None:
-        record = self._roster.runners.get(runner)
-        unsure = record is not None and record.unsure
-        self._roster.beat(self._post, self._out, now, runner, beat, self._tenure.lapsed())
+    def _on_runner_heartbeat(self, now: int, runner: str, beat: RunnerHeartbeat) -> None:
+        record = self._sessions.runners.get(runner)
+        unsure = record is not None and record.is_unsure
+        self._sessions.on_runner_heartbeat(
+            self._links, self._effects, now, runner, beat, self._ownership.find_lapsed()
+        )
         if record is not None and unsure:
-            self._runs.open_nodes(record)
+            self._attempts.open_nodes(record)
 
-    def _beat_reply(self, now: int, broker: str, reply: BeatReply) -> None:
-        self._listen(now, broker)
-        self._tenure.renew(broker, now, reply.echo, reply.estates)
+    def _on_heartbeat_reply(self, now: int, broker: str, reply: HeartbeatReply) -> None:
+        self._note_alive(now, broker)
+        self._ownership.renew(broker, now, reply.echo, reply.shards)
 
-    def _registered(self, now: int, broker: str, message: Register) -> None:
-        self._listen(now, broker)
-        former = self._tenure.owner(message.estate)
-        self._post.send(self._out, now, broker, self._tenure.register(broker, message))
-        if former and self._tenure.owner(message.estate) != former:
-            self._runs.tell_again(message.estate)
+    def _on_register_standby(self, now: int, broker: str, message: RegisterStandby) -> None:
+        self._note_alive(now, broker)
+        former = self._ownership.find_owner(message.shard)
+        self._links.send(self._effects, now, broker, self._ownership.on_register_standby(broker, message))
+        if former and self._ownership.find_owner(message.shard) != former:
+            self._attempts.repeat_ends(message.shard)
         self._snapshot(broker)
         # It may claim only in a lease round that it knows: tell it now, not with the next beat.
-        self._beat_to(now, broker, self._tenure.rounds(broker, now))
+        self._beat_to(now, broker, self._ownership.rounds(broker, now))
 
-    def _returned(self, now: int, broker: str, message: Return) -> None:
-        self._post.send(self._out, now, broker, self._tenure.give_back(broker, message))
-        self._runs.tell_again(message.estate)
+    def _on_abort_takeover(self, now: int, broker: str, message: AbortTakeover) -> None:
+        self._links.send(self._effects, now, broker, self._ownership.on_abort_takeover(broker, message))
+        self._attempts.repeat_ends(message.shard)
 
-    def _close(self, now: int, broker: str, message: Close) -> None:
-        answer = self._tenure.close(broker, message, self._runs.busy(message.estate))
-        self._post.send(self._out, now, broker, answer)
+    def _on_close_shard(self, now: int, broker: str, message: CloseShard) -> None:
+        answer = self._ownership.on_close_shard(broker, message, self._attempts.is_busy(message.shard))
+        self._links.send(self._effects, now, broker, answer)
 
-    def _listen(self, now: int, broker: str) -> None:
-        self._heard[broker] = now
-        if self._grants.silent and self._grants.silent.pop(broker, False):
-            self._grants.serve_wants(now, self._grants.wants.of(broker))
+    def _note_alive(self, now: int, broker: str) -> None:
+        self._last_heard[broker] = now
+        if self._grants.silent_brokers and self._grants.silent_brokers.pop(broker, False):
+            self._grants.serve_demand(now, self._grants.demand.entries_of(broker))
 
     # --- claims --------------------------------------------------------------------------------------------
 
-    def _claimed(self, now: int, broker: str, claim: Claim) -> None:
-        self._listen(now, broker)
+    def _on_claim(self, now: int, broker: str, claim: Claim) -> None:
+        self._note_alive(now, broker)
         rounds = dict(claim.rounds)
-        self._tenure.renew(broker, now, claim.echo, self._tenure.in_round(claim.rounds))
-        if claim.settled:
-            self._runs.settled(claim.settled)
+        self._ownership.renew(broker, now, claim.echo, self._ownership.find_renewable(claim.rounds))
+        if claim.acked_ends:
+            self._attempts.on_ends_acked(claim.acked_ends)
         substituted: list[tuple[TaskId, int]] = []
-        refused: list[Refused] = []
+        refused: list[RefusedTask] = []
         fast = False
         for number in claim.releases:
-            self._acceptance.release(broker, number)
-        for lot in claim.lots:
-            reason = self._tenure.barrier(now, broker, lot.brief.estate, rounds)
-            if reason is None and self._runs.kept() + len(lot.tasks) > self.config.runs_max:
-                reason = Refusal.BUSY
+            self._claims.release_lease(broker, number)
+        for batch in claim.batches:
+            reason = self._ownership.find_refusal(now, broker, batch.template.shard, rounds)
+            if reason is None and self._attempts.count_kept() + len(batch.tasks) > self.config.runs_max:
+                reason = RefusalReason.BUSY
             if reason is not None:
                 self._mark(f"warden.refused_{reason}")
-                refused += self._acceptance.refuse(lot, reason)
-                self._acceptance.release(broker, lot.lease)
+                refused += self._claims.refuse(batch, reason)
+                self._claims.release_lease(broker, batch.lease)
                 continue
-            fast = self._acceptance.place(now, broker, lot, substituted, refused) or fast
+            fast = self._claims.accept_batch(now, broker, batch, substituted, refused) or fast
         if claim.demand is not None:
-            self._demanded(now, broker, claim.demand)
+            self._on_demand(now, broker, claim.demand)
         if fast or refused or substituted:
-            answer = Answer(claim.number, tuple(substituted), tuple(refused), self._delta(broker))
-            self._post.send(self._out, now, broker, answer)
+            answer = ClaimReply(claim.number, tuple(substituted), tuple(refused), self._delta(broker))
+            self._links.send(self._effects, now, broker, answer)
 
-    def _demanded(self, now: int, broker: str, lines: tuple[DemandLine, ...]) -> None:
-        self._listen(now, broker)
-        fresh = self._grants.wants.replace(broker, lines)
-        if self._grants.freed:
+    def _on_demand(self, now: int, broker: str, lines: tuple[DemandLine, ...]) -> None:
+        self._note_alive(now, broker)
+        fresh = self._grants.demand.replace(broker, lines)
+        if self._grants.freed_nodes:
             self._serve(now)  # what it gave back goes by the order of all, and not to itself first
-        self._grants.serve_wants(now, fresh)
+        self._grants.serve_demand(now, fresh)
 
     # --- estates -------------------------------------------------------------------------------------------
 
-    def _adopted(self, now: int, broker: str, adopt: Adopt) -> None:
-        self._listen(now, broker)
-        answer = self._tenure.adopt(broker, adopt)
+    def _on_request_takeover(self, now: int, broker: str, adopt: RequestTakeover) -> None:
+        self._note_alive(now, broker)
+        answer = self._ownership.on_request_takeover(broker, adopt)
         if answer.accepted:
             self._mark("warden.estate_adopted")
-            running, ends = self._runs.running_of(adopt.estate), self._runs.unsettled_of(adopt.estate)
-            answer = Estate(adopt.estate, answer.term, broker, True, adopt.bid, tuple(running), tuple(ends))
-        self._post.send(self._out, now, broker, answer)
+            running, ends = (
+                self._attempts.find_running(adopt.shard),
+                self._attempts.find_unacked_ends(adopt.shard),
+            )
+            answer = OwnershipReply(
+                adopt.shard, answer.term, broker, True, adopt.takeover_id, tuple(running), tuple(ends)
+            )
+        self._links.send(self._effects, now, broker, answer)
 
-    def _lapse(self, now: int) -> None:
+    def _expire_leases(self, now: int) -> None:
         """Estates whose lease has run out: end their movable attempts before anything else happens."""
-        for estate in self._tenure.lapse(now):
-            self._runs.lapse(estate)
+        for shard in self._ownership.expire_leases(now):
+            self._attempts.stop_lapsed(shard)
 
     # --- time and telling ----------------------------------------------------------------------------------
 
     def _tick(self, now: int) -> None:
         if self._ledger.leases:
-            self._acceptance.expire(now)
-        if now >= self._roster.forget_at:
-            self._roster.forget_now()
-        if now >= self._roster.due:
-            for record in self._roster.overdue(now):
-                self._runs.lose(record)
+            self._claims.expire_leases(now)
+        if now >= self._sessions.forget_at:
+            self._sessions.forget_now()
+        if now >= self._sessions.due:
+            for record in self._sessions.find_overdue(now):
+                self._attempts.lose_runner(record)
         if now >= self.drains.due:
-            self._grants.freed += self.drains.end(now)
+            self._grants.freed_nodes += self.drains.expire(now)
             self._beat_at = now
         if now >= self._beat_at:
             self._beat(now)
-        if now >= self._runs.news_at:
-            self._runs.tell_starts()
+        if now >= self._attempts.news_at:
+            self._attempts.flush_starts()
         if now >= self._delta_at:
             self._delta_at = NEVER
-            self._tell_changes()
-        if now >= self._post.due:
-            self._post.tick(self._out, now)
+            self._send_deltas()
+        if now >= self._links.due:
+            self._links.tick(self._effects, now)
 
     def _beat(self, now: int) -> None:
         self._beat_at = now + self._timings.beat
         before = now - self._timings.suspect_after
-        rounds = self._tenure.all_rounds(self.config.serving, now)
-        for broker in self.config.serving:
-            if self._heard[broker] < before and broker not in self._grants.silent:
+        rounds = self._ownership.all_rounds(self.config.active_brokers, now)
+        for broker in self.config.active_brokers:
+            if self._last_heard[broker] < before and broker not in self._grants.silent_brokers:
                 self._mark("warden.broker_silent")
-                self._grants.silent[broker] = True
+                self._grants.silent_brokers[broker] = True
                 self._grants.review(now)
             self._beat_to(now, broker, rounds[broker])
 
     def _beat_to(self, now: int, broker: str, rounds: Rounds) -> None:
         """Show one broker that we live, and ask it to renew the leases of its estates."""
         ledger = self._ledger
-        beat = Beat(ledger.cluster, self._epoch, now, ledger.version, rounds, self.drains.told)
-        self._post.soft(self._out, broker, beat)
+        beat = WardenHeartbeat(ledger.cluster, self._epoch, now, ledger.version, rounds, self.drains.reported)
+        self._links.send_soft(self._effects, broker, beat)
 
-    def _tell_changes(self) -> None:
+    def _send_deltas(self) -> None:
         """Tell every broker what has changed since it was last told; most were told at the same time."""
         version = self._ledger.version
-        changes: dict[int, Change] = {}
-        for broker in self.config.serving:
-            since = self._told.get(broker, 0)
+        changes: dict[int, ClusterDelta] = {}
+        for broker in self.config.active_brokers:
+            since = self._sent_versions.get(broker, 0)
             if 0 < since < version:
                 change = changes.get(since)
                 if change is None:
-                    change = changes[since] = Change(self._ledger.delta(self._epoch, since))
-                self._told[broker] = version
-                self._post.soft(self._out, broker, change)
+                    change = changes[since] = ClusterDelta(self._ledger.delta(self._epoch, since))
+                self._sent_versions[broker] = version
+                self._links.send_soft(self._effects, broker, change)
 
     def _delta(self, broker: str) -> Delta | None:
         self._ledger.publish()
-        since = self._told.get(broker, 0)
+        since = self._sent_versions.get(broker, 0)
         if since >= self._ledger.version or since == 0:
             return None
-        self._told[broker] = self._ledger.version
+        self._sent_versions[broker] = self._ledger.version
         return self._ledger.delta(self._epoch, since)
 
     def _snapshot(self, broker: str) -> None:
         ledger = self._ledger
         ledger.publish()
-        self._told[broker] = ledger.version
-        offered = tuple(self.offered())
-        snapshot = Snapshot(
+        self._sent_versions[broker] = ledger.version
+        offered = tuple(self.advertised_free())
+        snapshot = ClusterSnapshot(
             ledger.cluster, self._epoch, ledger.version, ledger.dimensions, *self._layout, offered
         )
-        self._post.soft(self._out, broker, snapshot)
+        self._links.send_soft(self._effects, broker, snapshot)
 
     def _serve(self, now: int) -> None:
         """Offer what came free; then see who waited for other jobs to come or go."""
         grants = self._grants
-        while grants.freed:
-            nodes, grants.freed = grants.freed, []
+        while grants.freed_nodes:
+            nodes, grants.freed_nodes = grants.freed_nodes, []
             for node in dict.fromkeys(nodes):
                 grants.serve_node(now, node)
         if self._ledger.social:
-            grants.serve_social(now)
+            grants.serve_affinity(now)
 
     def _flush(self, now: int) -> None:
         """Say everything that this step made worth saying."""
         grants = self._grants
-        self._runs.preempt()
-        if self._roster.batches:
-            self._roster.send_orders(self._post, self._out, now)
-        if grants.offers or self._runs.ended:
-            self._runs.tell(self._post, self._out, now)
+        self._attempts.stop_victims()
+        if self._sessions.pending_orders:
+            self._sessions.send_orders(self._links, self._effects, now)
+        if grants.offers or self._attempts.ended:
+            self._attempts.send_updates(self._links, self._effects, now)
 
-    def _look(self, now: int) -> None:
+    def _schedule_deltas(self, now: int) -> None:
         """The room on offer may have changed: see whether some broker has not been told."""
         self._ledger.publish()
         version = self._ledger.version
-        if self._seen == version or self._delta_at < NEVER:
+        if self._checked_version == version or self._delta_at < NEVER:
             return
-        self._seen = version
-        for told in self._told.values():
+        self._checked_version = version
+        for told in self._sent_versions.values():
             if 0 < told < version:
                 self._delta_at = now + self._timings.delta_linger
                 return
 
     def _arm(self, now: int) -> None:
         """Ask for a tick when something is next due, unless an earlier one will come anyway."""
-        roster, leases = self._roster, self._ledger.leases
-        due = self._post.due
+        sessions, leases = self._sessions, self._ledger.leases
+        due = self._links.due
         if self._beat_at < due:
             due = self._beat_at
         if self._delta_at < due:
             due = self._delta_at
         if self.drains.due < due:
             due = self.drains.due
-        if self._runs.news_at < due:
-            due = self._runs.news_at
-        if roster.forget_at < due:
-            due = roster.forget_at
+        if self._attempts.news_at < due:
+            due = self._attempts.news_at
+        if sessions.forget_at < due:
+            due = sessions.forget_at
         if leases:
             until = next(iter(leases.values())).until  # the oldest comes first
             if until < due:
                 due = until
         self._unleased = due
-        if roster.due < due:
-            due = roster.due
-        if self._tenure.due < due:
-            due = self._tenure.due
+        if sessions.due < due:
+            due = sessions.due
+        if self._ownership.due < due:
+            due = self._ownership.due
         self._due = due
         if due < self._armed or now >= self._armed:
             self._armed = due
-            self._out.append(WakeAt(due))
+            self._effects.append(WakeAt(due))
 
     def _start(self) -> int:
-        return mix(self._seed, self._steps)
+        return hash_numbers(self._seed, self._steps)
 
     def _mark(self, name: str) -> None:
         self.marks[name] = self.marks.get(name, 0) + 1
 
     # --- for the shell -------------------------------------------------------------------------------------
 
-    def offered(self) -> list[Vector]:
+    def advertised_free(self) -> list[Vector]:
         """Room on offer, node by node, as a broker's view should show it."""
-        return self._ledger.offered_all(range(self._ledger.nodes))
+        return self._ledger.advertised_free_all(range(self._ledger.nodes))
 
     @property
     def epoch(self) -> int:
@@ -412,31 +429,31 @@ class Warden:
         """Of each node: whether it is up, whether it drains, and the room on offer."""
         return self._ledger.states()
 
-    def held(self) -> list[Resources]:
+    def resources_in_use(self) -> list[Resources]:
         """Of each node: what attempts and grants hold of it."""
         return self._ledger.in_use()
 
     @property
     def attempts(self) -> int:
         """Attempts that are ordered or run."""
-        return len(self._ledger.runs)
+        return len(self._ledger.attempts)
 
-    def idle(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         """What is not as it should be when no work is left."""
-        return self._runs.idle() + self._post.idle()
+        return self._attempts.find_leftovers() + self._links.find_leftovers()
 
-    def estates(self) -> dict[str, int]:
+    def shards(self) -> dict[str, int]:
         """The estates that it knows, and the latest term of each."""
-        return {name: record.term for name, record in self._tenure.estates.items()}
+        return {name: record.term for name, record in self._ownership.shards.items()}
 
     def check(self) -> None:
         """Invariants across the parts."""
         self._ledger.check()
         self._grants.check()
         self.drains.check()
-        self._post.check()
-        self._tenure.check()
-        assert len(self._ledger.runs) <= self.config.runs_max
+        self._links.check()
+        self._ownership.check()
+        assert len(self._ledger.attempts) <= self.config.runs_max
 
     def dump(self) -> bytes:
         """The whole state."""
@@ -447,14 +464,14 @@ class Warden:
             steps=self._steps,
             armed=self._armed,
             due=self._due,
-            seen=self._seen,
-            post_due=self._post.due,
+            seen=self._checked_version,
+            post_due=self._links.due,
             beat_at=self._beat_at,
             delta_at=self._delta_at,
-            news_at=self._runs.news_at,
+            news_at=self._attempts.news_at,
             version=ledger.version,
             next_lease=ledger.next_lease,
-            runs=ledger.runs,  # type: ignore[arg-type]  # a task id is a number
+            attempts=ledger.attempts,  # type: ignore[arg-type]  # a task id is a number
             leases=ledger.leases,
             changed=ledger.changed,
             up=mask_indices(ledger.up, ledger.nodes),
@@ -462,19 +479,19 @@ class Warden:
             withheld=ledger.withheld,
             hold=self._grants.hold,
             preempt_at=self._grants.preempt_at,
-            wants=self._grants.wants.order,
-            silent=self._grants.silent,
-            told=self._told,
-            heard=self._heard,
-            started=self._runs.started,
-            unsettled=self._runs.unsettled,
-            ended=self._runs.ended,
-            runners=self._roster.runners,
-            forget_at=self._roster.forget_at,
-            estates=self._tenure.estates,
-            links=self._post.links,
-            closed=self._tenure.closed,
-            drains=self.drains.kept,
+            demand=self._grants.demand.entries,
+            silent=self._grants.silent_brokers,
+            sent_versions=self._sent_versions,
+            last_heard=self._last_heard,
+            started=self._attempts.started,
+            unacked_ends=self._attempts.unacked_ends,
+            ended=self._attempts.ended,
+            runners=self._sessions.runners,
+            forget_at=self._sessions.forget_at,
+            shards=self._ownership.shards,
+            links=self._links.links,
+            closed_shards=self._ownership.closed_generations,
+            drains=self.drains.active,
         )
         return encode_state(state)
 
@@ -483,18 +500,22 @@ class Warden:
         saved = decode_state(state)
         ledger = self._ledger
         self._epoch, self._seed, self._steps = saved.epoch, saved.seed, saved.steps
-        self._beat_at, self._delta_at, self._runs.news_at = saved.beat_at, saved.delta_at, saved.news_at
-        ledger.restore(saved.runs, saved.leases, saved.up, saved.draining, saved.withheld)  # type: ignore[arg-type]
+        self._beat_at, self._delta_at, self._attempts.news_at = saved.beat_at, saved.delta_at, saved.news_at
+        ledger.restore(saved.attempts, saved.leases, saved.up, saved.draining, saved.withheld)  # type: ignore[arg-type]
         self.drains.restore(saved.drains)
         ledger.next_lease = saved.next_lease
         self._grants.hold, self._grants.preempt_at = saved.hold, saved.preempt_at
         ledger.resume(saved.version, saved.changed, saved.hold.nodes if saved.hold else ())
-        self._grants.wants.restore(saved.wants)
-        self._grants.silent, self._told, self._heard = saved.silent, saved.told, saved.heard
-        self._runs.started, self._runs.unsettled = saved.started, saved.unsettled
-        self._runs.ended = saved.ended
-        self._roster.restore(saved.runners, saved.forget_at)
-        self._tenure.restore(saved.estates, saved.closed)
-        self._post.restore(saved.links, saved.post_due)
-        self._armed, self._due, self._seen = saved.armed, saved.due, saved.seen
+        self._grants.demand.restore(saved.demand)
+        self._grants.silent_brokers, self._sent_versions, self._last_heard = (
+            saved.silent,
+            saved.sent_versions,
+            saved.last_heard,
+        )
+        self._attempts.started, self._attempts.unacked_ends = saved.started, saved.unacked_ends
+        self._attempts.ended = saved.ended
+        self._sessions.restore(saved.runners, saved.forget_at)
+        self._ownership.restore(saved.shards, saved.closed_shards)
+        self._links.restore(saved.links, saved.post_due)
+        self._armed, self._due, self._checked_version = saved.armed, saved.due, saved.seen
         self._unleased = -1

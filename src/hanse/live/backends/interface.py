@@ -14,9 +14,9 @@ from typing import Final, Protocol
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.model.effects import Launch
+from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import JobId, TaskId
-from hanse.model.messages import End
+from hanse.model.messages import AttemptEnd
 from hanse.model.resources import Resources
 
 WAIT_CHARACTERS_MAX: Final = 300
@@ -41,14 +41,14 @@ class Living(msgspec.Struct, frozen=True, array_like=True):
     attempt: int
     estate: str
     moves: bool
-    """Whether an unreachable league moves it: both as ``Launch`` said."""
+    """Whether an unreachable league moves it: both as ``LaunchAttempt`` said."""
 
 
 class Found(msgspec.Struct, frozen=True):
     """All that a backend holds for one runner."""
 
     running: tuple[Living, ...]
-    ended: tuple[End, ...]
+    ended: tuple[AttemptEnd, ...]
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Reports(Protocol):
         """The attempt runs."""
         ...
 
-    def exited(self, end: End) -> None:
+    def exited(self, end: AttemptEnd) -> None:
         """The attempt is over; the backend keeps the record until ``forget``."""
         ...
 
@@ -98,7 +98,7 @@ class Backend(Protocol):
         """
         ...
 
-    def start(self, launch: Launch) -> None:
+    def start(self, launch: LaunchAttempt) -> None:
         """Start an attempt. It is on record before it runs, so that a crash in between cannot hide it."""
         ...
 

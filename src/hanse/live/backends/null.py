@@ -16,9 +16,9 @@ import msgspec
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.interface import Found, Reports, Stream, Wait
-from hanse.model.effects import Launch
+from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import JobId, TaskId, task_text
-from hanse.model.messages import End, Outcome, Usage
+from hanse.model.messages import AttemptEnd, Outcome, ResourceUsage
 
 Key = tuple[TaskId, int]
 FOLLOWERS_MAX: Final = 64
@@ -63,7 +63,7 @@ class NullBackend:
         self._usual = NullTask(duration)
         self._reports: Reports | None = None
         self._live: dict[Key, _Live] = {}
-        self._ended: dict[Key, End] = {}
+        self._ended: dict[Key, AttemptEnd] = {}
         self._fresh: deque[Key] = deque()
         self._due: list[tuple[int, Key]] = []
         self._until = 0
@@ -82,7 +82,7 @@ class NullBackend:
         self._reports = reports
         return Found((), ())
 
-    def start(self, launch: Launch) -> None:
+    def start(self, launch: LaunchAttempt) -> None:
         """Pretend to start an attempt."""
         key = (launch.task, launch.attempt)
         assert key not in self._live, f"told twice to start {task_text(key[0])} attempt {key[1]}"
@@ -216,7 +216,7 @@ class NullBackend:
 
     def _over(self, key: Key, live: _Live, now: int) -> None:
         del self._live[key]
-        end = End(*key, live.outcome, live.code, Usage(ran=now - live.began), live.note)
+        end = AttemptEnd(*key, live.outcome, live.code, ResourceUsage(run_time=now - live.began), live.note)
         self._ended[key] = end
         for follower in self._followers.pop(key, ()):
             follower.set()

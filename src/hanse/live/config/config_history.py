@@ -16,9 +16,9 @@ from hanse.core.config import BrokerConfig, WardenConfig
 from hanse.core.warden.warden import Warden
 from hanse.live.config.league import League, LeagueError, Policies
 from hanse.model.resources import Resources
-from hanse.policy.cluster_rankers import RANKS
+from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import ORDERS
+from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
 from hanse.security.atomic_files import PRIVATE, replace
 
@@ -36,9 +36,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, tag="broker"):
         policy = self.policy
         return Broker(
             self.config,
-            ORDERS[policy.order](),
+            QUEUE_ORDERS[policy.order](),
             PLACERS[policy.placer](),
-            RANKS[policy.rank](),
+            CLUSTER_RANKERS[policy.rank](),
             SIZERS[policy.sizer](),
         )
 
@@ -148,7 +148,7 @@ def _warden_objection(machine: Warden, new: WardenConfig) -> str:
             f"cluster {new.name} has {len(new.nodes)} nodes in the league file and had {len(old.nodes)}: "
             f"nodes are numbered by their places, so leave the line and close the node with 'hanse drain'"
         )
-    held = machine.held()
+    held = machine.resources_in_use()
     for number, (node, used) in enumerate(zip(new.nodes, held, strict=False)):
         if node.runner != old.nodes[number].runner and used != Resources():
             return f"node {number} of {new.name} has tasks and cannot go to another runner: drain it first"

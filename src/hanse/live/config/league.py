@@ -12,7 +12,7 @@ from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, Timings, W
 from hanse.live.backends.process.task_users import UserRange
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.model.ids import MILLISECOND, SECOND
-from hanse.model.problem import label
+from hanse.model.problem import printable_name
 
 LIVE_TIMINGS: Final = Timings(
     delta_linger=5 * MILLISECOND,
@@ -224,4 +224,4 @@ def _named(name: str, entries: tuple[Entry, ...], kind: str) -> Entry:
         if entry.name == name:
             return entry
     known = ", ".join(entry.name for entry in entries) or "none"
-    raise LeagueError(f"the league has no {kind} called {label(name)!r}; there are: {known}")
+    raise LeagueError(f"the league has no {kind} called {printable_name(name)!r}; there are: {known}")

@@ -12,9 +12,9 @@ from hanse.live.config.league import BackendEntry, BackendKind, Policies
 from hanse.model.form_fields import FormField
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.resources import CUSTOM_KINDS_MAX
-from hanse.policy.cluster_rankers import RANKS
+from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import ORDERS
+from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
 
 NODES_MAX: Final = 100_000
@@ -26,8 +26,11 @@ NAME_CHARACTERS_MAX: Final = 63
 SANDBOXES: Final = ("auto", "none", "namespace", "bwrap")
 LIMITS: Final = ("auto", "v2", "v1", "rlimit")
 POLICIES: Final = {
-    "order": tuple(ORDERS), "placer": tuple(PLACERS), "rank": tuple(RANKS), "sizer": tuple(SIZERS),
-}  # fmt: skip
+    "order": tuple(QUEUE_ORDERS),
+    "placer": tuple(PLACERS),
+    "rank": tuple(CLUSTER_RANKERS),
+    "sizer": tuple(SIZERS),
+}
 """The kinds of policies that the file chooses, with the names of each."""
 
 _NAME_LIMITS: Final = f"1 to {NAME_CHARACTERS_MAX} letters, digits, `-`, `_` or `.`"

@@ -46,11 +46,11 @@ from hanse.live.config.league_fields import (
     USERS_FIELDS,
 )
 from hanse.model.constraints import Value
-from hanse.model.field_reader import Fields, choice, flag, integer, text
+from hanse.model.field_reader import FieldReader, choice_reader, read_flag, read_integer, read_text
 from hanse.model.form_fields import names_of
 from hanse.model.ids import BROKER_NUMBER_MAX
-from hanse.model.job_validation import suggestion
-from hanse.model.problem import Problem, Problems, given, label
+from hanse.model.job_validation import suggest_spelling
+from hanse.model.problem import Problem, ProblemList, describe_value, printable_name
 from hanse.model.quantities import parse_bytes, parse_cpus, parse_duration, parse_whole
 from hanse.model.resources import CUSTOM_KINDS_MAX, Resources
 from hanse.security import atomic_files
@@ -62,7 +62,7 @@ _Dumper: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """Ten times as quick as those in Python, where PyYAML has them; every member reads the file as it starts."""
 
 T = TypeVar("T")
-Read = Callable[[object, str, Problems], T | None]
+Read = Callable[[object, str, ProblemList], T | None]
 
 
 def load(path: Path) -> League:
@@ -97,22 +97,22 @@ def text_of(league: League) -> str:
 
 def league_from_data(data: object) -> League | tuple[Problem, ...]:
     """The league that decoded YAML describes, or what is wrong with it."""
-    problems = Problems()
-    fields = Fields.of(data, "", names_of(LEAGUE_FIELDS), problems)
+    problems = ProblemList()
+    fields = FieldReader.from_value(data, "", names_of(LEAGUE_FIELDS), problems)
     if fields is None:
-        return problems.all()
+        return problems.to_list()
     league = League(
-        name=fields.take("league", _name, "local"),
+        name=fields.read("league", _name, "local"),
         brokers=_entries(fields, "brokers", _broker, BROKER_NUMBER_MAX),
         clusters=_entries(fields, "clusters", _cluster, CLUSTERS_MAX),
         timings=_timings(fields),
         policy=_policies(fields),
-        version=fields.take("version", parse_whole, 0),
-        joined=fields.take("joined", _joined, ()),
+        version=fields.read("version", parse_whole, 0),
+        joined=fields.read("joined", _joined, ()),
     )
     if not problems:
         _check_names(league, problems)
-    return problems.all() or league
+    return problems.to_list() or league
 
 
 def _joined(value: object, path: str) -> tuple[tuple[str, int], ...] | Problem:
@@ -124,7 +124,7 @@ def _joined(value: object, path: str) -> tuple[tuple[str, int], ...] | Problem:
     return Problem(path, "must be names of members with the version in which each joined, as {south: 2}")
 
 
-def _check_names(league: League, problems: Problems) -> None:
+def _check_names(league: League, problems: ProblemList) -> None:
     """One name means one member, whatever its kind: names are addresses."""
     seen: dict[str, None] = {}
     for name in league.members():
@@ -133,40 +133,40 @@ def _check_names(league: League, problems: Problems) -> None:
         seen[name] = None
 
 
-def _entries(fields: Fields, key: str, read: Read[T], most: int, least: int = 1) -> tuple[T, ...]:
-    value = fields.raw(key)
+def _entries(fields: FieldReader, key: str, read: Read[T], most: int, least: int = 1) -> tuple[T, ...]:
+    value = fields.raw_value(key)
     if value is None and not least:
         return ()
-    path = fields.path(key)
+    path = fields.path_of(key)
     if not isinstance(value, list) or not least <= len(value) <= most:
-        many = f"a list of {len(value)}" if isinstance(value, list) else given(value)
+        many = f"a list of {len(value)}" if isinstance(value, list) else describe_value(value)
         fields.problems.add(path, f"this is a list of {least} to {most} entries, not {many}")
         return ()
     found = [read(item, f"{path}[{index}]", fields.problems) for index, item in enumerate(value)]
     return tuple(entry for entry in found if entry is not None)
 
 
-def _broker(value: object, path: str, problems: Problems) -> BrokerEntry | None:
-    fields = Fields.of(value, path, names_of(BROKER_FIELDS), problems)
+def _broker(value: object, path: str, problems: ProblemList) -> BrokerEntry | None:
+    fields = FieldReader.from_value(value, path, names_of(BROKER_FIELDS), problems)
     if fields is None:
         return None
     return BrokerEntry(
         _called(fields),
         _listens(fields, "address"),
         _listens(fields, "door"),
-        fields.take("retired", flag, False),
+        fields.read("retired", read_flag, False),
     )
 
 
-def _runner(value: object, path: str, problems: Problems) -> RunnerEntry | None:
-    fields = Fields.of(value, path, names_of(RUNNER_FIELDS), problems)
+def _runner(value: object, path: str, problems: ProblemList) -> RunnerEntry | None:
+    fields = FieldReader.from_value(value, path, names_of(RUNNER_FIELDS), problems)
     if fields is None:
         return None
     return RunnerEntry(_called(fields), _listens(fields, "address"), _listens(fields, "door"))
 
 
-def _cluster(value: object, path: str, problems: Problems) -> ClusterEntry | None:
-    fields = Fields.of(value, path, names_of(CLUSTER_FIELDS), problems)
+def _cluster(value: object, path: str, problems: ProblemList) -> ClusterEntry | None:
+    fields = FieldReader.from_value(value, path, names_of(CLUSTER_FIELDS), problems)
     if fields is None:
         return None
     name = _called(fields)
@@ -176,10 +176,10 @@ def _cluster(value: object, path: str, problems: Problems) -> ClusterEntry | Non
         address=_listens(fields, "address"),
         door=_listens(fields, "door"),
         nodes=(),
-        backend=fields.take("backend", _backend(problems), BackendEntry()),
-        reserve=fields.take("reserve", parse_whole, 0),
+        backend=fields.read("backend", _backend(problems), BackendEntry()),
+        reserve=fields.read("reserve", parse_whole, 0),
         runners=runners,
-        retired=fields.take("retired", flag, False),
+        retired=fields.read("retired", read_flag, False),
     )
     names = {cluster.own_runner: None, **{runner.name: None for runner in runners}}
     least = 0 if cluster.backend.kind is BackendKind.SLURM else 1
@@ -188,35 +188,35 @@ def _cluster(value: object, path: str, problems: Problems) -> ClusterEntry | Non
     )
     nodes = tuple(node for group in groups for node in group)
     if len(nodes) > NODES_MAX:
-        problems.add(fields.path("nodes"), f"a cluster has at most {NODES_MAX} nodes, not {len(nodes)}")
+        problems.add(fields.path_of("nodes"), f"a cluster has at most {NODES_MAX} nodes, not {len(nodes)}")
     if cluster.reserve > len(nodes):
-        problems.add(fields.path("reserve"), f"there are only {len(nodes)} nodes to keep back")
+        problems.add(fields.path_of("reserve"), f"there are only {len(nodes)} nodes to keep back")
     return msgspec.structs.replace(cluster, nodes=nodes)
 
 
 def _nodes(
-    value: object, path: str, problems: Problems, runners: Mapping[str, None]
+    value: object, path: str, problems: ProblemList, runners: Mapping[str, None]
 ) -> tuple[NodeConfig, ...] | None:
     """One line of nodes: so many equal ones."""
-    fields = Fields.of(value, path, names_of(NODE_FIELDS), problems)
+    fields = FieldReader.from_value(value, path, names_of(NODE_FIELDS), problems)
     if fields is None:
         return None
-    count = fields.take("count", parse_whole, 1)
+    count = fields.read("count", parse_whole, 1)
     if not 1 <= count <= NODES_MAX:
-        problems.add(fields.path("count"), f"this is 1 to {NODES_MAX}, not {count}")
+        problems.add(fields.path_of("count"), f"this is 1 to {NODES_MAX}, not {count}")
         count = 1
-    runner = fields.take("runner", text, next(iter(runners)))
+    runner = fields.read("runner", read_text, next(iter(runners)))
     if runner not in runners:
-        hint = suggestion(runner, tuple(runners)) or f"; there are: {', '.join(runners)}"
-        problems.add(fields.path("runner"), f"the cluster has no runner {given(runner)}{hint}")
+        hint = suggest_spelling(runner, tuple(runners)) or f"; there are: {', '.join(runners)}"
+        problems.add(fields.path_of("runner"), f"the cluster has no runner {describe_value(runner)}{hint}")
     capacity = Resources(
-        cpu=fields.take("cpus", parse_cpus, 1_000),
-        memory=fields.take("memory", parse_bytes, 1 << 30),
-        gpu=fields.take("gpus", parse_whole, 0),
-        custom=fields.take("resources", _custom, ()),
+        cpu=fields.read("cpus", parse_cpus, 1_000),
+        memory=fields.read("memory", parse_bytes, 1 << 30),
+        gpu=fields.read("gpus", parse_whole, 0),
+        custom=fields.read("resources", _custom, ()),
     )
     nothing: tuple[tuple[str, Value], ...] = ()
-    attributes = fields.take("attributes", _attributes, nothing)
+    attributes = fields.read("attributes", _attributes, nothing)
     return (NodeConfig(capacity, attributes, runner),) * count
 
 
@@ -226,8 +226,8 @@ def _custom(value: object, field: str) -> tuple[tuple[str, int], ...] | Problem:
     amounts: list[tuple[str, int]] = []
     for name, amount in value.items():
         if not isinstance(name, str):
-            return Problem(field, f"a resource's name is a word, not {given(name)}")
-        number = parse_whole(amount, f"{field}.{label(name)}")
+            return Problem(field, f"a resource's name is a word, not {describe_value(name)}")
+        number = parse_whole(amount, f"{field}.{printable_name(name)}")
         if isinstance(number, Problem):
             return number
         if number:
@@ -237,87 +237,90 @@ def _custom(value: object, field: str) -> tuple[tuple[str, int], ...] | Problem:
 
 def _attributes(value: object, field: str) -> tuple[tuple[str, Value], ...] | Problem:
     if not isinstance(value, Mapping):
-        return Problem(field, f"this is a mapping such as {{zone: a}}, not {given(value)}")
+        return Problem(field, f"this is a mapping such as {{zone: a}}, not {describe_value(value)}")
     pairs: list[tuple[str, Value]] = []
     for name, item in value.items():
         if not isinstance(name, str):
-            return Problem(field, f"an attribute's name is a word, not {given(name)}")
+            return Problem(field, f"an attribute's name is a word, not {describe_value(name)}")
         if isinstance(item, float) or not isinstance(item, str | int | bool):
             return Problem(
-                f"{field}.{label(name)}", f"this is a text, a whole number or true, not {given(item)}"
+                f"{field}.{printable_name(name)}",
+                f"this is a text, a whole number or true, not {describe_value(item)}",
             )
         pairs.append((name, item))
     return tuple(sorted(pairs))
 
 
-def _backend(problems: Problems) -> Callable[[object, str], BackendEntry | Problem]:
+def _backend(problems: ProblemList) -> Callable[[object, str], BackendEntry | Problem]:
     def read(value: object, path: str) -> BackendEntry | Problem:
         if isinstance(value, str):
             value = {"kind": value}
         known = names_of(BACKEND_FIELDS)
         over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM
-        fields = Fields.of(value, path, (*known, *(SLURM_FIELDS if over_slurm else ())), problems)
+        fields = FieldReader.from_value(
+            value, path, (*known, *(SLURM_FIELDS if over_slurm else ())), problems
+        )
         if fields is None:
             return BackendEntry()
         return BackendEntry(
             slurm=slurm_settings(fields) if over_slurm else SlurmSettings(),
-            kind=fields.take("kind", choice(BackendKind), BackendKind.PROCESS),
-            sandbox=fields.take("sandbox", _one_of(SANDBOXES), "auto"),
-            user=fields.take("user", text, ""),
-            users=fields.take("users", _users(problems), UserRange()),
-            memory_default=fields.take("memory_default", parse_bytes, 0),
-            output=fields.take("output", parse_bytes, BackendEntry().output),
-            disk=fields.take("disk", parse_bytes, BackendEntry().disk),
-            files=fields.take("files", parse_whole, BackendEntry().files),
-            directory=fields.take("directory", _absolute, ""),
-            limits=fields.take("limits", _one_of(LIMITS), "auto"),
+            kind=fields.read("kind", choice_reader(BackendKind), BackendKind.PROCESS),
+            sandbox=fields.read("sandbox", _one_of(SANDBOXES), "auto"),
+            user=fields.read("user", read_text, ""),
+            users=fields.read("users", _users(problems), UserRange()),
+            memory_default=fields.read("memory_default", parse_bytes, 0),
+            output=fields.read("output", parse_bytes, BackendEntry().output),
+            disk=fields.read("disk", parse_bytes, BackendEntry().disk),
+            files=fields.read("files", parse_whole, BackendEntry().files),
+            directory=fields.read("directory", _absolute, ""),
+            limits=fields.read("limits", _one_of(LIMITS), "auto"),
         )
 
     return read
 
 
 def _absolute(value: object, path: str) -> str | Problem:
-    found = text(value, path)
+    found = read_text(value, path)
     if isinstance(found, str) and not Path(found).is_absolute():
         return Problem(path, f"must be a path that begins with /, not {found!r}")
     return found
 
 
-def _users(problems: Problems) -> Callable[[object, str], UserRange | Problem]:
+def _users(problems: ProblemList) -> Callable[[object, str], UserRange | Problem]:
     def read(value: object, path: str) -> UserRange | Problem:
-        fields = Fields.of(value, path, names_of(USERS_FIELDS), problems)
+        fields = FieldReader.from_value(value, path, names_of(USERS_FIELDS), problems)
         if fields is None:
             return UserRange()
         usual = UserRange()
         users = UserRange(
-            fields.take("first", parse_whole, usual.first), fields.take("count", parse_whole, usual.count)
+            fields.read("first", parse_whole, usual.first), fields.read("count", parse_whole, usual.count)
         )
         return Problem(path, users.problem) if users.problem else users
 
     return read
 
 
-def _timings(fields: Fields) -> Timings:
-    value = fields.raw("timings")
+def _timings(fields: FieldReader) -> Timings:
+    value = fields.raw_value("timings")
     if value is None:
         return LIVE_TIMINGS
     known = tuple(Timings.__struct_fields__)
-    given_fields = Fields.of(value, "timings", known, fields.problems)
+    given_fields = FieldReader.from_value(value, "timings", known, fields.problems)
     if given_fields is None:
         return LIVE_TIMINGS
-    chosen = {name: given_fields.take(name, parse_duration, getattr(LIVE_TIMINGS, name)) for name in known}
+    chosen = {name: given_fields.read(name, parse_duration, getattr(LIVE_TIMINGS, name)) for name in known}
     return Timings(**chosen)
 
 
-def _policies(fields: Fields) -> Policies:
-    value = fields.raw("policy")
+def _policies(fields: FieldReader) -> Policies:
+    value = fields.raw_value("policy")
     if value is None:
         return Policies()
-    policy = Fields.of(value, "policy", names_of(POLICY_FIELDS), fields.problems)
+    policy = FieldReader.from_value(value, "policy", names_of(POLICY_FIELDS), fields.problems)
     if policy is None:
         return Policies()
     return Policies(
-        **{name: policy.take(name, _one_of(tuple(known)), getattr(Policies(), name))
+        **{name: policy.read(name, _one_of(tuple(known)), getattr(Policies(), name))
            for name, known in POLICIES.items()}
     )  # fmt: skip
 
@@ -326,37 +329,37 @@ def _one_of(words: tuple[str, ...]) -> Callable[[object, str], str | Problem]:
     def read(value: object, field: str) -> str | Problem:
         if isinstance(value, str) and value in words:
             return value
-        return Problem(field, f"this is one of {', '.join(words)}, not {given(value)}")
+        return Problem(field, f"this is one of {', '.join(words)}, not {describe_value(value)}")
 
     return read
 
 
-def _called(fields: Fields) -> str:
-    if not fields.has("name"):
-        fields.problems.add(fields.path("name"), "every member has a name; it is missing")
-    return fields.take("name", _name, "")
+def _called(fields: FieldReader) -> str:
+    if not fields.has_field("name"):
+        fields.problems.add(fields.path_of("name"), "every member has a name; it is missing")
+    return fields.read("name", _name, "")
 
 
 def _name(value: object, field: str) -> str | Problem:
     if isinstance(value, str) and 0 < len(value) <= NAME_CHARACTERS_MAX and set(value) <= _WORD:
         return value
     rule = f"a name is 1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' or '.'"
-    return Problem(field, f"{rule}, not {given(value)}")
+    return Problem(field, f"{rule}, not {describe_value(value)}")
 
 
-def _listens(fields: Fields, key: str) -> Address:
-    return fields.take(key, _address, Address())
+def _listens(fields: FieldReader, key: str) -> Address:
+    return fields.read(key, _address, Address())
 
 
 def _address(value: object, field: str) -> Address | Problem:
-    wrong = Problem(field, f'this is "host:port", such as "10.0.0.1:7401", not {given(value)}')
+    wrong = Problem(field, f'this is "host:port", such as "10.0.0.1:7401", not {describe_value(value)}')
     if not isinstance(value, str):
         return wrong
     host, colon, port = value.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not (port.isascii() and port.isdigit()) or len(port) > 5:
         return wrong
-    number = integer(int(port), field)
+    number = read_integer(int(port), field)
     return Address(host, int(port)) if isinstance(number, int) and number <= 65_535 else wrong
 
 

@@ -58,10 +58,10 @@ from hanse.live.pending_requests import Batch, Requests
 from hanse.live.readmodel.explanation import why
 from hanse.live.readmodel.feeder import Feed
 from hanse.live.shell import JournalledShell
-from hanse.model.effects import Accepted
+from hanse.model.effects import JobAccepted
 from hanse.model.events import CancelRequested
 from hanse.model.ids import JobId, parse_job
-from hanse.model.job_parser import job_from_data
+from hanse.model.job_parser import parse_job_form
 from hanse.security.wall_time import wall_now
 
 DECISIONS_MAX: Final = 100
@@ -157,7 +157,7 @@ class BrokerDoor:
         unseen = [
             entry.name
             for entry in self._host.league.serving_clusters
-            if self._machine.sight_of(entry.name).snapshot is None
+            if self._machine.view_state_of(entry.name).snapshot is None
         ]
         ready = not unseen and not self._shell.busy
         response = json_answer(Readiness(ready, tuple(unseen)), 200 if ready else 503)
@@ -220,7 +220,7 @@ class BrokerDoor:
         answer = batch.answers[0]
         if answer is None:
             raise busy()
-        if not isinstance(answer, Accepted):
+        if not isinstance(answer, JobAccepted):
             raise RefusedError(404, "not_found", answer.reason)
         return json_answer(CancelAnswer(call.text("job")))
 
@@ -274,14 +274,16 @@ class BrokerDoor:
         while True:
             with self._feed.watching(job) as ended:
                 left = deadline - asyncio.get_running_loop().time()
-                if left <= 0 or not self._machine.owns(job):  # else it has not ended: nothing to look up
+                if left <= 0 or not self._machine.is_owner_of(
+                    job
+                ):  # else it has not ended: nothing to look up
                     detail = self._owned(call, job, await self._detail(job))
                     if detail.row.state in ENDED or left <= 0:
                         return json_answer(detail.row)
                 await asyncio.wait([ended], timeout=left)
 
     async def _plan(self, call: Call) -> Response:
-        spec = job_from_data(await body_of(call.request, Any))
+        spec = parse_job_form(await body_of(call.request, Any))
         if isinstance(spec, tuple):
             refused = RefusedError(
                 422, "bad_job", "; ".join(f"{problem.field}: {problem.rule}" for problem in spec)
@@ -323,10 +325,10 @@ class BrokerDoor:
         speaker = own
         if call.text("local") != "1":
             asked = [name for name in call.text("asked").split(",") if name]
-            speaker = self._machine.speaker_of(job, asked)
+            speaker = self._machine.find_answering_broker(job, asked)
             if not speaker and detail is not None and detail.row.owner not in asked:
                 speaker = detail.row.owner  # the file remembers longer than the machine
-            if speaker not in (own, "") and self._machine.alive(speaker):
+            if speaker not in (own, "") and self._machine.is_alive(speaker):
                 url, path = call.request.url, ",".join([*asked, own])
                 query = "&".join([*_without(url.query, "asked"), f"asked={quote(path)}"])
                 location = f"https://{league.broker(speaker).door}{url.path}?{query}"

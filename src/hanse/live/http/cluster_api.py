@@ -191,8 +191,8 @@ class ClusterDoor(RunnerDoor):
         first = int(after) + 1 if after else 0
         behind = first + call.number("limit")
         dimensions = dimensions_of(tuple(node.capacity for node in self.entry.nodes))
-        states, running = self._machine.states(), self._machine.drains.running()
-        drains = drain_facts(self._machine.drains.kept, self._shell.clock.now(), wall_now())
+        states, running = self._machine.states(), self._machine.drains.attempts_per_node()
+        drains = drain_facts(self._machine.drains.active, self._shell.clock.now(), wall_now())
         closures = self.backend.closures() if self.backend is not None else {}
         nodes = [
             NodeAnswer(

@@ -12,7 +12,7 @@ import msgspec
 
 from hanse.api.records import ClusterAnswer
 from hanse.live.readmodel.feeder import Item
-from hanse.model.events import Received
+from hanse.model.events import MessageReceived
 
 LOOK_SECONDS: Final = 1.0
 """How long news of clusters are collected: room comes and goes with every task."""
@@ -56,7 +56,7 @@ class ClusterWatch:
             return
         news = False
         for _, event, _ in batch:
-            if type(event) is Received and event.envelope.source in self._dirty:
+            if type(event) is MessageReceived and event.envelope.source in self._dirty:
                 self._dirty[event.envelope.source] = news = True
         if news:
             self._within(LOOK_SECONDS)

@@ -12,7 +12,7 @@ from hanse.api.records import (
 )
 from hanse.api.rows import Totals
 from hanse.core.broker.broker import Broker
-from hanse.core.broker.cluster_view import Sight
+from hanse.core.broker.cluster_view import ViewState
 from hanse.live.config.league import ClusterEntry, League
 from hanse.live.readmodel.cluster_facts import ClusterFacts, NodeFacts
 from hanse.model.ids import SECOND
@@ -30,7 +30,7 @@ def league_answer(league: League, own: str, machine: Broker, now: int, totals: l
         for state, count in tenant.jobs.items():
             jobs[state] = jobs.get(state, 0) + count
     brokers = [
-        BrokerAnswer(entry.name, str(entry.door), entry.name == own or machine.alive(entry.name))
+        BrokerAnswer(entry.name, str(entry.door), entry.name == own or machine.is_alive(entry.name))
         for entry in league.serving_brokers
     ]
     clusters = [cluster_answer(entry, machine, now) for entry in league.serving_clusters]
@@ -39,7 +39,7 @@ def league_answer(league: League, own: str, machine: Broker, now: int, totals: l
 
 def cluster_answer(entry: ClusterEntry, machine: Broker, now: int) -> ClusterAnswer:
     """One cluster as this broker believes it to be."""
-    sight = machine.sight_of(entry.name)
+    sight = machine.view_state_of(entry.name)
     snapshot = sight.snapshot
     seen = snapshot is not None
     return ClusterAnswer(
@@ -60,7 +60,7 @@ def until_silent(league: League, machine: Broker, now: int) -> float | None:
     """Seconds until the next cluster that is in reach counts as out of it; None: none is."""
     left = [
         sight.renewed_at + SILENT_AFTER - now
-        for sight in (machine.sight_of(entry.name) for entry in league.serving_clusters)
+        for sight in (machine.view_state_of(entry.name) for entry in league.serving_clusters)
         if sight.snapshot is not None
     ]
     return min((span / SECOND for span in left if span > 0), default=None)
@@ -87,7 +87,7 @@ def nodes_answer(
 
 
 def _nodes(name: str, machine: Broker, first: int, most: int) -> list[NodeAnswer]:
-    sight = machine.sight_of(name)
+    sight = machine.view_state_of(name)
     snapshot = sight.snapshot
     if snapshot is None:
         return []
@@ -110,7 +110,7 @@ def cluster_facts(league: League, machine: Broker, now: int) -> tuple[ClusterFac
 
 
 def _facts(entry: ClusterEntry, machine: Broker, now: int) -> ClusterFacts:
-    sight = machine.sight_of(entry.name)
+    sight = machine.view_state_of(entry.name)
     snapshot = sight.snapshot
     if snapshot is None:
         return ClusterFacts(entry.name, ())
@@ -141,7 +141,7 @@ def _facts(entry: ClusterEntry, machine: Broker, now: int) -> ClusterFacts:
     )
 
 
-def _drains(sight: Sight, now: int) -> tuple[DrainFacts, ...]:
+def _drains(sight: ViewState, now: int) -> tuple[DrainFacts, ...]:
     """What the cluster's latest beat said of its drains. It left the warden at ``echo`` by the warden's clock
     and came at ``renewed_at`` by ours, the same moment but for the way."""
     return drain_facts(sight.drains, sight.echo, wall_now() - (now - sight.renewed_at))

@@ -16,11 +16,11 @@ from hanse.live.pending_requests import Batch, Requests
 from hanse.live.readmodel.feeder import Feed
 from hanse.live.shell import JournalledShell
 from hanse.live.telemetry.trace_context import traced
-from hanse.model.effects import Accepted, Rejected
-from hanse.model.events import Submitted
+from hanse.model.effects import JobAccepted, RequestRejected
+from hanse.model.events import JobSubmitted
 from hanse.model.ids import job_text
 from hanse.model.job import JobSpec
-from hanse.model.job_parser import job_from_data
+from hanse.model.job_parser import parse_job_form
 from hanse.model.problem import Problem
 
 LUMP_JOBS: Final = 100
@@ -42,7 +42,7 @@ _UNSURE: Final = "the job is not yet safe with a second broker; submit it again 
 
 
 class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``records.SubmitRequest`` with the jobs as they came: ``job_from_data`` words what is wrong better."""
+    """``records.SubmitRequest`` with the jobs as they came: ``parse_job_form`` words what is wrong better."""
 
     jobs: Annotated[list[Any], Meta(min_length=1, max_length=JOBS_PER_REQUEST_MAX)]
 
@@ -107,7 +107,7 @@ class Submission:
             number = self._requests.share(batch, index, spec.client_id) if spec.client_id else None
             if number is None:
                 number = self._requests.open(batch, index, spec.client_id)
-                self._shell.take(Submitted(self._shell.clock.now(), client, number, spec))
+                self._shell.take(JobSubmitted(self._shell.clock.now(), client, number, spec))
             numbers.append(number)
         return _Lump(batch, numbers, asyncio.get_running_loop().time() + SUBMIT_SECONDS_MAX)
 
@@ -141,7 +141,7 @@ async def _checked(jobs: list[Any]) -> list[JobSpec]:
     for index, data in enumerate(jobs):
         if index % JOBS_CHECKED_AT_ONCE == JOBS_CHECKED_AT_ONCE - 1:
             await asyncio.sleep(0)  # thousands take a second: others have their turn in between
-        found.append(job_from_data(data))
+        found.append(parse_job_form(data))
     bad = [index for index, spec in enumerate(found) if isinstance(spec, tuple)]
     if bad:
         refused = RefusedError(
@@ -170,9 +170,9 @@ def flaws(problems: tuple[Problem, ...]) -> tuple[Flaw, ...]:
     return tuple(Flaw(problem.field, problem.rule) for problem in problems)
 
 
-def _result(answer: Accepted | Rejected | None) -> SubmitResult:
+def _result(answer: JobAccepted | RequestRejected | None) -> SubmitResult:
     if answer is None:
         return SubmitResult(refused=_UNSURE, unsure=True)
-    if isinstance(answer, Rejected):
+    if isinstance(answer, RequestRejected):
         return SubmitResult(refused=answer.reason)
     return SubmitResult(job=job_text(answer.job))

@@ -33,7 +33,7 @@ async def cluster_problem(own: Membership, name: str, is_open: Callable[[str], b
         if alone and entry.name != name:
             with suppress(OSError, ValueError):  # one that is away keeps nobody, if another one knows
                 known = (await own.ask_standing(entry.name)).estates
-                alone = {estate: term for estate, term in alone.items() if known.get(estate, 0) < term}
+                alone = {shard: term for shard, term in alone.items() if known.get(shard, 0) < term}
     if alone:
         return f"no other cluster knows the present heirs of {', '.join(sorted(alone))}"
     return ""

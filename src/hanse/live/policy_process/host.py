@@ -18,7 +18,7 @@ import msgspec
 
 from hanse.live.policy_process.process import FRAME_BYTES_MAX, HEAD, decode_answer, frame
 from hanse.model.advice import Advice
-from hanse.model.effects import AskAdvice
+from hanse.model.effects import RequestAdvice
 
 PAUSE_FIRST_SECONDS: Final = 0.5
 """The pause before a process that died is started again; it doubles up to the most, and begins anew when a
@@ -46,12 +46,12 @@ class PolicyProcess:
         self._program = program
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._unsent: AskAdvice | None = None
+        self._unsent: RequestAdvice | None = None
         self._patience: asyncio.TimerHandle | None = None
         """Runs while an answer is awaited."""
         self._pause = PAUSE_FIRST_SECONDS
 
-    def ask(self, question: AskAdvice) -> None:
+    def ask(self, question: RequestAdvice) -> None:
         """Ask as soon as it can be; a newer question replaces this one until then."""
         if self._unsent is not None:
             self._count("policy_question_replaced")

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from hanse.model.advice import Advice
-from hanse.model.effects import AskAdvice
+from hanse.model.effects import RequestAdvice
 from hanse.policy.edge.advising import advise
 from hanse.policy.edge.network import Network, from_arrays
 
@@ -38,11 +38,11 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 encode: Final = msgspec.msgpack.Encoder().encode
-decode_question: Final = msgspec.msgpack.Decoder(AskAdvice).decode
+decode_question: Final = msgspec.msgpack.Decoder(RequestAdvice).decode
 decode_answer: Final = msgspec.msgpack.Decoder(Answer).decode
 
 
-def frame(message: AskAdvice | Answer) -> bytes:
+def frame(message: RequestAdvice | Answer) -> bytes:
     """A message as it goes over the socket; empty if it is too long."""
     content = encode(message)
     return HEAD.pack(len(content)) + content if len(content) <= FRAME_BYTES_MAX else b""
@@ -65,7 +65,7 @@ def serve(line: socket.socket) -> None:
     with suppress(ConnectionError):  # the broker may be gone at any time
         while (content := _receive(line)) is not None:
             question = decode_question(content)
-            line.sendall(frame(Answer(question.number, advise(network, question.observation))))
+            line.sendall(frame(Answer(question.number, advise(network, question.request))))
 
 
 def _receive(line: socket.socket) -> bytes | None:

@@ -11,7 +11,7 @@ import msgspec
 
 from hanse.api.rows import BLOCKED, CANCELLED, FAILED, PLACED, QUEUED, RUNNING, SUCCEEDED
 from hanse.core.broker import job_table
-from hanse.core.broker.failover.standby import Ward, renew
+from hanse.core.broker.failover.standby import StandbyShard, upgrade_standby_shards
 from hanse.core.broker.job_table import JobRecord
 from hanse.core.broker.state import decode_state
 from hanse.core.messaging.link import Link
@@ -20,7 +20,7 @@ from hanse.live.readmodel.live_job import new_live
 from hanse.live.readmodel.projector import SERIAL_BITS, Projector
 from hanse.live.readmodel.projector_state import Bid, Memory, Pending, WardNote
 from hanse.model.ids import broker_number, job_id, task_id
-from hanse.model.messages import EstateId
+from hanse.model.messages import ShardId
 
 STATES: Final = {
     job_table.BLOCKED: BLOCKED,
@@ -46,10 +46,10 @@ def from_state(broker: str, state: bytes, position: int, clusters: tuple[str, ..
     for peer, link in saved.links.items():
         memory.links[peer] = Link(peer, link.session, received=link.received, ahead=link.ahead)
         memory.sent[peer] = link.sent
-    memory.base = f"{broker}#{saved.estates.generation}"
-    memory.owned = dict.fromkeys(saved.estates.owned, True)
+    memory.base = f"{broker}#{saved.owned_shards.generation}"
+    memory.owned = dict.fromkeys(saved.owned_shards.owned, True)
     for record in saved.jobs.values():
-        if record.estate.rpartition("#")[0] == broker:
+        if record.shard.rpartition("#")[0] == broker:
             memory.newest = job_id(broker_number(record.id), saved.serial - 1)
         else:
             memory.strangers[broker_number(record.id)] = True
@@ -59,15 +59,15 @@ def from_state(broker: str, state: bytes, position: int, clusters: tuple[str, ..
     for record in saved.jobs.values():
         if record.admitted:
             _add(projector, record, clusters)
-    for estate, ward in renew(saved.wards).items():
-        _keep(projector, estate, ward)
+    for shard, ward in upgrade_standby_shards(saved.standby_shards).items():
+        _keep(projector, shard, ward)
     projector.begin(position)
     return projector
 
 
 def _add(projector: Projector, record: JobRecord, clusters: tuple[str, ...]) -> None:
     """A job of the broker's own."""
-    job = new_live(record.id, record.spec, projector.broker, record.estate, record.accepted_at)
+    job = new_live(record.id, record.spec, projector.broker, record.shard, record.accepted_at)
     job.waits = dict.fromkeys(record.after)
     projector.remind(job)
     job.cancelled, job.cancel_reason = record.cancelled, record.cancel_reason
@@ -96,17 +96,17 @@ def _add(projector: Projector, record: JobRecord, clusters: tuple[str, ...]) -> 
     projector.touch(job)
 
 
-def _keep(projector: Projector, estate: EstateId, ward: Ward) -> None:
+def _keep(projector: Projector, shard: ShardId, ward: StandbyShard) -> None:
     """Copies of a peer's jobs."""
-    projector.memory.wards[estate] = WardNote(ward.owner, ward.term)
-    if ward.adopting:
-        projector.memory.bids[estate] = Bid(ward.bid, ward.running, ward.ends)
+    projector.memory.wards[shard] = WardNote(ward.owner, ward.term)
+    if ward.is_taking_over:
+        projector.memory.bids[shard] = Bid(ward.takeover_id, ward.running, ward.ends)
     for replica in ward.jobs.values():
         done = tuple(
             (index + at, state, attempt)
-            for index, state, attempt, count in ward.known[replica.job].runs()
+            for index, state, attempt, count in ward.task_ends[replica.job].runs()
             for at in range(count)
         )
         cancelled = replica.cancelled or replica.job in ward.cancelled
-        copy = msgspec.structs.replace(replica, done=done, cancelled=cancelled)
-        projector.heirs.keep(ward.owner, estate, copy, ward.since[replica.job])
+        copy = msgspec.structs.replace(replica, ends=done, cancelled=cancelled)
+        projector.heirs.keep(ward.owner, shard, copy, ward.accepted_at[replica.job])

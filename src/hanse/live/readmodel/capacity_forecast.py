@@ -35,7 +35,7 @@ class Kind:
 
     def __init__(self, shape: Shape, ask: Room, fits: list[list[bool]], order: tuple[int, ...]) -> None:
         self.ask = ask
-        self.gang, self.apart = shape.gang, shape.alone
+        self.gang, self.apart = shape.gang, shape.max_per_node
         self.open = fits
         """By cluster and node: whether it may ever take one."""
         self.order = order
@@ -99,7 +99,7 @@ class Stage:
         fits = []
         for cluster in self.facts:
             shut = not cluster.reachable or cluster.fenced or cluster.draining
-            closed = shut or not shape.may_use(cluster.name)
+            closed = shut or not shape.allows_cluster(cluster.name)
             fits.append([not closed and not node.draining and suits(shape, node) for node in cluster.nodes])
         return Kind(shape, self.vector(shape.ask), fits, order)
 

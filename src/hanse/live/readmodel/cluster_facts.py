@@ -10,8 +10,8 @@ import msgspec
 
 from hanse.api.drains import DrainFacts
 from hanse.core.broker.job_table import shape_of
-from hanse.model.constraint_syntax import text as where_text
-from hanse.model.constraints import Attributes, Constraint, Value, attributes_of, holds
+from hanse.model.constraint_syntax import format_constraint as where_text
+from hanse.model.constraints import Attributes, Constraint, Value, attributes_of, is_satisfied
 from hanse.model.job import JobSpec
 from hanse.model.messages import Shape
 from hanse.model.resources import Resources
@@ -84,7 +84,7 @@ def judge(spec: JobSpec, group: int, cluster: ClusterFacts) -> Verdict:
     """How a group of a job stands to a cluster, as far as is known."""
     name = cluster.name
     shape = shape_of(spec, group, spec.groups[group].count if spec.gang else 0)
-    if not shape.may_use(name):
+    if not shape.allows_cluster(name):
         return Verdict(name, Standing.NOT_ALLOWED, f"the job's own rules do not allow {name}")
     if not cluster.nodes:
         return Verdict(name, Standing.UNKNOWN, f"nothing is known of {name} yet", f"{name} is heard of")
@@ -96,7 +96,7 @@ def suits(shape: Shape, node: NodeFacts) -> bool:
     return (
         shape.ask.fits(node.capacity)
         and (shape.latency or not node.reserved)
-        and (shape.where is None or holds(shape.where, dict(node.attributes)))
+        and (shape.where is None or is_satisfied(shape.where, dict(node.attributes)))
     )
 
 
@@ -115,14 +115,14 @@ def slots_of(shape: Shape, room: Resources) -> int:
         if need
     ]  # fmt: skip
     count = min(most, default=1)
-    return min(count, 1) if shape.alone else count
+    return min(count, 1) if shape.max_per_node else count
 
 
 def _misfit(shape: Shape, cluster: ClusterFacts) -> Verdict | None:
     """Why a cluster could not run the group even if it were empty."""
     name = cluster.name
     where = shape.where
-    fitting = [node for node in cluster.nodes if where is None or holds(where, dict(node.attributes))]
+    fitting = [node for node in cluster.nodes if where is None or is_satisfied(where, dict(node.attributes))]
     if not fitting:
         assert where is not None
         return Verdict(name, Standing.UNSUITABLE, f"no node of {name} {_lacking(where, cluster)}")
@@ -181,7 +181,7 @@ def _room(shape: Shape, cluster: ClusterFacts) -> Verdict:
     name = cluster.name
     usable = [node for node in cluster.nodes if suits(shape, node) and not node.draining]
     slots = sum(slots_of(shape, node.free) for node in usable)
-    slots = min(slots, 1) if shape.alone_in_cluster else slots
+    slots = min(slots, 1) if shape.is_single_per_cluster else slots
     if slots >= max(1, shape.gang):
         return Verdict(name, Standing.ROOM, f"{name} has room for {slots}", slots=slots)
     if shape.gang and slots:

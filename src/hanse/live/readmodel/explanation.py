@@ -22,9 +22,9 @@ from hanse.live.readmodel.cluster_facts import (
     listed,
     size_text,
 )
-from hanse.model.decision import Answered
+from hanse.model.decision import DecisionKind
 from hanse.model.ids import SECOND
-from hanse.model.job import OnLoss, Unreachable
+from hanse.model.job import OnLoss, UnreachablePolicy
 
 ENDS_MAX: Final = 5
 """Kinds of ends that are told one by one; the others are counted."""
@@ -206,14 +206,14 @@ def _waiting(told: _Told, number: int, group: GroupDetail) -> tuple[str, str]:
 
 def _last_word(told: _Told, group: str) -> DecisionRow | None:
     """The latest decision that says since when, and why, tasks of a group wait."""
-    said = (Answered.WAITING, Answered.MOVED, Answered.RETRIED)
+    said = (DecisionKind.WAITING, DecisionKind.MOVED, DecisionKind.RETRIED)
     found: DecisionRow | None = None
     for entry in told.decisions:
         if entry.group != group:
             continue
         if entry.answered in said:
             found = found if found is not None and found.answered is entry.answered else entry
-        elif entry.answered is Answered.BLOCKED:
+        elif entry.answered is DecisionKind.BLOCKED:
             found = None
     return found
 
@@ -267,11 +267,11 @@ def _silent(told: _Told) -> list[str]:
         since = f" for {cluster.seen:.0f} s" if cluster.seen is not None else ""
         which = "the task" if count == 1 else f"the {count} tasks"
         fate = f"{which} there will be started elsewhere when what may still run there has surely ended"
-        if told.detail.spec.unreachable is not Unreachable.MOVE:
+        if told.detail.spec.unreachable is not UnreachablePolicy.MOVE:
             fate = f"{which} there will wait for it, as the job asks"
         elif _is_once(told):
             fate = f"{which} there will fail: what may have begun is not started again (on_loss: fail)"
-        elif not any(shape.may_use(other.name) for other in told.clusters if other is not cluster):
+        elif not any(shape.allows_cluster(other.name) for other in told.clusters if other is not cluster):
             fate = f"{which} there will wait for it, because the job may run nowhere else"
         sentences.append(f"{cluster.name} has not answered{since}. If it stays silent, {fate}.")
     return sentences
@@ -305,7 +305,7 @@ def _again_text(end: EndCount) -> str:
 
 def _sizes(told: _Told) -> list[str]:
     """How much elastic tasks were last asked for, group by group."""
-    latest = {entry.group: entry for entry in told.decisions if entry.answered is Answered.SIZED}
+    latest = {entry.group: entry for entry in told.decisions if entry.answered is DecisionKind.SIZED}
     several = len(told.detail.groups) > 1
     return [
         f"Size{f' of group {group}' if several else ''}, chosen{told.at('at', entry.at)}: {entry.reason}."
@@ -317,13 +317,13 @@ def _moves(told: _Told) -> list[str]:
     """What was decided about attempts that did not last, once per kind, the latest time."""
     latest: dict[tuple[str, str], DecisionRow] = {}
     for entry in told.decisions:
-        if entry.answered in (Answered.MOVED, Answered.RETRIED):
+        if entry.answered in (DecisionKind.MOVED, DecisionKind.RETRIED):
             latest[entry.answered, entry.reason] = entry
     sentences = []
     retries = told.detail.spec.retries
     for (answered, reason), entry in latest.items():
         when = told.at("at", entry.at)
-        if answered == Answered.RETRIED:
+        if answered == DecisionKind.RETRIED:
             allowed = f"{retries} {'retry is' if retries == 1 else 'retries are'} allowed for each task"
             sentences.append(f"Started again after {reason}, last{when}; {allowed}.")
         else:
@@ -382,7 +382,7 @@ def _lost(told: _Told) -> list[str]:
     latest = {
         entry.reason.removeprefix(LOST): entry
         for entry in told.decisions
-        if entry.answered is Answered.ENDED and entry.reason.startswith(LOST)
+        if entry.answered is DecisionKind.ENDED and entry.reason.startswith(LOST)
     }
     return [
         f"Lost, and not started again, last{told.at('at', entry.at)}: {reason} (on_loss: fail)."

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Final
 
 from hanse.api.rows import CANCELLED, FAILED, SUCCEEDED
 from hanse.core.broker import job_table
-from hanse.core.broker.failover.end_columns import Column, ends_in
-from hanse.core.broker.failover.standby import Ward, latest_attempts
+from hanse.core.broker.failover.end_columns import EndColumn, ends_in
+from hanse.core.broker.failover.standby import StandbyShard, latest_attempts
 from hanse.live.readmodel.live_job import LARGE_TASKS, LiveJob, new_live
 from hanse.live.readmodel.projector_state import Bid, WardNote
 from hanse.model.ids import INDEX_BITS, TASKS_PER_JOB_MAX, JobId, broker_number
 from hanse.model.messages import (
-    Adopt,
-    End,
-    Estate,
-    EstateId,
-    Progress,
-    Register,
+    AbortTakeover,
+    AttemptEnd,
+    OwnershipReply,
+    OwnershipTransferred,
+    RegisterStandby,
     Replica,
-    Replicate,
-    Return,
-    Taken,
+    ReplicateJobs,
+    ReplicaUpdate,
+    RequestTakeover,
+    ShardId,
 )
 
 if TYPE_CHECKING:
@@ -49,33 +49,33 @@ class Heirs:
 
     # --- copies --------------------------------------------------------------------------------------------
 
-    def replicated(self, source: str, message: Replicate) -> None:
+    def replicated(self, source: str, message: ReplicateJobs) -> None:
         """A peer gives jobs into this broker's keeping."""
-        if message.estate in self._memory.owned:
+        if message.shard in self._memory.owned:
             return  # adopted meanwhile
-        ward = self._memory.wards.get(message.estate)
+        ward = self._memory.wards.get(message.shard)
         if ward is not None and message.term > ward.term:
-            self._forget(message.estate)  # every copy comes anew
+            self._forget(message.shard)  # every copy comes anew
             ward = None
         if ward is None:
-            ward = self._memory.wards[message.estate] = WardNote(source, message.term)
+            ward = self._memory.wards[message.shard] = WardNote(source, message.term)
         if message.term < ward.term:
             return
         for replica in message.jobs:
-            self.keep(ward.owner, message.estate, replica, self._all.now - replica.age)
+            self.keep(ward.owner, message.shard, replica, self._all.now - replica.age)
 
-    def keep(self, owner: str, estate: EstateId, replica: Replica, submitted: int) -> None:
+    def keep(self, owner: str, shard: ShardId, replica: Replica, submitted: int) -> None:
         """Show a peer's job."""
         projector = self._all
         known = projector.live.get(replica.job)
-        job = new_live(replica.job, replica.spec, owner, estate, submitted, replica.spec.after)
+        job = new_live(replica.job, replica.spec, owner, shard, submitted, replica.spec.after)
         job.cancelled = replica.cancelled
         if replica.cancelled:
             job.cancel_reason = _CANCELLED_THERE
         if known is not None:
             self._replace(known, job)
         projector.live[job.id] = job
-        for index, state, attempt in replica.done:
+        for index, state, attempt in replica.ends:
             self._done(job, index, state, attempt)
         if replica.cancelled:
             self._end_waiting(job)
@@ -105,100 +105,98 @@ class Heirs:
             for index in range(first, behind):
                 self._done(job, index, state, attempt)
 
-    def _done_column(self, job: LiveJob, column: Column) -> None:
+    def _done_column(self, job: LiveJob, column: EndColumn) -> None:
         for index, state, attempt in ends_in(column):
             self._done(job, index, state, attempt)
 
-    def progress(self, _: str, message: Progress) -> None:
+    def progress(self, _: str, message: ReplicaUpdate) -> None:
         """A peer says what has ended."""
         projector = self._all
-        if message.estate not in self._memory.wards:
+        if message.shard not in self._memory.wards:
             return
         for number in message.cancelled:
-            job = self._kept(number, message.estate)
+            job = self._kept(number, message.shard)
             if job is not None:
                 job.cancel_reason = _CANCELLED_THERE
                 self._end_waiting(job)
                 projector.touch(job)
-        for task, state, attempt in message.done:
-            job = self._kept(JobId(task >> INDEX_BITS), message.estate)
+        for task, state, attempt in message.ends:
+            job = self._kept(JobId(task >> INDEX_BITS), message.shard)
             if job is not None:
                 self._done(job, task & _INDEX, state, attempt)
-        for task, state, attempt, count in message.runs:
-            job = self._kept(JobId(task >> INDEX_BITS), message.estate)
+        for task, state, attempt, count in message.end_runs:
+            job = self._kept(JobId(task >> INDEX_BITS), message.shard)
             if job is not None:
                 self._done_run(job, task & _INDEX, state, attempt, count)
         for task, states, attempts in message.columns:
-            job = self._kept(JobId(task >> INDEX_BITS), message.estate)
+            job = self._kept(JobId(task >> INDEX_BITS), message.shard)
             if job is not None:
                 self._done_column(job, (task & _INDEX, states, attempts))
         for number in message.forget:
-            job = self._kept(number, message.estate)
+            job = self._kept(number, message.shard)
             if job is not None:
                 projector.over(job, CANCELLED if job.cancel_reason else job.outcome())
 
-    def _kept(self, number: JobId, estate: EstateId) -> LiveJob | None:
+    def _kept(self, number: JobId, shard: ShardId) -> LiveJob | None:
         job = self._all.live.get(number)
         return (
             job
-            if job is not None and job.estate == estate and job.owner == self._memory.wards[estate].owner
+            if job is not None and job.estate == shard and job.owner == self._memory.wards[shard].owner
             else None
         )
 
-    def _forget(self, estate: EstateId) -> None:
+    def _forget(self, shard: ShardId) -> None:
         """The copies of an estate are out of date."""
         projector = self._all
-        ward = self._memory.wards.pop(estate)
-        for job in [job for job in projector.live.values() if job.estate == estate]:
+        ward = self._memory.wards.pop(shard)
+        for job in [job for job in projector.live.values() if job.estate == shard]:
             if job.owner == ward.owner:
                 del projector.live[job.id]
                 projector.sheet.remove(job.id)
 
     # --- adopting ------------------------------------------------------------------------------------------
 
-    def registered(self, _: str, message: Register) -> None:
+    def registered(self, _: str, message: RegisterStandby) -> None:
         """This broker tells wardens of an estate of its own."""
-        self._memory.owned[message.estate] = True
-        if message.estate.rpartition("#")[0] == self._all.broker and _newer(
-            message.estate, self._memory.base
-        ):
-            self._memory.base = message.estate
+        self._memory.owned[message.shard] = True
+        if message.shard.rpartition("#")[0] == self._all.broker and _newer(message.shard, self._memory.base):
+            self._memory.base = message.shard
 
-    def bidding(self, _: str, message: Adopt) -> None:
+    def bidding(self, _: str, message: RequestTakeover) -> None:
         """This broker asks for an estate."""
-        bid = self._memory.bids.get(message.estate)
-        if bid is None or bid.number != message.bid:
-            self._memory.bids[message.estate] = Bid(message.bid)
+        bid = self._memory.bids.get(message.shard)
+        if bid is None or bid.number != message.takeover_id:
+            self._memory.bids[message.shard] = Bid(message.takeover_id)
 
-    def returned(self, _: str, message: Return) -> None:
+    def returned(self, _: str, message: AbortTakeover) -> None:
         """This broker gives its bid up."""
-        self._memory.bids.pop(message.estate, None)
+        self._memory.bids.pop(message.shard, None)
 
-    def answered(self, source: str, message: Estate) -> None:
+    def answered(self, source: str, message: OwnershipReply) -> None:
         """A warden answers a bid."""
-        bid = self._memory.bids.get(message.estate)
-        ward = self._memory.wards.get(message.estate)
-        if not message.bid or bid is None or ward is None or bid.number != message.bid:
+        bid = self._memory.bids.get(message.shard)
+        ward = self._memory.wards.get(message.shard)
+        if not message.takeover_id or bid is None or ward is None or bid.number != message.takeover_id:
             return
         if message.accepted:
             bid.running += [(source, task, attempt) for task, attempt in message.running]
             bid.ends += [(source, end) for end in message.ended]
         elif message.term > ward.term:
-            self._forget(message.estate)
+            self._forget(message.shard)
 
-    def keep_end(self, source: str, job: LiveJob, end: End) -> None:
+    def keep_end(self, source: str, job: LiveJob, end: AttemptEnd) -> None:
         """News of a job that is being adopted: it counts when the adoption is complete."""
         bid = self._memory.bids.get(job.estate)
         if bid is not None:
             bid.ends.append((source, end))
 
-    def adopted(self, _: str, message: Taken) -> None:
+    def adopted(self, _: str, message: OwnershipTransferred) -> None:
         """Every warden has agreed: this broker tells the former owner so."""
         projector = self._all
-        bid = self._memory.bids.pop(message.estate, None) or Bid(0)
-        ward = self._memory.wards.pop(message.estate, None)
-        self._memory.owned[message.estate] = True
-        heard = Ward(ward.owner if ward else "", 0, running=bid.running, ends=bid.ends)
+        bid = self._memory.bids.pop(message.shard, None) or Bid(0)
+        ward = self._memory.wards.pop(message.shard, None)
+        self._memory.owned[message.shard] = True
+        heard = StandbyShard(ward.owner if ward else "", 0, running=bid.running, ends=bid.ends)
         jobs = [job for job in map(projector.live.get, message.jobs) if job is not None]
         for job in jobs:
             job.owner = projector.broker
@@ -220,14 +218,14 @@ class Heirs:
 
     # --- being taken over ----------------------------------------------------------------------------------
 
-    def taken(self, source: str, message: Taken) -> None:
+    def taken(self, source: str, message: OwnershipTransferred) -> None:
         """An adopter has an estate of this broker's."""
         projector = self._all
-        if not self._memory.owned.pop(message.estate, False):
+        if not self._memory.owned.pop(message.shard, False):
             return
         theirs = dict.fromkeys(message.jobs, source)
         projector.given.update(theirs)
-        for job in [job for job in projector.live.values() if job.estate == message.estate]:
+        for job in [job for job in projector.live.values() if job.estate == message.shard]:
             if job.owner != projector.broker:
                 continue
             if job.id in theirs:
@@ -254,6 +252,6 @@ def _is_over(job: LiveJob, index: int) -> bool:
     return job.state[index] >= SUCCEEDED and not guessed
 
 
-def _newer(estate: EstateId, base: EstateId) -> bool:
+def _newer(shard: ShardId, base: ShardId) -> bool:
     """Whether an estate of ours has a higher generation."""
-    return not base or int(estate.rpartition("#")[2]) > int(base.rpartition("#")[2])
+    return not base or int(shard.rpartition("#")[2]) > int(base.rpartition("#")[2])

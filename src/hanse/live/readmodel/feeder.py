@@ -16,18 +16,18 @@ from typing import Final, TypeVar
 from hanse.live.readmodel.read_model import Reads
 from hanse.live.shell import Fail
 from hanse.model.effects import (
-    Accepted,
-    Command,
+    Effect,
+    JobAccepted,
     JobSettled,
-    Record,
-    Rejected,
-    Send,
+    RecordDecision,
+    RequestRejected,
+    SendMessage,
     TaskSettled,
     TasksSettled,
 )
-from hanse.model.events import Advised, Event, Received, Tick
+from hanse.model.events import AdviceReceived, Event, MessageReceived, Tick
 from hanse.model.ids import SECOND, JobId
-from hanse.model.messages import Taken
+from hanse.model.messages import OwnershipTransferred
 from hanse.security.wall_time import wall_now
 
 LINGER_SECONDS: Final = 0.01
@@ -47,14 +47,16 @@ ROOM_SECONDS: Final = 1.0
 READERS: Final = 2
 """Threads that answer questions."""
 
-_SHOWN: Final = frozenset((Accepted, Rejected, Record, TaskSettled, TasksSettled, JobSettled))
+_SHOWN: Final = frozenset(
+    (JobAccepted, RequestRejected, RecordDecision, TaskSettled, TasksSettled, JobSettled)
+)
 """Commands that change what people see of jobs."""
-_QUIET: Final = frozenset((Tick, Advised))
+_QUIET: Final = frozenset((Tick, AdviceReceived))
 """Events that do not, by themselves."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Item = tuple[int, Event, list[Command]]
+Item = tuple[int, Event, list[Effect]]
 
 
 class Feed:
@@ -94,7 +96,7 @@ class Feed:
         self.watchers = 0
         """How many want to hear of everything soon; kept by them."""
 
-    def told(self, position: int, event: Event, commands: list[Command]) -> None:
+    def told(self, position: int, event: Event, commands: list[Effect]) -> None:
         """An event is safe and its commands were performed."""
         self._told_at = wall_now()
         backlog = self._backlog
@@ -164,7 +166,7 @@ class Feed:
         """Events that were told and say something, and cannot be read yet; and those told before them."""
         return max(self._needed - self.applied, 0)
 
-    def replay(self, position: int, event: Event, commands: list[Command]) -> None:
+    def replay(self, position: int, event: Event, commands: list[Effect]) -> None:
         """The same while a member comes back: written at once, because nothing else goes on."""
         if position > self.applied:
             self._backlog.append((position, event, commands))
@@ -234,9 +236,9 @@ class Feed:
         elif self._needed > self.applied:
             self._write_later()
 
-    def _concerned(self, event: Event, commands: list[Command]) -> list[JobId]:
+    def _concerned(self, event: Event, commands: list[Effect]) -> list[JobId]:
         """The jobs whose waiters must look again: those that have ended, and all when some change hands."""
-        if type(event) is Received and type(event.envelope.body) is Taken:
+        if type(event) is MessageReceived and type(event.envelope.body) is OwnershipTransferred:
             return list(self._waiters)
         return [command.job for command in commands if type(command) is JobSettled]
 
@@ -278,16 +280,16 @@ class Feed:
         self.reads.close()
 
 
-def _says_something(event: Event, commands: list[Command]) -> bool:
+def _says_something(event: Event, commands: list[Effect]) -> bool:
     """Whether an event may change what people see of jobs; unnumbered messages never do."""
     kind = type(event)
-    if kind is Received:
+    if kind is MessageReceived:
         if event.envelope.seq > 0:  # type: ignore[union-attr]  # the type is the test
             return True
     elif kind not in _QUIET:
         return True
     for command in commands:
-        if type(command) is Send:
+        if type(command) is SendMessage:
             if command.envelope.seq > 0:
                 return True
         elif type(command) in _SHOWN:

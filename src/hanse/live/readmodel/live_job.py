@@ -20,7 +20,7 @@ from hanse.api.rows import (
 )
 from hanse.model.ids import JobId
 from hanse.model.job import JobSpec, OnLoss
-from hanse.model.messages import EstateId
+from hanse.model.messages import ShardId
 from hanse.model.resources import Resources
 
 LARGE_TASKS: Final = 4_096
@@ -52,7 +52,7 @@ class LiveJob(msgspec.Struct):
     id: JobId
     spec: JobSpec
     owner: str
-    estate: EstateId
+    estate: ShardId
     submitted: int
     state: bytearray
     attempt: list[int]
@@ -234,17 +234,17 @@ class LiveJob(msgspec.Struct):
         self.lots.append(Placement(self.lots_seen, cluster, tasks, attempts, nodes, size))
         self.lots_seen += 1
 
-    def holds(self, lot: Placement) -> bool:
+    def holds(self, batch: Placement) -> bool:
         """Whether a placement still says something about any of its tasks."""
         state, attempts = self.state, self.attempt
         return any(
             state[index] == PLACED and attempts[index] == attempt
-            for index, attempt in zip(lot.tasks, lot.attempts, strict=True)
+            for index, attempt in zip(batch.tasks, batch.attempts, strict=True)
         )
 
 
 def new_live(
-    job: JobId, spec: JobSpec, owner: str, estate: EstateId, submitted: int, waits: tuple[JobId, ...] = ()
+    job: JobId, spec: JobSpec, owner: str, shard: ShardId, submitted: int, waits: tuple[JobId, ...] = ()
 ) -> LiveJob:
     """A job as it begins: blocked if it waits for other jobs, and in each group that needs another one."""
     groups = spec.groups
@@ -255,7 +255,7 @@ def new_live(
         totals = [0] * KINDS
         totals[state] = total
         return LiveJob(
-            job, spec, owner, estate, submitted, column, [0] * total, [-1] * total, [0], totals, [], [],
+            job, spec, owner, shard, submitted, column, [0] * total, [-1] * total, [0], totals, [], [],
             waits=dict.fromkeys(waits),
         )  # fmt: skip
     column, firsts, parts = bytearray(), [], []
@@ -269,6 +269,6 @@ def new_live(
     totals = [sum(part[state] for part in parts) for state in range(KINDS)]
     total = len(column)
     return LiveJob(
-        job, spec, owner, estate, submitted, column, [0] * total, [-1] * total, firsts, totals, parts, [],
+        job, spec, owner, shard, submitted, column, [0] * total, [-1] * total, firsts, totals, parts, [],
         waits=dict.fromkeys(waits),
     )  # fmt: skip

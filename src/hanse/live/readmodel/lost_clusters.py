@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Final
 from hanse.api.rows import FAILED
 from hanse.core.broker.loss_policy import LOST
 from hanse.live.readmodel.live_job import LiveJob
-from hanse.model.decision import Answered, Decision
+from hanse.model.decision import Decision, DecisionKind
 from hanse.model.ids import task_id
-from hanse.model.messages import End, Outcome
+from hanse.model.messages import AttemptEnd, Outcome
 
 if TYPE_CHECKING:
     from hanse.live.readmodel.projector import Projector
@@ -18,7 +18,7 @@ _WORDS: Final = (" cannot be reached", " has left the league")
 
 def is_given_up(decision: Decision) -> bool:
     """Whether a decision says that a broker has given a cluster up."""
-    is_over = decision.answered is Answered.MOVED or decision.reason.startswith(LOST)
+    is_over = decision.kind is DecisionKind.MOVED or decision.reason.startswith(LOST)
     return is_over and decision.reason.endswith(_WORDS)
 
 
@@ -28,7 +28,7 @@ def give_up(projector: "Projector", job: LiveJob, decision: Decision) -> None:
     cluster = projector.cluster(why.partition(" ")[0])
     for index in job.attempts_at(decision.group, cluster):
         if job.fails_lost():  # of a gang one does, which ends the others
-            end = End(task_id(job.id, index), job.attempt[index], Outcome.LOST, note=why)
+            end = AttemptEnd(task_id(job.id, index), job.attempt[index], Outcome.LOST, note=why)
             projector.settle(job, index, FAILED, end)
         else:
             projector.requeue(job, index)

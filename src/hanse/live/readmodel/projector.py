@@ -22,7 +22,7 @@ import msgspec
 from hanse.api.rows import BLOCKED, CANCELLED, FAILED, PLACED, QUEUED, RUNNING, SUCCEEDED
 from hanse.core.broker import job_table
 from hanse.core.config import Timings
-from hanse.core.messaging.link import Post
+from hanse.core.messaging.link import LinkSet
 from hanse.live.readmodel.clock_mapping import Times
 from hanse.live.readmodel.failover_projection import Heirs
 from hanse.live.readmodel.live_job import LiveJob, new_live
@@ -30,34 +30,34 @@ from hanse.live.readmodel.lost_clusters import give_up, is_given_up
 from hanse.live.readmodel.projector_state import Memory, Pending
 from hanse.live.readmodel.settled_tasks import ENDS, task_settled, tasks_settled
 from hanse.live.readmodel.write_batch import Sheet
-from hanse.model.decision import Answered
+from hanse.model.decision import DecisionKind
 from hanse.model.effects import (
-    Accepted,
-    Command,
+    Effect,
+    JobAccepted,
     JobSettled,
-    Record,
-    Rejected,
-    Send,
+    RecordDecision,
+    RequestRejected,
+    SendMessage,
     TaskSettled,
     TasksSettled,
 )
-from hanse.model.events import Booted, CancelRequested, Event, Received, Submitted
+from hanse.model.events import Booted, CancelRequested, Event, JobSubmitted, MessageReceived
 from hanse.model.ids import INDEX_BITS, TASKS_PER_JOB_MAX, JobId, TaskId, broker_number, task_id
 from hanse.model.messages import (
-    Adopt,
-    Answer,
+    AbortTakeover,
+    AttemptEnd,
     Claim,
-    End,
+    ClaimReply,
     Envelope,
-    Estate,
-    News,
+    JobEnded,
     Outcome,
-    Progress,
-    Register,
-    Replicate,
-    Return,
-    Taken,
-    Watched,
+    OwnershipReply,
+    OwnershipTransferred,
+    RegisterStandby,
+    ReplicateJobs,
+    ReplicaUpdate,
+    RequestTakeover,
+    TaskUpdates,
 )
 
 SERIAL_BITS: Final = 20
@@ -106,36 +106,44 @@ class Projector:
         self._pending_ids = {
             entry.spec.client_id: key for key, entry in self._pending.items() if entry.spec.client_id
         }
-        self._post = Post(broker, Timings())
+        self._post = LinkSet(broker, Timings())
         self._post.links = memory.links
         self._numbers = {name: number for number, name in enumerate(memory.clusters)}
         self.heirs = Heirs(self)
         heirs = self.heirs
         self._takes: dict[type, Callable[[str, Any], None]] = {
-            News: self._news, Answer: self._answered, Estate: heirs.answered, Replicate: heirs.replicated,
-            Progress: heirs.progress, Taken: heirs.taken, Watched: self._watched,
-        }  # fmt: skip
+            TaskUpdates: self._news,
+            ClaimReply: self._answered,
+            OwnershipReply: heirs.answered,
+            ReplicateJobs: heirs.replicated,
+            ReplicaUpdate: heirs.progress,
+            OwnershipTransferred: heirs.taken,
+            JobEnded: self._watched,
+        }
         self._sends: dict[type, Callable[[str, Any], None]] = {
-            Claim: self._claimed, Adopt: heirs.bidding, Return: heirs.returned, Taken: heirs.adopted,
-            Register: heirs.registered,
-        }  # fmt: skip
+            Claim: self._claimed,
+            RequestTakeover: heirs.bidding,
+            AbortTakeover: heirs.returned,
+            OwnershipTransferred: heirs.adopted,
+            RegisterStandby: heirs.registered,
+        }
         self._does: dict[type, Callable[[Any], None]] = {
-            Send: self._sent, Record: self._decided, TaskSettled: partial(task_settled, self),
+            SendMessage: self._sent, RecordDecision: self._decided, TaskSettled: partial(task_settled, self),
             TasksSettled: partial(tasks_settled, self), JobSettled: self._job_settled,
-            Accepted: self._accepted, Rejected: self._rejected,
+            JobAccepted: self._accepted, RequestRejected: self._rejected,
         }  # fmt: skip
 
     # --- one step ------------------------------------------------------------------------------------------
 
-    def take(self, position: int, event: Event, commands: list[Command]) -> None:
+    def take(self, position: int, event: Event, commands: list[Effect]) -> None:
         """One event and what came of it."""
         self.now = self.times.moment(event.at)
         self._serial = position << SERIAL_BITS
         kind = type(event)
-        if kind is Received:
+        if kind is MessageReceived:
             if event.envelope.seq > 0:  # type: ignore[union-attr]  # soft messages say nothing about jobs
                 self._received(event.envelope)  # type: ignore[union-attr]
-        elif isinstance(event, Submitted):
+        elif isinstance(event, JobSubmitted):
             self._submitted(event)
         elif isinstance(event, CancelRequested):
             self._cancel_asked(event, commands)
@@ -191,7 +199,7 @@ class Projector:
 
     # --- submissions ---------------------------------------------------------------------------------------
 
-    def _submitted(self, event: Submitted) -> None:
+    def _submitted(self, event: JobSubmitted) -> None:
         key, submitted = (event.client, event.request), self.now
         client_id = event.spec.client_id
         if client_id:
@@ -210,7 +218,7 @@ class Projector:
             self._pending_ids.pop(found.spec.client_id, None)
         return found
 
-    def _accepted(self, reply: Accepted) -> None:
+    def _accepted(self, reply: JobAccepted) -> None:
         at_once = self._asked == (reply.client, reply.request)
         if at_once and self._cancelling:
             return  # a job will end, none begins
@@ -241,7 +249,7 @@ class Projector:
             return broker_number(job) not in self.memory.strangers
         return broker_number(job) == broker_number(JobId(newest)) and job > newest
 
-    def _rejected(self, reply: Rejected) -> None:
+    def _rejected(self, reply: RequestRejected) -> None:
         if not self._cancelling:
             self._waiting(reply.client, reply.request)
 
@@ -250,10 +258,10 @@ class Projector:
         self.memory.pending = list(self._pending.values())
         return self.memory
 
-    def _cancel_asked(self, event: CancelRequested, commands: list[Command]) -> None:
+    def _cancel_asked(self, event: CancelRequested, commands: list[Effect]) -> None:
         self._asked, self._cancelling = (event.client, event.request), True
         job = self.mine(event.job)
-        if job is not None and any(isinstance(command, Accepted) for command in commands):
+        if job is not None and any(isinstance(command, JobAccepted) for command in commands):
             self._cancelled(job, f"asked for by {event.client}")
 
     def _cancelled(self, job: LiveJob, reason: str) -> None:
@@ -267,7 +275,7 @@ class Projector:
 
     # --- placing -------------------------------------------------------------------------------------------
 
-    def _sent(self, command: Send) -> None:
+    def _sent(self, command: SendMessage) -> None:
         envelope = command.envelope
         seq = envelope.seq
         if seq <= 0 or seq <= self.memory.sent.get(envelope.target, 0):
@@ -279,23 +287,23 @@ class Projector:
 
     def _claimed(self, target: str, claim: Claim) -> None:
         cluster = self.cluster(target)
-        for lot in claim.lots:
-            job = self.mine(lot.job)
+        for batch in claim.batches:
+            job = self.mine(batch.job)
             if job is None:
                 continue
-            job.unblock(lot.group)
+            job.unblock(batch.group)
             attempts, place, state = job.attempt, job.place, job.state
-            for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
+            for index, attempt in zip(batch.tasks, batch.attempts, strict=True):
                 if state[index] >= SUCCEEDED:
                     continue
                 attempts[index] = attempt
                 place[index] = cluster
                 job.move(index, PLACED)
-            size = None if lot.size == job.spec.groups[lot.group].ask else lot.size
-            job.add_lot(cluster, lot.tasks, lot.attempts, list(lot.nodes), size)
+            size = None if batch.size == job.spec.groups[batch.group].ask else batch.size
+            job.add_lot(cluster, batch.tasks, batch.attempts, list(batch.nodes), size)
             self.touch(job)
 
-    def _answered(self, _: str, answer: Answer) -> None:
+    def _answered(self, _: str, answer: ClaimReply) -> None:
         for task, node in answer.substituted:
             job = self.mine(JobId(task >> INDEX_BITS))
             if job is not None:
@@ -307,14 +315,14 @@ class Projector:
                 self.requeue(job, index)
 
     def _substitute(self, job: LiveJob, index: int, node: int) -> None:
-        for lot in reversed(job.lots):
-            if index in lot.tasks:
-                lot.nodes[lot.tasks.index(index)] = node
-                lot.saved = False
+        for batch in reversed(job.lots):
+            if index in batch.tasks:
+                batch.nodes[batch.tasks.index(index)] = node
+                batch.saved = False
                 self.touch(job)
                 return
 
-    def requeue(self, job: LiveJob, index: int, end: End | None = None) -> None:
+    def requeue(self, job: LiveJob, index: int, end: AttemptEnd | None = None) -> None:
         """A task must start anew, or ends with its job if that is cancelled."""
         self.settle(job, index, CANCELLED if job.cancelled else QUEUED, end)
 
@@ -326,7 +334,7 @@ class Projector:
             if handler is not None:
                 handler(envelope.source, body)
 
-    def _news(self, source: str, news: News) -> None:
+    def _news(self, source: str, news: TaskUpdates) -> None:
         live, broker = self.live, self.broker
         for task, attempt, node in news.started:
             job = live.get(task >> INDEX_BITS)  # type: ignore[call-overload]
@@ -375,7 +383,7 @@ class Projector:
         self.sheet.start(task_id(job.id, index), cells)
         self.touch(job)
 
-    def finish(self, job: LiveJob, end: End) -> None:
+    def finish(self, job: LiveJob, end: AttemptEnd) -> None:
         """An attempt is over; if it is the task's current one, the task is settled or waits again."""
         index = end.task & _INDEX
         if job.attempt[index] != end.attempt or not PLACED <= job.state[index] <= RUNNING:
@@ -383,10 +391,10 @@ class Projector:
         outcome = end.outcome
         if outcome is Outcome.SUCCEEDED:
             self.settle(job, index, SUCCEEDED, end)
-            if end.usage is not None and end.usage.ran:
+            if end.usage is not None and end.usage.run_time:
                 spec = job.spec
                 key = (spec.tenant, spec.name, spec.groups[job.group_of(index)].name)
-                self.sheet.durations.setdefault(key, []).append(end.usage.ran)
+                self.sheet.durations.setdefault(key, []).append(end.usage.run_time)
                 self.sheet.measured[key] = self._serial
         elif outcome is Outcome.LOST and job.fails_lost():
             self.settle(job, index, FAILED, end)
@@ -396,19 +404,19 @@ class Projector:
         else:
             self.requeue(job, index, end)
 
-    def settle(self, job: LiveJob, index: int, state: int, end: End | None = None) -> None:
+    def settle(self, job: LiveJob, index: int, state: int, end: AttemptEnd | None = None) -> None:
         """A task ends, or waits again; the file gets its row."""
         started: int | None = None
         told: tuple[int | str | None, ...]
         if end is None:
             told = (None,) * 6
         elif end.usage is None:
-            told = (end.outcome, end.code, None, None, None, end.note or None)
+            told = (end.outcome, end.exit_code, None, None, None, end.note or None)
         else:
             usage = end.usage
-            told = (end.outcome, end.code, usage.cpu, usage.memory, usage.ran, end.note or None)
-            if usage.ran and job.state[index] == RUNNING:
-                started = self.now - usage.ran
+            told = (end.outcome, end.exit_code, usage.cpu, usage.memory, usage.run_time, end.note or None)
+            if usage.run_time and job.state[index] == RUNNING:
+                started = self.now - usage.run_time
                 job.started = min(started, job.started or started)  # its start may have been told late or not
         ended = self.now if end is not None or state >= SUCCEEDED else None
         job.move(index, state)
@@ -425,7 +433,7 @@ class Projector:
 
     # --- what the broker says -------------------------------------------------------------------------------
 
-    def _decided(self, command: Record) -> None:
+    def _decided(self, command: RecordDecision) -> None:
         decision = command.decision
         job = self.live.get(decision.job)
         if job is None:
@@ -433,21 +441,21 @@ class Projector:
         considered = msgspec.msgpack.encode(decision.considered) if decision.considered else None
         self.sheet.decisions.append(
             (
-                job.id, self.next_serial(), self.now, decision.broker, decision.group, decision.answered,
+                job.id, self.next_serial(), self.now, decision.broker, decision.group, decision.kind,
                 decision.tasks, decision.reason, considered,
             )
         )  # fmt: skip
         job.decisions += 1
-        answered = decision.answered
-        if answered is Answered.WAITING or answered is Answered.PLACED:
+        answered = decision.kind
+        if answered is DecisionKind.WAITING or answered is DecisionKind.PLACED:
             job.unblock(decision.group)
-        elif answered is Answered.BLOCKED:
+        elif answered is DecisionKind.BLOCKED:
             if decision.reason == _AFTER:
                 job.block(decision.group)
                 self.wait(job)
         elif is_given_up(decision):
             give_up(self, job, decision)
-        elif answered is Answered.ENDED and decision.reason.startswith(_CANCELLED):
+        elif answered is DecisionKind.ENDED and decision.reason.startswith(_CANCELLED):
             self._cancelled(job, decision.reason.removeprefix(_CANCELLED))
         self.touch(job)
 
@@ -462,7 +470,7 @@ class Projector:
         for other in job.waits:
             self._waiters.setdefault(other, {})[job.id] = None
 
-    def _watched(self, _: str, message: Watched) -> None:
+    def _watched(self, _: str, message: JobEnded) -> None:
         if message.state == job_table.SUCCEEDED:
             self._met(message.job)
 

@@ -5,7 +5,7 @@ import msgspec
 from hanse.core.messaging.link import Link
 from hanse.model.ids import JobId, TaskId
 from hanse.model.job import JobSpec
-from hanse.model.messages import End, EstateId
+from hanse.model.messages import AttemptEnd, ShardId
 
 
 class Pending(msgspec.Struct):
@@ -29,7 +29,7 @@ class Bid(msgspec.Struct):
 
     number: int
     running: list[tuple[str, TaskId, int]] = []
-    ends: list[tuple[str, End]] = []
+    ends: list[tuple[str, AttemptEnd]] = []
 
 
 class Memory(msgspec.Struct):
@@ -42,11 +42,11 @@ class Memory(msgspec.Struct):
     sent: dict[str, int] = {}
     """Number of the last message sent to each peer: one that is repeated says nothing new."""
     pending: list[Pending] = []
-    base: EstateId = ""
+    base: ShardId = ""
     """The estate that new jobs join."""
-    owned: dict[EstateId, bool] = {}
-    wards: dict[EstateId, WardNote] = {}
-    bids: dict[EstateId, Bid] = {}
+    owned: dict[ShardId, bool] = {}
+    wards: dict[ShardId, WardNote] = {}
+    bids: dict[ShardId, Bid] = {}
     newest: int = -1
     """The highest number among the jobs that were accepted here."""
     strangers: dict[int, bool] = {}

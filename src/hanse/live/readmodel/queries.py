@@ -26,12 +26,12 @@ from hanse.api.rows import (
 from hanse.live.readmodel.clock_mapping import Times, WallTimes
 from hanse.live.readmodel.live_job import Placement
 from hanse.live.readmodel.projector_state import Memory
-from hanse.model.constraint_syntax import text as where_text
-from hanse.model.decision import Answered, Considered
+from hanse.model.constraint_syntax import format_constraint as where_text
+from hanse.model.decision import ConsideredCluster, DecisionKind
 from hanse.model.ids import JobId, job_text, parse_job
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.messages import Usage
-from hanse.model.program import command_of
+from hanse.model.messages import ResourceUsage
+from hanse.model.program import decode_program
 from hanse.model.resources import Resources
 
 Cells = Sequence[Any]
@@ -49,7 +49,7 @@ _lots = msgspec.msgpack.Decoder(Placement)
 _specs = msgspec.msgpack.Decoder(JobSpec)
 _parts = msgspec.msgpack.Decoder(list[list[int]])
 _sizes = msgspec.msgpack.Decoder(Resources)
-_considered = msgspec.msgpack.Decoder(tuple[Considered, ...])
+_considered = msgspec.msgpack.Decoder(tuple[ConsideredCluster, ...])
 
 
 class Frame:
@@ -179,7 +179,7 @@ def shape(base: sqlite3.Connection, number: JobId) -> tuple[JobSpec, list[list[i
 
 
 def _group(group: TaskGroup, counts: list[int]) -> GroupDetail:
-    command = command_of(group.payload)
+    command = decode_program(group.payload)
     return GroupDetail(
         name=group.name,
         count=group.count,
@@ -221,13 +221,13 @@ def _all_tasks(base: sqlite3.Connection, number: JobId, after: int, state: str |
     one state are looked for, many of the others are left out: there may be a million."""
     frame = Frame(base)
     spec, parts = shape(base, number)
-    lots: dict[int, tuple[int, int, int]] = {}
+    batches: dict[int, tuple[int, int, int]] = {}
     for (blob,) in base.execute("SELECT lot FROM lots WHERE job = ? ORDER BY number", (number,)):
-        lot = _lots.decode(blob)
-        for index, attempt, node in zip(lot.tasks, lot.attempts, lot.nodes, strict=True):
-            lots[index] = (attempt, lot.cluster, node)
+        batch = _lots.decode(blob)
+        for index, attempt, node in zip(batch.tasks, batch.attempts, batch.nodes, strict=True):
+            batches[index] = (attempt, batch.cluster, node)
     rows = base.execute("SELECT * FROM tasks WHERE job = ? AND number > ? ORDER BY number", (number, after))
-    told = [] if state is None else _told_of(base, number, after, STATES[state], lots)
+    told = [] if state is None else _told_of(base, number, after, STATES[state], batches)
     row = next(rows, None)
     first = 0
     for group, counts in zip(spec.groups, parts, strict=True):
@@ -240,7 +240,7 @@ def _all_tasks(base: sqlite3.Connection, number: JobId, after: int, state: str |
                 row = next(rows, None)
             if row is not None and row[1] == index:
                 cells, row = row, next(rows, None)
-            lot_of = lots.get(index)
+            lot_of = batches.get(index)
             if lot_of is not None and (cells is None or lot_of[0] > cells[2]):
                 yield _placed_task(frame, group.name, index, lot_of, cells)
             elif cells is not None:
@@ -252,13 +252,13 @@ def _all_tasks(base: sqlite3.Connection, number: JobId, after: int, state: str |
 
 
 def _told_of(
-    base: sqlite3.Connection, number: JobId, after: int, state: int, lots: dict[int, tuple[int, int, int]]
+    base: sqlite3.Connection, number: JobId, after: int, state: int, batches: dict[int, tuple[int, int, int]]
 ) -> list[int]:
     """Tasks that a row says to be in a state, and those that a lot speaks of."""
     rows = base.execute(
         "SELECT number FROM tasks WHERE job = ? AND number > ? AND state = ?", (number, after, state)
     )
-    return sorted({index for (index,) in rows} | {index for index in lots if index > after})
+    return sorted({index for (index,) in rows} | {index for index in batches if index > after})
 
 
 def _task_row(frame: Frame, group: str, cells: Cells) -> TaskRow:
@@ -266,7 +266,7 @@ def _task_row(frame: Frame, group: str, cells: Cells) -> TaskRow:
         _, index, attempt, state, cluster, node, _, started, ended, outcome, code, cpu, memory, ran, note,
         failures,
     ) = cells  # fmt: skip
-    usage = Usage(cpu, memory, ran) if cpu is not None else None
+    usage = ResourceUsage(cpu, memory, ran) if cpu is not None else None
     return TaskRow(
         index=index,
         group=group,
@@ -285,10 +285,10 @@ def _task_row(frame: Frame, group: str, cells: Cells) -> TaskRow:
 
 
 def _placed_task(
-    frame: Frame, group: str, index: int, lot: tuple[int, int, int], cells: Cells | None
+    frame: Frame, group: str, index: int, batch: tuple[int, int, int], cells: Cells | None
 ) -> TaskRow:
     before = _task_row(frame, group, cells) if cells is not None else _waiting_task(group, index, PLACED)
-    attempt, cluster, node = lot
+    attempt, cluster, node = batch
     return msgspec.structs.replace(
         before,
         state=STATE_NAMES[PLACED],
@@ -389,7 +389,7 @@ def decision_row(frame: Frame, groups: Sequence[TaskGroup], cells: Cells) -> Dec
         at=frame.wall.of(at),
         broker=broker,
         group=groups[part].name,
-        answered=Answered(answered),
+        answered=DecisionKind(answered),
         tasks=count,
         reason=reason,
         considered=_considered.decode(considered) if considered is not None else (),

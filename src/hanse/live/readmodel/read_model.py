@@ -18,11 +18,11 @@ from hanse.live.readmodel.explanation import TaskSummary
 from hanse.live.readmodel.projector import Projector
 from hanse.live.readmodel.schema import open_writer
 from hanse.live.readmodel.task_counts import summary
-from hanse.model.effects import Command
+from hanse.model.effects import Effect
 from hanse.model.events import Event
 from hanse.model.ids import JobId
 
-Batch = Sequence[tuple[int, Event, list[Command]]]
+Batch = Sequence[tuple[int, Event, list[Effect]]]
 """Journal position, event, and what the broker made of it; in journal order."""
 
 

@@ -137,14 +137,14 @@ def _write_lots(base: sqlite3.Connection, jobs: list[LiveJob]) -> None:
                 emptied.append((job.id,))
             continue
         kept = []
-        for lot in job.lots:
-            if job.holds(lot):
-                kept.append(lot)
-                if not lot.saved:
-                    lot.saved = job.lots_saved = True
-                    fresh.append((job.id, lot.number, _encode(lot)))
-            elif lot.saved:
-                over.append((job.id, lot.number))
+        for batch in job.lots:
+            if job.holds(batch):
+                kept.append(batch)
+                if not batch.saved:
+                    batch.saved = job.lots_saved = True
+                    fresh.append((job.id, batch.number, _encode(batch)))
+            elif batch.saved:
+                over.append((job.id, batch.number))
         job.lots = kept
     base.executemany("DELETE FROM lots WHERE job = ?", emptied)
     base.executemany("DELETE FROM lots WHERE job = ? AND number = ?", over)
@@ -251,13 +251,15 @@ def load(base: sqlite3.Connection, broker: str) -> tuple[Projector, int]:
 
 
 def _load_job(cells: tuple[Any, ...]) -> LiveJob:
-    number, owner, estate, submitted, state, started, used, cancel, reason, lots, waits, parts, *rest = cells
+    number, owner, shard, submitted, state, started, used, cancel, reason, batches, waits, parts, *rest = (
+        cells
+    )
     *totals, blob = rest
     spec = _specs.decode(blob)
-    job = new_live(JobId(number), spec, owner, estate, submitted, spec.after)
+    job = new_live(JobId(number), spec, owner, shard, submitted, spec.after)
     job.shown, job.started, job.cancelled, job.cancel_reason = state, started, bool(cancel), reason
     job.used = dict.fromkeys(map(int, used.split(","))) if used else {}
-    job.lots_seen, job.fresh = lots, False
+    job.lots_seen, job.fresh = batches, False
     job.totals = totals
     job.waits = dict.fromkeys(map(JobId, _waits.decode(waits))) if waits is not None else {}
     if parts is not None:
@@ -279,14 +281,14 @@ def _load_tasks(base: sqlite3.Connection, live: dict[JobId, LiveJob]) -> None:
         if failures:
             job.failures[index] = failures
     for number, blob in base.execute("SELECT job, lot FROM lots ORDER BY job, number"):
-        job, lot = live[number], _lots.decode(blob)
-        lot.saved = job.lots_saved = True
-        job.lots.append(lot)
-        for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
+        job, batch = live[number], _lots.decode(blob)
+        batch.saved = job.lots_saved = True
+        job.lots.append(batch)
+        for index, attempt in zip(batch.tasks, batch.attempts, strict=True):
             if attempt > job.attempt[index]:
-                job.state[index], job.attempt[index], job.place[index] = PLACED, attempt, lot.cluster
-                if lot.size is not None:
-                    job.sizes[index] = lot.size
+                job.state[index], job.attempt[index], job.place[index] = PLACED, attempt, batch.cluster
+                if batch.size is not None:
+                    job.sizes[index] = batch.size
     rows = base.execute(
         "SELECT decisions.job, count(*) FROM jobs JOIN decisions ON decisions.job = jobs.job"
         " WHERE ended_serial IS NULL GROUP BY decisions.job"

@@ -155,7 +155,7 @@ def _caveats(spec: JobSpec, ahead: list[Ahead]) -> tuple[str, ...]:
     wishes = [wish for group in spec.groups for wish in group.affinity]
     if any(not (wish.apart and wish.label in spec.labels) for wish in wishes):
         found.append("Where other jobs' tasks are, which its affinity asks about, is not looked at.")
-    if any(shape_of(spec, number, 0).alone_in_cluster for number in range(len(spec.groups))):
+    if any(shape_of(spec, number, 0).is_single_per_cluster for number in range(len(spec.groups))):
         found.append("That only one of its tasks may be in each cluster is not looked at.")
     if any(part.ask_max is not None for part in spec.groups):
         found.append("It is elastic and is counted with the least that it asks for.")

@@ -59,14 +59,14 @@ def summary(base: sqlite3.Connection, number: JobId) -> TaskSummary:
 
 def _placed(base: sqlite3.Connection, number: JobId) -> dict[int, int]:
     """Tasks that were claimed and have not started -> the cluster."""
-    lots: dict[int, tuple[int, int]] = {}
+    batches: dict[int, tuple[int, int]] = {}
     for (blob,) in base.execute("SELECT lot FROM lots WHERE job = ? ORDER BY number", (number,)):
-        lot = _lots.decode(blob)
-        for index, attempt in zip(lot.tasks, lot.attempts, strict=True):
-            lots[index] = (attempt, lot.cluster)
-    if lots:
-        rows = base.execute(f"SELECT number, attempt{_IN_GROUP}", (number, min(lots), max(lots) + 1))
+        batch = _lots.decode(blob)
+        for index, attempt in zip(batch.tasks, batch.attempts, strict=True):
+            batches[index] = (attempt, batch.cluster)
+    if batches:
+        rows = base.execute(f"SELECT number, attempt{_IN_GROUP}", (number, min(batches), max(batches) + 1))
         for index, attempt in rows:
-            if index in lots and lots[index][0] <= attempt:
-                del lots[index]
-    return {index: cluster for index, (_, cluster) in sorted(lots.items())}
+            if index in batches and batches[index][0] <= attempt:
+                del batches[index]
+    return {index: cluster for index, (_, cluster) in sorted(batches.items())}

@@ -1,18 +1,23 @@
 """The part of vetting that judges what a beat says of drains."""
 
 from hanse.live.rpc.field_validators import NUMBER_MAX, is_name, within
-from hanse.model.drains import DRAINED_NODES_TOLD_MAX, DRAINS_TOLD_MAX, Drain, reason_problem
+from hanse.model.drains import DRAINED_NODES_REPORTED_MAX, DRAINS_REPORTED_MAX, Drain, reason_problem
 
 
 def drains_problem(drains: tuple[Drain, ...]) -> str | None:
     """What is wrong with drains, in a few words; None: nothing."""
     if not drains:
         return None
-    if len(drains) > DRAINS_TOLD_MAX or sum(len(drain.nodes) for drain in drains) > DRAINED_NODES_TOLD_MAX:
+    if (
+        len(drains) > DRAINS_REPORTED_MAX
+        or sum(len(drain.nodes) for drain in drains) > DRAINED_NODES_REPORTED_MAX
+    ):
         return "too many drains"
     for drain in drains:
         if not within((*drain.nodes, drain.at, drain.until), 0, NUMBER_MAX):
             return "a drain out of range"
-        if (drain.by and not is_name(drain.by)) or reason_problem(drain.reason) is not None:
+        if (drain.requested_by and not is_name(drain.requested_by)) or reason_problem(
+            drain.reason
+        ) is not None:
             return "a drain whose words cannot be"
     return None

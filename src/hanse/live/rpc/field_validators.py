@@ -23,7 +23,15 @@ from hanse.model.ids import (
 from hanse.model.job import DEADLINE_MAX, GRACE_MAX, GROUPS_MAX, LABELS_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX
 from hanse.model.job import NAME_CHARACTERS_MAX as NAME_MAX
 from hanse.model.job_validation import AFFINITIES_MAX, CLUSTERS_MAX
-from hanse.model.messages import DemandLine, End, Key, Lot, Shape, StartTask, Withheld
+from hanse.model.messages import (
+    AttemptEnd,
+    DemandLine,
+    QueueKey,
+    Shape,
+    StartTask,
+    TaskBatch,
+    WithheldCapacity,
+)
 from hanse.model.resources import (
     BASE_DIMENSIONS,
     CPU_MILLI_MAX,
@@ -139,7 +147,7 @@ def shape(subject: Shape) -> str | None:
     return problem
 
 
-def lot(subject: Lot) -> str | None:
+def lot(subject: TaskBatch) -> str | None:
     """Tasks of one group: parallel columns, no task twice, a size that the shape allows."""
     tasks, attempts, nodes = subject.tasks, subject.attempts, subject.nodes
     count = len(tasks)
@@ -162,15 +170,15 @@ def lot(subject: Lot) -> str | None:
         and 0 <= subject.lease <= NUMBER_MAX
     ):
         return "a job, a group or a lease out of range"
-    brief = subject.brief
+    template = subject.template
     if not (
-        is_estate(brief.estate)
-        and len(brief.payload) <= PAYLOAD_BYTES_MAX
-        and 0 <= brief.grace <= GRACE_MAX
-        and (brief.duration is None or 1 <= brief.duration <= DEADLINE_MAX)
+        is_estate(template.shard)
+        and len(template.payload) <= PAYLOAD_BYTES_MAX
+        and 0 <= template.grace <= GRACE_MAX
+        and (template.duration is None or 1 <= template.duration <= DEADLINE_MAX)
     ):
         return "a brief that cannot be"
-    return shape(brief.shape) or _size(subject.size, brief.shape)
+    return shape(template.shape) or _size(subject.size, template.shape)
 
 
 def _size(size: Resources, of: Shape) -> str | None:
@@ -183,7 +191,7 @@ def _size(size: Resources, of: Shape) -> str | None:
     return problem
 
 
-def is_key(key: Key) -> bool:
+def is_key(key: QueueKey) -> bool:
     """Whether this can be a place in a queue."""
     return len(key) <= KEY_NUMBERS_MAX and within(key, -NUMBER_MAX, NUMBER_MAX)
 
@@ -213,7 +221,7 @@ def pairs(entries: tuple[tuple[int, int], ...], known: TasksOf | None) -> str | 
     return task_indices([task for task, _ in entries], known) if known is not None and entries else None
 
 
-def withheld(entries: tuple[Withheld, ...], nodes: int) -> str | None:
+def withheld(entries: tuple[WithheldCapacity, ...], nodes: int) -> str | None:
     """What is not for the league, node by node."""
     if len(entries) > nodes:
         return "more nodes than the cluster has"
@@ -224,13 +232,13 @@ def withheld(entries: tuple[Withheld, ...], nodes: int) -> str | None:
     return None
 
 
-def ends(entries: tuple[End, ...], known: TasksOf | None) -> str | None:
+def ends(entries: tuple[AttemptEnd, ...], known: TasksOf | None) -> str | None:
     """Attempts that are over."""
     for end in entries:
         if not (
             TASK_MIN <= end.task <= TASK_MAX
             and 0 <= end.attempt <= NUMBER_MAX
-            and -CODE_MAX <= end.code <= CODE_MAX
+            and -CODE_MAX <= end.exit_code <= CODE_MAX
         ):
             return "a task, an attempt or a code out of range"
         # Notes come from backends word for word, so only their length is judged: refusing one would stop
@@ -238,7 +246,7 @@ def ends(entries: tuple[End, ...], known: TasksOf | None) -> str | None:
         if len(end.note) > NOTE_CHARACTERS_MAX:
             return "a note that is too long"
         usage = end.usage
-        if usage is not None and not within((usage.cpu, usage.memory, usage.ran), 0, NUMBER_MAX):
+        if usage is not None and not within((usage.cpu, usage.memory, usage.run_time), 0, NUMBER_MAX):
             return "a usage out of range"
     return task_indices([end.task for end in entries], known) if known is not None and entries else None
 
@@ -271,7 +279,7 @@ def starts(entries: tuple[StartTask, ...], nodes: frozenset[int] | None) -> str 
             return "a task or an attempt out of range"
         if not (0 <= entry.node < NODES_MAX if nodes is None else entry.node in nodes):
             return "a node of somebody else"
-        if not is_estate(entry.estate) or len(entry.payload) > PAYLOAD_BYTES_MAX:
+        if not is_estate(entry.shard) or len(entry.payload) > PAYLOAD_BYTES_MAX:
             return "an estate or a payload that cannot be"
         problem = resources(entry.size)
         if problem is not None:

@@ -6,7 +6,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from hanse.core.broker.elastic.duration_stats import KINDS_TOLD_MAX, SIZES_MAX, TOTAL_MAX
+from hanse.core.broker.elastic.duration_stats import KINDS_PER_MESSAGE_MAX, SIZES_MAX, TOTAL_MAX
 from hanse.core.broker.failover.replica_updates import REPLICATE_JOBS_MAX
 from hanse.core.broker.job_table import CANCELLED, SUCCEEDED
 from hanse.core.messaging.message_splitting import ENTRIES_MAX
@@ -27,7 +27,7 @@ from hanse.live.rpc.field_validators import (
 from hanse.live.rpc.validation_context import STALE, Layout, Limits, layout_of
 from hanse.model import messages as m
 from hanse.model.constraints import ATTRIBUTES_PER_NODE_MAX, Value, attributes_problem
-from hanse.model.duration_stats import Experience
+from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.ids import INDEX_MASK, TASKS_PER_JOB_MAX, Instant, TaskId
 from hanse.model.job import GRACE_MAX, NAME_CHARACTERS_MAX
 from hanse.model.job_validation import check_job
@@ -57,18 +57,18 @@ window."""
 def _claim(body: m.Claim, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
         return "a broker that is not known"
-    if not 0 <= body.number <= NUMBER_MAX or len(body.lots) > LOTS_MAX:
+    if not 0 <= body.number <= NUMBER_MAX or len(body.batches) > LOTS_MAX:
         return "a claim out of range"
     problem = _rounds(body.rounds) or _echo(body.echo, limits)
     if problem is not None:
         return problem
-    for lot in body.lots:
-        problem = field_validators.lot(lot)
+    for batch in body.batches:
+        problem = field_validators.lot(batch)
         if problem is not None:
             return problem
     if not within(body.releases, 0, NUMBER_MAX):
         return "a lease out of range"
-    problem = field_validators.pairs(body.settled, None)
+    problem = field_validators.pairs(body.acked_ends, None)
     if problem is not None:
         return problem
     return None if body.demand is None else field_validators.demand(body.demand, LINES_MAX)
@@ -80,45 +80,45 @@ def _demand(body: m.Demand, limits: Limits, source: str) -> str | None:
     return field_validators.demand(body.lines, LINES_MAX)
 
 
-def _columns(body: m.Cancel | m.Settle, limits: Limits, source: str) -> str | None:
+def _columns(body: m.CancelAttempts | m.AckEnds, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
         return "a broker that is not known"
     return field_validators.columns(body.tasks, body.attempts)
 
 
-def _register(body: m.Register, limits: Limits, source: str) -> str | None:
+def _register(body: m.RegisterStandby, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
         return "a broker that is not known"
-    if body.heir and not is_name(body.heir):
+    if body.standby and not is_name(body.standby):
         return "an heir that cannot be"
-    return _tenure(body.estate, body.term, 0)
+    return _tenure(body.shard, body.term, 0)
 
 
-def _adopt(body: m.Adopt, limits: Limits, source: str) -> str | None:
+def _adopt(body: m.RequestTakeover, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
         return "a broker that is not known"
     return (
         None
-        if _tenure(body.estate, body.term, body.bid) is None and is_name(body.owner)
+        if _tenure(body.shard, body.term, body.takeover_id) is None and is_name(body.owner)
         else "a bid that cannot be"
     )
 
 
-def _return(body: m.Return, limits: Limits, source: str) -> str | None:
+def _return(body: m.AbortTakeover, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
         return "a broker that is not known"
-    return _tenure(body.estate, body.term, body.bid)
+    return _tenure(body.shard, body.term, body.takeover_id)
 
 
-def _beat_reply(body: m.BeatReply, limits: Limits, source: str) -> str | None:
+def _beat_reply(body: m.HeartbeatReply, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
         return "a broker that is not known"
-    if not field_validators.are_estates(body.estates, ESTATES_MAX):
+    if not field_validators.are_estates(body.shards, ESTATES_MAX):
         return "estates that cannot be"
     return _echo(body.echo, limits)
 
 
-def _sync(body: m.Sync, limits: Limits, source: str) -> str | None:
+def _sync(body: m.RequestSnapshot, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
         return "a broker that is not known"
     return None if body.cluster == limits.name or not limits.name else "another cluster"
@@ -127,7 +127,7 @@ def _sync(body: m.Sync, limits: Limits, source: str) -> str | None:
 # --- warden to broker -------------------------------------------------------------------------------------
 
 
-def _answer(body: m.Answer, limits: Limits, source: str) -> str | None:
+def _answer(body: m.ClaimReply, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.clusters):
         return "a cluster that is not known"
     if not 0 <= body.number <= NUMBER_MAX:
@@ -156,13 +156,13 @@ def _offers(offers: tuple[m.Offer, ...]) -> str | None:
             and 0 <= offer.prior <= field_validators.COUNT_MAX
             and offer.nodes
             and within(offer.nodes, 0, NODES_MAX - 1)
-            and field_validators.is_key(offer.rival)
+            and field_validators.is_key(offer.rival_key)
         ):
             return "an offer out of range"
     return None
 
 
-def _news(body: m.News, limits: Limits, source: str) -> str | None:
+def _news(body: m.TaskUpdates, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.clusters):
         return "a cluster that is not known"
     for task, attempt, node in body.started:
@@ -174,19 +174,19 @@ def _news(body: m.News, limits: Limits, source: str) -> str | None:
     return problem or _offers(body.offers)
 
 
-def _estate(body: m.Estate, limits: Limits, source: str) -> str | None:
+def _estate(body: m.OwnershipReply, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.clusters):
         return "a cluster that is not known"
     if body.owner and not is_name(body.owner):
         return "an owner that cannot be"
     return (
-        _tenure(body.estate, body.term, body.bid)
+        _tenure(body.shard, body.term, body.takeover_id)
         or field_validators.pairs(body.running, limits.tasks)
         or field_validators.ends(body.ended, limits.tasks)
     )
 
 
-def _beat(body: m.Beat, limits: Limits, source: str) -> str | None:
+def _beat(body: m.WardenHeartbeat, limits: Limits, source: str) -> str | None:
     if body.cluster != source or not _known(source, limits.clusters):
         return "another cluster"
     if not within((body.epoch, body.version, body.sent_at), 0, NUMBER_MAX):
@@ -194,7 +194,7 @@ def _beat(body: m.Beat, limits: Limits, source: str) -> str | None:
     return _rounds(body.rounds) or drains_problem(body.drains)
 
 
-def _change(body: m.Change, limits: Limits, source: str) -> str | None:
+def _change(body: m.ClusterDelta, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.clusters):
         return "a cluster that is not known"
     return _delta(body.delta, limits, source)
@@ -219,7 +219,7 @@ def _delta(delta: m.Delta, limits: Limits, source: str) -> str | None:
     return None
 
 
-def _snapshot(body: m.Snapshot, limits: Limits, source: str) -> str | None:
+def _snapshot(body: m.ClusterSnapshot, limits: Limits, source: str) -> str | None:
     if body.cluster != source or not _known(source, limits.clusters):
         return "another cluster"
     if not within((body.epoch, body.version), 0, NUMBER_MAX):
@@ -266,37 +266,37 @@ def _changed(layout: Layout, known: Layout | None) -> str | None:
 # --- broker to broker -------------------------------------------------------------------------------------
 
 
-def _replicate(body: m.Replicate, limits: Limits, source: str) -> str | None:
+def _replicate(body: m.ReplicateJobs, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
         return "a broker that is not known"
     if len(body.jobs) > REPLICATE_JOBS_MAX:
         return "too many jobs"
-    problem = _tenure(body.estate, body.term, 0)
+    problem = _tenure(body.shard, body.term, 0)
     for replica in body.jobs if problem is None else ():
         if not (JOB_MIN <= replica.job <= JOB_MAX and 0 <= replica.age <= NUMBER_MAX):
             return "a job or its age out of range"
         if check_job(replica.spec):
             return "a job that would not have been taken"
         count = replica.spec.tasks
-        if not 0 <= replica.rest <= count:
+        if not 0 <= replica.ends_to_follow <= count:
             return "more ends than a job has tasks"
-        for index, state, attempt in replica.done:
+        for index, state, attempt in replica.ends:
             if not (0 <= index < count and SUCCEEDED <= state <= CANCELLED and 0 <= attempt <= NUMBER_MAX):
                 return "a task that cannot have ended so"
     return problem
 
 
-def _progress(body: m.Progress, limits: Limits, source: str) -> str | None:
-    if not _known(source, limits.brokers) or not is_estate(body.estate):
+def _progress(body: m.ReplicaUpdate, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers) or not is_estate(body.shard):
         return "a broker or an estate that cannot be"
-    for task, state, attempt in body.done:
+    for task, state, attempt in body.ends:
         if not (
             TASK_MIN <= task <= TASK_MAX and SUCCEEDED <= state <= CANCELLED and 0 <= attempt <= NUMBER_MAX
         ):
             return "a task that cannot have ended so"
-    if len(body.runs) > ENTRIES_MAX:
+    if len(body.end_runs) > ENTRIES_MAX:
         return "more ends than one message tells of"
-    for task, state, attempt, count in body.runs:
+    for task, state, attempt, count in body.end_runs:
         if not (
             TASK_MIN <= task <= TASK_MAX and SUCCEEDED <= state <= CANCELLED and 0 <= attempt <= NUMBER_MAX
         ):
@@ -305,9 +305,9 @@ def _progress(body: m.Progress, limits: Limits, source: str) -> str | None:
             return "more tasks than a job has"
     if len(body.columns) > 1 or not all(map(field_validators.is_ends_column, body.columns)):
         return "columns of ends that cannot be"
-    if limits.tasks is not None and (body.done or body.runs or body.columns):
-        tasks = [task for task, _, _ in body.done]
-        tasks += [TaskId(task + count - 1) for task, _, _, count in body.runs]
+    if limits.tasks is not None and (body.ends or body.end_runs or body.columns):
+        tasks = [task for task, _, _ in body.ends]
+        tasks += [TaskId(task + count - 1) for task, _, _, count in body.end_runs]
         tasks += [TaskId(task + len(states) - 1) for task, states, _ in body.columns]
         problem = field_validators.task_indices(tasks, limits.tasks)
         if problem is not None:
@@ -315,20 +315,20 @@ def _progress(body: m.Progress, limits: Limits, source: str) -> str | None:
     return _jobs(body.cancelled, JOBS_MAX) or _jobs(body.forget, JOBS_MAX)
 
 
-def _taken(body: m.Taken, limits: Limits, source: str) -> str | None:
-    problem = _tenure(body.estate, body.term, 0)
+def _taken(body: m.OwnershipTransferred, limits: Limits, source: str) -> str | None:
+    problem = _tenure(body.shard, body.term, 0)
     if not _known(source, limits.brokers) or problem is not None:
         return problem or "a broker that is not known"
     return _jobs(body.jobs, JOBS_MAX)
 
 
-def _watch(body: m.Watch, limits: Limits, source: str) -> str | None:
+def _watch(body: m.WatchJobs, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers) or not 0 <= body.round <= NUMBER_MAX:
         return "a broker or a round that cannot be"
     return _jobs(body.jobs, WATCHED_MAX)
 
 
-def _watched(body: m.Watched, limits: Limits, source: str) -> str | None:
+def _watched(body: m.JobEnded, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers) or not 0 <= body.round <= NUMBER_MAX:
         return "a broker or a round that cannot be"
     if not (body.state == -1 or SUCCEEDED <= body.state <= CANCELLED):
@@ -346,17 +346,17 @@ def _gossip(body: m.Gossip, limits: Limits, source: str) -> str | None:
     return None
 
 
-def _experience(body: Experience, limits: Limits, source: str) -> str | None:
-    if not _known(source, limits.brokers) or len(body.kinds) > KINDS_TOLD_MAX:
+def _experience(body: DurationStatsUpdate, limits: Limits, source: str) -> str | None:
+    if not _known(source, limits.brokers) or len(body.kinds) > KINDS_PER_MESSAGE_MAX:
         return "a broker that is not known, or too many kinds"
-    if not (0 <= body.since <= body.until <= NUMBER_MAX and 0 <= body.heard <= NUMBER_MAX):
+    if not (0 <= body.since <= body.until <= NUMBER_MAX and 0 <= body.acked_version <= NUMBER_MAX):
         return "versions that cannot be"
     for learned in body.kinds:
-        if not 0 < learned.version <= body.until or not 0 < len(learned.seen) <= SIZES_MAX:
+        if not 0 < learned.version <= body.until or not 0 < len(learned.sizes) <= SIZES_MAX:
             return "a version or a number of sizes that cannot be"
         if not 0 < len(learned.kind) <= KIND_CHARACTERS_MAX or not learned.kind.isprintable():
             return "a kind that cannot be"
-        for seen in learned.seen:
+        for seen in learned.sizes:
             if not (0 <= seen.cpu <= CPU_MILLI_MAX and 0 <= seen.gpu <= GPUS_MAX):
                 return "a size that cannot be"
             if not (0 < seen.total <= TOTAL_MAX and 0 < seen.count <= field_validators.COUNT_MAX):
@@ -367,7 +367,7 @@ def _experience(body: Experience, limits: Limits, source: str) -> str | None:
 # --- warden and runner ------------------------------------------------------------------------------------
 
 
-def _orders(body: m.Orders, limits: Limits, source: str) -> str | None:
+def _orders(body: m.RunnerOrders, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.clusters):
         return "a warden that is not known"
     for stop in body.stops:
@@ -397,7 +397,7 @@ def _rejoin(body: m.Rejoin, limits: Limits, source: str) -> str | None:
     return None if known else "a warden or a session that cannot be"
 
 
-def _report(body: m.Report, limits: Limits, source: str) -> str | None:
+def _report(body: m.RunnerReport, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.runners):
         return "a runner that is not known"
     return (
@@ -407,7 +407,7 @@ def _report(body: m.Report, limits: Limits, source: str) -> str | None:
     )
 
 
-def _hello(body: m.Hello, limits: Limits, source: str) -> str | None:
+def _hello(body: m.OpenSession, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.runners):
         return "a runner that is not known"
     if not within((body.session, body.sent_at), 0, NUMBER_MAX):
@@ -421,7 +421,7 @@ def _hello(body: m.Hello, limits: Limits, source: str) -> str | None:
     )
 
 
-def _runner_beat(body: m.RunnerBeat, limits: Limits, source: str) -> str | None:
+def _runner_beat(body: m.RunnerHeartbeat, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.runners):
         return "a runner that is not known"
     inside = 0 <= body.session <= NUMBER_MAX and 0 <= body.sent_at <= NUMBER_MAX
@@ -452,14 +452,14 @@ def _echo(echo: Instant, limits: Limits) -> str | None:
 def _rounds(rounds: tuple[tuple[str, int], ...]) -> str | None:
     if len(rounds) > ESTATES_MAX:
         return "too many estates"
-    for estate, number in rounds:
-        if not is_estate(estate) or not 0 <= number <= NUMBER_MAX:
+    for shard, number in rounds:
+        if not is_estate(shard) or not 0 <= number <= NUMBER_MAX:
             return "an estate or its round that cannot be"
     return None
 
 
-def _tenure(estate: str, term: int, bid: int) -> str | None:
-    inside = is_estate(estate) and 0 <= term <= NUMBER_MAX and 0 <= bid <= NUMBER_MAX
+def _tenure(shard: str, term: int, bid: int) -> str | None:
+    inside = is_estate(shard) and 0 <= term <= NUMBER_MAX and 0 <= bid <= NUMBER_MAX
     return None if inside else "an estate, a term or a bid out of range"
 
 
@@ -478,32 +478,32 @@ def _vectors(vectors: tuple[Vector, ...]) -> bool:
 VETTERS: Final[dict[type, Callable[[Any, Limits, str], str | None]]] = {
     m.Claim: _claim,
     m.Demand: _demand,
-    m.Cancel: _columns,
-    m.Settle: _columns,
-    m.Register: _register,
-    m.Adopt: _adopt,
-    m.Return: _return,
-    m.Answer: _answer,
-    m.News: _news,
-    m.Estate: _estate,
-    m.Replicate: _replicate,
-    m.Progress: _progress,
-    m.Taken: _taken,
-    m.Watch: _watch,
-    m.Watched: _watched,
-    m.Orders: _orders,
-    m.Report: _report,
-    m.Hello: _hello,
-    m.RunnerBeat: _runner_beat,
+    m.CancelAttempts: _columns,
+    m.AckEnds: _columns,
+    m.RegisterStandby: _register,
+    m.RequestTakeover: _adopt,
+    m.AbortTakeover: _return,
+    m.ClaimReply: _answer,
+    m.TaskUpdates: _news,
+    m.OwnershipReply: _estate,
+    m.ReplicateJobs: _replicate,
+    m.ReplicaUpdate: _progress,
+    m.OwnershipTransferred: _taken,
+    m.WatchJobs: _watch,
+    m.JobEnded: _watched,
+    m.RunnerOrders: _orders,
+    m.RunnerReport: _report,
+    m.OpenSession: _hello,
+    m.RunnerHeartbeat: _runner_beat,
     m.RunnerLease: _runner_lease,
     m.Rejoin: _rejoin,
-    m.Beat: _beat,
-    m.BeatReply: _beat_reply,
-    m.Sync: _sync,
-    m.Snapshot: _snapshot,
-    m.Change: _change,
+    m.WardenHeartbeat: _beat,
+    m.HeartbeatReply: _beat_reply,
+    m.RequestSnapshot: _sync,
+    m.ClusterSnapshot: _snapshot,
+    m.ClusterDelta: _change,
     m.Gossip: _gossip,
-    Experience: _experience,
+    DurationStatsUpdate: _experience,
     m.Ack: _ack,
     **ESTATE_VETTERS,
 }

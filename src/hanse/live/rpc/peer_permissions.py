@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from hanse.model import messages as m
-from hanse.model.duration_stats import Experience
-from hanse.model.messages.duplicate_check import Seek, Sought
-from hanse.model.messages.history_check import Recall, Recalled
-from hanse.model.messages.shard_teardown import Close, Closed, Handed, Over
+from hanse.model.duration_stats import DurationStatsUpdate
+from hanse.model.messages.duplicate_check import DuplicateQuery, DuplicateReply
+from hanse.model.messages.history_check import HistoryQuery, HistoryReply
+from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, DropReplicas, OwnershipReleased
 from hanse.security.identity import Identity, Role
 
 _BROKER, _WARDEN, _RUNNER = Role.BROKER, Role.WARDEN, Role.RUNNER
@@ -22,24 +22,43 @@ _BROKER, _WARDEN, _RUNNER = Role.BROKER, Role.WARDEN, Role.RUNNER
 MAY_SAY: Final[dict[tuple[Role, Role], frozenset[type]]] = {
     (_BROKER, _WARDEN): frozenset(
         (
-            *(m.Claim, m.Demand, m.Cancel, m.Settle, m.Register, m.Adopt, m.Return, Close),
-            *(m.BeatReply, m.Sync, m.Ack, Recall, Recalled),
+            *(
+                m.Claim,
+                m.Demand,
+                m.CancelAttempts,
+                m.AckEnds,
+                m.RegisterStandby,
+                m.RequestTakeover,
+                m.AbortTakeover,
+                CloseShard,
+            ),
+            *(m.HeartbeatReply, m.RequestSnapshot, m.Ack, HistoryQuery, HistoryReply),
         )
     ),
     (_WARDEN, _BROKER): frozenset(
         (
-            *(m.Answer, m.News, m.Estate, Closed),
-            *(m.Beat, m.Snapshot, m.Change, m.Ack, Recall, Recalled),
+            *(m.ClaimReply, m.TaskUpdates, m.OwnershipReply, CloseShardReply),
+            *(m.WardenHeartbeat, m.ClusterSnapshot, m.ClusterDelta, m.Ack, HistoryQuery, HistoryReply),
         )
     ),
     (_BROKER, _BROKER): frozenset(
         (
-            *(m.Replicate, m.Progress, m.Taken, m.Watch, m.Watched, Handed, Over, Seek, Sought),
-            *(m.Gossip, Experience, m.Ack, Recall, Recalled),
+            *(
+                m.ReplicateJobs,
+                m.ReplicaUpdate,
+                m.OwnershipTransferred,
+                m.WatchJobs,
+                m.JobEnded,
+                OwnershipReleased,
+                DropReplicas,
+                DuplicateQuery,
+                DuplicateReply,
+            ),
+            *(m.Gossip, DurationStatsUpdate, m.Ack, HistoryQuery, HistoryReply),
         )
     ),
-    (_WARDEN, _RUNNER): frozenset((m.Orders, m.RunnerLease, m.Rejoin, m.Ack, Recall)),
-    (_RUNNER, _WARDEN): frozenset((m.Report, m.Hello, m.RunnerBeat, m.Ack, Recalled)),
+    (_WARDEN, _RUNNER): frozenset((m.RunnerOrders, m.RunnerLease, m.Rejoin, m.Ack, HistoryQuery)),
+    (_RUNNER, _WARDEN): frozenset((m.RunnerReport, m.OpenSession, m.RunnerHeartbeat, m.Ack, HistoryReply)),
 }
 """Sender's and receiver's role -> what may be said. Pairs that are not here say nothing to each other."""
 _NOTHING: Final[frozenset[type]] = frozenset()

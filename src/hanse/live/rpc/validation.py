@@ -22,7 +22,7 @@ from hanse.model import messages as m
 
 __all__ = ["STALE", "Limits", "vet", "vet_frame"]
 
-_SEQUENCED: Final = frozenset(m.Sequenced.__args__)
+_SEQUENCED: Final = frozenset(m.SequencedMessage.__args__)
 
 
 def vet(envelope: m.Envelope, limits: Limits) -> str | None:
@@ -56,7 +56,7 @@ def vet_frame(
         problem = vet(envelope, judge)
         if problem is None:
             good.append(envelope)
-            if type(envelope.body) is m.Snapshot:
+            if type(envelope.body) is m.ClusterSnapshot:
                 before.append((judge, dict(judge.layouts)))
                 judge.learn(envelope.body)
         elif problem == STALE:

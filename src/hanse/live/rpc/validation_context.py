@@ -43,7 +43,7 @@ class Limits(msgspec.Struct):
     layouts: dict[str, Layout] = {}
     """What clusters look like, by name; kept up to date by ``vet_frame``."""
 
-    def learn(self, snapshot: m.Snapshot) -> None:
+    def learn(self, snapshot: m.ClusterSnapshot) -> None:
         """Note what a cluster looks like: from mail that is delivered, or from a restored machine's view."""
         known = self.layouts.get(snapshot.cluster)
         if known is None or snapshot.epoch >= known.epoch:
@@ -85,6 +85,6 @@ def runner_limits(config: RunnerConfig) -> Limits:
     )
 
 
-def layout_of(snapshot: m.Snapshot) -> Layout:
+def layout_of(snapshot: m.ClusterSnapshot) -> Layout:
     """What the cluster of a snapshot looks like."""
     return Layout(snapshot.epoch, len(snapshot.capacity), snapshot.dimensions)

@@ -34,20 +34,28 @@ from hanse.live.telemetry.prometheus_text import (
     plain,
     tally,
 )
-from hanse.model.decision import Answered
+from hanse.model.decision import DecisionKind
 from hanse.model.effects import (
-    Accepted,
-    Command,
+    Effect,
+    JobAccepted,
     JobSettled,
-    Record,
-    Rejected,
-    Send,
+    RecordDecision,
+    RequestRejected,
+    SendMessage,
     TaskSettled,
     TasksSettled,
 )
-from hanse.model.events import Event, Received, Submitted
+from hanse.model.events import Event, JobSubmitted, MessageReceived
 from hanse.model.ids import INDEX_BITS, SECOND, JobId, broker_number, job_of, parse_job
-from hanse.model.messages import Answer, Claim, News, Outcome, Progress, Replicate, Taken
+from hanse.model.messages import (
+    Claim,
+    ClaimReply,
+    Outcome,
+    OwnershipTransferred,
+    ReplicateJobs,
+    ReplicaUpdate,
+    TaskUpdates,
+)
 from hanse.model.resources import Vector
 
 if TYPE_CHECKING:
@@ -68,10 +76,10 @@ ROWS_AT_ONCE: Final = 1_000
 RECOVERED: Final = "recovered"
 """Why a job waits of which no decision was made since this broker's start."""
 _REASONS: Final = {
-    Answered.BLOCKED: "other_work",
-    Answered.WAITING: "no_room",
-    Answered.MOVED: "moved",
-    Answered.RETRIED: "retried",
+    DecisionKind.BLOCKED: "other_work",
+    DecisionKind.WAITING: "no_room",
+    DecisionKind.MOVED: "moved",
+    DecisionKind.RETRIED: "retried",
 }
 """Why a job waits, by the latest answer; the others are no reasons to wait."""
 
@@ -128,14 +136,18 @@ class BrokerWatch(MemberWatch):
         self._wait_seconds: dict[str, Histogram] = {}
         self._place_seconds: dict[str, Histogram] = {}
         self._takes: dict[type, Callable[[int, str, Any], None]] = {
-            News: self._news, Answer: self._answered, Replicate: self._replicated,
-            Progress: self._progress, Taken: self._taken,
+            TaskUpdates: self._news, ClaimReply: self._answered, ReplicateJobs: self._replicated,
+            ReplicaUpdate: self._progress, OwnershipTransferred: self._taken,
         }  # fmt: skip
         self._does: dict[type, Callable[[int, Any], None]] = {
-            Send: self._sent, Record: self._decided, Accepted: self._accepted, Rejected: self._refused,
-            TaskSettled: self._task_settled, TasksSettled: self._tasks_settled,
+            SendMessage: self._sent,
+            RecordDecision: self._decided,
+            JobAccepted: self._accepted,
+            RequestRejected: self._refused,
+            TaskSettled: self._task_settled,
+            TasksSettled: self._tasks_settled,
             JobSettled: self._job_settled,
-        }  # fmt: skip
+        }
 
     def _trace_if_asked(self, clock: Clock) -> None:
         if any(name in os.environ for name in ENDPOINTS):
@@ -148,17 +160,17 @@ class BrokerWatch(MemberWatch):
 
     # --- what happens --------------------------------------------------------------------------------------
 
-    def told(self, position: int, event: Event, commands: list[Command]) -> None:
+    def told(self, position: int, event: Event, commands: list[Effect]) -> None:
         """An event is safe and its commands were performed."""
         self._feed.told(position, event, commands)
         at, fresh = event.at, True
-        if type(event) is Received:
+        if type(event) is MessageReceived:
             envelope = event.envelope
             fresh = self.links.takes(envelope)
             handler = self._takes.get(type(envelope.body))
             if fresh and handler is not None:
                 handler(at, envelope.source, envelope.body)
-        elif type(event) is Submitted:
+        elif type(event) is JobSubmitted:
             self._submissions[event.client, event.request] = (self._tenants.of(event.spec.tenant), at)
             if len(self._submissions) > SUBMISSIONS_MAX:
                 del self._submissions[next(iter(self._submissions))]
@@ -216,7 +228,7 @@ class BrokerWatch(MemberWatch):
 
     # --- commands ------------------------------------------------------------------------------------------
 
-    def _accepted(self, _: int, reply: Accepted) -> None:
+    def _accepted(self, _: int, reply: JobAccepted) -> None:
         found = self._submissions.pop((reply.client, reply.request), None)
         if found is None:
             return  # a request to cancel
@@ -227,15 +239,15 @@ class BrokerWatch(MemberWatch):
             self._submitted[tenant] = self._submitted.get(tenant, 0) + 1
             self._follow(reply.job, _Job(tenant, at))
 
-    def _refused(self, _: int, reply: Rejected) -> None:
+    def _refused(self, _: int, reply: RequestRejected) -> None:
         if self._submissions.pop((reply.client, reply.request), None) is not None:
             self._rejected += 1
 
-    def _decided(self, _: int, record: Record) -> None:
+    def _decided(self, _: int, record: RecordDecision) -> None:
         decision = record.decision
         job = self._jobs.get(decision.job)
         if job is not None:
-            reason = _REASONS.get(decision.answered, "")
+            reason = _REASONS.get(decision.kind, "")
             if reason != job.waits:
                 self._wait_for(job, reason)
 
@@ -250,18 +262,18 @@ class BrokerWatch(MemberWatch):
         key = (OTHER if job is None else job.tenant, str(settled.outcome))
         self._finished[key] = self._finished.get(key, 0) + 1
 
-    def _sent(self, at: int, command: Send) -> None:
+    def _sent(self, at: int, command: SendMessage) -> None:
         envelope = command.envelope
         if not self.links.sends(envelope) or type(envelope.body) is not Claim:
             return
         cluster, claim = envelope.target, envelope.body
         asked = 0
-        for lot in claim.lots:
-            if lot.lease:
-                self._placed(cluster, "bound", len(lot.tasks))
+        for batch in claim.batches:
+            if batch.lease:
+                self._placed(cluster, "bound", len(batch.tasks))
             else:
-                asked += len(lot.tasks)
-            job = self._jobs.get(lot.job)
+                asked += len(batch.tasks)
+            job = self._jobs.get(batch.job)
             if job is not None and not job.claimed:
                 job.claimed = True
                 if job.submitted >= 0:
@@ -278,7 +290,7 @@ class BrokerWatch(MemberWatch):
 
     # --- messages ------------------------------------------------------------------------------------------
 
-    def _answered(self, _: int, cluster: str, answer: Answer) -> None:
+    def _answered(self, _: int, cluster: str, answer: ClaimReply) -> None:
         asked = self._claims.get(cluster, {}).pop(answer.number, 0)
         refused, moved = len(answer.refused), len(answer.substituted)
         if asked > refused + moved:
@@ -290,7 +302,7 @@ class BrokerWatch(MemberWatch):
             key = (cluster, str(entry.reason))
             self._conflicts[key] = self._conflicts.get(key, 0) + 1
 
-    def _news(self, at: int, cluster: str, news: News) -> None:
+    def _news(self, at: int, cluster: str, news: TaskUpdates) -> None:
         jobs = self._jobs
         for number in dict.fromkeys([task >> INDEX_BITS for task, _, _ in news.started]):
             job = jobs.get(JobId(number))
@@ -303,15 +315,15 @@ class BrokerWatch(MemberWatch):
             key = (cluster, OTHER if job is None else job.tenant)
             self._preempted[key] = self._preempted.get(key, 0) + 1
 
-    def _replicated(self, at: int, _: str, body: Replicate) -> None:
+    def _replicated(self, at: int, _: str, body: ReplicateJobs) -> None:
         for replica in body.jobs:
             self._follow(replica.job, _Job(self._tenants.of(replica.spec.tenant), at - replica.age))
 
-    def _progress(self, _: int, __: str, body: Progress) -> None:
+    def _progress(self, _: int, __: str, body: ReplicaUpdate) -> None:
         for job in body.forget:
             self._leave(job)
 
-    def _taken(self, _: int, __: str, body: Taken) -> None:
+    def _taken(self, _: int, __: str, body: OwnershipTransferred) -> None:
         for job in body.jobs:
             known = self._jobs.get(job)
             if known is not None:
@@ -423,7 +435,7 @@ class BrokerWatch(MemberWatch):
         free: list[Sample] = []
         now = self._now()
         for cluster in self._machine.config.clusters:
-            sight = self._machine.sight_of(cluster)
+            sight = self._machine.view_state_of(cluster)
             snapshot = sight.snapshot
             up[cluster] = int(snapshot is not None and now - sight.renewed_at < SILENT_AFTER)
             standing[cluster] = sight.standing / 1_000
@@ -431,7 +443,7 @@ class BrokerWatch(MemberWatch):
                 stale[cluster] = max(now - max(sight.seen_at, sight.renewed_at), 0) / SECOND
                 free += amounts(cluster, snapshot.dimensions, sum_of(sight.free))
         peers = {
-            name: int(self._machine.alive(name))
+            name: int(self._machine.is_alive(name))
             for name in self._machine.config.brokers
             if name != self._machine.name
         }

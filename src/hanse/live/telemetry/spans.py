@@ -13,11 +13,11 @@ import msgspec
 
 from hanse.live.clock import Clock
 from hanse.live.telemetry.trace_context import Parent, parent_of
-from hanse.model.effects import Accepted, Command, JobSettled, Rejected, Send
-from hanse.model.events import Event, Received, Submitted
+from hanse.model.effects import Effect, JobAccepted, JobSettled, RequestRejected, SendMessage
+from hanse.model.events import Event, JobSubmitted, MessageReceived
 from hanse.model.ids import JobId, job_of, job_text
 from hanse.model.job import JobSpec
-from hanse.model.messages import Claim, News, Outcome
+from hanse.model.messages import Claim, Outcome, TaskUpdates
 from hanse.security.wall_time import wall_now
 
 JOBS_MAX: Final = 10_000
@@ -83,21 +83,24 @@ class SpanMaker:
         self._submissions: dict[tuple[str, int], _Life] = {}
         self._lives: dict[JobId, _Life] = {}
         self._does: dict[type, Callable[[int, Any], None]] = {
-            Send: self._sent, Accepted: self._accepted, Rejected: self._rejected, JobSettled: self._settled,
-        }  # fmt: skip
+            SendMessage: self._sent,
+            JobAccepted: self._accepted,
+            RequestRejected: self._rejected,
+            JobSettled: self._settled,
+        }
 
-    def told(self, event: Event, commands: list[Command], fresh: bool) -> None:
+    def told(self, event: Event, commands: list[Effect], fresh: bool) -> None:
         """An event is safe and its commands were performed. ``fresh``: it is no message that came before."""
-        if type(event) is Submitted:
+        if type(event) is JobSubmitted:
             self._submitted(event)
-        elif fresh and type(event) is Received and type(event.envelope.body) is News:
+        elif fresh and type(event) is MessageReceived and type(event.envelope.body) is TaskUpdates:
             self._news(event.at, event.envelope.body)
         for command in commands:
             act = self._does.get(type(command))
             if act is not None:
                 act(event.at, command)
 
-    def _submitted(self, event: Submitted) -> None:
+    def _submitted(self, event: JobSubmitted) -> None:
         parent = parent_of(event.spec.trace)
         if parent is not None and not parent.sampled:
             return
@@ -106,27 +109,27 @@ class SpanMaker:
             return
         self._submissions[event.client, event.request] = _Life(event.spec, parent, event.at)
 
-    def _accepted(self, _: int, reply: Accepted) -> None:
+    def _accepted(self, _: int, reply: JobAccepted) -> None:
         life = self._submissions.pop((reply.client, reply.request), None)
         if life is not None and reply.job not in self._lives:
             life.accepted = self._clock.now()
             self._lives[reply.job] = life
 
-    def _rejected(self, _: int, reply: Rejected) -> None:
+    def _rejected(self, _: int, reply: RequestRejected) -> None:
         self._submissions.pop((reply.client, reply.request), None)
 
-    def _sent(self, at: int, command: Send) -> None:
+    def _sent(self, at: int, command: SendMessage) -> None:
         envelope = command.envelope
         if type(envelope.body) is Claim:
-            for lot in envelope.body.lots:
-                life = self._lives.get(lot.job)
+            for batch in envelope.body.batches:
+                life = self._lives.get(batch.job)
                 if life is not None:
                     if life.claimed < 0:
                         life.claimed = at
                     if len(life.clusters) < CLUSTERS_MAX:
                         life.clusters[envelope.target] = None
 
-    def _news(self, at: int, news: News) -> None:
+    def _news(self, at: int, news: TaskUpdates) -> None:
         for task, _, _ in news.started:
             life = self._lives.get(job_of(task))
             if life is not None and life.started < 0:

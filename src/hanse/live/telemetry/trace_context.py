@@ -1,6 +1,7 @@
 """Where a job belongs in its submitter's trace (W3C Trace Context, version 00).
 
-A job carries a ``traceparent``: from its own field ``trace``, or from the header of the request that submits
+A job carries a ``traceparent``: from its own field ``read_trace``, or from the header of the request that
+submits
 it. The field is checked strictly, because somebody wrote it; a header that makes no sense is ignored, as the
 standard asks, because programs on the way may have written it.
 """
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hanse.model.field_reader import trace
+from hanse.model.field_reader import read_trace
 from hanse.model.problem import Problem
 
 HEADER = "traceparent"
@@ -30,7 +31,7 @@ class Parent(msgspec.Struct, frozen=True):
 
 def parent_of(text: str) -> Parent | None:
     """The parts of a ``traceparent``; None if it is none."""
-    if isinstance(trace(text, ""), Problem):
+    if isinstance(read_trace(text, ""), Problem):
         return None
     _, trace_id, span_id, flags = text.split("-")
     return Parent(bytes.fromhex(trace_id), bytes.fromhex(span_id), bool(int(flags, 16) & _SAMPLED))

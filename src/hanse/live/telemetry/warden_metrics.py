@@ -19,10 +19,18 @@ from hanse.live.telemetry.prometheus_text import (
     plain,
     tally,
 )
-from hanse.model.effects import Command, Send
-from hanse.model.events import Event, Received
+from hanse.model.effects import Effect, SendMessage
+from hanse.model.events import Event, MessageReceived
 from hanse.model.ids import SECOND, TaskId
-from hanse.model.messages import Answer, Envelope, Hello, News, Orders, Outcome, Report
+from hanse.model.messages import (
+    ClaimReply,
+    Envelope,
+    OpenSession,
+    Outcome,
+    RunnerOrders,
+    RunnerReport,
+    TaskUpdates,
+)
 from hanse.model.resources import Resources, dimensions_of
 
 ENDS: Final = tuple(str(outcome) for outcome in Outcome)
@@ -40,7 +48,7 @@ class BackendCounts:
         self.started = 0
         self.ended: dict[str, int] = dict.fromkeys(ENDS, 0)
 
-    def take(self, report: Report) -> None:
+    def take(self, report: RunnerReport) -> None:
         """Starts and ends."""
         self.started += len(report.started)
         tally(self.ended, [end.outcome for end in report.ended])
@@ -77,27 +85,27 @@ class WardenWatch(MemberWatch):
         self._refused: dict[str, float] = {}
         self._start_seconds = Histogram()
         self._sends: dict[type, Callable[[int, Any], None]] = {
-            Orders: self._ordered, News: self._news, Answer: self._answered,
+            RunnerOrders: self._ordered, TaskUpdates: self._news, ClaimReply: self._answered,
         }  # fmt: skip
 
-    def told(self, position: int, event: Event, commands: list[Command]) -> None:
+    def told(self, position: int, event: Event, commands: list[Effect]) -> None:
         """An event is safe and its commands were performed."""
         del position
-        if type(event) is Received:
+        if type(event) is MessageReceived:
             envelope = event.envelope
             if self.links.takes(envelope):
                 body = envelope.body
-                if type(body) is Report:
+                if type(body) is RunnerReport:
                     self._reported(event.at, body)
-                elif type(body) is Hello:
+                elif type(body) is OpenSession:
                     self._withheld.update({**dict.fromkeys(body.nodes, _NOTHING), **dict(body.withheld)})
         for command in commands:
-            if type(command) is Send and self.links.sends(command.envelope):
+            if type(command) is SendMessage and self.links.sends(command.envelope):
                 act = self._sends.get(type(command.envelope.body))
                 if act is not None:
                     act(event.at, command.envelope.body)
 
-    def _ordered(self, at: int, orders: Orders) -> None:
+    def _ordered(self, at: int, orders: RunnerOrders) -> None:
         self._stops += len(orders.stops)
         if orders.starts:
             ordered = self._ordered_at
@@ -105,17 +113,17 @@ class WardenWatch(MemberWatch):
             if len(ordered) > ORDERS_MAX:
                 del ordered[next(iter(ordered))]
 
-    def _reported(self, at: int, report: Report) -> None:
+    def _reported(self, at: int, report: RunnerReport) -> None:
         self._backend.take(report)
         self._withheld.update(report.withheld)
         ordered = self._ordered_at
         for task in [task for task, _ in report.started if task in ordered]:
             self._start_seconds.observe((at - ordered.pop(task)) / SECOND)
 
-    def _news(self, _: int, news: News) -> None:
+    def _news(self, _: int, news: TaskUpdates) -> None:
         self._grants += len(news.offers)
 
-    def _answered(self, _: int, answer: Answer) -> None:
+    def _answered(self, _: int, answer: ClaimReply) -> None:
         for entry in answer.refused:
             self._refused[entry.reason] = self._refused.get(entry.reason, 0) + 1
 
@@ -158,7 +166,7 @@ class WardenWatch(MemberWatch):
         for node in self._entry.nodes:
             capacity = capacity.plus(node.capacity)
         allocated = _NOTHING
-        for held in self._machine.held():
+        for held in self._machine.resources_in_use():
             allocated = allocated.plus(held)
         withheld = _NOTHING
         for amount in self._withheld.values():
@@ -199,7 +207,7 @@ class RunnerWatch(MemberWatch):
 
     def send(self, envelope: Envelope) -> None:
         """Pass on what the runner says, having counted it."""
-        if self.links.sends(envelope) and type(envelope.body) is Report:
+        if self.links.sends(envelope) and type(envelope.body) is RunnerReport:
             self._backend.take(envelope.body)
         self._send(envelope)
 

@@ -10,17 +10,17 @@ import msgspec
 
 from hanse.model.constraints import Constraint, Value
 from hanse.model.drains import Drain
-from hanse.model.duration_stats import Experience
+from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.ids import ClusterId, Instant, JobId, TaskId
-from hanse.model.job import Affinity, JobSpec, Scope, Unreachable
-from hanse.model.messages.duplicate_check import Seek, Sought
-from hanse.model.messages.history_check import Recall, Recalled
-from hanse.model.messages.shard_teardown import Close, Closed, Handed, Over
+from hanse.model.job import Affinity, JobSpec, Proximity, UnreachablePolicy
+from hanse.model.messages.duplicate_check import DuplicateQuery, DuplicateReply
+from hanse.model.messages.history_check import HistoryQuery, HistoryReply
+from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, DropReplicas, OwnershipReleased
 from hanse.model.resources import Dimensions, Resources, Vector
 
-Key = tuple[int, ...]
+QueueKey = tuple[int, ...]
 """A place in the queue: smaller is served first. Built by a queue order, compared without knowing it."""
-EstateId = str
+ShardId = str
 """A broker's accepted jobs, as one thing that a peer can adopt: ``broker#generation``."""
 
 
@@ -40,38 +40,40 @@ class Shape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=T
     clusters_forbidden: tuple[str, ...] = ()
 
     @property
-    def alone(self) -> int:
+    def max_per_node(self) -> int:
         """How many of these one node may hold: 1 if they keep apart from their own label, else 0: any."""
         return int(any(wish.apart and wish.label in self.labels for wish in self.affinity))
 
     @property
-    def alone_in_cluster(self) -> bool:
+    def is_single_per_cluster(self) -> bool:
         """Whether a whole cluster may hold only one of these."""
-        return any(w.apart and w.scope is Scope.CLUSTER and w.label in self.labels for w in self.affinity)
+        return any(
+            w.apart and w.proximity is Proximity.CLUSTER and w.label in self.labels for w in self.affinity
+        )
 
-    def may_use(self, cluster: str) -> bool:
+    def allows_cluster(self, cluster: str) -> bool:
         """Whether the job's own rules let it run in this cluster."""
         allowed = self.clusters_allowed
         return cluster not in self.clusters_forbidden and (not allowed or cluster in allowed)
 
 
-class Brief(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class TaskTemplate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a warden must know of a group to run its tasks; one object shared by all lots of the group."""
 
     shape: Shape
-    estate: EstateId
+    shard: ShardId
     payload: bytes = b""
     grace: int = 0
-    unreachable: Unreachable = Unreachable.MOVE
+    unreachable: UnreachablePolicy = UnreachablePolicy.MOVE
     duration: int | None = None
 
 
-class Lot(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class TaskBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Some tasks of one group for one warden: proposed nodes (fast path) or a bound lease (slow path)."""
 
     job: JobId
     group: int
-    brief: Brief
+    template: TaskTemplate
     tasks: tuple[int, ...]  # indices in the job
     attempts: tuple[int, ...]
     nodes: tuple[int, ...]
@@ -86,12 +88,12 @@ class DemandLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     line: int  # the broker's own number for this shape; offers repeat it
     shape: Shape
-    key: Key
+    key: QueueKey
     count: int
     hold: bool = False  # the warden may keep freed room back for this line until all of it fits
 
 
-class Refusal(StrEnum):
+class RefusalReason(StrEnum):
     """Why something was not done. The first group may be cured by waiting; the second may not."""
 
     NO_ROOM = "no_room"
@@ -116,37 +118,37 @@ class Outcome(StrEnum):
     """Its runner had no lease to start it under, or no room on its disk: it never ran."""
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RefusedTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A task that a warden did not take, and why."""
 
     task: TaskId
     attempt: int
-    reason: Refusal
+    reason: RefusalReason
 
 
-class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ResourceUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What an attempt used, as its backend measured it; 0: not measured."""
 
     cpu: int = 0
     """Microseconds of CPU time."""
     memory: int = 0
     """The most bytes it held at once."""
-    ran: int = 0  # microseconds from its start to its end
+    run_time: int = 0  # microseconds from its start to its end
 
 
-class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class AttemptEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An attempt that is over."""
 
     task: TaskId
     attempt: int
     outcome: Outcome
-    code: int = 0  # exit code, or minus the signal number
-    usage: Usage | None = None
+    exit_code: int = 0  # exit code, or minus the signal number
+    usage: ResourceUsage | None = None
     note: str = ""
     """What the backend has to say about it, in a few words: out of memory, no such program."""
 
 
-Withheld = tuple[int, Resources]
+WithheldCapacity = tuple[int, Resources]
 """A node, and how much of it is not for the league: others use it, or it is closed from outside."""
 
 
@@ -169,15 +171,15 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="claim")
     """A batch of placements and of bindings of granted leases, and leases given back."""
 
     number: int
-    rounds: tuple[tuple[EstateId, int], ...]
+    rounds: tuple[tuple[ShardId, int], ...]
     """The lease round of each estate in the lots; a warden refuses claims of an earlier one."""
     echo: Instant
     """The latest beat of this warden that the broker has taken: the claim renews as a reply would."""
-    lots: tuple[Lot, ...]
+    batches: tuple[TaskBatch, ...]
     releases: tuple[int, ...] = ()  # leases that the broker has no use for
     demand: tuple[DemandLine, ...] | None = None
     """The sender's demand as it is now, when it differs from what the warden was told."""
-    settled: tuple[tuple[TaskId, int], ...] = ()  # ends that are safe, as ``Settle`` tells them otherwise
+    acked_ends: tuple[tuple[TaskId, int], ...] = ()  # ends that are safe, as ``AckEnds`` tells them otherwise
 
 
 class Demand(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="demand"):
@@ -186,57 +188,57 @@ class Demand(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="demand
     lines: tuple[DemandLine, ...]
 
 
-class Cancel(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="cancel"):
+class CancelAttempts(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="cancel"):
     """End these attempts if they are there; what ends is reported as usual."""
 
     tasks: tuple[TaskId, ...]
     attempts: tuple[int, ...]
 
 
-class Settle(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="settle"):
+class AckEnds(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="settle"):
     """These ends are safe with the broker and its heir; the warden may forget them."""
 
     tasks: tuple[TaskId, ...]
     attempts: tuple[int, ...]
 
 
-class Register(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="register"):
+class RegisterStandby(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="register"):
     """The owner of an estate names the peer that may adopt it."""
 
-    estate: EstateId
+    shard: ShardId
     term: int
-    heir: str
-    sure: bool = False
+    standby: str
+    is_accepted_elsewhere: bool = False
     """Another warden has already accepted this term, so no adoption of an older one can complete."""
 
 
-class Adopt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="adopt"):
+class RequestTakeover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="adopt"):
     """The heir takes an estate over; it acts only when every warden has agreed."""
 
-    estate: EstateId
+    shard: ShardId
     owner: str
     """From whom: a warden that takes somebody else for the owner refuses."""
     term: int
-    bid: int  # which try this is; the answer repeats it
+    takeover_id: int  # which try this is; the answer repeats it
 
 
-class Return(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="return"):
+class AbortTakeover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="return"):
     """The heir gives a try at adoption up: the owner lives, or another warden refused."""
 
-    estate: EstateId
+    shard: ShardId
     term: int
-    bid: int
+    takeover_id: int
 
 
 # --- warden to broker, sequenced -------------------------------------------------------------------------
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="answer"):
+class ClaimReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="answer"):
     """What became of a claim. Tasks not listed were taken as proposed."""
 
     number: int
     substituted: tuple[tuple[TaskId, int], ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedTask, ...]
     delta: Delta | None = None
 
 
@@ -250,32 +252,32 @@ class Offer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How well the task fits here, in thousandths: ``Pr(task | cluster)``."""
     prior: int = 0
     """How likely this cluster is to serve it well, in thousandths: ``Pr(cluster)``."""
-    rival: Key = ()
+    rival_key: QueueKey = ()
     """The best key of another broker that could use it; empty: nobody else's could."""
 
 
-class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="news"):
+class TaskUpdates(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="news"):
     """What happened to a broker's tasks, and the room that is granted to those that wait."""
 
     started: tuple[tuple[TaskId, int, int], ...]  # task, attempt, node
-    ended: tuple[End, ...]
+    ended: tuple[AttemptEnd, ...]
     offers: tuple[Offer, ...] = ()
     """Grants, in the order they were made."""
 
 
-class Estate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="estate"):
+class OwnershipReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="estate"):
     """A warden's answer to register, adopt or return: who it now takes for the owner."""
 
-    estate: EstateId
+    shard: ShardId
     term: int
     owner: str
     accepted: bool
-    bid: int = 0  # the try at adoption that is answered; 0: a registration or a return
+    takeover_id: int = 0  # the try at adoption that is answered; 0: a registration or a return
     running: tuple[tuple[TaskId, int], ...] = ()
     """With an accepted adoption: the estate's attempts that live here."""
-    ended: tuple[End, ...] = ()
+    ended: tuple[AttemptEnd, ...] = ()
     """With an accepted adoption: ends that were not settled yet."""
-    refusal: Refusal | None = None  # why it is not even looked at: closed for ever, or too many
+    refusal: RefusalReason | None = None  # why it is not even looked at: closed for ever, or too many
 
 
 # --- broker to broker, sequenced -------------------------------------------------------------------------
@@ -287,49 +289,49 @@ class Replica(msgspec.Struct, frozen=True, array_like=True, gc=False):
     job: JobId
     spec: JobSpec
     age: int  # microseconds since it was accepted: clocks differ, ages do not
-    done: tuple[tuple[int, int, int], ...]  # terminal tasks: index, state, and the attempt that made it so
+    ends: tuple[tuple[int, int, int], ...]  # terminal tasks: index, state, and the attempt that made it so
     cancelled: bool = False
-    rest: int = 0  # more of them, which follow as progress: before that the copy is not complete
+    ends_to_follow: int = 0  # more of them, which follow as progress: before that the copy is not complete
 
 
-class Replicate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="replicate"):
+class ReplicateJobs(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="replicate"):
     """Jobs for the heir's safe keeping; acknowledged to the submitter when the heir has them."""
 
-    estate: EstateId
+    shard: ShardId
     term: int
     jobs: tuple[Replica, ...]
-    more: bool = False  # other jobs from before this term follow: the copy is not whole yet
+    more_follow: bool = False  # other jobs from before this term follow: the copy is not whole yet
 
 
-class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="progress"):
+class ReplicaUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="progress"):
     """Tasks that reached a terminal state, jobs cancelled, and jobs that may be forgotten."""
 
-    estate: EstateId
-    done: tuple[tuple[TaskId, int, int], ...]  # task, its terminal state, the attempt that made it so
+    shard: ShardId
+    ends: tuple[tuple[TaskId, int, int], ...]  # task, its terminal state, the attempt that made it so
     cancelled: tuple[JobId, ...] = ()
     forget: tuple[JobId, ...] = ()
-    runs: tuple[tuple[TaskId, int, int, int], ...] = ()  # of neighbours that ended alike: how many
+    end_runs: tuple[tuple[TaskId, int, int, int], ...] = ()  # of neighbours that ended alike: how many
     columns: tuple[
         tuple[TaskId, bytes, bytes], ...
     ] = ()  # of others: see ``core.broker.failover.end_columns``
 
 
-class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="taken"):
+class OwnershipTransferred(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="taken"):
     """To the former owner: its estate, with these jobs, now belongs to the sender."""
 
-    estate: EstateId
+    shard: ShardId
     jobs: tuple[JobId, ...]
     term: int = 0  # the sender's
 
 
-class Watch(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="watch"):
+class WatchJobs(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="watch"):
     """Tell me when these jobs end."""
 
     round: int
     jobs: tuple[JobId, ...]
 
 
-class Watched(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="watched"):
+class JobEnded(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="watched"):
     """A job that was asked about has ended; -1: unknown here, in answer to that round of asking only."""
 
     round: int
@@ -347,8 +349,8 @@ class StartTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempt: int
     node: int
     size: Resources
-    estate: EstateId
-    unreachable: Unreachable
+    shard: ShardId
+    unreachable: UnreachablePolicy
     payload: bytes
 
 
@@ -360,7 +362,7 @@ class StopTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
     grace: int
 
 
-class Orders(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="orders"):
+class RunnerOrders(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="orders"):
     """From warden to runner."""
 
     echo: Instant
@@ -370,29 +372,29 @@ class Orders(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="orders
     forget: tuple[tuple[TaskId, int], ...] = ()  # ends that the warden has on record
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="report"):
+class RunnerReport(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="report"):
     """From runner to warden: also the nodes of which another amount is withheld than before."""
 
     started: tuple[tuple[TaskId, int], ...]
-    ended: tuple[End, ...]
-    withheld: tuple[Withheld, ...] = ()
+    ended: tuple[AttemptEnd, ...]
+    withheld: tuple[WithheldCapacity, ...] = ()
 
 
 # --- soft ------------------------------------------------------------------------------------------------
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="hello"):
+class OpenSession(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="hello"):
     """A runner opens a session: what runs, what ended and was not forgotten, what is withheld. Repeated."""
 
     session: int
     sent_at: Instant
     nodes: tuple[int, ...]
     running: tuple[tuple[TaskId, int], ...]
-    ended: tuple[End, ...]
-    withheld: tuple[Withheld, ...] = ()
+    ended: tuple[AttemptEnd, ...]
+    withheld: tuple[WithheldCapacity, ...] = ()
 
 
-class RunnerBeat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="runner_beat"):
+class RunnerHeartbeat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="runner_beat"):
     """A runner asks for its lease to be renewed; it counts from ``sent_at``, on the runner's clock."""
 
     session: int
@@ -404,7 +406,7 @@ class RunnerLease(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="r
 
     session: int
     echo: Instant
-    lapsed: tuple[EstateId, ...]
+    lapsed: tuple[ShardId, ...]
 
 
 class Rejoin(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="rejoin"):
@@ -413,32 +415,32 @@ class Rejoin(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="rejoin
     session: int
 
 
-class Beat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="beat"):
+class WardenHeartbeat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="beat"):
     """A warden shows that it lives, and asks for its leases from this broker to be renewed."""
 
     cluster: ClusterId
     epoch: int
     sent_at: Instant
     version: int
-    rounds: tuple[tuple[EstateId, int], ...]
+    rounds: tuple[tuple[ShardId, int], ...]
     """The lease round of each estate that the warden takes this broker to own."""
     drains: tuple[Drain, ...] = ()
 
 
-class BeatReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="beat_reply"):
+class HeartbeatReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="beat_reply"):
     """The broker renews; the lease counts from ``echo``, on the warden's clock."""
 
     echo: Instant
-    estates: tuple[EstateId, ...]
+    shards: tuple[ShardId, ...]
 
 
-class Sync(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync"):
+class RequestSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync"):
     """The broker's view has a gap: send the whole state."""
 
     cluster: ClusterId
 
 
-class Snapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="snapshot"):
+class ClusterSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="snapshot"):
     """The whole of a cluster as its warden offers it."""
 
     cluster: ClusterId
@@ -454,13 +456,13 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="snap
     free: tuple[Vector, ...]
 
 
-class Change(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="change"):
+class ClusterDelta(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="change"):
     """A delta on its own."""
 
     delta: Delta
 
 
-class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class MemberStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What gossip says of one broker: its beat rises as long as it lives."""
 
     name: str
@@ -472,22 +474,55 @@ class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Gossip(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="gossip"):
     """The members of the league as the sender knows them."""
 
-    members: tuple[Member, ...]
+    members: tuple[MemberStatus, ...]
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ack"):
     """Nothing to say but what the envelope says: how far the sender has received."""
 
 
-Sequenced = (
-    Claim | Demand | Cancel | Settle | Register | Adopt | Return | Answer | News | Estate | Replicate
-    | Progress | Taken | Watch | Watched | Orders | Report | Close | Closed | Handed | Over | Seek | Sought
-)  # fmt: skip
-Soft = (
-    Hello | RunnerBeat | RunnerLease | Rejoin | Beat | BeatReply | Sync | Snapshot | Change | Gossip | Ack
-    | Experience | Recall | Recalled
-)  # fmt: skip
-Body = Sequenced | Soft
+SequencedMessage = (
+    Claim
+    | Demand
+    | CancelAttempts
+    | AckEnds
+    | RegisterStandby
+    | RequestTakeover
+    | AbortTakeover
+    | ClaimReply
+    | TaskUpdates
+    | OwnershipReply
+    | ReplicateJobs
+    | ReplicaUpdate
+    | OwnershipTransferred
+    | WatchJobs
+    | JobEnded
+    | RunnerOrders
+    | RunnerReport
+    | CloseShard
+    | CloseShardReply
+    | OwnershipReleased
+    | DropReplicas
+    | DuplicateQuery
+    | DuplicateReply
+)
+SoftMessage = (
+    OpenSession
+    | RunnerHeartbeat
+    | RunnerLease
+    | Rejoin
+    | WardenHeartbeat
+    | HeartbeatReply
+    | RequestSnapshot
+    | ClusterSnapshot
+    | ClusterDelta
+    | Gossip
+    | Ack
+    | DurationStatsUpdate
+    | HistoryQuery
+    | HistoryReply
+)
+Message = SequencedMessage | SoftMessage
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -500,4 +535,4 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Number of a sequenced message; for a soft one minus that of the last sequenced one before it."""
     ack: int
     """The highest sequence number received in order from ``target`` in this session."""
-    body: Body
+    body: Message

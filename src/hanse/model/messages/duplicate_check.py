@@ -5,7 +5,7 @@ import msgspec
 from hanse.model.ids import JobId
 
 
-class Seek(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="seek"):
+class DuplicateQuery(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="seek"):
     """Do you know a job of this client id, under another number?"""
 
     job: JobId
@@ -13,10 +13,10 @@ class Seek(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="seek"):
     client_id: str
 
 
-class Sought(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sought"):
+class DuplicateReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sought"):
     """The answer."""
 
     job: JobId
     """As asked."""
-    known: int
+    known_job: int
     """The number under which it is known; 0: it is not."""

@@ -3,17 +3,17 @@
 import msgspec
 
 
-class Close(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="close"):
+class CloseShard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="close"):
     """To a warden: nothing is left of this adopted estate, so forget it, and refuse it for ever."""
 
-    estate: str
+    shard: str
     term: int
 
 
-class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="closed"):
-    """A warden's answer to ``Close``."""
+class CloseShardReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="closed"):
+    """A warden's answer to ``CloseShard``."""
 
-    estate: str
+    shard: str
     term: int
     """As asked."""
     done: bool
@@ -21,17 +21,17 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="closed
     owner."""
 
 
-class Handed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="handed"):
+class OwnershipReleased(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="handed"):
     """To the adopter of an estate: its former owner has let go of it, and so has everybody who owned it
     before."""
 
-    estate: str
+    shard: str
     term: int
-    """The adopter's, as ``Taken`` said it."""
+    """The adopter's, as ``OwnershipTransferred`` said it."""
 
 
-class Over(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="over"):
+class DropReplicas(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="over"):
     """To every peer: the sender does not own this estate any more, so the copies of jobs that it has sent are
     good for nothing."""
 
-    estate: str
+    shard: str

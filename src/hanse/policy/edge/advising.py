@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.model.advice import Advice, Amount, HeldRoom, Observation, SizeBelief, WaitingGroup
+from hanse.model.advice import Advice, AdviceRequest, Amount, HeldResources, SizeEstimate, WaitingGroup
 from hanse.policy.edge.network import Network, choose_by_network
 from hanse.policy.edge.priced import PricedRule, Prices, compile_rule, shared_room
 from hanse.policy.edge.shown import SIZES_MAX
@@ -62,11 +62,11 @@ class Scale(msgspec.Struct, frozen=True):
         return min(microseconds / self.step, STEPS_MAX)
 
 
-def advise(network: Network, seen: Observation) -> tuple[Advice, ...]:
+def advise(network: Network, seen: AdviceRequest) -> tuple[Advice, ...]:
     """What the network would have each waiting group ask for; groups that it passes over are left out."""
     advice: list[Advice] = []
     for gpus in (True, False):
-        groups = [group for group in seen.waiting if _has_gpus(group) is gpus and group.reach]
+        groups = [group for group in seen.waiting if _has_gpus(group) is gpus and group.eligible_clusters]
         held = [one for one in seen.held if (one.gpu > 0) is gpus]
         if groups:
             advice += _Round(network, seen, groups, held, gpus).play()
@@ -91,20 +91,22 @@ class _Round:
     def __init__(
         self,
         network: Network,
-        seen: Observation,
+        seen: AdviceRequest,
         groups: list[WaitingGroup],
-        held: list[HeldRoom],
+        held: list[HeldResources],
         gpus: bool,
     ) -> None:
         self.network = network
         self.seen = seen
         self.groups = groups
         self.scale = scale = _scale(groups, gpus)
-        self.held = sorted(held, key=lambda one: (one.duration - one.elapsed, one.room, one.cpu, one.gpu))
+        self.held = sorted(
+            held, key=lambda one: (one.duration - one.elapsed, one.cluster_index, one.cpu, one.gpu)
+        )
         """Who is believed to end first comes first."""
         self.rule = _rule(groups, self.held, scale)
-        self.capacity = np.array([scale.room(room.capacity) for room in seen.rooms], dtype=np.int64)
-        self.free = np.array([scale.room(room.free) for room in seen.rooms], dtype=np.int64)
+        self.capacity = np.array([scale.room(room.capacity) for room in seen.clusters], dtype=np.int64)
+        self.free = np.array([scale.room(room.free) for room in seen.clusters], dtype=np.int64)
         self.slots = _slots(groups)
         """The group of each slot; ``NONE`` when it was taken."""
         self.advice: dict[int, Advice] = {}
@@ -149,8 +151,8 @@ class _Round:
 
     def _take(self, cluster: int, slot: int, cpus: int, gpus: int) -> None:
         number, self.slots[slot] = self.slots[slot], NONE
-        group, room = self.groups[number], self.seen.rooms[cluster]
-        size = _of_ladder(group.sizes, room.node, self.scale, (cpus, gpus))
+        group, room = self.groups[number], self.seen.clusters[cluster]
+        size = _of_ladder(group.sizes, room.largest_node, self.scale, (cpus, gpus))
         self.free[cluster] = np.maximum(self.free[cluster] - self.scale.amount((size.cpu, size.gpu)), 0)
         if number not in self.advice:
             self.advice[number] = Advice(group.job, group.group, size.cpu, size.gpu, room.cluster)
@@ -159,19 +161,19 @@ class _Round:
         """The moment at which the next of our own tasks is believed to end."""
         one = self.held.pop(0)
         self.elapsed = max(self.elapsed, self.scale.steps(max(0, one.duration - one.elapsed)))
-        room = self.free[one.room] + self.scale.amount((one.cpu, one.gpu))
-        self.free[one.room] = np.minimum(room, self.capacity[one.room])
+        room = self.free[one.cluster_index] + self.scale.amount((one.cpu, one.gpu))
+        self.free[one.cluster_index] = np.minimum(room, self.capacity[one.cluster_index])
 
     def _view(self) -> View:
-        n, p = len(self.seen.rooms), len(self.slots)
+        n, p = len(self.seen.clusters), len(self.slots)
         columns = {name: np.zeros((1, n, p), dtype=np.int64) for name in ("kind", "waited", "reach")}
         task = np.full((1, n, p), NONE, dtype=np.int64)
         for slot, number in enumerate(self.slots):
             if number == NONE:
                 continue
             group = self.groups[number]
-            bits = sum(1 << cluster for cluster in group.reach)
-            for cluster in group.reach:
+            bits = sum(1 << cluster for cluster in group.eligible_clusters)
+            for cluster in group.eligible_clusters:
                 task[0, cluster, slot] = slot
                 columns["kind"][0, cluster, slot] = number
                 columns["waited"][0, cluster, slot] = int(self.scale.steps(group.waited) + self.elapsed)
@@ -193,7 +195,7 @@ class _Round:
         """What is held, cluster by cluster."""
         rows: list[list[int]] = [[] for _ in range(clusters)]
         for position, one in enumerate(self.held):
-            rows[one.room].append(position)
+            rows[one.cluster_index].append(position)
         names = ("run_task", "run_kind", "run_cpus", "run_gpus", "run_elapsed")
         shape = (1, clusters, max(1, *map(len, rows)))
         columns = {name: np.zeros(shape, dtype=np.int64) for name in names}
@@ -218,7 +220,7 @@ def _slots(groups: Sequence[WaitingGroup]) -> list[int]:
     return slots[:SLOTS_MAX]
 
 
-def _rule(groups: Sequence[WaitingGroup], held: Sequence[HeldRoom], scale: Scale) -> PricedRule:
+def _rule(groups: Sequence[WaitingGroup], held: Sequence[HeldResources], scale: Scale) -> PricedRule:
     """The rule over what is believed: a row for each group, then one for each task that runs."""
     rows = [_durations(group.sizes, scale) for group in groups]
     rows += [np.full((SIZES_MAX + 1, SIZES_MAX + 1), scale.steps(one.duration)) for one in held]
@@ -227,7 +229,7 @@ def _rule(groups: Sequence[WaitingGroup], held: Sequence[HeldRoom], scale: Scale
     return compile_rule(np.stack(rows), minimum, Prices())
 
 
-def _durations(sizes: Sequence[SizeBelief], scale: Scale) -> Floats:
+def _durations(sizes: Sequence[SizeEstimate], scale: Scale) -> Floats:
     """Steps by CPUs and GPUs: those of the largest size of the ladder within; ``inf`` below the least."""
     table = np.full((SIZES_MAX + 1, SIZES_MAX + 1), np.inf)
     for size in sorted(sizes, key=lambda size: (size.gpu, size.cpu)):
@@ -238,8 +240,8 @@ def _durations(sizes: Sequence[SizeBelief], scale: Scale) -> Floats:
 
 
 def _of_ladder(
-    sizes: Sequence[SizeBelief], node: Amount, scale: Scale, chosen: tuple[int, int]
-) -> SizeBelief:
+    sizes: Sequence[SizeEstimate], node: Amount, scale: Scale, chosen: tuple[int, int]
+) -> SizeEstimate:
     """The largest size of the ladder within what was chosen that fits a node; the least if none does."""
     within = [
         size

@@ -1,7 +1,7 @@
 """The inner loops over columns: compiled when the shared library is there, in NumPy otherwise.
 
 Both backends give equal answers, so a run may be repeated on another machine. ``BACKEND`` tells which one is
-at work, ``WHY_NOT_NATIVE`` why the compiled one is not (empty if it is). What each kernel means is said in
+at work, ``NATIVE_LOAD_ERROR`` why the compiled one is not (empty if it is). What each kernel means is said in
 ``numpy_kernels``.
 """
 
@@ -10,13 +10,25 @@ from typing import Final
 from hanse.policy.kernels import c_kernels, numpy_kernels
 from hanse.policy.kernels.numpy_kernels import BEST_FIT, CHEAPEST, COUNT_MAX, FIRST, SPREAD, WANTED_MAX
 
-WHY_NOT_NATIVE: Final = c_kernels.WHY_NOT
-BACKEND: Final = "numpy" if WHY_NOT_NATIVE else "native"
+NATIVE_LOAD_ERROR: Final = c_kernels.LOAD_ERROR
+BACKEND: Final = "numpy" if NATIVE_LOAD_ERROR else "native"
 
-pick: Final = numpy_kernels.pick if WHY_NOT_NATIVE else c_kernels.pick
-settle: Final = numpy_kernels.settle if WHY_NOT_NATIVE else c_kernels.settle
-fit: Final = numpy_kernels.fit if WHY_NOT_NATIVE else c_kernels.fit
-match: Final = numpy_kernels.match if WHY_NOT_NATIVE else c_kernels.match
+pick: Final = numpy_kernels.pick if NATIVE_LOAD_ERROR else c_kernels.pick
+settle: Final = numpy_kernels.settle if NATIVE_LOAD_ERROR else c_kernels.settle
+fit: Final = numpy_kernels.fit if NATIVE_LOAD_ERROR else c_kernels.fit
+match: Final = numpy_kernels.match if NATIVE_LOAD_ERROR else c_kernels.match
 
-__all__ = ["BACKEND", "BEST_FIT", "CHEAPEST", "COUNT_MAX", "FIRST", "SPREAD", "WANTED_MAX", "WHY_NOT_NATIVE",
-           "fit", "match", "pick", "settle"]  # fmt: skip
+__all__ = [
+    "BACKEND",
+    "BEST_FIT",
+    "CHEAPEST",
+    "COUNT_MAX",
+    "FIRST",
+    "NATIVE_LOAD_ERROR",
+    "SPREAD",
+    "WANTED_MAX",
+    "fit",
+    "match",
+    "pick",
+    "settle",
+]

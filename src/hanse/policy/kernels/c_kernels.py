@@ -21,19 +21,19 @@ from numpy.typing import NDArray
 from hanse.model.resources import Vector
 from hanse.policy.kernels.loader import open_library
 from hanse.policy.kernels.numpy_kernels import CHEAPEST, COUNT_MAX, FIRST, check_cost, check_match
-from hanse.policy.node_columns import Column, MaskWords, Room
+from hanse.policy.node_columns import Column, MaskWords, NodeColumns
 
 _ENTRY_BYTES: Final = 24
 """The size of ``entry_t`` in kernels.c."""
 _WORD: Final = np.dtype(np.uint64)
 
 
-def _door(library: ctypes.PyDLL | None, name: str, arguments: int) -> Callable[..., int]:
+def _c_function(library: ctypes.PyDLL | None, name: str, arguments: int) -> Callable[..., int]:
     """The C function of this name, which takes addresses (or bytes) only and gives an int64."""
     if library is None:
 
         def missing(*_: object) -> int:
-            raise AssertionError(f"{name} called without the library: {WHY_NOT}")
+            raise AssertionError(f"{name} called without the library: {LOAD_ERROR}")
 
         return missing
     function = library[name]
@@ -42,12 +42,12 @@ def _door(library: ctypes.PyDLL | None, name: str, arguments: int) -> Callable[.
     return function
 
 
-_LIBRARY, WHY_NOT = open_library(files(__package__), "_kernels", ctypes.PyDLL)
-"""``WHY_NOT``: why the compiled kernels cannot be used; empty if they can."""
-_pick: Final = _door(_LIBRARY, "hanse_pick", 2)
-_settle: Final = _door(_LIBRARY, "hanse_settle", 2)
-_fit: Final = _door(_LIBRARY, "hanse_fit", 4)
-_match: Final = _door(_LIBRARY, "hanse_match", 6)
+_LIBRARY, LOAD_ERROR = open_library(files(__package__), "_kernels", ctypes.PyDLL)
+"""``LOAD_ERROR``: why the compiled kernels cannot be used; empty if they can."""
+_pick: Final = _c_function(_LIBRARY, "hanse_pick", 2)
+_settle: Final = _c_function(_LIBRARY, "hanse_settle", 2)
+_fit: Final = _c_function(_LIBRARY, "hanse_fit", 4)
+_match: Final = _c_function(_LIBRARY, "hanse_match", 6)
 
 
 class _Scratch:
@@ -83,7 +83,7 @@ _scratch: Final = _Scratch()
 
 
 def pick(
-    room: Room,
+    room: NodeColumns,
     ask: Vector,
     mask: MaskWords,
     start: int,
@@ -127,7 +127,7 @@ def pick(
 
 
 def settle(
-    room: Room, ask: Vector, mask: MaskWords, nodes: Sequence[int], start: int, each_max: int = 0
+    room: NodeColumns, ask: Vector, mask: MaskWords, nodes: Sequence[int], start: int, each_max: int = 0
 ) -> list[int]:
     """Check a claim task by task and debit the room: see ``numpy_kernels.settle``. One thread only."""
     assert len(nodes) <= COUNT_MAX, f"{len(nodes)} tasks in one call"
@@ -155,7 +155,7 @@ def settle(
     return settled.tolist()
 
 
-def fit(room: Room, asks: Sequence[Vector]) -> NDArray[np.uint64]:
+def fit(room: NodeColumns, asks: Sequence[Vector]) -> NDArray[np.uint64]:
     """For each ask the mask of the nodes that fit it: see ``numpy_kernels.fit``."""
     masks = np.zeros((len(asks), room.words), dtype=np.uint64)
     if not masks.size:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse.model.resources import Vector
-from hanse.policy.node_columns import Column, MaskWords, Room, mask_flags, mask_words, pack_flags
+from hanse.policy.node_columns import Column, MaskWords, NodeColumns, mask_flags, mask_words, pack_flags
 
 FIRST: Final = 0
 """Fill the first fitting node in circular order, then the next."""
@@ -36,7 +36,7 @@ SHARE: Final = 1024
 
 
 def pick(
-    room: Room,
+    room: NodeColumns,
     ask: Vector,
     mask: MaskWords,
     start: int,
@@ -77,7 +77,7 @@ def pick(
 
 
 def settle(
-    room: Room, ask: Vector, mask: MaskWords, nodes: Sequence[int], start: int, each_max: int = 0
+    room: NodeColumns, ask: Vector, mask: MaskWords, nodes: Sequence[int], start: int, each_max: int = 0
 ) -> list[int]:
     """Check a claim task by task, debit the room, and tell the node each task really gets.
 
@@ -111,12 +111,12 @@ def settle(
     return settled
 
 
-def fit(room: Room, asks: Sequence[Vector]) -> NDArray[np.uint64]:
+def fit(room: NodeColumns, asks: Sequence[Vector]) -> NDArray[np.uint64]:
     """For each ask the mask of the nodes that fit it: ``[S, words]``."""
     masks = np.zeros((len(asks), room.words), dtype=np.uint64)
     if room.nodes:
         for row, ask in zip(masks, asks, strict=True):
-            row[:] = pack_flags(_fitting(room, ask))
+            row[:] = pack_flags(_find_fitting(room, ask))
     return masks
 
 
@@ -172,7 +172,7 @@ def check_match(
     assert wanted.shape[1] <= WANTED_MAX, f"{wanted.shape[1]} wanted rows a request"
 
 
-def check_cost(room: Room, cost: Column) -> None:
+def check_cost(room: NodeColumns, cost: Column) -> None:
     """Assert that there is one int64 a node (shared with ``c_kernels``, which reads raw memory)."""
     _check_array(cost, np.int64, (room.nodes,))
 
@@ -183,7 +183,7 @@ def _check_array(array: NDArray[np.generic], kind: type[np.generic], shape: tupl
     assert array.flags.c_contiguous, "arrays are read row after row"
 
 
-def _fitting(room: Room, ask: Vector) -> NDArray[np.bool_]:
+def _find_fitting(room: NodeColumns, ask: Vector) -> NDArray[np.bool_]:
     """One flag a node: whether it fits."""
     assert len(ask) == room.dims, f"{ask} for {room.dims} resources"
     assert min(ask) >= 0, f"{ask} asks for less than nothing"
@@ -193,14 +193,14 @@ def _fitting(room: Room, ask: Vector) -> NDArray[np.bool_]:
     return flags
 
 
-def _candidates(room: Room, ask: Vector, mask: MaskWords, start: int) -> Column:
+def _candidates(room: NodeColumns, ask: Vector, mask: MaskWords, start: int) -> Column:
     """The nodes of the mask that fit, in circular order from ``start``."""
     _check_array(mask, np.uint64, (room.words,))
-    nodes = np.flatnonzero(_fitting(room, ask) & mask_flags(mask, room.nodes))
+    nodes = np.flatnonzero(_find_fitting(room, ask) & mask_flags(mask, room.nodes))
     return np.roll(nodes, -int(np.searchsorted(nodes, start % room.nodes)))
 
 
-def _keys(room: Room, ask: Vector, nodes: Column, mode: int, cost: Column | None) -> Column:
+def _keys(room: NodeColumns, ask: Vector, nodes: Column, mode: int, cost: Column | None) -> Column:
     """What ``pick`` minimises, one key a node."""
     if mode == CHEAPEST:
         assert cost is not None, "CHEAPEST needs the costs"

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from hanse.model.attempt_key import SECRET_BYTES, task_key
+from hanse.model.attempt_key import SECRET_BYTES, attempt_key
 from hanse.sdk.function_pickling import FUNCTIONS_MAX, Traveller
 from hanse.sdk.serialization import Assembly, Packed, is_large
 from hanse.sdk.shared_store import OwnSpool
@@ -128,7 +128,7 @@ class Link:
         gate = self._gate
         if isinstance(message, Hello) and self.hello is None:
             job, index, attempt = who = message.who
-            key, pin = task_key(gate.secret, job, index, attempt), gate.fingerprint
+            key, pin = attempt_key(gate.secret, job, index, attempt), gate.fingerprint
             wanted = secure_channel.proof(key, secure_channel.HAND, self._nonce, message.nonce, pin, who)
             if len(message.nonce) != NONCE_BYTES or not secure_channel.proved(message.proof, wanted):
                 raise FrameError(f"somebody who says to be hand {job[:32]}.{index} and does not know its key")

@@ -84,8 +84,10 @@ class _Ears:
         mine = None if said is None else said[fresh].copy()
         key = mixed(world.streams.seed[fresh].astype(np.uint64), np.asarray(_LOSS_KEY) + view.time[fresh])
         n = view.task.shape[1]
-        lots = uniform(mixed(mixed(key[:, None], np.arange(n)[None])[:, :, None], np.arange(n)[None, None]))
-        self._take(episode, view.free[fresh].copy(), mine, lots >= self.link.loss)
+        batches = uniform(
+            mixed(mixed(key[:, None], np.arange(n)[None])[:, :, None], np.arange(n)[None, None])
+        )
+        self._take(episode, view.free[fresh].copy(), mine, batches >= self.link.loss)
 
     def _take(self, episode: Ints, free: Ints, said: Floats | None, arrived: Flags) -> None:
         """Deliver with the delay: what is taken in now was said so many steps ago."""

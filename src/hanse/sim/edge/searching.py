@@ -48,8 +48,8 @@ def imagined_futures(world: World, setting: Setting, futures: int, horizon: int)
     size = 1 + np.minimum(
         (uniform(mixed(drawn, np.full((*shape, width), 1))) * clusters).astype(np.int64), clusters - 1
     )
-    lots = uniform(mixed(drawn[..., None], np.arange(clusters) + 2))
-    rank = lots.argsort(axis=3).argsort(axis=3)
+    batches = uniform(mixed(drawn[..., None], np.arange(clusters) + 2))
+    rank = batches.argsort(axis=3).argsort(axis=3)
     bits = np.int64(1) << np.arange(clusters)
     return Future(after=after, kind=kind, reach=(rank < size[..., None]) @ bits)
 

@@ -38,21 +38,29 @@ from hanse.core.broker.placement import EXPECTED_MAX
 from hanse.core.messaging.link import NEVER
 from hanse.core.runner.runner import Runner
 from hanse.model.effects import (
-    Accepted,
-    Command,
+    Effect,
+    JobAccepted,
     JobSettled,
-    Launch,
-    Rejected,
-    Send,
+    LaunchAttempt,
+    RequestRejected,
+    SendMessage,
     TaskSettled,
     TasksSettled,
     WakeAt,
 )
-from hanse.model.events import BackendReported, Booted, Received, Submitted, TasksMoved, TaskStarted, Tick
+from hanse.model.events import (
+    BackendReported,
+    Booted,
+    JobSubmitted,
+    MessageReceived,
+    TasksChanged,
+    TaskStarted,
+    Tick,
+)
 from hanse.model.ids import JobId, index_of, job_of
-from hanse.model.messages import End, Envelope
+from hanse.model.messages import AttemptEnd, Envelope
 from hanse.model.messages import Outcome as Ending
-from hanse.policy.hashing import mix
+from hanse.policy.hashing import hash_numbers
 from hanse.sim.baselines.task_level import engine
 from hanse.sim.replay.compiled import objection, run_plain
 from hanse.sim.replay.hanse_with_faults import run_with_faults
@@ -66,7 +74,7 @@ CLIENT: Final = "replay"
 IDLE_BEATS_MAX: Final = 20
 """Beats without anything running after which a run that has not ended is our bug."""
 
-Entry = tuple[int, int, str, Envelope | End | int | None]
+Entry = tuple[int, int, str, Envelope | AttemptEnd | int | None]
 """Time, number, whose, and what: a message, the end of a task, a job that arrives, or (none) a tick. The
 number is unique, so that a comparison never looks further."""
 
@@ -101,7 +109,7 @@ class LeanShell:
         """When a task last started or ended, or a job came."""
         self.decision_ns: list[int] = []
         for position, (name, machine) in enumerate(self.machines.items()):
-            self._perform(0, name, machine.handle(Booted(0, 1, mix(settings.seed, position) >> 2)))
+            self._perform(0, name, machine.handle(Booted(0, 1, hash_numbers(settings.seed, position) >> 2)))
             if isinstance(machine, Runner):
                 self._perform(0, name, machine.handle(BackendReported(0, (), ())))
         self._next_arrival()
@@ -127,7 +135,7 @@ class LeanShell:
         for _ in range(events):
             if lane and lane[0] < heap[0]:  # beats never end, so the heap is never empty
                 now, _number, name, envelope = lane.popleft()
-                perform(now, name, handle[name](Received(now, envelope)))  # type: ignore[arg-type]
+                perform(now, name, handle[name](MessageReceived(now, envelope)))  # type: ignore[arg-type]
                 if self.ended == jobs:
                     break
                 continue
@@ -135,26 +143,26 @@ class LeanShell:
             if what is None:
                 del wakes[name, now]
                 perform(now, name, handle[name](Tick(now)))
-            elif type(what) is End:
+            elif type(what) is AttemptEnd:
                 self._exit(now, name, what)
             else:
                 assert isinstance(what, int)
                 self._arrive(now, what)
         return now
 
-    def _exit(self, now: int, runner: str, first: End) -> None:
+    def _exit(self, now: int, runner: str, first: AttemptEnd) -> None:
         """Tasks end: all of this moment, each runner told once, in the order of their first ends."""
         heap = self.heap
         ends = {runner: [first]}
         while heap[0][0] == now:
             what = heap[0][3]
-            if type(what) is not End:
+            if type(what) is not AttemptEnd:
                 break
             ends.setdefault(heappop(heap)[2], []).append(what)
         self.moved_at = now
         for name, over in ends.items():
             self.running -= len(over)
-            self._perform(now, name, self.machines[name].handle(TasksMoved(now, (), tuple(over))))
+            self._perform(now, name, self.machines[name].handle(TasksChanged(now, (), tuple(over))))
 
     def _arrive(self, now: int, job: int) -> None:
         """A job comes; brokers take turns. Messages are counted from the first one on."""
@@ -165,11 +173,11 @@ class LeanShell:
         self._next_arrival()
         brokers = self.league.brokers
         name = brokers[job % len(brokers)]
-        machine, event = self.machines[name], Submitted(now, CLIENT, job, self.specs.spec(job))
+        machine, event = self.machines[name], JobSubmitted(now, CLIENT, job, self.specs.spec(job))
         began = perf_counter_ns()
-        commands = machine.handle(event)
+        effects = machine.handle(event)
         self.decision_ns.append(perf_counter_ns() - began)
-        self._perform(now, name, commands)
+        self._perform(now, name, effects)
 
     def _next_arrival(self) -> None:
         job = self.arrived
@@ -177,47 +185,47 @@ class LeanShell:
             self.number += 1
             heappush(self.heap, (self.workload.arrival[job] + self.lead, self.number, "", job))
 
-    def _perform(self, now: int, name: str, commands: list[Command]) -> None:
+    def _perform(self, now: int, name: str, effects: list[Effect]) -> None:
         """Do what a machine asks for, in order."""
         lane, count = self.lane, self.tally.count
-        for command in commands:
-            kind = type(command)
-            if kind is Send:
-                envelope = command.envelope  # type: ignore[union-attr]  # mypy does not narrow by ``kind``
+        for effect in effects:
+            kind = type(effect)
+            if kind is SendMessage:
+                envelope = effect.envelope  # type: ignore[union-attr]  # mypy does not narrow by ``kind``
                 count(envelope)
                 self.number += 1
                 lane.append((now + self.delay, self.number, envelope.target, envelope))
             elif kind is TaskSettled or kind is TasksSettled:
                 continue
-            elif isinstance(command, WakeAt):
-                at = max(command.at, now)
+            elif isinstance(effect, WakeAt):
+                at = max(effect.at, now)
                 if (name, at) not in self.wakes and at < NEVER:
                     self.wakes[name, at] = None
                     self.number += 1
                     heappush(self.heap, (at, self.number, name, None))
-            elif isinstance(command, Launch):
-                self._launch(now, name, command)
-            elif isinstance(command, JobSettled):
+            elif isinstance(effect, LaunchAttempt):
+                self._launch(now, name, effect)
+            elif isinstance(effect, JobSettled):
                 self.ended += 1
-                self.job_end[self.job_of[command.job]] = now - self.lead - self.delay
-            elif isinstance(command, Accepted):
-                self.job_of[command.job] = command.request
+                self.job_end[self.job_of[effect.job]] = now - self.lead - self.delay
+            elif isinstance(effect, JobAccepted):
+                self.job_of[effect.job] = effect.request
             else:
-                assert not isinstance(command, Rejected), command
+                assert not isinstance(effect, RequestRejected), effect
 
-    def _launch(self, now: int, runner: str, command: Launch) -> None:
-        task = self.workload.offset[self.job_of[job_of(command.task)]] + index_of(command.task)
+    def _launch(self, now: int, runner: str, effect: LaunchAttempt) -> None:
+        task = self.workload.offset[self.job_of[job_of(effect.task)]] + index_of(effect.task)
         assert self.start[task] < 0, f"task {task} starts twice"
         self.start[task] = now - self.lead
-        self.node[task] = self.league.first_node[runner] + command.node
+        self.node[task] = self.league.first_node[runner] + effect.node
         self.begun += 1
         self.running += 1
         self.moved_at = now
         self.number += 1
-        end = End(command.task, command.attempt, Ending.SUCCEEDED)
+        end = AttemptEnd(effect.task, effect.attempt, Ending.SUCCEEDED)
         heappush(self.heap, (now + self.workload.duration[task], self.number, runner, end))
         if self.starts:
-            started = TaskStarted(now, command.task, command.attempt)
+            started = TaskStarted(now, effect.task, effect.attempt)
             self._perform(now, runner, self.machines[runner].handle(started))
 
     def _outcome(self) -> Outcome:

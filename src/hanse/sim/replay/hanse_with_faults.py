@@ -20,7 +20,7 @@ from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig
 from hanse.core.runner.runner import Runner
 from hanse.core.warden.warden import Warden
-from hanse.model.effects import Accepted, JobSettled, Launch, Rejected
+from hanse.model.effects import JobAccepted, JobSettled, LaunchAttempt, RequestRejected
 from hanse.model.ids import SECOND, JobId, index_of, job_of
 from hanse.model.messages import Envelope
 from hanse.model.messages import Outcome as Ending
@@ -97,7 +97,9 @@ class FaultedRun:
         for backend in self.league.backends.values():
             backend.notice_max = 0
         for process in self.league.brokers.values():
-            process.connect({Accepted: self._acknowledge, Rejected: self._reject, JobSettled: self._settle})
+            process.connect(
+                {JobAccepted: self._acknowledge, RequestRejected: self._reject, JobSettled: self._settle}
+            )
         self.league.boot()
         for fault in faults:
             self.world.at(self.lead + fault.at, self._strike, fault)
@@ -130,22 +132,22 @@ class FaultedRun:
             self.decision_ns.append(perf_counter_ns() - began)
         self.world.at(self.world.now + ASK_AGAIN, self._submit, job)
 
-    def _acknowledge(self, command: Accepted) -> None:
-        self.accepted[command.request] = True
-        self.plan_of[command.job] = command.request
+    def _acknowledge(self, effect: JobAccepted) -> None:
+        self.accepted[effect.request] = True
+        self.plan_of[effect.job] = effect.request
 
-    def _reject(self, command: Rejected) -> None:
-        raise AssertionError(f"job {command.request} was rejected: {command.reason}")
+    def _reject(self, effect: RequestRejected) -> None:
+        raise AssertionError(f"job {effect.request} was rejected: {effect.reason}")
 
-    def _settle(self, command: JobSettled) -> None:
-        job = self.plan_of[command.job]
+    def _settle(self, effect: JobSettled) -> None:
+        job = self.plan_of[effect.job]
         if self.job_end[job] < 0:  # else a client that was not answered in time made two jobs of it
             self.ended_jobs += 1
             self.job_end[job] = self.world.now - self.lead - self.delay
 
     # --- what really happens -------------------------------------------------------------------------------
 
-    def _fate(self, launch: Launch) -> Fate:
+    def _fate(self, launch: LaunchAttempt) -> Fate:
         return self.workload.duration[self._task(launch.task, launch.payload)], Ending.SUCCEEDED, 0
 
     def _task(self, task: int, payload: bytes) -> int:

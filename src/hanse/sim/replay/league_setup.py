@@ -26,23 +26,23 @@ from hanse.model.ids import BROKER_NUMBER_MAX, MILLISECOND, SECOND, TASKS_PER_JO
 from hanse.model.job import PRIORITY_MAX, JobClass, JobSpec, TaskGroup
 from hanse.model.messages import (
     Ack,
-    Answer,
-    Beat,
-    BeatReply,
-    Change,
     Claim,
+    ClaimReply,
+    ClusterDelta,
     Envelope,
     Gossip,
-    News,
-    RunnerBeat,
+    HeartbeatReply,
+    RunnerHeartbeat,
     RunnerLease,
+    TaskUpdates,
+    WardenHeartbeat,
 )
 from hanse.model.resources import Resources
-from hanse.policy.cluster_rankers import Rotate
+from hanse.policy.cluster_rankers import RotatingRanker
 from hanse.policy.interface import QueueOrder
 from hanse.policy.placers import Random
 from hanse.policy.queue_orders import FewestRemaining, Fifo, PriorityWithAgeing, ShortFirst
-from hanse.policy.sizers import Least
+from hanse.policy.sizers import LeastSizer
 from hanse.sim.baselines.task_level.job_ranks import is_short
 from hanse.sim.replay.records import Outcome, ReplayError, Settings, Workload
 
@@ -59,7 +59,7 @@ LEAD_MESSAGES: Final = 20
 NEWS_LINGER_MAX: Final = 1 * MILLISECOND
 """How long a warden's news of changes waits in a run without faults, unless the heartbeat is quicker: a round
 trip of the usual network. Brokers that hear later claim what others have taken."""
-PERIODIC: Final = (Ack, Beat, BeatReply, Change, Gossip, RunnerBeat, RunnerLease)
+PERIODIC: Final = (Ack, WardenHeartbeat, HeartbeatReply, ClusterDelta, Gossip, RunnerHeartbeat, RunnerLease)
 """Messages that come with time and not with tasks; all others are counted per task."""
 
 
@@ -177,7 +177,7 @@ def order_of(workload: Workload, settings: Settings) -> QueueOrder:
 
 def make_broker(config: BrokerConfig, order: QueueOrder) -> Broker:
     """A broker with the placer and ranking that collide least."""
-    return Broker(config, order, Random(), Rotate(), Least())
+    return Broker(config, order, Random(), RotatingRanker(), LeastSizer())
 
 
 def broker_config(league: LeagueSettings, number: int, workload: Workload, alone: bool) -> BrokerConfig:
@@ -261,9 +261,9 @@ class Tally:
         self.sent[kind] = self.sent.get(kind, 0) + 1
         if kind is Claim:
             self.releases += len(body.releases)  # type: ignore[union-attr]
-        elif kind is News:
+        elif kind is TaskUpdates:
             self.grants += len(body.offers)  # type: ignore[union-attr]
-        elif kind is Answer:
+        elif kind is ClaimReply:
             self.rejects += len(body.refused)  # type: ignore[union-attr]
             self.substitutions += len(body.substituted)  # type: ignore[union-attr]
 

@@ -51,7 +51,7 @@ def shown_with_interval(row: dict[str, Any], field: str) -> str:
     return shown(row[field]) if not interval else f"{shown(row[field])} ± {shown(interval)}"
 
 
-def page(rows: list[dict[str, Any]], runs: list[Run], settings: Settings, command: str) -> str:
+def page(rows: list[dict[str, Any]], runs: list[Run], settings: Settings, effect: str) -> str:
     """The page as text. Curves are those of each policy's first seed."""
     heading = f"Replay of {rows[0]['trace']}" if rows else "Replay without a result"
     stopped = [row["policy"] for row in rows if not row["complete"]]
@@ -71,7 +71,7 @@ def page(rows: list[dict[str, Any]], runs: list[Run], settings: Settings, comman
             _table(rows),
             *(f"<figure>{svg}</figure>" for svg in _plots(runs)),
             "<h2>To repeat it</h2>",
-            f"<pre>{escape(command)}</pre>",
+            f"<pre>{escape(effect)}</pre>",
             f"<pre>{escape(msgspec.json.format(msgspec.json.encode(settings), indent=2).decode())}</pre>",
             "<p>Job delay is completion - arrival - longest task. Messages are without heartbeats.</p>",
             "</body></html>",

@@ -29,42 +29,42 @@ import msgspec
 from hanse.core.config import NodeConfig, Timings, WardenConfig
 from hanse.model.constraints import Value
 from hanse.model.effects import (
-    Accepted,
-    Command,
-    Guard,
-    Launch,
-    Rejected,
-    Send,
+    Effect,
+    ExtendWatchdog,
+    JobAccepted,
+    LaunchAttempt,
+    RequestRejected,
+    SendMessage,
     TaskSettled,
     TasksSettled,
     WakeAt,
 )
-from hanse.model.events import BackendReported, Booted, Event, Received, Tick
+from hanse.model.events import BackendReported, Booted, Event, MessageReceived, Tick
 from hanse.model.ids import MILLISECOND, SECOND, broker_number, parse_task
 from hanse.model.messages import (
     Ack,
-    Beat,
-    BeatReply,
     Envelope,
     Gossip,
-    Hello,
+    HeartbeatReply,
+    OpenSession,
     Outcome,
-    RunnerBeat,
+    RunnerHeartbeat,
     RunnerLease,
+    WardenHeartbeat,
 )
 from hanse.model.resources import Resources
 from hanse.sim.backend import FOREVER, Fate
 from hanse.sim.checkers import Oracle
 from hanse.sim.league import Design, Factories, League, Policies
 from hanse.sim.network import Link, Network
-from hanse.sim.render import command_text, event_text, record_text, resources_text, seconds, words
+from hanse.sim.render import effect_text, event_text, record_text, resources_text, seconds, words
 from hanse.sim.scripts.words import ScriptError, duration_of, job_from, job_named, resources_of, value_of
 from hanse.sim.settled_tasks import one_by_one
 from hanse.sim.story import Story
 from hanse.sim.workload import GroupTruth, JobPlan, Workload
 from hanse.sim.world import Violation, World
 
-QUIET: Final = (Ack, Beat, BeatReply, Gossip, Hello, RunnerBeat, RunnerLease)
+QUIET: Final = (Ack, WardenHeartbeat, HeartbeatReply, Gossip, OpenSession, RunnerHeartbeat, RunnerLease)
 """Messages that always get through (unless cut) and are not worth a line."""
 WARM_UP: Final = 3 * SECOND
 """Time for the league to get to know each other before the story begins."""
@@ -86,16 +86,16 @@ class Log(Story):
         """A machine was handed an event."""
         if isinstance(event, Tick | Booted | BackendReported):
             return
-        if isinstance(event, Received) and (self.brief or isinstance(event.envelope.body, QUIET)):
+        if isinstance(event, MessageReceived) and (self.brief or isinstance(event.envelope.body, QUIET)):
             return
         self._say(now, who, f"<- {event_text(event)}")
 
-    def did(self, now: int, who: str, command: Command) -> None:
+    def did(self, now: int, who: str, command: Effect) -> None:
         """A machine's command was performed."""
-        if isinstance(command, WakeAt | Guard):
+        if isinstance(command, WakeAt | ExtendWatchdog):
             return
-        if not (isinstance(command, Send) and isinstance(command.envelope.body, QUIET)):
-            self._say(now, who, f"=> {command_text(command)}")
+        if not (isinstance(command, SendMessage) and isinstance(command.envelope.body, QUIET)):
+            self._say(now, who, f"=> {effect_text(command)}")
 
     def lost(self, now: int, envelope: Envelope, why: str) -> None:
         """A message did not get through."""
@@ -141,7 +141,7 @@ class HandWork(Workload):
     def __init__(self) -> None:
         super().__init__(0, [])
 
-    def fate(self, launch: Launch) -> Fate:
+    def fate(self, launch: LaunchAttempt) -> Fate:
         """How this attempt ends if nobody interferes."""
         plan, group = self.plan_of(launch.payload)
         duration = plan.groups[group].duration
@@ -158,7 +158,7 @@ def play(text: str, factories: Factories) -> str:
             blocks.append(told)
             continue
         said = [line for line in told.split("\n") if line and not line.startswith("#")]
-        lines = [line for command in said for line in player.perform(command)]
+        lines = [line for effect in said for line in player.perform(effect)]
         blocks.append("\n".join([told, _RULE, *(lines or ["ok"])]))
     return "\n\n".join(blocks) + "\n"
 
@@ -240,7 +240,7 @@ class Player:
         for broker in self._league.brokers.values():
             broker.connect({
                 TaskSettled: self._oracle.settle, TasksSettled: one_by_one(self._oracle.settle),
-                Accepted: self._accepted, Rejected: _ignore,
+                JobAccepted: self._accepted, RequestRejected: _ignore,
             })  # fmt: skip
         for backend in self._league.backends.values():
             backend.notice_max = 0
@@ -250,11 +250,11 @@ class Player:
         self._switch(["manual" if manual else "immediate"], {})
         self._log.lines.clear()
 
-    def _accepted(self, command: Accepted) -> None:
+    def _accepted(self, effect: JobAccepted) -> None:
         assert self._oracle is not None
-        plan = self._workload.plans[command.request // 2]
-        if not command.request % 2:
-            self._oracle.accepted(command.job, plan)
+        plan = self._workload.plans[effect.request // 2]
+        if not effect.request % 2:
+            self._oracle.accepted(effect.job, plan)
 
     # --- work ----------------------------------------------------------------------------------------------
 
@@ -385,18 +385,18 @@ class Player:
         inside: Any = self._process(plain[0]).machine
         say = self._log.lines.append
         if plain[0] in league.wardens:
-            for index, free in enumerate(inside.offered()):
+            for index, free in enumerate(inside.advertised_free()):
                 say(f"node {index} offers {resources_text(Resources(*free[:3]))}")
         elif plain[0] in league.brokers:
             for cluster in league.wardens:
-                view = inside.view_of(cluster)
+                view = inside.believed_free(cluster)
                 seen = (
                     "unknown"
                     if view is None
                     else ", ".join(resources_text(Resources(*free[:3])) for free in view)
                 )
                 say(f"believes {cluster}: {seen}")
-        for complaint in inside.idle():
+        for complaint in inside.find_leftovers():
             say(f"not idle: {complaint}")
 
     def _parts(self) -> tuple[League, Oracle]:
@@ -411,7 +411,7 @@ class Player:
         return process
 
 
-def _ignore(_: Command) -> None:
+def _ignore(_: Effect) -> None:
     """The log says it."""
 
 

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from hanse.model.constraint_syntax import WhereError, parse
+from hanse.model.constraint_syntax import ConstraintSyntaxProblem, parse_constraint
 from hanse.model.constraints import Value
 from hanse.model.ids import MILLISECOND, SECOND, JobId, job_of, parse_job, parse_task
-from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, Scope, TaskGroup, Unreachable
+from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, Proximity, TaskGroup, UnreachablePolicy
 from hanse.model.resources import Resources
 from hanse.sim.workload import payload_of
 
@@ -51,14 +51,14 @@ def resources_of(text: str) -> Resources:
 
 def job_from(number: int, named: dict[str, str]) -> JobSpec:
     """A job from the words of ``submit``."""
-    where = parse(named["where"]) if "where" in named else None
-    if isinstance(where, WhereError):
+    where = parse_constraint(named["where"]) if "where" in named else None
+    if isinstance(where, ConstraintSyntaxProblem):
         raise ScriptError(where.message)
     affinity: tuple[Affinity, ...] = ()
     for field, apart in (("apart", True), ("near", False)):
         if field in named:
             label, _, scope = named[field].partition(":")
-            affinity = (*affinity, Affinity(label, Scope(scope or "node"), apart))
+            affinity = (*affinity, Affinity(label, Proximity(scope or "node"), apart))
     least, _, most = named.get("cpu", "1").partition("..")
     extra = "".join(f"+{named[field]}" for field in ("memory", "custom") if field in named)
     gpu = f"+{named['gpu']}gpu" if "gpu" in named else ""
@@ -88,7 +88,7 @@ def job_from(number: int, named: dict[str, str]) -> JobSpec:
         retries=int(named.get("retries", "0")),
         preemptible=named.get("preemptible") == "yes",
         grace=duration_of(named.get("grace", "0s")),
-        unreachable=Unreachable(named.get("unreachable", "move")),
+        unreachable=UnreachablePolicy(named.get("unreachable", "move")),
         on_loss=OnLoss(named.get("on_loss", "retry")),
         clusters_allowed=tuple(named["allow"].split(",")) if "allow" in named else (),
         labels=tuple(named["labels"].split(",")) if "labels" in named else (),

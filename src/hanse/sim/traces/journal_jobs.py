@@ -21,11 +21,18 @@ from typing import Any, Final
 import msgspec
 
 from hanse.core.broker.state import BrokerState
-from hanse.model.effects import Accepted, Command, JobSettled, Rejected, TaskSettled, TasksSettled
-from hanse.model.events import Event, Received, Submitted
+from hanse.model.effects import Effect, JobAccepted, JobSettled, RequestRejected, TaskSettled, TasksSettled
+from hanse.model.events import Event, JobSubmitted, MessageReceived
 from hanse.model.ids import JobId, TaskId, index_of, job_of
 from hanse.model.job import JobSpec
-from hanse.model.messages import End, Estate, News, Progress, Replica, Replicate
+from hanse.model.messages import (
+    AttemptEnd,
+    OwnershipReply,
+    Replica,
+    ReplicateJobs,
+    ReplicaUpdate,
+    TaskUpdates,
+)
 from hanse.sim.traces.chunk_builder import Names, Row
 from hanse.sim.traces.read_report import ReadReport
 
@@ -94,39 +101,42 @@ class Past:
         self._held_tasks = 0
         self._ended: dict[JobId, None] = {}
         self._bodies: dict[type, Callable[[int, Any], None]] = {
-            News: self._news, Estate: self._estate, Replicate: self._replicated, Progress: self._progress
-        }  # fmt: skip
+            TaskUpdates: self._news,
+            OwnershipReply: self._estate,
+            ReplicateJobs: self._replicated,
+            ReplicaUpdate: self._progress,
+        }
 
     def begin(self, state: BrokerState, times: Times) -> None:
         """A broker's past begins with this state: the jobs that it has, and those that it keeps for peers."""
         for record in state.jobs.values():
             if record.id not in self._live and record.id not in self._ended:
                 self._begin(record.id, record.spec, record.accepted_at + times.shift)
-        for ward in state.wards.values():
+        for ward in state.standby_shards.values():
             for replica in ward.jobs.values():
-                self._keep(replica, ward.since[replica.job] + times.shift)
+                self._keep(replica, ward.accepted_at[replica.job] + times.shift)
 
-    def take(self, broker: str, event: Event, commands: list[Command], times: Times) -> None:
+    def take(self, broker: str, event: Event, effects: list[Effect], times: Times) -> None:
         """One event and what came of it."""
         now = event.at + times.shift
-        if isinstance(event, Received):
+        if isinstance(event, MessageReceived):
             told = self._bodies.get(type(event.envelope.body))
             if told is not None:
                 told(now, event.envelope.body)
-        elif isinstance(event, Submitted):
+        elif isinstance(event, JobSubmitted):
             self._submitted(broker, event, now)
-        for command in commands:
-            if isinstance(command, TaskSettled):
-                self._settled(command)
-            elif isinstance(command, TasksSettled):
-                for one in command.each():
+        for effect in effects:
+            if isinstance(effect, TaskSettled):
+                self._settled(effect)
+            elif isinstance(effect, TasksSettled):
+                for one in effect.each():
                     self._settled(one)
-            elif isinstance(command, JobSettled):
-                self._over(command)
-            elif isinstance(command, Accepted | Rejected):
-                pending = self._forget((broker, command.client, command.request))
-                if pending is not None and isinstance(command, Accepted) and command.job not in self._ended:
-                    self._begin(command.job, pending.spec, pending.arrival)
+            elif isinstance(effect, JobSettled):
+                self._over(effect)
+            elif isinstance(effect, JobAccepted | RequestRejected):
+                pending = self._forget((broker, effect.client, effect.request))
+                if pending is not None and isinstance(effect, JobAccepted) and effect.job not in self._ended:
+                    self._begin(effect.job, pending.spec, pending.arrival)
 
     def ready(self) -> Iterator[Row]:
         """Rows of ended jobs that no earlier job holds back any more."""
@@ -152,7 +162,7 @@ class Past:
 
     # --- submissions ----------------------------------------------------------------------------------------
 
-    def _submitted(self, broker: str, event: Submitted, now: int) -> None:
+    def _submitted(self, broker: str, event: JobSubmitted, now: int) -> None:
         key, name = (broker, event.client, event.request), (broker, event.spec.client_id)
         arrival = now
         if event.spec.client_id:
@@ -175,7 +185,7 @@ class Past:
         self._live[job] = _Live(spec, arrival)
         heappush(self._arrivals, (arrival, job))
 
-    def _replicated(self, now: int, message: Replicate) -> None:
+    def _replicated(self, now: int, message: ReplicateJobs) -> None:
         for replica in message.jobs:
             self._keep(replica, now - replica.age)
 
@@ -183,7 +193,7 @@ class Past:
         if replica.job not in self._live and replica.job not in self._ended:
             self._kept.setdefault(replica.job, _Live(replica.spec, arrival))
 
-    def _progress(self, _: int, message: Progress) -> None:
+    def _progress(self, _: int, message: ReplicaUpdate) -> None:
         for job in message.forget:
             self._kept.pop(job, None)
 
@@ -192,22 +202,22 @@ class Past:
 
     # --- news of attempts ----------------------------------------------------------------------------------
 
-    def _news(self, now: int, news: News) -> None:
+    def _news(self, now: int, news: TaskUpdates) -> None:
         for task, attempt, _ in news.started:
             entry = self._attempt(task, attempt)
             if entry is not None and entry[1] < 0:
                 entry[1] = now
         self._ends(now, news.ended)
 
-    def _estate(self, now: int, answer: Estate) -> None:
+    def _estate(self, now: int, answer: OwnershipReply) -> None:
         self._ends(now, answer.ended)
 
-    def _ends(self, now: int, ends: tuple[End, ...]) -> None:
+    def _ends(self, now: int, ends: tuple[AttemptEnd, ...]) -> None:
         for end in ends:
             entry = self._attempt(end.task, end.attempt)
             if entry is None or entry[2] >= 0:
                 continue  # nobody's, or told before: messages may come twice
-            measured = end.usage.ran if end.usage is not None else 0
+            measured = end.usage.run_time if end.usage is not None else 0
             entry[2] = measured or (now - entry[1] if entry[1] >= 0 else _UNTIMED)
 
     def _attempt(self, task: TaskId, attempt: int) -> list[int] | None:
@@ -222,33 +232,33 @@ class Past:
 
     # --- ends ----------------------------------------------------------------------------------------------
 
-    def _settled(self, command: TaskSettled) -> None:
-        job, index = self._known(job_of(command.task)), index_of(command.task)
+    def _settled(self, effect: TaskSettled) -> None:
+        job, index = self._known(job_of(effect.task)), index_of(effect.task)
         if job is None:
             return
-        if not command.attempt:
+        if not effect.attempt:
             job.ran.setdefault(index, _IDLE)
             return
         entry = job.attempts.get(index)
-        known = entry is not None and entry[0] == command.attempt
+        known = entry is not None and entry[0] == effect.attempt
         ran = entry[2] if entry is not None and known else _UNTIMED
         job.ran[index] = max(ran, job.ran.get(index, _UNTIMED))
 
-    def _over(self, command: JobSettled) -> None:
-        if command.job in self._ended:
+    def _over(self, effect: JobSettled) -> None:
+        if effect.job in self._ended:
             return
-        self._ended[command.job] = None
+        self._ended[effect.job] = None
         if len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
-        job = self._known(command.job)
-        self._live.pop(command.job, None)
-        self._kept.pop(command.job, None)
+        job = self._known(effect.job)
+        self._live.pop(effect.job, None)
+        self._kept.pop(effect.job, None)
         if job is None:
             self.report.skip(UNKNOWN)
             return
-        rows = self._rows(command.job, job, str(command.outcome))
+        rows = self._rows(effect.job, job, str(effect.outcome))
         if rows:
-            heappush(self._held, (job.arrival, command.job, rows))
+            heappush(self._held, (job.arrival, effect.job, rows))
             self._held_tasks += sum(row.count for row in rows)
 
     def _rows(self, number: JobId, job: _Live, outcome: str) -> list[Row]:

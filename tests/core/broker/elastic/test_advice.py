@@ -6,21 +6,21 @@ from hanse.core.broker.broker import Broker
 from hanse.core.broker.elastic import advice_guard
 from hanse.core.broker.elastic.advice import ASK_PAUSE
 from hanse.core.broker.elastic.advice_guard import (
-    ASIDE,
     ENDS_KEPT,
     ENDS_MIN,
     RATIO_MAX,
     RULE_EVERY,
-    Guarding,
-    Tally,
+    SUSPENSION,
+    AdviceGuard,
+    RatioStats,
 )
 from hanse.core.broker.elastic.advice_request import GROUPS_SHOWN_MAX, HELD_SHOWN_MAX
-from hanse.model.advice import Advice, Observation
-from hanse.model.decision import Answered, Decision
-from hanse.model.events import Advised
+from hanse.model.advice import Advice, AdviceRequest
+from hanse.model.decision import Decision, DecisionKind
+from hanse.model.events import AdviceReceived
 from hanse.model.ids import MINUTE, SECOND, JobId, job_of, task_id
 from hanse.model.job import TaskGroup
-from hanse.model.messages import Usage
+from hanse.model.messages import ResourceUsage
 from hanse.model.resources import Resources
 from tests.core.wired import USUAL, Wired, job, node, tasks
 
@@ -38,22 +38,22 @@ def full(*clusters: str, sizer: str = "network") -> tuple[Wired, JobId]:
     return wired, wired.submit(job(tasks(max(1, len(clusters)), 4_000), name="full"))
 
 
-def latest(wired: Wired) -> tuple[int, Observation]:
+def latest(wired: Wired) -> tuple[int, AdviceRequest]:
     _, command = wired.asked[-1]
-    return command.number, command.observation
+    return command.number, command.request
 
 
 def advise(wired: Wired, *choices: Advice, number: int = 0) -> None:
-    wired.give("b1", Advised(wired.now, number or latest(wired)[0], choices))
+    wired.give("b1", AdviceReceived(wired.now, number or latest(wired)[0], choices))
     wired.deliver()
 
 
 def sized(wired: Wired) -> list[str]:
-    return [decision.reason for decision in wired.decisions if decision.answered is Answered.SIZED]
+    return [decision.reason for decision in wired.decisions if decision.kind is DecisionKind.SIZED]
 
 
 def guarded(wired: Wired) -> list[Decision]:
-    return [decision for decision in wired.decisions if decision.answered is Answered.GUARDED]
+    return [decision for decision in wired.decisions if decision.kind is DecisionKind.GUARDED]
 
 
 def test_the_rule_sizes_at_once_and_a_question_goes_out() -> None:
@@ -62,11 +62,11 @@ def test_the_rule_sizes_at_once_and_a_question_goes_out() -> None:
     assert sized(wired)[0].startswith("by the rule: 4 CPUs each")
     assert "no advice yet" in sized(wired)[0]
     _, seen = latest(wired)
-    assert [(room.cluster, room.capacity, room.free, room.node) for room in seen.rooms] == [
+    assert [(room.cluster, room.capacity, room.free, room.largest_node) for room in seen.clusters] == [
         ("c1", (4_000, 0), (0, 0), (4_000, 0))
     ]
     (group,) = seen.waiting
-    assert (group.job, group.group, group.count, group.reach) == (number, 0, 3, (0,))
+    assert (group.job, group.group, group.count, group.eligible_clusters) == (number, 0, 3, (0,))
     assert [(size.cpu, size.gpu) for size in group.sizes] == [(500, 0), (1_000, 0), (2_000, 0), (4_000, 0)]
     assert group.sizes[0].duration > group.sizes[-1].duration > 0
     assert seen.held == ()
@@ -98,7 +98,7 @@ def test_running_tasks_are_shown_with_what_is_believed_of_them() -> None:
     wired.run(3 * SECOND)
     wired.submit(job(elastic(), name="next"))
     _, seen = latest(wired)
-    assert [(held.room, held.cpu, held.gpu) for held in seen.held] == [(0, 2_000, 0)] * 2
+    assert [(held.cluster_index, held.cpu, held.gpu) for held in seen.held] == [(0, 2_000, 0)] * 2
     assert all(held.elapsed >= 3 * SECOND and held.duration > 0 for held in seen.held)
 
 
@@ -231,7 +231,7 @@ def test_what_was_advised_is_forgotten_with_the_job() -> None:
     wired.run(10 * SECOND)
     broker = wired.machines["b1"]
     assert isinstance(broker, Broker)
-    assert broker._placing.sizing.advice.state.given == {}
+    assert broker._placement.sizing.advice.state.outcomes == {}
 
 
 # --- the guard ----------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def lesson(wired: Wired, cpu: int, count: int = 4) -> list[int]:
         for index, size in sorted(wired.sizes(number).items()):
             sizes.append(size)
             (attempt,) = [a for task, a in wired.live if task == task_id(number, index)]
-            wired.exit(task_id(number, index), attempt, usage=Usage(ran=one_thread(size)))
+            wired.exit(task_id(number, index), attempt, usage=ResourceUsage(run_time=one_thread(size)))
             wired.run(SECOND)
     return sizes
 
@@ -310,7 +310,7 @@ def test_a_restart_lifts_nothing_and_time_does() -> None:
     assert len(wired.asked) == asked
     wired.cancel(number)
     wired.end(blocker)
-    wired.run(ASIDE)
+    wired.run(SUSPENSION)
     lesson(wired, 1_000)
     lesson(wired, 1_000)
     assert wired.marks("b1")["broker.advice_taken"] > 0, "it gets another chance"
@@ -328,7 +328,7 @@ def test_what_waits_goes_back_to_the_rule_with_its_kind() -> None:
         while not guarded(wired) and (live := sorted(wired.live)):
             task, attempt = live[0]
             before = len(sized(wired))
-            wired.exit(task, attempt, usage=Usage(ran=one_thread(wired.sizes(job_of(task))[0])))
+            wired.exit(task, attempt, usage=ResourceUsage(run_time=one_thread(wired.sizes(job_of(task))[0])))
             waits = len(live) == 1 and job_of(task) == pair[0]
             wired.run(SECOND)
         if guarded(wired):
@@ -348,23 +348,23 @@ def test_advice_as_good_as_the_rule_is_never_put_aside() -> None:
 
 
 def test_they_take_turns_and_then_the_rule_has_one_of_several() -> None:
-    guard = Guarding()
-    assert [guard.turn("k") for _ in range(6)] == [True, False] * 3
+    guard = AdviceGuard()
+    assert [guard.take_turn("k") for _ in range(6)] == [True, False] * 3
     for number in range(ENDS_MIN):
-        guard.ended("k", 1.0, 2.0, True, number)
-        guard.ended("k", 1.0, 2.0, False, number)
-    turns = [guard.turn("k") for _ in range(4 * RULE_EVERY)]
+        guard.on_task_ended("k", 1.0, 2.0, True, number)
+        guard.on_task_ended("k", 1.0, 2.0, False, number)
+    turns = [guard.take_turn("k") for _ in range(4 * RULE_EVERY)]
     assert turns.count(False) == 4
-    assert guard.turn("other")
+    assert guard.take_turn("other")
 
 
 def judged(advice: tuple[float, float], rule: tuple[float, float], ends: int = ENDS_MIN) -> list[str]:
     """Verdicts as tasks of such costs and slowdowns end, one of each side at a time."""
-    guard = Guarding()
+    guard = AdviceGuard()
     verdicts = []
     for number in range(ends):
-        verdicts.append(guard.ended("k", *rule, False, number))
-        verdicts.append(guard.ended("k", *advice, True, number))
+        verdicts.append(guard.on_task_ended("k", *rule, False, number))
+        verdicts.append(guard.on_task_ended("k", *advice, True, number))
     return verdicts
 
 
@@ -380,35 +380,35 @@ def test_the_guard_waits_for_enough_and_compares_with_the_rule() -> None:
 
 
 def test_a_verdict_lasts_for_a_while_and_begins_anew() -> None:
-    guard = Guarding()
+    guard = AdviceGuard()
     for number in range(ENDS_MIN):
-        guard.ended("k", 1.0, 3.0, False, number)
-        verdict = guard.ended("k", 1.5, 3.0, True, number)
-    assert guard.aside("k", ENDS_MIN - 1 + ASIDE - 1) == verdict != ""
-    assert guard.aside("k", ENDS_MIN - 1 + ASIDE) == ""
-    assert guard.aside("other", ENDS_MIN) == ""
+        guard.on_task_ended("k", 1.0, 3.0, False, number)
+        verdict = guard.on_task_ended("k", 1.5, 3.0, True, number)
+    assert guard.find_suspension("k", ENDS_MIN - 1 + SUSPENSION - 1) == verdict != ""
+    assert guard.find_suspension("k", ENDS_MIN - 1 + SUSPENSION) == ""
+    assert guard.find_suspension("other", ENDS_MIN) == ""
     for _ in range(ENDS_MIN - 1):
-        assert guard.ended("k", 1.5, 3.0, True, 2 * ASIDE) == ""
-    assert guard.ended("k", 1.5, 3.0, True, 2 * ASIDE)
+        assert guard.on_task_ended("k", 1.5, 3.0, True, 2 * SUSPENSION) == ""
+    assert guard.on_task_ended("k", 1.5, 3.0, True, 2 * SUSPENSION)
 
 
 def test_a_doubtful_difference_puts_nothing_aside() -> None:
-    guard = Guarding()
+    guard = AdviceGuard()
     for number in range(40):
-        guard.ended("k", 1.0, 3.0, False, number)
-        assert guard.ended("k", (0.2, 2.1)[number % 2], 3.0, True, number) == ""
+        guard.on_task_ended("k", 1.0, 3.0, False, number)
+        assert guard.on_task_ended("k", (0.2, 2.1)[number % 2], 3.0, True, number) == ""
 
 
 def test_tallies_fade_and_kinds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    tally = Tally()
+    tally = RatioStats()
     for _ in range(5 * ENDS_KEPT):
-        tally = tally.with_one(1.0)
+        tally = tally.with_ratio(1.0)
     assert ENDS_KEPT // 2 <= tally.count <= ENDS_KEPT
     assert tally.mean == pytest.approx(1.0)
-    assert Tally().with_one(1e9).mean == RATIO_MAX
+    assert RatioStats().with_ratio(1e9).mean == RATIO_MAX
     monkeypatch.setattr(advice_guard, "KINDS_MAX", 3)
-    guard = Guarding()
+    guard = AdviceGuard()
     for number in range(9):
-        guard.ended(f"k{number}", 1.0, 1.0, True, 0)
-    assert list(guard.watches) == ["k6", "k7", "k8"]
+        guard.on_task_ended(f"k{number}", 1.0, 1.0, True, 0)
+    assert list(guard.comparisons) == ["k6", "k7", "k8"]
     guard.check()

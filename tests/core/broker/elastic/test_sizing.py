@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from hanse.model.decision import Answered
+from hanse.model.decision import DecisionKind
 from hanse.model.ids import SECOND, JobId, task_id
 from hanse.model.job import TaskGroup
-from hanse.model.messages import Usage
+from hanse.model.messages import ResourceUsage
 from hanse.model.resources import Resources
 from tests.core.wired import Wired, job, node
 
@@ -33,7 +33,7 @@ def run_all(league: Wired, number: JobId) -> list[int]:
         for index, size in sorted(league.sizes(number).items()):
             sizes.append(size)
             (attempt,) = [a for task, a in league.live if task == task_id(number, index)]
-            league.exit(task_id(number, index), attempt, usage=Usage(ran=one_thread(size)))
+            league.exit(task_id(number, index), attempt, usage=ResourceUsage(run_time=one_thread(size)))
             league.deliver()
     return sizes
 
@@ -85,7 +85,7 @@ def test_the_choice_is_on_record_with_its_reasons_once() -> None:
     wired = league(4_000)
     wired.submit(job(msgspec.structs.replace(elastic(3), duration=400 * SECOND)))
     wired.run(10 * SECOND)
-    told = [decision for decision in wired.decisions if decision.answered is Answered.SIZED]
+    told = [decision for decision in wired.decisions if decision.kind is DecisionKind.SIZED]
     assert len(told) == 1
     assert "4 CPUs each" in told[0].reason
     assert "2 CPUs" in told[0].reason

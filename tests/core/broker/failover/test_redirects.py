@@ -15,7 +15,7 @@ def way(league: Wired, first: str, number: JobId) -> list[str]:
     """The brokers that are asked about a job, in turn; "" at the end if the last one knows nobody."""
     path = [first]
     while len(path) < 9:
-        here = broker(league, path[-1]).speaker_of(number, path)
+        here = broker(league, path[-1]).find_answering_broker(number, path)
         if here == path[-1]:
             return path
         path.append(here)
@@ -30,7 +30,7 @@ def taken_over() -> tuple[Wired, JobId]:
     number = league.submit(job(tasks(1)), "b1")
     league.deaf["b1"] = True
     league.run(20 * SECOND)
-    assert broker(league, "b2").owns(number)
+    assert broker(league, "b2").is_owner_of(number)
     league.boot("b1")
     league.run(20 * SECOND)
     return league, number
@@ -53,18 +53,18 @@ def test_doors_do_not_point_at_each_other_when_the_adopter_has_forgotten_the_job
     league, number = taken_over()
     league.end(number)
     league.run(20 * SECOND)
-    broker(league, "b2")._careers.ended.clear()  # as after very many other jobs
-    assert broker(league, "b1").speaker_of(number) == "b2"
-    assert broker(league, "b2").speaker_of(number) == "b1", "it has that broker's number"
+    broker(league, "b2")._lifecycle.ended_jobs.clear()  # as after very many other jobs
+    assert broker(league, "b1").find_answering_broker(number) == "b2"
+    assert broker(league, "b2").find_answering_broker(number) == "b1", "it has that broker's number"
     assert way(league, "b1", number) == ["b1", "b2", ""]
     assert way(league, "b2", number) == ["b2", "b1", ""]
 
 
 def test_nobody_is_pointed_to_who_is_out_of_reach_or_unknown() -> None:
     league, number = taken_over()
-    assert broker(league, "b3").speaker_of(job_id(2, 77)) == "b2"
-    assert broker(league, "b3").speaker_of(job_id(9, 1)) == ""
-    assert broker(league, "b2").speaker_of(job_id(2, 77)) == ""
+    assert broker(league, "b3").find_answering_broker(job_id(2, 77)) == "b2"
+    assert broker(league, "b3").find_answering_broker(job_id(9, 1)) == ""
+    assert broker(league, "b2").find_answering_broker(job_id(2, 77)) == ""
     league.deaf["b2"] = True
     league.run(6 * SECOND)
-    assert broker(league, "b1").speaker_of(number) in ("", "b3")
+    assert broker(league, "b1").find_answering_broker(number) in ("", "b3")

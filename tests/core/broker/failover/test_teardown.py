@@ -6,14 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse.core.broker.broker import Broker
-from hanse.core.broker.failover.teardown import GIVEN_MAX, ROUNDS_SPARE
+from hanse.core.broker.failover.teardown import ROUNDS_SPARE, TRANSFERRED_MAX
 from hanse.core.config import NodeConfig, WardenConfig
-from hanse.core.warden.ownership import CLOSED_TERM, ESTATES_PER_BROKER_MAX, RANGES_MAX, Tenure
+from hanse.core.warden.ownership import CLOSED_TERM, RANGES_MAX, SHARDS_PER_BROKER_MAX, Ownership
 from hanse.core.warden.warden import Warden
-from hanse.model.events import Received
+from hanse.model.events import MessageReceived
 from hanse.model.ids import SECOND, ClusterId, JobId
-from hanse.model.messages import Adopt, Beat, Envelope, Outcome, Refusal, Register, Replicate, Settle, Taken
-from hanse.model.messages.shard_teardown import Close, Closed, Handed, Over
+from hanse.model.messages import (
+    AckEnds,
+    Envelope,
+    Outcome,
+    OwnershipTransferred,
+    RefusalReason,
+    RegisterStandby,
+    ReplicateJobs,
+    RequestTakeover,
+    WardenHeartbeat,
+)
+from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, DropReplicas, OwnershipReleased
 from tests.core.wired import Wired, job, node, tasks
 
 CLUSTERS: dict[str, tuple[NodeConfig, ...]] = {"c1": (node(),), "c2": (node(),)}
@@ -30,16 +40,16 @@ def known(league: Wired) -> dict[str, list[str]]:
     found = {}
     for name, machine in league.machines.items():
         if isinstance(machine, Warden):
-            found[name] = list(machine.estates())
+            found[name] = list(machine.shards())
         elif isinstance(machine, Broker):
-            found[name] = machine.estates()[0]
+            found[name] = machine.shards()[0]
     return found
 
 
 def only_the_latest(league: Wired, brokers: tuple[str, ...]) -> bool:
     """Whether there is one estate a broker, and wardens know no others."""
     found = known(league)
-    mine = sorted(estate for name in brokers for estate in found[name])
+    mine = sorted(shard for name in brokers for shard in found[name])
     one_each = all(len(found[name]) == 1 for name in brokers)
     return one_each and all(sorted(found[cluster]) == mine for cluster in CLUSTERS)
 
@@ -62,10 +72,10 @@ def test_an_adopted_estate_is_closed_when_its_job_has_ended_and_its_former_owner
     league.end(old)
     league.run(20 * SECOND)
     assert "b1#1" in known(league)["b2"], "its former owner has not heard of it"
-    assert not league.bodies(Close)
+    assert not league.bodies(CloseShard)
     league.boot("b1")
     league.run(30 * SECOND)
-    assert [body.estate for body in league.bodies(Handed)] == ["b1#1"]
+    assert [body.shard for body in league.bodies(OwnershipReleased)] == ["b1#1"]
     assert only_the_latest(league, ("b1", "b2"))
     assert known(league)["b1"] == ["b1#2"]
     league.check_idle()
@@ -75,8 +85,8 @@ def test_an_estate_with_a_job_is_not_closed() -> None:
     league, old = adopted()
     league.boot("b1")
     league.run(60 * SECOND)
-    assert league.bodies(Handed)
-    assert not league.bodies(Close)
+    assert league.bodies(OwnershipReleased)
+    assert not league.bodies(CloseShard)
     league.end(old)
     league.run(10 * SECOND)
     assert only_the_latest(league, ("b1", "b2"))
@@ -98,7 +108,7 @@ def test_word_that_all_have_let_go_passes_along_the_chain_of_owners() -> None:
     assert "b1#1" in known(league)["b3"], "b2 has let go, b1 may not have"
     league.boot("b1")
     league.run(60 * SECOND)
-    handed = [(source, target) for source, target, body in league.said if isinstance(body, Handed)]
+    handed = [(source, target) for source, target, body in league.said if isinstance(body, OwnershipReleased)]
     assert list(dict.fromkeys(handed)) == [("b1", "b2"), ("b2", "b3")]
     assert only_the_latest(league, ("b1", "b2", "b3"))
     league.check_idle()
@@ -107,7 +117,7 @@ def test_word_that_all_have_let_go_passes_along_the_chain_of_owners() -> None:
 def test_an_owner_that_restarts_while_it_closes_goes_on_closing() -> None:
     league, old = adopted()
     league.end(old)
-    league.loses = lambda envelope: envelope.target == "c2" and isinstance(envelope.body, Close)
+    league.loses = lambda envelope: envelope.target == "c2" and isinstance(envelope.body, CloseShard)
     league.boot("b1")
     league.run(20 * SECOND)
     assert "b1#1" in known(league)["c2"]
@@ -121,12 +131,14 @@ def test_an_owner_that_restarts_while_it_closes_goes_on_closing() -> None:
 
 def test_a_warden_with_something_left_of_it_is_asked_again() -> None:
     league, old = adopted()
-    league.loses = lambda envelope: envelope.target == "c1" and isinstance(envelope.body, Settle)
+    league.loses = lambda envelope: envelope.target == "c1" and isinstance(envelope.body, AckEnds)
     league.end(old)
     warden = league.machines["c1"]
     assert isinstance(warden, Warden)
-    answer = warden._tenure.close("b2", Close("b1#1", 1 << 20), busy=warden._runs.busy("b1#1"))
-    assert answer == Closed("b1#1", 1 << 20, False)
+    answer = warden._ownership.on_close_shard(
+        "b2", CloseShard("b1#1", 1 << 20), busy=warden._attempts.is_busy("b1#1")
+    )
+    assert answer == CloseShardReply("b1#1", 1 << 20, False)
     league.loses = lambda _: False
     league.boot("b1")
     league.run(30 * SECOND)
@@ -148,10 +160,10 @@ def test_a_broker_that_keeps_coming_and_going_leaves_one_estate() -> None:
     for cluster in CLUSTERS:
         warden = league.machines[cluster]
         assert isinstance(warden, Warden)
-        assert warden._tenure.closed == {"b1": [(1, 5)]}
+        assert warden._ownership.closed_generations == {"b1": [(1, 5)]}
     for name in ("b1", "b2"):
-        for view in broker(league, name)._desk.views:
-            assert list(view.sight.rounds) == known(league)[name]
+        for view in broker(league, name)._context.views:
+            assert list(view.state.rounds) == known(league)[name]
     league.check_idle()
 
 
@@ -165,15 +177,15 @@ def test_copies_of_an_estate_that_has_left_its_owners_hands_are_dropped() -> Non
     league.run(20 * SECOND)
     assert league.marks("b3")["broker.adopted_estate"] == 1
     league.loses = lambda envelope: (
-        isinstance(envelope.body, Adopt)  # lest it hears by itself that it is too late
-        or (isinstance(envelope.body, Replicate) and (envelope.source, envelope.target) == ("b3", "b2"))
+        isinstance(envelope.body, RequestTakeover)  # lest it hears by itself that it is too late
+        or (isinstance(envelope.body, ReplicateJobs) and (envelope.source, envelope.target) == ("b3", "b2"))
     )
     league.boot("b2")
     league.run(4 * SECOND)
-    assert broker(league, "b2").estates()[1] == ["b1#1"]
+    assert broker(league, "b2").shards()[1] == ["b1#1"]
     league.boot("b1")
     league.run(10 * SECOND)
-    assert not broker(league, "b2").estates()[1]
+    assert not broker(league, "b2").shards()[1]
     league.loses = lambda _: False
     league.end(old)
     league.run(30 * SECOND)
@@ -182,56 +194,56 @@ def test_copies_of_an_estate_that_has_left_its_owners_hands_are_dropped() -> Non
 
 def test_word_of_a_former_owner_does_not_touch_what_a_later_one_has_sent() -> None:
     league, _ = adopted(("b1", "b2", "b3"))
-    assert broker(league, "b3").estates()[1] == ["b1#1"], "b2 has copied it to b3"
+    assert broker(league, "b3").shards()[1] == ["b1#1"], "b2 has copied it to b3"
     league.boot("b1")
     league.run(10 * SECOND)
-    assert ("b1", "b3", Over("b1#1")) in league.said
-    assert broker(league, "b3").estates()[1] == ["b1#1"]
+    assert ("b1", "b3", DropReplicas("b1#1")) in league.said
+    assert broker(league, "b3").shards()[1] == ["b1#1"]
 
 
 # --- the fence --------------------------------------------------------------------------------------------
 
 
-def tenure() -> Tenure:
-    return Tenure(WardenConfig("c1", (), ("b1", "b2", "b3")), lambda _: None)
+def tenure() -> Ownership:
+    return Ownership(WardenConfig("c1", (), ("b1", "b2", "b3")), lambda _: None)
 
 
-def closed(*generations: int) -> Tenure:
+def closed(*generations: int) -> Ownership:
     there = tenure()
     for generation in generations:
-        assert there.register("b1", Register(f"b1#{generation}", 1, "b2")).accepted
-        assert there.close("b1", Close(f"b1#{generation}", 1), busy=False).done
+        assert there.on_register_standby("b1", RegisterStandby(f"b1#{generation}", 1, "b2")).accepted
+        assert there.on_close_shard("b1", CloseShard(f"b1#{generation}", 1), busy=False).done
     return there
 
 
 def test_a_closed_estate_is_fenced_for_registrations_bids_and_claims() -> None:
     there = closed(1)
-    late = there.register("b1", Register("b1#1", 5, "b3", sure=True))
-    assert (late.accepted, late.refusal, late.owner) == (False, Refusal.CLOSED, "")
-    bid = there.adopt("b2", Adopt("b1#1", "b1", 7, 3))
-    assert (bid.accepted, bid.refusal, bid.bid) == (False, Refusal.CLOSED, 3)
+    late = there.on_register_standby("b1", RegisterStandby("b1#1", 5, "b3", is_accepted_elsewhere=True))
+    assert (late.accepted, late.refusal, late.owner) == (False, RefusalReason.CLOSED, "")
+    bid = there.on_request_takeover("b2", RequestTakeover("b1#1", "b1", 7, 3))
+    assert (bid.accepted, bid.refusal, bid.takeover_id) == (False, RefusalReason.CLOSED, 3)
     assert bid.term == CLOSED_TERM, "an heir drops what it kept"
-    assert there.barrier(0, "b1", "b1#1", {"b1#1": 1}) is Refusal.FENCED
-    assert not there.estates
-    assert there.register("b1", Register("b1#2", 1, "b2")).accepted
+    assert there.find_refusal(0, "b1", "b1#1", {"b1#1": 1}) is RefusalReason.FENCED
+    assert not there.shards
+    assert there.on_register_standby("b1", RegisterStandby("b1#2", 1, "b2")).accepted
 
 
 def test_an_estate_is_closed_by_its_owner_only_and_not_while_something_is_left() -> None:
     there = tenure()
-    there.register("b1", Register("b1#1", 1, "b2"))
-    assert not there.close("b2", Close("b1#1", 1), busy=False).done
-    assert not there.close("b1", Close("b1#1", 1), busy=True).done
-    assert there.owner("b1#1") == "b1"
-    assert there.close("b1", Close("b1#1", 1), busy=False).done
-    assert there.close("b1", Close("b1#1", 1), busy=False).done, "asking again does no harm"
+    there.on_register_standby("b1", RegisterStandby("b1#1", 1, "b2"))
+    assert not there.on_close_shard("b2", CloseShard("b1#1", 1), busy=False).done
+    assert not there.on_close_shard("b1", CloseShard("b1#1", 1), busy=True).done
+    assert there.find_owner("b1#1") == "b1"
+    assert there.on_close_shard("b1", CloseShard("b1#1", 1), busy=False).done
+    assert there.on_close_shard("b1", CloseShard("b1#1", 1), busy=False).done, "asking again does no harm"
 
 
 def test_an_open_estate_older_than_a_closed_one_stays_open() -> None:
     there = tenure()
-    there.register("b1", Register("b1#1", 1, "b2"))
-    there.register("b1", Register("b1#2", 1, "b2"))
-    assert there.close("b1", Close("b1#2", 1), busy=False).done
-    assert there.register("b1", Register("b1#1", 2, "b3")).accepted
+    there.on_register_standby("b1", RegisterStandby("b1#1", 1, "b2"))
+    there.on_register_standby("b1", RegisterStandby("b1#2", 1, "b2"))
+    assert there.on_close_shard("b1", CloseShard("b1#2", 1), busy=False).done
+    assert there.on_register_standby("b1", RegisterStandby("b1#1", 2, "b3")).accepted
 
 
 @given(st.lists(st.integers(1, 12), unique=True), st.integers(1, 12))
@@ -239,58 +251,60 @@ def test_exactly_what_was_closed_is_closed(generations: list[int], asked: int) -
     there = closed(*generations)
     assert there.is_closed(f"b1#{asked}") is (asked in generations)
     assert not there.is_closed(f"b2#{asked}")
-    ranges = there.closed.get("b1", [])
+    ranges = there.closed_generations.get("b1", [])
     assert all(last + 1 < first for (_, last), (first, _) in pairwise(ranges))
 
 
 def test_fences_are_bounded_and_an_open_estate_in_between_stays_open() -> None:
     there = tenure()
-    there.register("b1", Register("b1#2", 1, "b2"))
+    there.on_register_standby("b1", RegisterStandby("b1#2", 1, "b2"))
     for generation in range(1, 2 * RANGES_MAX + 4, 2):
-        there.register("b1", Register(f"b1#{generation}", 1, "b2"))
-        assert there.close("b1", Close(f"b1#{generation}", 1), busy=False).done
-    assert len(there.closed["b1"]) == RANGES_MAX
+        there.on_register_standby("b1", RegisterStandby(f"b1#{generation}", 1, "b2"))
+        assert there.on_close_shard("b1", CloseShard(f"b1#{generation}", 1), busy=False).done
+    assert len(there.closed_generations["b1"]) == RANGES_MAX
     assert there.is_closed("b1#1")
-    assert there.register("b1", Register("b1#2", 2, "b3")).accepted
+    assert there.on_register_standby("b1", RegisterStandby("b1#2", 2, "b3")).accepted
 
 
 def test_open_estates_of_one_broker_are_bounded_and_the_next_is_refused_with_the_reason() -> None:
     there = tenure()
-    for generation in range(1, ESTATES_PER_BROKER_MAX + 1):
-        assert there.register("b1", Register(f"b1#{generation}", 1, "b2")).accepted
-    more = f"b1#{ESTATES_PER_BROKER_MAX + 1}"
-    answer = there.register("b1", Register(more, 1, "b2"))
-    assert (answer.accepted, answer.refusal, answer.term) == (False, Refusal.BUSY, 1)
-    assert not there.adopt("b2", Adopt(more, "b1", 1, 1)).accepted
-    assert there.register("b2", Register("b2#1", 1, "b3")).accepted, "others have their own bound"
-    assert there.close("b1", Close("b1#7", 1), busy=False).done
-    assert there.register("b1", Register(more, 1, "b2")).accepted
+    for generation in range(1, SHARDS_PER_BROKER_MAX + 1):
+        assert there.on_register_standby("b1", RegisterStandby(f"b1#{generation}", 1, "b2")).accepted
+    more = f"b1#{SHARDS_PER_BROKER_MAX + 1}"
+    answer = there.on_register_standby("b1", RegisterStandby(more, 1, "b2"))
+    assert (answer.accepted, answer.refusal, answer.term) == (False, RefusalReason.BUSY, 1)
+    assert not there.on_request_takeover("b2", RequestTakeover(more, "b1", 1, 1)).accepted
+    assert there.on_register_standby("b2", RegisterStandby("b2#1", 1, "b3")).accepted, (
+        "others have their own bound"
+    )
+    assert there.on_close_shard("b1", CloseShard("b1#7", 1), busy=False).done
+    assert there.on_register_standby("b1", RegisterStandby(more, 1, "b2")).accepted
 
 
 # --- bounds of a broker's tables --------------------------------------------------------------------------
 
 
 def tell(league: Wired, source: str, target: str, number: int, body: object) -> None:
-    link = league.machines[target]._desk.post.link(source)  # type: ignore[attr-defined]
+    link = league.machines[target]._context.links.link(source)  # type: ignore[attr-defined]
     sequence = link.received + 1 if number else 0
-    league.give(target, Received(league.now, Envelope(source, target, 0, sequence, 0, body)))  # type: ignore[arg-type]
+    league.give(target, MessageReceived(league.now, Envelope(source, target, 0, sequence, 0, body)))  # type: ignore[arg-type]
 
 
 def test_estates_that_were_given_away_are_remembered_up_to_a_bound() -> None:
     league = Wired({"c1": (node(),)}, ("b1", "b2"))
-    for number in range(GIVEN_MAX + 5):
-        tell(league, "b2", "b1", 1, Taken(f"b1#{number + 100}", (), 1 << 20))
+    for number in range(TRANSFERRED_MAX + 5):
+        tell(league, "b2", "b1", 1, OwnershipTransferred(f"b1#{number + 100}", (), 1 << 20))
         league.deliver()
-    given_away = broker(league, "b1")._estates.state.given
-    assert len(given_away) == GIVEN_MAX
+    given_away = broker(league, "b1")._replication.state.transferred
+    assert len(given_away) == TRANSFERRED_MAX
     assert next(iter(given_away)) == "b1#105"
 
 
 def test_lease_rounds_of_estates_that_are_not_ours_are_kept_up_to_a_bound() -> None:
     league = Wired({"c1": (node(),)}, ("b1", "b2"))
     rounds = tuple((f"b2#{number}", 1) for number in range(ROUNDS_SPARE + 10))
-    tell(league, "c1", "b1", 0, Beat(ClusterId("c1"), 1, league.now + 1, 1, rounds))
-    sight = broker(league, "b1").sight_of("c1")
+    tell(league, "c1", "b1", 0, WardenHeartbeat(ClusterId("c1"), 1, league.now + 1, 1, rounds))
+    sight = broker(league, "b1").view_state_of("c1")
     assert len(sight.rounds) > ROUNDS_SPARE
     league.run(3 * SECOND)
     assert list(sight.rounds) == ["b1#1"]

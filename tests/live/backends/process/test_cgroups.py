@@ -19,7 +19,7 @@ from hanse.live.backends.process.cgroups import (
 )
 from hanse.live.backends.process.default_memory import MemoryDefault
 from hanse.live.backends.process.launch_requests import CommandEncoder, Refused, TaskUser
-from hanse.model.program import Command, payload_of
+from hanse.model.program import Program, encode_program
 from hanse.model.resources import Resources
 from tests.live.backends.desk import launch
 
@@ -147,8 +147,8 @@ def test_two_runners_have_different_groups() -> None:
 
 def test_texts_that_no_program_can_be_given_are_refused(tmp_path: Path) -> None:
     encoder = CommandEncoder(tmp_path, "north", TaskUser(), Limits("v1"), (), 1, 1, MemoryDefault(()))
-    for command in (Command(("a\0b",)), Command(("a",), (("X=Y", "1"),)), Command(("a",), (), "x\0")):
-        assert encoder.encode(launch(payload_of(command))) == Refused(
+    for command in (Program(("a\0b",)), Program(("a",), (("X=Y", "1"),)), Program(("a",), (), "x\0")):
+        assert encoder.encode(launch(encode_program(command))) == Refused(
             "a text of the command cannot be given to a program"
         )
-    assert isinstance(encoder.encode(launch(payload_of(Command(("a",))))), bytes)
+    assert isinstance(encoder.encode(launch(encode_program(Program(("a",))))), bytes)

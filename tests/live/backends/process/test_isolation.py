@@ -14,7 +14,7 @@ from hanse.live.backends.interface import Stream
 from hanse.live.backends.process.backend import ProcessBackend
 from hanse.live.backends.process.sandbox import namespace_problem
 from hanse.live.backends.process.task_users import UserRange
-from hanse.model.effects import Launch
+from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import TaskId, job_id, task_id
 from hanse.model.messages import Outcome
 from tests.live.backends.attack import ALL, ATTACK, OPEN_IN_A_JOB, PYTHON
@@ -32,7 +32,7 @@ async def attacked(desk: Desk, place: Path, attacker: TaskId) -> set[str]:
     name = f"{task(0)}.1"
     places = (str(place / "work" / name), str(place / "output" / f"{name}.stdout"))
     attack = run(PYTHON, "-c", ATTACK, str(process_with(b"PLACE=" + bytes(place), b"sleep")), *places)
-    end = await desk.run(Launch(attacker, 1, 0, SIZE, ESTATE, True, attack))
+    end = await desk.run(LaunchAttempt(attacker, 1, 0, SIZE, ESTATE, True, attack))
     pieces = [piece async for piece in desk.backend.output(attacker, 1, Stream.STDOUT)]
     lines = [line.split(":") for line in b"".join(pieces).decode().splitlines()]
     assert end.outcome is Outcome.SUCCEEDED
@@ -93,7 +93,7 @@ def test_a_namespace_hides_what_the_league_keeps(place: Path) -> None:
         assert await read(desk.backend) == b"x\nkept\nwork\n"  # both empty but for its own
         assert (await desk.run(launch(shell(script), 1))).outcome is Outcome.FAILED
         assert await read(desk.backend, 1) == b""
-        assert (await desk.run(launch(shell("exit 7"), 2))).code == 7
+        assert (await desk.run(launch(shell("exit 7"), 2))).exit_code == 7
 
     with_desk(
         lambda: ProcessBackend(place, "north", NODES, user="nobody", sandbox="namespace", hidden=(kept,)),
@@ -137,7 +137,7 @@ def test_a_job_keeps_its_id_when_the_daemon_comes_back(place: Path) -> None:
         assert own[0] == own[1] == uid
         assert Path(os.fsdecode(own[3])) == place / "work" / f"{task(1)}.1"
         other = task_id(job_id(1, 8), 0)
-        await desk.run(Launch(other, 1, 0, SIZE, ESTATE, True, shell("id -u")))
+        await desk.run(LaunchAttempt(other, 1, 0, SIZE, ESTATE, True, shell("id -u")))
         assert [piece async for piece in desk.backend.output(other, 1, Stream.STDOUT)] != [uid + b"\n"]
         desk.stop(grace=0)
         await desk.end_of()
@@ -155,7 +155,7 @@ def test_a_job_keeps_its_id_when_the_launcher_is_killed(place: Path) -> None:
         await desk.run(launch(shell("id -u"), 1))
         assert (await read(desk.backend, 1)).split() == [uid]
         other = task_id(job_id(1, 8), 0)
-        await desk.run(Launch(other, 1, 0, SIZE, ESTATE, True, shell("id -u")))
+        await desk.run(LaunchAttempt(other, 1, 0, SIZE, ESTATE, True, shell("id -u")))
         assert [piece async for piece in desk.backend.output(other, 1, Stream.STDOUT)] != [uid + b"\n"]
         desk.stop(grace=0)
         await desk.end_of()
@@ -167,7 +167,9 @@ def test_too_few_ids_are_told(place: Path) -> None:
     async def story(desk: Desk) -> None:
         desk.start(launch(shell("echo set; exec sleep 3600")))
         await read_until(desk.backend, b"set")
-        end = await desk.run(Launch(task_id(job_id(1, 8), 0), 1, 0, SIZE, ESTATE, True, shell("exit 0")))
+        end = await desk.run(
+            LaunchAttempt(task_id(job_id(1, 8), 0), 1, 0, SIZE, ESTATE, True, shell("exit 0"))
+        )
         assert end.outcome is Outcome.LOST
         assert "user ids" in end.note
         desk.stop(grace=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hanse.live.backends.process.backend import ProcessBackend
-from hanse.model.program import Command, payload_of
+from hanse.model.program import Program, encode_program
 from tests.live.backends.desk import Desk, launch, read, with_desk
 from tests.live.backends.places import NODES
 
@@ -19,7 +19,7 @@ SECRET = b"s" * 32
 @pytest.mark.parametrize(("secret", "owner"), [(SECRET, 0), (b"", NOBODY.pw_uid)])
 def test_only_root_looks_into_a_task_with_a_key(place: Path, secret: bytes, owner: int) -> None:
     # The kernel gives these files to root exactly if nobody else may look into the process.
-    look = payload_of(Command(("stat", "-c", "%u", "/proc/self/environ"), secret=secret))
+    look = encode_program(Program(("stat", "-c", "%u", "/proc/self/environ"), secret=secret))
 
     async def story(desk: Desk) -> None:
         await desk.run(launch(look))
@@ -29,7 +29,7 @@ def test_only_root_looks_into_a_task_with_a_key(place: Path, secret: bytes, owne
 
 
 def test_a_task_with_a_key_has_its_own_groups(place: Path) -> None:
-    look = payload_of(Command(("grep", "-E", "^(Uid|Gid)", "/proc/self/status"), secret=SECRET))
+    look = encode_program(Program(("grep", "-E", "^(Uid|Gid)", "/proc/self/status"), secret=SECRET))
 
     async def story(desk: Desk) -> None:
         await desk.run(launch(look))

@@ -27,7 +27,7 @@ from hanse.live.backends.process.launcher_protocol import (
     simple,
     start_request,
 )
-from hanse.model.messages import End, Outcome
+from hanse.model.messages import AttemptEnd, Outcome
 from tests.live.backends.desk import WAIT_SECONDS_MAX, task
 from tests.live.backends.places import alive, groups_in, processes_of, wait_gone, wait_let_go
 
@@ -61,7 +61,7 @@ class Caller:
                 if news.kind == kind:
                     return news
 
-    async def end(self) -> End:
+    async def end(self) -> AttemptEnd:
         end = (await self.next(ENDED)).end
         assert end is not None
         return end
@@ -213,7 +213,7 @@ def test_news_wait_until_a_caller_was_greeted(place: Path) -> None:
             with pytest.raises(BlockingIOError):
                 other.recv(1)
         again = await caller.link.open()
-        assert [(news.kind, news.end and news.end.code) for news in again] == [(FOUND_ENDED, 3)]
+        assert [(news.kind, news.end and news.end.exit_code) for news in again] == [(FOUND_ENDED, 3)]
 
     call(place, story)
 

@@ -170,7 +170,7 @@ def test_an_order_that_was_held_up_is_carried_out_only_while_it_is_good(place: P
             await asyncio.sleep((until - now()) / SECOND)
         os.kill(desk.backend.launcher_pid, signal.SIGCONT)
         end = await desk.end_of()
-        assert (end.outcome, end.code) == ((Outcome.UNSTARTED, 0) if late else (Outcome.FAILED, 4))
+        assert (end.outcome, end.exit_code) == ((Outcome.UNSTARTED, 0) if late else (Outcome.FAILED, 4))
         assert bool(desk.starts) is not late
 
     with_desk(lambda: ProcessBackend(place, "north", NODES), story)

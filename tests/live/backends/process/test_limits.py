@@ -13,10 +13,10 @@ from hanse.live.backends.process.backend import ProcessBackend
 from hanse.live.backends.process.cgroups import Limits, choose
 from hanse.live.backends.process.default_memory import MemoryDefault
 from hanse.live.backends.process.sandbox import SandboxMissingError
-from hanse.model.attempt_key import task_key
+from hanse.model.attempt_key import attempt_key
 from hanse.model.ids import job_of, job_text
 from hanse.model.messages import Outcome
-from hanse.model.program import Command, payload_of
+from hanse.model.program import Program, encode_program
 from hanse.model.resources import Resources
 from tests.live.backends.desk import HOUR, SECOND, Desk, launch, read, read_until, task, with_desk
 from tests.live.backends.places import NODES, STUBBORN, alive, run, shell
@@ -45,7 +45,7 @@ def test_too_much_memory_is_said_to_be_that(place: Path) -> None:
         end = await desk.run(launch(shell(f"{' '.join(GREEDY)}; exit 9"), size=Resources(1_000, MEMORY)))
         # version 1 kills one process, and its parent goes on; version 2 kills the whole task
         code = -9 if desk.backend.driver == "v2" else 9
-        assert (end.outcome, end.code, end.note) == (Outcome.FAILED, code, "out of memory")
+        assert (end.outcome, end.exit_code, end.note) == (Outcome.FAILED, code, "out of memory")
         assert end.usage is not None
         assert MEMORY // 2 < end.usage.memory <= MEMORY
 
@@ -56,7 +56,7 @@ def test_too_much_memory_is_said_to_be_that(place: Path) -> None:
 def test_one_process_that_takes_too_much_is_killed(place: Path) -> None:
     async def story(desk: Desk) -> None:
         end = await desk.run(launch(run(*GREEDY), size=Resources(1_000, MEMORY)))
-        assert (end.outcome, end.code, end.note) == (Outcome.FAILED, -9, "out of memory")
+        assert (end.outcome, end.exit_code, end.note) == (Outcome.FAILED, -9, "out of memory")
 
     with_desk(lambda: ProcessBackend(place, "north", NODES), story)
 
@@ -69,7 +69,7 @@ def test_memory_that_was_not_asked_for_is_limited(place: Path) -> None:
 
     async def story(desk: Desk) -> None:
         end = await desk.run(launch(hungry, size=Resources(cpu=1_000)))
-        assert (end.outcome, end.code) == (Outcome.FAILED, -9)
+        assert (end.outcome, end.exit_code) == (Outcome.FAILED, -9)
         assert end.note == "out of memory (256 MiB, as it asked for none: --mem)"
         assert (await desk.run(launch(hungry, 1, size=Resources(cpu=2_000)))).outcome is Outcome.SUCCEEDED
         assert (await desk.run(launch(hungry, 2, size=Resources()))).outcome is Outcome.SUCCEEDED
@@ -118,9 +118,9 @@ def test_the_cpu_limit_shows_in_the_usage(place: Path) -> None:
     async def story(desk: Desk) -> None:
         spin = run("timeout", "1", "sh", "-c", "while :; do :; done")
         end = await desk.run(launch(spin, size=Resources(100, MEMORY)))
-        assert end.code == 124
+        assert end.exit_code == 124
         assert end.usage is not None
-        assert 10_000 < end.usage.cpu < end.usage.ran // 5 + 50_000
+        assert 10_000 < end.usage.cpu < end.usage.run_time // 5 + 50_000
 
     with_desk(lambda: ProcessBackend(place, "north", NODES), story)
 
@@ -222,8 +222,8 @@ def test_a_key_gets_into_the_sandbox(place: Path) -> None:
     secret = b"s" * 32
 
     async def story(desk: Desk) -> None:
-        await desk.run(launch(payload_of(Command(("cat",), secret=secret))))
-        key = task_key(secret, job_text(job_of(task(0))), 0, 1)
+        await desk.run(launch(encode_program(Program(("cat",), secret=secret))))
+        key = attempt_key(secret, job_text(job_of(task(0))), 0, 1)
         assert (await read(desk.backend)).decode() == key.hex()
 
     with_desk(lambda: sandboxed(place), story)
@@ -249,7 +249,7 @@ def test_in_the_sandbox_there_is_no_network(place: Path) -> None:
 @pytest.mark.parametrize("code", [0, 9])
 def test_exit_codes_come_out_of_the_sandbox(place: Path, code: int) -> None:
     async def story(desk: Desk) -> None:
-        assert (await desk.run(launch(shell(f"exit {code}")))).code == code
+        assert (await desk.run(launch(shell(f"exit {code}")))).exit_code == code
 
     with_desk(lambda: sandboxed(place), story)
 

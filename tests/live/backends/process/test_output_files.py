@@ -41,7 +41,7 @@ def test_both_outputs_are_kept_apart(place: Path) -> None:
 def test_output_is_cut_at_its_limit_and_the_task_goes_on(place: Path) -> None:
     async def story(desk: Desk) -> None:
         end = await desk.run(launch(shell("head -c 1000000 /dev/zero | tr '\\0' x; echo e >&2; exit 3")))
-        assert (end.outcome, end.code, end.note) == (Outcome.FAILED, 3, "stdout was cut")
+        assert (end.outcome, end.exit_code, end.note) == (Outcome.FAILED, 3, "stdout was cut")
         text = await read(desk.backend)
         assert text.startswith(b"x" * 1_000 + b"\n[hanse: the output limit of 1000 bytes is reached")
         assert len(text) < 1_200

@@ -74,8 +74,8 @@ def test_a_killed_daemon_loses_nothing(place: Path, driver: str) -> None:
         ends = {end.task: end for end in desk.found.ended}
         if task(1) not in ends:
             ends[task(1)] = await desk.end_of(1)
-        assert (ends[task(2)].outcome, ends[task(2)].code) == (Outcome.FAILED, 4)
-        assert (ends[task(1)].outcome, ends[task(1)].code) == (Outcome.FAILED, 7)
+        assert (ends[task(2)].outcome, ends[task(2)].exit_code) == (Outcome.FAILED, 4)
+        assert (ends[task(1)].outcome, ends[task(1)].exit_code) == (Outcome.FAILED, 7)
         assert ends[task(1)].usage is not None
         assert await read(desk.backend, 1) == b"begun\nwent on\n"
         assert Living(task(0), 1, ESTATE, True) in desk.found.running
@@ -134,7 +134,7 @@ def test_the_watchdog_does_not_need_the_daemon(place: Path) -> None:
     wait_gone(pid)
 
     async def story(desk: Desk) -> None:
-        assert [(end.outcome, end.code) for end in desk.found.ended] == [(Outcome.LOST, -9)]
+        assert [(end.outcome, end.exit_code) for end in desk.found.ended] == [(Outcome.LOST, -9)]
         assert "lease" in desk.found.ended[0].note
         # a lease that is over stays over until somebody renews it
         assert (await desk.run(launch(run("true"), 1))).outcome is Outcome.UNSTARTED
@@ -168,7 +168,7 @@ def test_daemon_and_launcher_die_and_the_task_does_not(place: Path) -> None:
         assert [living.task for living in desk.found.running] == [task(0)]
         desk.stop(grace=HOUR)
         end = await desk.end_of()
-        assert (end.outcome, end.code) == (Outcome.CANCELLED, -15)
+        assert (end.outcome, end.exit_code) == (Outcome.CANCELLED, -15)
 
     with_desk(lambda: plain(place), story)
 
@@ -254,7 +254,7 @@ def test_a_killed_launcher_is_replaced_and_nothing_is_lost(place: Path) -> None:
         await kill_launcher_again(desk)
         desk.stop(2, grace=HOUR)
         end = await desk.end_of(2)
-        assert (end.outcome, end.code) == (Outcome.CANCELLED, -15)
+        assert (end.outcome, end.exit_code) == (Outcome.CANCELLED, -15)
 
     async def kill_launcher_again(desk: Desk) -> None:
         desk.ends.pop((task(99), 1))
@@ -275,7 +275,7 @@ def test_what_was_asked_of_a_dead_launcher_is_asked_again(place: Path) -> None:
         await asyncio.sleep(0)  # the requests leave
         os.kill(desk.backend.launcher_pid, signal.SIGKILL)
         for index in range(MANY):
-            assert (await desk.end_of(index)).code == index % 5
+            assert (await desk.end_of(index)).exit_code == index % 5
         assert (await desk.end_of(MANY)).outcome is Outcome.CANCELLED
 
     with_desk(lambda: plain(place), story)
@@ -341,7 +341,7 @@ def test_a_launcher_that_is_told_to_end_leaves_the_tasks(place: Path) -> None:
         os.kill(desk.backend.launcher_pid, signal.SIGTERM)
         wait_gone(desk.backend.launcher_pid)
         desk.stop(grace=HOUR)
-        assert (await desk.end_of()).code == -15
+        assert (await desk.end_of()).exit_code == -15
 
     with_desk(lambda: plain(place), story)
 

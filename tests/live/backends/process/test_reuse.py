@@ -153,7 +153,7 @@ def test_a_stop_that_comes_too_late_does_not_hit_the_next_attempt(place: Path) -
         os.kill(pid, signal.SIGRTMIN)  # as a launcher does that has not heard of the end yet: no grace
         end = await desk.run(launch(shell("sleep 0.1; exit 3"), 1))
         assert supervisor_of(place, 1) == pid
-        assert (end.outcome, end.code) == (Outcome.FAILED, 3)
+        assert (end.outcome, end.exit_code) == (Outcome.FAILED, 3)
 
     with_desk(lambda: plain(place), story)
 

@@ -90,7 +90,7 @@ def test_it_works_in_a_directory_of_its_own_that_goes_with_it(place: Path) -> No
     script = "pwd; mkdir -p a/b/c; echo x > a/b/c/file; ln -s /etc link; chmod 0 a; ls -A"
 
     async def story(desk: Desk) -> None:
-        assert (await desk.run(launch(shell(script)))).code == 0
+        assert (await desk.run(launch(shell(script)))).exit_code == 0
         home = place / "work" / f"{task(0)}.1"
         assert (await read(desk.backend)).decode().split() == [str(home), "a", "link"]
         assert home.is_dir()
@@ -188,7 +188,7 @@ def test_users_that_are_not_there_are_refused(place: Path) -> None:
 def test_a_signal_is_a_failure(place: Path, number: signal.Signals) -> None:
     async def story(desk: Desk) -> None:
         end = await desk.run(launch(shell(f"kill -{number.value} $$")))
-        assert (end.outcome, end.code) == (Outcome.FAILED, -number)
+        assert (end.outcome, end.exit_code) == (Outcome.FAILED, -number)
 
     with_desk(plain(place), story)
 
@@ -205,7 +205,7 @@ def test_a_signal_is_a_failure(place: Path, number: signal.Signals) -> None:
 def test_what_cannot_run_says_why(place: Path, payload: bytes, code: int, note: str) -> None:
     async def story(desk: Desk) -> None:
         end = await desk.run(launch(payload))
-        assert (end.outcome, end.code) == (Outcome.FAILED, code)
+        assert (end.outcome, end.exit_code) == (Outcome.FAILED, code)
         assert note in end.note
         assert end.usage is None
         assert desk.starts == set()
@@ -221,7 +221,7 @@ def test_a_directory_that_the_task_may_not_enter(place: Path) -> None:
 
     async def story(desk: Desk) -> None:
         end = await desk.run(launch(run("true", workdir=str(closed))))
-        assert (end.outcome, end.code) == (Outcome.FAILED, 126)
+        assert (end.outcome, end.exit_code) == (Outcome.FAILED, 126)
         assert "Permission denied" in end.note
 
     with_desk(plain(place), story)
@@ -232,7 +232,7 @@ def test_a_command_that_no_kernel_takes(place: Path) -> None:
         too_long = await desk.run(launch(run("true", "x" * (5 << 20))))
         assert (too_long.outcome, too_long.note) == (Outcome.FAILED, "the command is too long")
         large = await desk.run(launch(run("true", "x" * (1 << 20)), 1))
-        assert (large.outcome, large.code) == (Outcome.FAILED, 126)
+        assert (large.outcome, large.exit_code) == (Outcome.FAILED, 126)
         assert "Argument list too long" in large.note
 
     with_desk(plain(place), story)
@@ -264,7 +264,7 @@ def test_a_task_that_is_asked_to_stop_can_save_its_work(place: Path) -> None:
         await read_until(desk.backend, b"set")
         desk.stop(grace=HOUR)
         end = await desk.end_of()
-        assert (end.outcome, end.code) == (Outcome.CANCELLED, 5)
+        assert (end.outcome, end.exit_code) == (Outcome.CANCELLED, 5)
         assert b"saved" in await read(desk.backend)
 
     with_desk(plain(place), story)
@@ -329,7 +329,7 @@ def test_usage_counts_children(place: Path) -> None:
     async def story(desk: Desk) -> None:
         end = await desk.run(launch(shell(f"({spin}) & ({spin}) & wait")))
         assert end.usage is not None
-        assert 20_000 < end.usage.cpu <= 2 * end.usage.ran + 100_000
+        assert 20_000 < end.usage.cpu <= 2 * end.usage.run_time + 100_000
         assert 100_000 < end.usage.memory < 64 << 20
 
     with_desk(plain(place), story)

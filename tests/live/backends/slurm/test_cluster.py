@@ -176,7 +176,7 @@ def test_a_program_that_is_not_there_fails_as_shells_say(slurm: Slurm, place: Pa
 
     async def story(desk: Desk) -> None:
         end = await desk.run(launch(run("/no/such/program")))
-        assert (end.outcome, end.code) == (Outcome.FAILED, 127)
+        assert (end.outcome, end.exit_code) == (Outcome.FAILED, 127)
         end = await desk.run(launch(run("/bin/true", workdir="/no/such/directory"), 1))
         assert end.outcome is Outcome.FAILED
 
@@ -188,7 +188,7 @@ def test_what_a_task_leaves_behind_is_ended_with_it(slurm: Slurm, place: Path) -
 
     async def story(desk: Desk) -> None:
         end = await desk.run(launch(shell("sleep 4242 & (trap '' TERM; exec sleep 4242) & exit 3")))
-        assert (end.outcome, end.code) == (Outcome.FAILED, 3)
+        assert (end.outcome, end.exit_code) == (Outcome.FAILED, 3)
         await until(lambda: left() == [], "the killed are gone, too")
 
     with_desk(lambda: backend_on(slurm, place, nodes), story)
@@ -222,7 +222,7 @@ def test_memory_is_limited_and_measured(limited: Slurm) -> None:
 
     async def story(desk: Desk) -> None:
         end = await desk.run(launch(hungry))
-        assert (end.outcome, end.code, end.note) == (Outcome.FAILED, -9, "out of memory")
+        assert (end.outcome, end.exit_code, end.note) == (Outcome.FAILED, -9, "out of memory")
         assert end.usage is not None
         # What is measured is the resident set: it has pages of libraries that were charged to others, too.
         assert 32 * MIB < end.usage.memory <= (64 + 4) * MIB

@@ -279,7 +279,7 @@ def test_a_running_job_that_somebody_cancels_has_failed(slurm: Slurm, place: Pat
         await desk.start_of()
         slurm.run("scancel", *our_jobs(slurm))
         end = await desk.end_of()
-        assert (end.outcome, end.code, end.note) == (
+        assert (end.outcome, end.exit_code, end.note) == (
             Outcome.FAILED,
             -15,
             "cancelled in Slurm by somebody else",
@@ -365,7 +365,7 @@ def test_the_lease_holds_while_no_daemon_is_there(slurm: Slurm, place: Path) -> 
     async def after(desk: Desk) -> None:
         assert desk.found.running == ()
         (end,) = desk.found.ended
-        assert (end.outcome, end.code, end.note) == (Outcome.LOST, -9, "the lease it ran under is over")
+        assert (end.outcome, end.exit_code, end.note) == (Outcome.LOST, -9, "the lease it ran under is over")
 
     with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), before)
     slurm.wait(lambda: shared.read((task(0), 1)).ended is not None, "the script has ended its task")

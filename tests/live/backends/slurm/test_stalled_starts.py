@@ -21,7 +21,7 @@ from hanse.live.backends.slurm.reconciler import LINGER_MICROSECONDS, Review
 from hanse.live.backends.slurm.shared_directory import SharedDirectory
 from hanse.live.backends.slurm.stalled_starts import BARRED_DOUBLINGS_MAX, SETTLE_MICROSECONDS, stall
 from hanse.model.ids import TaskId
-from hanse.model.messages import End, Outcome
+from hanse.model.messages import AttemptEnd, Outcome
 from hanse.model.resources import Resources
 from tests.live.backends.desk import HOUR, SECOND, WAIT_SECONDS_MAX, Desk, launch, now, task, with_desk
 from tests.live.backends.places import shell
@@ -143,13 +143,13 @@ class Heard:
 
     def __init__(self) -> None:
         self.starts: list[TaskId] = []
-        self.ends: list[End] = []
+        self.ends: list[AttemptEnd] = []
 
     def started(self, task: TaskId, attempt: int) -> None:
         assert attempt == 1
         self.starts.append(task)
 
-    def exited(self, end: End) -> None:
+    def exited(self, end: AttemptEnd) -> None:
         self.ends.append(end)
 
     def withheld(self, node: int, amount: Resources) -> None:

@@ -31,7 +31,7 @@ from hanse.live.config.league import League
 from hanse.live.config.league_file import league_from_data, league_to_data
 from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
-from hanse.model.program import Command
+from hanse.model.program import Program
 from hanse.model.resources import Resources
 from tests.live.backends.desk import launch
 from tests.live.backends.places import run
@@ -290,7 +290,7 @@ def test_slurm_explains_why_a_task_was_killed(state: str, outcome: Outcome, note
     assert told(attempt, killed, None) is None
     end = told(attempt, killed, state)
     assert end is not None
-    assert (end.outcome, end.code) == (outcome, -9)
+    assert (end.outcome, end.exit_code) == (outcome, -9)
     assert note in end.note
     assert bool(note) == bool(end.note)
 
@@ -375,7 +375,7 @@ class Scripted:
         self.key = (TaskId(7), 1)
 
     def run(self, *argv: str, job: int = 1) -> int:
-        command = Command(argv)
+        command = Program(argv)
         text = self.maker.script(launch(run(*argv)), command, [self.key])
         env = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": str(job)}
         return subprocess.run(["/bin/sh"], input=text.encode(), env=env, check=False, timeout=60).returncode
@@ -471,7 +471,7 @@ def test_what_a_controller_ends_when_it_comes_back_is_lost_and_not_the_tasks_fau
     assert "controller came back" in end.note
     own = told(attempt, Ended(0, 7, 0, 0, 0, False), "")
     assert own is not None
-    assert (own.outcome, own.code) == (Outcome.FAILED, 7), "what it did by itself is its own"
+    assert (own.outcome, own.exit_code) == (Outcome.FAILED, 7), "what it did by itself is its own"
 
 
 @pytest.mark.parametrize(("later", "outcome"), [(1, Outcome.FAILED), (2, Outcome.LOST)])
@@ -487,4 +487,4 @@ def test_what_slurm_cancels_because_it_launched_it_twice_is_lost(later: int, out
     assert ("launched it again" in end.note) == (outcome is Outcome.LOST)
     own = told(attempt, Ended(0, 7, 0, 0, 0, False), "CANCELLED")
     assert own is not None
-    assert (own.outcome, own.code) == (Outcome.FAILED, 7), "what it did by itself is its own"
+    assert (own.outcome, own.exit_code) == (Outcome.FAILED, 7), "what it did by itself is its own"

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from hanse.core.broker.context import Desk
-from hanse.core.broker.elastic.advice_guard import Guarding, Watch
+from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.elastic.advice_guard import AdviceGuard, PolicyComparison
 from hanse.model.advice import Advice
-from hanse.model.events import Advised
+from hanse.model.events import AdviceReceived
 from hanse.model.ids import MILLISECOND, JobId
 
 ASK_PAUSE: Final = 100 * MILLISECOND
@@ -23,127 +23,137 @@ ASK_PAUSE: Final = 100 * MILLISECOND
 Group = tuple[JobId, int]
 
 
-class Given(msgspec.Struct, frozen=True, array_like=True):
+class AdviceOutcome(msgspec.Struct, frozen=True, array_like=True):
     """What was made of the advice for a group."""
 
     advice: Advice | None
     """None: it is the rule's turn, whatever is advised."""
 
 
-class AdviceState(msgspec.Struct):
+class AdviceState(
+    msgspec.Struct,
+    rename={
+        "last_asked": "asked",
+        "last_answered": "answered",
+        "is_due": "due",
+        "is_open": "open",
+        "outcomes": "given",
+        "comparisons": "watches",
+    },
+):
     """All of it, as it is dumped."""
 
-    asked: int = 0
+    last_asked: int = 0
     """Number of the latest question."""
-    answered: int = 0
+    last_answered: int = 0
     """Number of the latest that was answered."""
     asked_at: int = 0
-    due: bool = False
+    is_due: bool = False
     """Whether something has changed since."""
-    open: bool = False
+    is_open: bool = False
     """Whether an answer is awaited."""
-    given: dict[int, dict[int, Given]] = {}
+    outcomes: dict[int, dict[int, AdviceOutcome]] = {}
     """Job -> group -> what came of the advice for it."""
-    watches: dict[str, Watch] = {}
+    comparisons: dict[str, PolicyComparison] = {}
 
 
-class Advising:
+class AdviceClient:
     """One broker's questions and the advice that it follows."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.guard = Guarding()
-        self.state = AdviceState(given={}, watches=self.guard.watches)
-        self.ready = False
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
+        self.guard = AdviceGuard()
+        self.state = AdviceState(outcomes={}, comparisons=self.guard.comparisons)
+        self.is_ready = False
         """Whether a question is due and none is open."""
 
     # --- asking --------------------------------------------------------------------------------------------
 
-    def want(self) -> None:
+    def request_soon(self) -> None:
         """Something has changed that advice may depend on."""
-        if self.desk.sizer.advised:
-            self.state.due = True
-            self.ready = not self.state.open
+        if self.context.sizer.takes_advice:
+            self.state.is_due = True
+            self.is_ready = not self.state.is_open
 
-    def beat(self, waiting: bool) -> None:
+    def on_heartbeat(self, waiting: bool) -> None:
         """A beat has passed: nobody waits for an answer any longer; ask again if anybody waits for room."""
         state = self.state
-        state.open = False
-        state.due = self.ready = waiting and self.desk.sizer.advised
-        if state.given:
-            for job in [job for job in state.given if job not in self.desk.jobs]:
-                del state.given[job]
+        state.is_open = False
+        state.is_due = self.is_ready = waiting and self.context.sizer.takes_advice
+        if state.outcomes:
+            for job in [job for job in state.outcomes if job not in self.context.jobs]:
+                del state.outcomes[job]
 
     def boot(self) -> None:
         """Whoever was asked is gone."""
-        self.state.open = False
-        self.ready = self.state.due
+        self.state.is_open = False
+        self.is_ready = self.state.is_due
 
-    def number(self) -> int:
+    def next_number(self) -> int:
         """The number of a question that is asked now."""
         state = self.state
-        state.asked += 1
-        state.asked_at = self.desk.now
-        state.due, state.open, self.ready = False, True, False
-        return state.asked
+        state.last_asked += 1
+        state.asked_at = self.context.now
+        state.is_due, state.is_open, self.is_ready = False, True, False
+        return state.last_asked
 
-    def settled(self) -> None:
+    def clear_request(self) -> None:
         """Nobody waits: there is nothing to ask."""
-        self.state.due = self.ready = False
+        self.state.is_due = self.is_ready = False
 
     @property
-    def pausing(self) -> bool:
+    def is_pausing(self) -> bool:
         """Whether the last question was asked just now."""
-        return self.state.asked > 0 and self.desk.now < self.state.asked_at + ASK_PAUSE
+        return self.state.last_asked > 0 and self.context.now < self.state.asked_at + ASK_PAUSE
 
     # --- taking --------------------------------------------------------------------------------------------
 
-    def current(self, event: Advised) -> bool:
+    def is_current(self, event: AdviceReceived) -> bool:
         """An answer has come: whether it is to the latest question that was not answered yet."""
         state = self.state
-        if not state.answered < event.number <= state.asked:
-            self.desk.mark("broker.advice_stale")
+        if not state.last_answered < event.number <= state.last_asked:
+            self.context.mark("broker.advice_stale")
             return False
-        state.answered = event.number
-        if event.number == state.asked:
-            state.open = False
-            self.ready = state.due
+        state.last_answered = event.number
+        if event.number == state.last_asked:
+            state.is_open = False
+            self.is_ready = state.is_due
         return True
 
-    def take(self, kind: str, advice: Advice) -> bool:
+    def follow(self, kind: str, advice: Advice) -> bool:
         """Sensible advice for a group that waits: whether it is followed."""
-        if self.guard.aside(kind, self.desk.now):
-            self.desk.mark("broker.advice_put_aside")
+        if self.guard.find_suspension(kind, self.context.now):
+            self.context.mark("broker.advice_put_aside")
             return False
-        groups = self.state.given.setdefault(advice.job, {})
+        groups = self.state.outcomes.setdefault(advice.job, {})
         known = groups.get(advice.group)
-        if known is None and not self.guard.turn(kind):
-            groups[advice.group] = known = Given(None)
+        if known is None and not self.guard.take_turn(kind):
+            groups[advice.group] = known = AdviceOutcome(None)
         if known is not None and known.advice is None:
-            self.desk.mark("broker.advice_left_to_rule")
+            self.context.mark("broker.advice_left_to_rule")
             return False
-        self.desk.mark("broker.advice_taken")
-        groups[advice.group] = Given(advice)
+        self.context.mark("broker.advice_taken")
+        groups[advice.group] = AdviceOutcome(advice)
         return True
 
-    def given(self, job: JobId, group: int) -> Given | None:
+    def find_outcome(self, job: JobId, group: int) -> AdviceOutcome | None:
         """What came of the advice for a group; None: there was none."""
-        groups = self.state.given.get(job)
+        groups = self.state.outcomes.get(job)
         return groups.get(group) if groups is not None else None
 
     def forget(self, groups: Iterable[Group]) -> None:
         """The advice for these is not followed any more."""
         for job, group in groups:
-            self.state.given.get(job, {}).pop(group, None)
+            self.state.outcomes.get(job, {}).pop(group, None)
 
     def restore(self, state: AdviceState) -> None:
         """Take a dumped state."""
         self.state = state
-        self.guard.watches = state.watches
-        self.ready = state.due and not state.open
+        self.guard.comparisons = state.comparisons
+        self.is_ready = state.is_due and not state.is_open
 
     def check(self) -> None:
         """Bounds."""
         self.guard.check()
-        assert self.state.answered <= self.state.asked
-        assert self.state.watches is self.guard.watches
+        assert self.state.last_answered <= self.state.last_asked
+        assert self.state.comparisons is self.guard.comparisons

@@ -24,7 +24,7 @@ RULE_ENDS_MIN: Final = 5
 """The same of the rule's."""
 ENDS_KEPT: Final = 100
 """Ends that a tally weighs; at so many it is halved, so that the past fades."""
-ASIDE: Final = 10 * MINUTE
+SUSPENSION: Final = 10 * MINUTE
 """How long a kind is left to the rule."""
 RULE_EVERY: Final = 8
 """One group of so many is left to the rule, once there is enough of both; before, every second."""
@@ -34,7 +34,7 @@ KINDS_MAX: Final = 1_000
 """Kinds watched; the one that was longest without an end is forgotten first."""
 
 
-class Tally(msgspec.Struct, frozen=True, array_like=True):
+class RatioStats(msgspec.Struct, frozen=True, array_like=True):
     """Ratios of some tasks."""
 
     count: int = 0
@@ -47,115 +47,116 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
         return self.total / self.count if self.count else 1.0
 
     @property
-    def doubt(self) -> float:
+    def variance(self) -> float:
         """Variance of the mean; never below 0, whatever rounding does."""
         spread = max(self.squares / self.count - self.mean**2, 0.0) if self.count else 0.0
         return spread / max(self.count - 1, 1)
 
-    def with_one(self, ratio: float) -> "Tally":
+    def with_ratio(self, ratio: float) -> "RatioStats":
         """And one more."""
         if self.count >= ENDS_KEPT:
-            return Tally(self.count // 2, self.total / 2, self.squares / 2).with_one(ratio)
+            return RatioStats(self.count // 2, self.total / 2, self.squares / 2).with_ratio(ratio)
         ratio = min(ratio, RATIO_MAX)
-        return Tally(self.count + 1, self.total + ratio, self.squares + ratio**2)
+        return RatioStats(self.count + 1, self.total + ratio, self.squares + ratio**2)
 
 
-class Side(msgspec.Struct, frozen=True, array_like=True):
+class ComparisonArm(msgspec.Struct, frozen=True, array_like=True):
     """What one of the two made of a kind."""
 
-    cost: Tally = Tally()
-    slowdown: Tally = Tally()
+    cost: RatioStats = RatioStats()
+    slowdown: RatioStats = RatioStats()
 
-    def with_one(self, cost: float, slowdown: float) -> "Side":
+    def with_task(self, cost: float, slowdown: float) -> "ComparisonArm":
         """And one task more."""
-        return Side(self.cost.with_one(cost), self.slowdown.with_one(slowdown))
+        return ComparisonArm(self.cost.with_ratio(cost), self.slowdown.with_ratio(slowdown))
 
 
-class Watch(msgspec.Struct):
+class PolicyComparison(msgspec.Struct, rename={"suspended_until": "aside_until"}):
     """What both sides made of one kind."""
 
-    advice: Side = Side()
-    rule: Side = Side()
+    advice: ComparisonArm = ComparisonArm()
+    rule: ComparisonArm = ComparisonArm()
     turns: int = 0
     """Groups that were advised on."""
-    aside_until: int = 0
+    suspended_until: int = 0
     """On the broker's clock."""
     verdict: str = ""
     """Why it was put aside, in numbers."""
 
     @property
-    def judged(self) -> bool:
+    def is_judged(self) -> bool:
         """Whether there is enough of both."""
         return self.advice.cost.count >= ENDS_MIN and self.rule.cost.count >= RULE_ENDS_MIN
 
 
-class Guarding:
+class AdviceGuard:
     """The guard of one broker."""
 
     def __init__(self) -> None:
-        self.watches: dict[str, Watch] = {}
+        self.comparisons: dict[str, PolicyComparison] = {}
 
-    def watch(self, kind: str) -> Watch:
+    def comparison_of(self, kind: str) -> PolicyComparison:
         """A kind's, made at the first mention; it is the latest mentioned now."""
-        found = self.watches.pop(kind, None) or Watch()
-        self.watches[kind] = found
-        if len(self.watches) > KINDS_MAX:
-            del self.watches[next(iter(self.watches))]
+        found = self.comparisons.pop(kind, None) or PolicyComparison()
+        self.comparisons[kind] = found
+        if len(self.comparisons) > KINDS_MAX:
+            del self.comparisons[next(iter(self.comparisons))]
         return found
 
-    def aside(self, kind: str, now: int) -> str:
+    def find_suspension(self, kind: str, now: int) -> str:
         """Why a kind is left to the rule now; empty if it is not."""
-        found = self.watches.get(kind)
-        return found.verdict if found is not None and now < found.aside_until else ""
+        found = self.comparisons.get(kind)
+        return found.verdict if found is not None and now < found.suspended_until else ""
 
-    def turn(self, kind: str) -> bool:
+    def take_turn(self, kind: str) -> bool:
         """A group is advised on for the first time: whether the advice counts, or it is the rule's turn."""
-        found = self.watch(kind)
+        found = self.comparison_of(kind)
         found.turns += 1
-        return found.turns % (RULE_EVERY if found.judged else 2) != 0
+        return found.turns % (RULE_EVERY if found.is_judged else 2) != 0
 
-    def ended(self, kind: str, cost: float, slowdown: float, advised: bool, now: int) -> str:
+    def on_task_ended(self, kind: str, cost: float, slowdown: float, advised: bool, now: int) -> str:
         """A task has succeeded. If that puts the kind aside: why, in numbers."""
-        found = self.watch(kind)
+        found = self.comparison_of(kind)
         if advised:
-            found.advice = found.advice.with_one(cost, slowdown)
+            found.advice = found.advice.with_task(cost, slowdown)
         else:
-            found.rule = found.rule.with_one(cost, slowdown)
-        if now < found.aside_until or not worse(found):
+            found.rule = found.rule.with_task(cost, slowdown)
+        if now < found.suspended_until or not is_worse(found):
             return ""
-        found.aside_until = now + ASIDE
+        found.suspended_until = now + SUSPENSION
         found.verdict = (
-            f"{numbers(found)}: they cost more than {MARGIN:.0%} more beyond doubt, and end no sooner"
+            f"{describe_comparison(found)}: they cost more than {MARGIN:.0%} more "
+            f"beyond doubt, and end no sooner"
         )
-        found.advice = Side()
+        found.advice = ComparisonArm()
         return found.verdict
 
-    def words(self, kind: str) -> str:
+    def describe(self, kind: str) -> str:
         """The figures so far, for an explanation."""
-        found = self.watches.get(kind)
+        found = self.comparisons.get(kind)
         if found is None or not found.advice.cost.count:
             return "no advised task has ended yet"
-        return numbers(found)
+        return describe_comparison(found)
 
     def check(self) -> None:
         """Bounds."""
-        assert len(self.watches) <= KINDS_MAX
-        for watch in self.watches.values():
+        assert len(self.comparisons) <= KINDS_MAX
+        for watch in self.comparisons.values():
             assert max(watch.advice.cost.count, watch.rule.cost.count) <= ENDS_KEPT
 
 
-def worse(watch: Watch) -> bool:
+def is_worse(watch: PolicyComparison) -> bool:
     """Whether advice does worse than the rule, beyond doubt; False before judging."""
-    if not watch.judged:
+    if not watch.is_judged:
         return False
     advice, rule = watch.advice, watch.rule
     if advice.slowdown.mean < (1.0 - MARGIN) * rule.slowdown.mean:
         return False
     excess = advice.cost.mean - (1.0 + MARGIN) * rule.cost.mean
-    return excess > DOUBT * math.sqrt(advice.cost.doubt + (1.0 + MARGIN) ** 2 * rule.cost.doubt)
+    return excess > DOUBT * math.sqrt(advice.cost.variance + (1.0 + MARGIN) ** 2 * rule.cost.variance)
 
 
-def numbers(watch: Watch) -> str:
+def describe_comparison(watch: PolicyComparison) -> str:
     """Both sides in a sentence."""
     advice, rule = watch.advice, watch.rule
     text = f"{advice.cost.count} advised tasks cost {advice.cost.mean:.2f} of the least believed and took "

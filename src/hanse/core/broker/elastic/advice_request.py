@@ -10,14 +10,14 @@ from typing import Final
 import msgspec
 
 from hanse.core.broker.cluster_view import ClusterView
-from hanse.core.broker.context import Desk
+from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.job_table import CLAIMED, RUNNING, JobRecord, shape_of
-from hanse.model.advice import ClusterRoom, HeldRoom, Observation, SizeBelief, WaitingGroup
+from hanse.model.advice import AdviceRequest, ClusterCapacity, HeldResources, SizeEstimate, WaitingGroup
 from hanse.model.ids import JobId
-from hanse.model.messages import Key, Shape
+from hanse.model.messages import QueueKey, Shape
 from hanse.policy.interface import ElasticFacts
 from hanse.policy.node_columns import Column
-from hanse.policy.priced_sizer import costs
+from hanse.policy.priced_sizer import rank_by_cost
 
 GROUPS_SHOWN_MAX: Final = 32
 """Waiting groups in one question: the first of the queue."""
@@ -35,34 +35,42 @@ FactsOf = Callable[[JobRecord, int], ElasticFacts]
 Group = tuple[JobId, int]
 
 
-def observe(desk: Desk, groups: Iterable[Group], holding: Iterable[JobId], facts_of: FactsOf) -> Observation:
+def build_advice_request(
+    context: BrokerContext, groups: Iterable[Group], holding: Iterable[JobId], facts_of: FactsOf
+) -> AdviceRequest:
     """All that is shown. ``holding``: jobs that may have sized tasks on nodes."""
-    waiting = [(desk.jobs[job], group) for job, group in groups]
-    first = nsmallest(GROUPS_SHOWN_MAX, [entry for entry in waiting if entry[0].waiting[entry[1]]], key=_turn)
-    views = desk.views[:CLUSTERS_SHOWN_MAX]
-    return Observation(
-        rooms=tuple([_room(view) for view in views]),
-        waiting=tuple([_waiting(desk, record, group, facts_of(record, group)) for record, group in first]),
-        held=_held(desk, holding, len(views), facts_of),
+    waiting = [(context.jobs[job], group) for job, group in groups]
+    first = nsmallest(
+        GROUPS_SHOWN_MAX, [entry for entry in waiting if entry[0].waiting[entry[1]]], key=_queue_position
+    )
+    views = context.views[:CLUSTERS_SHOWN_MAX]
+    return AdviceRequest(
+        clusters=tuple([_cluster_capacity(view) for view in views]),
+        waiting=tuple(
+            [_waiting_group(context, record, group, facts_of(record, group)) for record, group in first]
+        ),
+        held=_held_resources(context, holding, len(views), facts_of),
     )
 
 
-def _turn(entry: tuple[JobRecord, int]) -> tuple[Key, JobId, int]:
+def _queue_position(entry: tuple[JobRecord, int]) -> tuple[QueueKey, JobId, int]:
     record, group = entry
     return record.keys[group], record.id, group
 
 
-def _waiting(desk: Desk, record: JobRecord, group: int, facts: ElasticFacts) -> WaitingGroup:
-    ladder = sorted(costs(facts), key=lambda one: (one.size.gpu, one.size.cpu))
+def _waiting_group(
+    context: BrokerContext, record: JobRecord, group: int, facts: ElasticFacts
+) -> WaitingGroup:
+    ladder = sorted(rank_by_cost(facts), key=lambda one: (one.size.gpu, one.size.cpu))
     least = least_shape(record, group)
     return WaitingGroup(
         job=record.id,
         group=group,
         count=len(record.waiting[group]),
-        waited=max(0, desk.now - record.accepted_at),
-        sizes=tuple([SizeBelief(one.size.cpu, one.size.gpu, max(1, int(one.duration))) for one in ladder]),
-        reach=tuple(
-            [view.index for view in desk.views[:CLUSTERS_SHOWN_MAX] if view.takes(least)],
+        waited=max(0, context.now - record.accepted_at),
+        sizes=tuple([SizeEstimate(one.size.cpu, one.size.gpu, max(1, int(one.duration))) for one in ladder]),
+        eligible_clusters=tuple(
+            [view.index for view in context.views[:CLUSTERS_SHOWN_MAX] if view.can_ever_hold(least)],
         ),
     )
 
@@ -72,30 +80,32 @@ def least_shape(record: JobRecord, group: int) -> Shape:
     return msgspec.structs.replace(shape_of(record.spec, group, 0), ask_max=None)
 
 
-def _room(view: ClusterView) -> ClusterRoom:
+def _cluster_capacity(view: ClusterView) -> ClusterCapacity:
     usable = view.usable
     if not usable.nodes:
-        return ClusterRoom(view.name, (0, 0), (0, 0), (0, 0))
+        return ClusterCapacity(view.name, (0, 0), (0, 0), (0, 0))
     capacity, free = usable.capacity, usable.free
-    return ClusterRoom(
+    return ClusterCapacity(
         view.name,
         (int(capacity[_CPU].sum()), int(capacity[_GPU].sum())),
-        (_positive(free[_CPU]), _positive(free[_GPU])),
+        (_at_least_zero(free[_CPU]), _at_least_zero(free[_GPU])),
         (int(capacity[_CPU].max()), int(capacity[_GPU].max())),
     )
 
 
-def _positive(row: Column) -> int:
+def _at_least_zero(row: Column) -> int:
     """A belief may be below nothing for a moment."""
     return int(row.clip(min=0).sum())
 
 
-def _held(desk: Desk, holding: Iterable[JobId], clusters: int, facts_of: FactsOf) -> tuple[HeldRoom, ...]:
+def _held_resources(
+    context: BrokerContext, holding: Iterable[JobId], clusters: int, facts_of: FactsOf
+) -> tuple[HeldResources, ...]:
     """Sized tasks that run or are on their way, the first placed first."""
     found: list[tuple[int, JobId, int]] = []
     left = HELD_LOOKED_AT_MAX
     for job in sorted(holding):
-        record = desk.jobs.get(job)
+        record = context.jobs.get(job)
         if record is None:
             continue
         entries = nsmallest(left, record.placed.items())
@@ -105,12 +115,14 @@ def _held(desk: Desk, holding: Iterable[JobId], clusters: int, facts_of: FactsOf
                 found.append((at, job, index))
         if not left:
             break
-    return tuple([_holds(desk, *entry, facts_of) for entry in nsmallest(HELD_SHOWN_MAX, found)])
+    return tuple([_held_by_task(context, *entry, facts_of) for entry in nsmallest(HELD_SHOWN_MAX, found)])
 
 
-def _holds(desk: Desk, at: int, job: JobId, index: int, facts_of: FactsOf) -> HeldRoom:
-    record = desk.jobs[job]
+def _held_by_task(
+    context: BrokerContext, at: int, job: JobId, index: int, facts_of: FactsOf
+) -> HeldResources:
+    record = context.jobs[job]
     size = record.sizes[index]
-    believed = {one.size: one.duration for one in costs(facts_of(record, record.group_of(index)))}
+    believed = {one.size: one.duration for one in rank_by_cost(facts_of(record, record.group_of(index)))}
     duration = max(1, int(believed.get(size, 1.0)))
-    return HeldRoom(record.place[index], size.cpu, size.gpu, max(0, desk.now - at), duration)
+    return HeldResources(record.place[index], size.cpu, size.gpu, max(0, context.now - at), duration)

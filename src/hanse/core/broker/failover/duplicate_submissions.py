@@ -13,60 +13,62 @@ submission that reaches a peer after it has answered and before we are done.
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hanse.core.broker.context import Desk
-from hanse.core.broker.failover.owned_shards import EstatesState
-from hanse.core.broker.failover.standby import Wards
-from hanse.core.broker.job_lifecycle import Careers
+from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.failover.owned_shards import OwnedShardsState
+from hanse.core.broker.failover.standby import StandbyShards
+from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import JobRecord
-from hanse.model.effects import Rejected
+from hanse.model.effects import RequestRejected
 from hanse.model.ids import JobId, job_text
-from hanse.model.messages.duplicate_check import Seek, Sought
+from hanse.model.messages.duplicate_check import DuplicateQuery, DuplicateReply
 
 
-class Seeking:
+class DuplicateSubmissions:
     """Doubtful jobs of one broker, and its answers about those of others."""
 
     def __init__(
-        self, desk: Desk, careers: Careers, state: Callable[[], EstatesState],
+        self, context: BrokerContext, lifecycle: JobLifecycle, state: Callable[[], OwnedShardsState],
         reached: Callable[[str], bool], again: Callable[[list[JobRecord]], None],
     ) -> None:  # fmt: skip
-        self.desk, self.careers = desk, careers
+        self.context, self.lifecycle = context, lifecycle
         self._state = state
-        self._reached = reached
-        self._again = again
+        self._is_reachable = reached
+        self._admit_again = again
         """Called with jobs of which more is known: admit them, if nothing else speaks against it."""
-        self.dropped: Callable[[JobRecord], None] = lambda _: None
+        self.on_dropped: Callable[[JobRecord], None] = lambda _: None
         """Called with a job that never was: its heir must forget it."""
-        self._wards: Wards | None = None
+        self._standby: StandbyShards | None = None
 
-    def handlers(self, wards: Wards) -> dict[type, Callable[[str, Any], None]]:
+    def handlers(self, standby_shards: StandbyShards) -> dict[type, Callable[[str, Any], None]]:
         """Who takes which message."""
-        self._wards = wards
-        return {Seek: self.asked, Sought: self.answered}
+        self._standby = standby_shards
+        return {DuplicateQuery: self.on_duplicate_query, DuplicateReply: self.on_duplicate_reply}
 
-    def doubt(self, records: Iterable[JobRecord]) -> None:
+    def mark_doubtful(self, records: Iterable[JobRecord]) -> None:
         """These may have been submitted elsewhere meanwhile, unless they have been acknowledged."""
         doubtful = self._state().doubtful
         for record in records:
-            if not record.admitted and record.spec.client_id and self.desk.members.peers:
+            if not record.admitted and record.spec.client_id and self.context.membership.peers:
                 doubtful.setdefault(record.id, {})
 
-    def holds(self, record: JobRecord) -> bool:
+    def must_wait(self, record: JobRecord) -> bool:
         """Whether a job that is safe with its heir must wait for peers to answer."""
         doubtful = self._state().doubtful
-        if self.desk.now - record.accepted_at > self.desk.timings.suspect_after:
-            self.doubt((record,))
+        if self.context.now - record.accepted_at > self.context.timings.suspect_after:
+            self.mark_doubtful((record,))
         answers = doubtful.get(record.id)
         if answers is None:
             return False
-        desk, waits = self.desk, False
-        for peer in desk.members.peers:
-            if answers.get(peer) or not self._reached(peer):
+        context, waits = self.context, False
+        for peer in context.membership.peers:
+            if answers.get(peer) or not self._is_reachable(peer):
                 continue
             waits = True
-            if peer not in answers and not desk.post.link(peer).crowded:  # else with a later beat
+            if peer not in answers and not context.links.link(peer).is_crowded:  # else with a later beat
                 answers[peer] = False
-                desk.post.send(desk.out, desk.now, peer, Seek(record.id, record.spec.client_id))
+                context.links.send(
+                    context.effects, context.now, peer, DuplicateQuery(record.id, record.spec.client_id)
+                )
         if not waits:
             del doubtful[record.id]
         return waits
@@ -76,38 +78,40 @@ class Seeking:
         doubtful = self._state().doubtful
         waiting = []
         for job in list(doubtful):
-            record = self.desk.jobs.get(job)
+            record = self.context.jobs.get(job)
             if record is None or record.admitted:
                 del doubtful[job]
             else:
                 waiting.append(record)
         if waiting:
-            self._again(waiting)
+            self._admit_again(waiting)
 
-    def answered(self, peer: str, message: Sought) -> None:
+    def on_duplicate_reply(self, peer: str, message: DuplicateReply) -> None:
         """A peer knows the client id of a doubtful job, or does not."""
         answers = self._state().doubtful.get(message.job)
-        record = self.desk.jobs.get(message.job)
+        record = self.context.jobs.get(message.job)
         if answers is None or record is None or record.admitted or peer not in answers:
             return
-        if not message.known:
+        if not message.known_job:
             answers[peer] = True
-            self._again([record])
+            self._admit_again([record])
             return
-        self.desk.mark("broker.dropped_duplicate")
+        self.context.mark("broker.dropped_duplicate")
         del self._state().doubtful[message.job]
-        self.careers.superseded(record, JobId(message.known))
-        self.dropped(record)
+        self.lifecycle.forget_duplicate(record, JobId(message.known_job))
+        self.on_dropped(record)
         if record.client:
-            reason = f"client_id: the league has this job already, as {job_text(JobId(message.known))}"
-            self.desk.out.append(Rejected(record.client, record.request, reason))
+            reason = f"client_id: the league has this job already, as {job_text(JobId(message.known_job))}"
+            self.context.effects.append(RequestRejected(record.client, record.request, reason))
 
-    def asked(self, peer: str, message: Seek) -> None:
+    def on_duplicate_query(self, peer: str, message: DuplicateQuery) -> None:
         """A peer has a doubtful job: say under which other number we know it. Of two doubtful ones the lower
         number stays."""
-        known = self.careers.clients.get(message.client_id)
-        if known is None and self._wards is not None:
-            known = self._wards.named(message.client_id)
+        known = self.lifecycle.clients.get(message.client_id)
+        if known is None and self._standby is not None:
+            known = self._standby.find_by_client_id(message.client_id)
         if known == message.job or (known in self._state().doubtful and message.job < (known or 0)):
             known = None
-        self.desk.post.send(self.desk.out, self.desk.now, peer, Sought(message.job, known or 0))
+        self.context.links.send(
+            self.context.effects, self.context.now, peer, DuplicateReply(message.job, known or 0)
+        )

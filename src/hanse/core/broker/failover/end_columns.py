@@ -18,12 +18,12 @@ STRETCH_TASKS: Final = ENTRIES_MAX
 WIDTHS: Final = (1, 4, 8)
 """Bytes that an attempt may take in a column, the same for all of them."""
 
-Run = tuple[int, int, int, int]
+EndRun = tuple[int, int, int, int]
 """First task, terminal state, attempt, and how many neighbours ended like it."""
-Column = tuple[int, bytes, bytes]
+EndColumn = tuple[int, bytes, bytes]
 """First task; each task's terminal state, 0 if it has not ended; each task's attempt, 0 if it never ran."""
 Attempts = np.ndarray[tuple[int], np.dtype[np.unsignedinteger]]
-Cut = tuple[list[Run], list[Column]]
+CutEnds = tuple[list[EndRun], list[EndColumn]]
 """All ends of a job."""
 
 _LIVE: Final = bytes(range(SUCCEEDED))
@@ -35,10 +35,10 @@ def has_ends(states: bytearray) -> bool:
     return bool(states.translate(None, _LIVE))
 
 
-def cut_ends(states: bytearray, attempts: list[int], ran: bytearray | None = None) -> Cut:
+def cut_ends(states: bytearray, attempts: list[int], ran: bytearray | None = None) -> CutEnds:
     """All ended tasks; ``ran``: of which the attempt counts (None: of all)."""
-    runs: list[Run] = []
-    columns: list[Column] = []
+    runs: list[EndRun] = []
+    columns: list[EndColumn] = []
     for at in range(0, len(states), STRETCH_TASKS):
         block = states[at : at + STRETCH_TASKS]
         if not has_ends(block):
@@ -50,11 +50,11 @@ def cut_ends(states: bytearray, attempts: list[int], ran: bytearray | None = Non
             attempt = tries[0] if made is None or made[0] else 0
             _join(runs, (at, block[0], attempt, len(block)))
         else:
-            columns.append((at, bytes(block.translate(_ENDED_ONLY)), _packed(block, tries, made)))
+            columns.append((at, bytes(block.translate(_ENDED_ONLY)), _pack_attempts(block, tries, made)))
     return runs, columns
 
 
-def _join(runs: list[Run], run: Run) -> None:
+def _join(runs: list[EndRun], run: EndRun) -> None:
     """Add a run, to the last one if it continues that."""
     if runs:
         first, state, attempt, count = runs[-1]
@@ -64,7 +64,7 @@ def _join(runs: list[Run], run: Run) -> None:
     runs.append(run)
 
 
-def _packed(states: bytearray, attempts: list[int], ran: bytearray | None) -> bytes:
+def _pack_attempts(states: bytearray, attempts: list[int], ran: bytearray | None) -> bytes:
     """The attempts of ended tasks, in as few bytes each as the highest takes."""
     values = np.array(attempts, dtype=np.int64)
     values[np.frombuffer(states, dtype=np.uint8) < SUCCEEDED] = 0
@@ -75,22 +75,22 @@ def _packed(states: bytearray, attempts: list[int], ran: bytearray | None) -> by
     return values.astype(f"<u{width}").tobytes()
 
 
-def attempts_of(column: Column) -> list[int]:
+def attempts_of(column: EndColumn) -> list[int]:
     """The attempts that a column tells."""
     return _attempts(column).tolist()
 
 
-def have_run(column: Column) -> bytes:
+def find_have_run(column: EndColumn) -> bytes:
     """Which tasks of a column have run: 1, else 0."""
     return (_attempts(column) > 0).tobytes()
 
 
-def _attempts(column: Column) -> Attempts:
+def _attempts(column: EndColumn) -> Attempts:
     _, states, attempts = column
     return np.frombuffer(attempts, dtype=f"<u{len(attempts) // len(states)}")
 
 
-def is_column(column: Column) -> bool:
+def is_column(column: EndColumn) -> bool:
     """Whether bytes that somebody sent are a column: of lengths that belong together, with ends only."""
     _, states, attempts = column
     if not 0 < len(states) <= STRETCH_TASKS:
@@ -102,7 +102,7 @@ def is_column(column: Column) -> bool:
     return not states.translate(None, b"\0\5\6\7")
 
 
-def ends_in(column: Column) -> Iterator[tuple[int, int, int]]:
+def ends_in(column: EndColumn) -> Iterator[tuple[int, int, int]]:
     """The ends that a column tells: task, state, attempt."""
     first, states, _ = column
     for at, (state, attempt) in enumerate(zip(states, attempts_of(column), strict=True)):

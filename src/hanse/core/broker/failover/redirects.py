@@ -7,25 +7,30 @@ steps as there are brokers, at the one that owns the job or remembers its end, o
 
 from collections.abc import Collection
 
-from hanse.core.broker.context import Desk
-from hanse.core.broker.failover.owned_shards import EstatesState
-from hanse.core.broker.failover.standby import Wards
-from hanse.core.broker.job_lifecycle import Careers
+from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.failover.owned_shards import OwnedShardsState
+from hanse.core.broker.failover.standby import StandbyShards
+from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.model.ids import JobId, broker_number
 
 
-def find_speaker(
-    job: JobId, asked: Collection[str], desk: Desk, careers: Careers, state: EstatesState, wards: Wards
+def find_answering_broker(
+    job: JobId,
+    asked: Collection[str],
+    context: BrokerContext,
+    lifecycle: JobLifecycle,
+    state: OwnedShardsState,
+    standby_shards: StandbyShards,
 ) -> str:
     """The broker that speaks for a job, as far as is known here: ours if it is our own or we remember its
     end, else one that lives and was not ``asked``; "" if there is none."""
-    config = desk.config
-    if job in desk.jobs or job in careers.ended:
+    config = context.config
+    if job in context.jobs or job in lifecycle.ended_jobs:
         return config.name
     number = broker_number(job)
     first = config.brokers[number - 1] if 0 < number <= len(config.brokers) else ""
-    others = desk.members.ring if config.retired else ()  # who knew may have left: one after the other
-    for name in (state.takers.get(job, ""), wards.owner_of(job), first, *others):
-        if name and name != config.name and name not in asked and desk.members.alive(name):
+    others = context.membership.ring if config.retired else ()  # who knew may have left: one after the other
+    for name in (state.new_owners.get(job, ""), standby_shards.find_owner(job), first, *others):
+        if name and name != config.name and name not in asked and context.membership.is_alive(name):
             return name
     return ""

@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
-from hanse.core.broker.failover.end_columns import Column, Cut, Run, attempts_of, cut_ends, has_ends
+from hanse.core.broker.failover.end_columns import CutEnds, EndColumn, EndRun, attempts_of, cut_ends, has_ends
 from hanse.core.broker.job_table import SUCCEEDED, JobRecord
-from hanse.core.messaging.message_splitting import ENTRIES_MAX, ENTRY_BYTES, pieces, portions
+from hanse.core.messaging.message_splitting import ENTRIES_MAX, ENTRY_BYTES, split_by_bytes, split_by_count
 from hanse.model.ids import JobId, TaskId, task_id
-from hanse.model.messages import EstateId, Progress, Replica, Replicate
+from hanse.model.messages import Replica, ReplicateJobs, ReplicaUpdate, ShardId
 
 REPLICATE_JOBS_MAX: Final = 64
 """Jobs in one message to the heir."""
@@ -24,16 +24,16 @@ INLINE_MAX: Final = 256
 """Ends that go with the copy itself, one by one."""
 GROUP_BYTES: Final = 4_096
 """What a group of a job takes besides its payload, as a rule at most."""
-STRETCH: Final = 1_024
+RUN_COMPARE_TASKS: Final = 1_024
 """Tasks that are compared at once when runs are looked for."""
 
-Done = tuple[TaskId, int, int]
+EndedTask = tuple[TaskId, int, int]
 """A task, its terminal state, and the attempt that made it so."""
 TaskRun = tuple[TaskId, int, int, int]
 """The same, and how many neighbours ended like it."""
 
 
-class Ends(msgspec.Struct, gc=False):
+class TaskEnds(msgspec.Struct, gc=False):
     """What an heir knows of a job's ends: columns with one entry a task, as long as the job is."""
 
     state: bytearray
@@ -42,13 +42,13 @@ class Ends(msgspec.Struct, gc=False):
     count: int = 0
     """How many have ended."""
 
-    def note(self, index: int, state: int, attempt: int) -> None:
+    def add(self, index: int, state: int, attempt: int) -> None:
         """A task has ended."""
         if index < len(self.state):
             self.count += not self.state[index]
             self.state[index], self.attempt[index] = state, attempt
 
-    def note_run(self, index: int, state: int, attempt: int, count: int) -> None:
+    def add_run(self, index: int, state: int, attempt: int, count: int) -> None:
         """Neighbours have ended alike."""
         behind = min(index + count, len(self.state))
         if not index < behind:
@@ -57,7 +57,7 @@ class Ends(msgspec.Struct, gc=False):
         self.state[index:behind] = bytes((state,)) * (behind - index)
         self.attempt[index:behind] = [attempt] * (behind - index)
 
-    def note_column(self, column: Column) -> None:
+    def add_column(self, column: EndColumn) -> None:
         """Neighbours have ended, each in its own way, or not at all. What is known stays where nothing is
         told."""
         first, states, _ = column
@@ -74,67 +74,67 @@ class Ends(msgspec.Struct, gc=False):
         self.state[first:behind], self.attempt[first:behind] = fresh, tries
         self.count += len(fresh) - fresh.count(0)
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[EndRun]:
         """All of it."""
-        return find_runs(self.state, self.attempt)
+        return find_end_runs(self.state, self.attempt)
 
-    def cut(self) -> Cut:
+    def cut(self) -> CutEnds:
         """All of it, in parts of which each is a bounded piece of work."""
         return cut_ends(self.state, self.attempt)
 
 
-def new_ends(tasks: int) -> Ends:
+def new_task_ends(tasks: int) -> TaskEnds:
     """Of a job of which nothing has ended."""
-    return Ends(bytearray(tasks), [0] * tasks)
+    return TaskEnds(bytearray(tasks), [0] * tasks)
 
 
-def copies(
-    estate: EstateId, term: int, jobs: list[JobRecord], now: int, cuts: dict[JobId, Cut]
-) -> Iterator[Replicate | Progress]:
+def replica_messages(
+    shard: ShardId, term: int, jobs: list[JobRecord], now: int, cuts: dict[JobId, CutEnds]
+) -> Iterator[ReplicateJobs | ReplicaUpdate]:
     """The messages that make a peer the heir of these jobs, in order. ``cuts``: their ends, as far
     as these have been cut already."""
-    parts = [jobs] if len(jobs) == 1 else list(portions(jobs, _weight, REPLICATE_JOBS_MAX))
+    parts = [jobs] if len(jobs) == 1 else list(split_by_bytes(jobs, _weight, REPLICATE_JOBS_MAX))
     for number, part in enumerate(parts, 1):
-        yield Replicate(
-            estate, term, tuple([replica_of(record, now) for record in part]), number < len(parts)
+        yield ReplicateJobs(
+            shard, term, tuple([make_replica(record, now) for record in part]), number < len(parts)
         )
         for record in part:
-            if _ended(record) > INLINE_MAX:
-                yield from _rest(estate, record, cuts.get(record.id))
+            if _count_ended(record) > INLINE_MAX:
+                yield from _messages_with_ends(shard, record, cuts.get(record.id))
 
 
-def _rest(estate: EstateId, record: JobRecord, cut: Cut | None) -> Iterator[Progress]:
+def _messages_with_ends(shard: ShardId, record: JobRecord, cut: CutEnds | None) -> Iterator[ReplicaUpdate]:
     """The ends that follow a copy."""
     base = task_id(record.id, 0)
     runs, columns = cut or cut_ends(record.state, record.attempt, record.ran)
-    for part in pieces(runs) if runs else ():
-        yield Progress(estate, (), runs=tuple([(TaskId(base + run[0]), *run[1:]) for run in part]))
+    for part in split_by_count(runs) if runs else ():
+        yield ReplicaUpdate(shard, (), end_runs=tuple([(TaskId(base + run[0]), *run[1:]) for run in part]))
     for first, states, attempts in columns:
-        yield Progress(estate, (), columns=((TaskId(base + first), states, attempts),))
+        yield ReplicaUpdate(shard, (), columns=((TaskId(base + first), states, attempts),))
 
 
-def progress(
-    estate: EstateId, done: Sequence[Done], runs: Sequence[TaskRun], cancelled: Sequence[JobId],
+def replica_update_messages(
+    shard: ShardId, done: Sequence[EndedTask], runs: Sequence[TaskRun], cancelled: Sequence[JobId],
     forget: Sequence[JobId],
-) -> Iterator[Progress]:  # fmt: skip
+) -> Iterator[ReplicaUpdate]:  # fmt: skip
     """The messages that tell an heir what has ended, in order. That a job is cancelled comes first, so that
     its many ends say nothing new; which jobs are over comes last: it concerns the tasks before it."""
     if len(done) + len(runs) <= ENTRIES_MAX:
-        yield Progress(estate, tuple(done), tuple(cancelled), tuple(forget), tuple(runs))
+        yield ReplicaUpdate(shard, tuple(done), tuple(cancelled), tuple(forget), tuple(runs))
         return
-    for some in pieces(runs) if runs else ():
-        yield Progress(estate, (), tuple(cancelled), runs=tuple(some))
+    for some in split_by_count(runs) if runs else ():
+        yield ReplicaUpdate(shard, (), tuple(cancelled), end_runs=tuple(some))
         cancelled = ()
-    parts = list(pieces(done))
+    parts = list(split_by_count(done))
     for part in parts[:-1]:
-        yield Progress(estate, tuple(part), tuple(cancelled))
+        yield ReplicaUpdate(shard, tuple(part), tuple(cancelled))
         cancelled = ()
-    yield Progress(estate, tuple(parts[-1]), tuple(cancelled), tuple(forget))
+    yield ReplicaUpdate(shard, tuple(parts[-1]), tuple(cancelled), tuple(forget))
 
 
-def replica_of(record: JobRecord, now: int) -> Replica:
+def make_replica(record: JobRecord, now: int) -> Replica:
     """The copy of a job that its heir keeps, with its ends if they are few."""
-    age, ended = now - record.accepted_at, _ended(record)
+    age, ended = now - record.accepted_at, _count_ended(record)
     if ended > INLINE_MAX:
         return Replica(record.id, record.spec, age, (), record.cancelled, ended)
     done = tuple(
@@ -145,18 +145,18 @@ def replica_of(record: JobRecord, now: int) -> Replica:
     return Replica(record.id, record.spec, age, done, record.cancelled)
 
 
-def ends_of(record: JobRecord) -> Iterator[Run]:
+def ends_of(record: JobRecord) -> Iterator[EndRun]:
     """A job's ended tasks, in order; those that never ran have the attempt 0."""
-    return find_runs(record.state, record.attempt, record.ran)
+    return find_end_runs(record.state, record.attempt, record.ran)
 
 
-def find_runs(states: bytearray, attempts: list[int], ran: bytearray | None = None) -> Iterator[Run]:
+def find_end_runs(states: bytearray, attempts: list[int], ran: bytearray | None = None) -> Iterator[EndRun]:
     """Runs of ended tasks of one state and attempt; ``ran``: of which the attempt counts (None: of all).
     Stretches of equals are compared as a whole: a look at each of a million tasks would take too long."""
     first, length = 0, 0
     last = (-1, -1)
-    for at in range(0, len(states), STRETCH):
-        behind = at + STRETCH
+    for at in range(0, len(states), RUN_COMPARE_TASKS):
+        behind = at + RUN_COMPARE_TASKS
         block = states[at:behind]
         if not has_ends(block):
             if last[0] >= SUCCEEDED:
@@ -194,11 +194,11 @@ def _parts(states: bytes, attempts: bytes) -> list[tuple[tuple[int, int], int]]:
     return found
 
 
-def _ended(record: JobRecord) -> int:
-    return len(record.state) - record.left
+def _count_ended(record: JobRecord) -> int:
+    return len(record.state) - record.tasks_left
 
 
 def _weight(record: JobRecord) -> int:
     groups = record.spec.groups
-    entries = min(_ended(record), INLINE_MAX)
+    entries = min(_count_ended(record), INLINE_MAX)
     return sum([len(group.payload) + GROUP_BYTES for group in groups]) + entries * ENTRY_BYTES

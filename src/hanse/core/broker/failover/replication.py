@@ -10,29 +10,34 @@ copy harmless. No clock is involved.
 from collections.abc import Sequence
 from typing import Final
 
-from hanse.core.broker.context import Desk
-from hanse.core.broker.failover.duplicate_submissions import Seeking
-from hanse.core.broker.failover.end_columns import Cut
-from hanse.core.broker.failover.owned_shards import EstatesState, Owned, Unknown, new_owned
-from hanse.core.broker.failover.replica_updates import copies, progress
+from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.failover.duplicate_submissions import DuplicateSubmissions
+from hanse.core.broker.failover.end_columns import CutEnds
+from hanse.core.broker.failover.owned_shards import (
+    OwnedShard,
+    OwnedShardsState,
+    UnreplicatedEnds,
+    new_owned_shard,
+)
+from hanse.core.broker.failover.replica_updates import replica_messages, replica_update_messages
 from hanse.core.broker.failover.standby import (
     ATTEMPTS_BITS,
     Latest,
-    Ward,
+    StandbyShard,
     latest_attempts,
-    place_again,
-    revive,
+    restore_job,
+    restore_placements,
 )
-from hanse.core.broker.failover.teardown import Closing
+from hanse.core.broker.failover.teardown import ShardTeardown
 from hanse.core.broker.failover.terms import TERMS_BITS
-from hanse.core.broker.job_lifecycle import Careers
-from hanse.core.broker.job_table import OUTCOMES, STATES, WAITING, JobRecord, new_record
-from hanse.core.broker.loss_policy import unaccounted
+from hanse.core.broker.job_lifecycle import JobLifecycle
+from hanse.core.broker.job_table import OUTCOME_BY_STATE, STATE_BY_OUTCOME, WAITING, JobRecord, new_record
+from hanse.core.broker.loss_policy import find_unaccounted
 from hanse.core.messaging.link import NEVER
 from hanse.core.messaging.message_splitting import ENTRIES_MAX
-from hanse.model.effects import Accepted, JobSettled, TaskSettled
+from hanse.model.effects import JobAccepted, JobSettled, TaskSettled
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, job_of, task_id
-from hanse.model.messages import End, Estate, EstateId, Register, Taken
+from hanse.model.messages import AttemptEnd, OwnershipReply, OwnershipTransferred, RegisterStandby, ShardId
 
 PUBLISH_MAX: Final = ENTRIES_MAX
 """Ends that one event makes known; what is left follows at once, with the next."""
@@ -40,215 +45,237 @@ UNPUBLISHED_MAX: Final = 8 * PUBLISH_MAX
 """Ends that wait to be made known beyond which a cancelled job's tasks wait to be ended."""
 
 
-class Estates:
+class ShardReplication:
     """A broker's own estates."""
 
-    def __init__(self, desk: Desk, careers: Careers) -> None:
-        self.desk = desk
-        self.careers = careers
-        self.state = EstatesState(0, {}, {}, {}, NEVER, [], {}, {})
-        self.names: tuple[EstateId, ...] = ()
+    def __init__(self, context: BrokerContext, lifecycle: JobLifecycle) -> None:
+        self.context = context
+        self.lifecycle = lifecycle
+        self.state = OwnedShardsState(0, {}, {}, {}, NEVER, [], {}, {})
+        self.shard_ids: tuple[ShardId, ...] = ()
         """Those that are owned, as every beat of a warden is answered with them."""
-        self.closing = Closing(desk, lambda: self.state, lambda: self.base)
-        self.closing.closed = self._rename
-        self.seeking = Seeking(desk, careers, lambda: self.state, self._reached, self._admit_again)
-        self.seeking.dropped = self._dropped
+        self.teardown = ShardTeardown(context, lambda: self.state, lambda: self.base)
+        self.teardown.on_closed = self._update_shard_ids
+        self.duplicates = DuplicateSubmissions(
+            context, lifecycle, lambda: self.state, self._is_reachable, self._admit_again
+        )
+        self.duplicates.on_dropped = self._on_duplicate_dropped
         self.busy = True
         """Whether something may be released: more has come to wait, or what it waits for has come."""
-        self._budget_of, self._budget = desk.out, PUBLISH_MAX
+        self._budget_of, self._budget = context.effects, PUBLISH_MAX
         """How much the event that has this list of commands may still make known."""
-        desk.post.firmed = self._firmed
-        careers.done, careers.done_run = self._task_done, self._tasks_done
-        careers.over = self._job_over
-        careers.ending.held, careers.ending.begun = self._lags, self.job_cancelled
-        timings = desk.timings
+        context.links.on_firm_ack = self._on_firm_ack
+        lifecycle.on_task_done, lifecycle.done_run = self._on_task_done, self._tasks_done
+        lifecycle.on_job_over = self._on_job_over
+        lifecycle.large_cancellations.is_held, lifecycle.large_cancellations.on_begun = (
+            self._is_standby_behind,
+            self.on_job_cancelled,
+        )
+        timings = context.timings
         self._mute_after = timings.suspect_after + 2 * timings.resend_after
         """How long a peer may take nothing of what it is sent before it counts as out of reach."""
 
     @property
-    def base(self) -> EstateId:
+    def base(self) -> ShardId:
         """The estate that newly submitted jobs join."""
-        return f"{self.desk.config.name}#{self.state.generation}"
+        return f"{self.context.config.name}#{self.state.generation}"
 
-    def restore(self, state: EstatesState) -> None:
+    def restore(self, state: OwnedShardsState) -> None:
         """Take a dumped state."""
         self.state = state
-        self.busy = self.closing.grown = True
-        self._rename()
+        self.busy = self.teardown.has_grown = True
+        self._update_shard_ids()
 
-    def _rename(self) -> None:
+    def _update_shard_ids(self) -> None:
         """An estate has come or gone."""
-        self.names = tuple(self.state.owned)
+        self.shard_ids = tuple(self.state.owned)
 
     def check(self) -> None:
         """Whether wardens are told of what is owned."""
-        assert self.names == tuple(self.state.owned), f"{self.names} are not {list(self.state.owned)}"
-        self.closing.check()
+        assert self.shard_ids == tuple(self.state.owned), f"{self.shard_ids} are not {list(self.state.owned)}"
+        self.teardown.check()
 
     # --- owning --------------------------------------------------------------------------------------------
 
     def boot(self) -> None:
         """Found the first estate, or remind every warden of what we own."""
         if not self.state.generation:
-            self._found()
+            self._create_shard()
             return
-        self.closing.boot()
-        self.seeking.doubt(self.desk.jobs.values())
-        for estate, owned in self.state.owned.items():
-            if not owned.closing and not owned.copied:
-                self._register(estate)
+        self.teardown.boot()
+        self.duplicates.mark_doubtful(self.context.jobs.values())
+        for shard, owned in self.state.owned.items():
+            if not owned.closed_at and not owned.copy_complete_message:
+                self._register_standby(shard)
 
-    def _found(self) -> None:
+    def _create_shard(self) -> None:
         self.state.generation += 1
-        self.state.owned[self.base] = new_owned(1, self._next_heir())
-        self._rename()
-        self._register(self.base)
+        self.state.owned[self.base] = new_owned_shard(1, self._find_next_standby())
+        self._update_shard_ids()
+        self._register_standby(self.base)
 
-    def _register(self, estate: EstateId) -> None:
-        owned = self.state.owned[estate]
-        message = Register(estate, owned.term, owned.heir, owned.term in owned.accepted.values())
-        for cluster in self._refused(owned):
-            self.desk.post.send(self.desk.out, self.desk.now, cluster, message)
+    def _register_standby(self, shard: ShardId) -> None:
+        owned = self.state.owned[shard]
+        message = RegisterStandby(
+            shard, owned.term, owned.standby, owned.term in owned.accepted_terms.values()
+        )
+        for cluster in self._find_refusing(owned):
+            self.context.links.send(self.context.effects, self.context.now, cluster, message)
 
-    def answered(self, cluster: str, message: Estate) -> None:
+    def on_ownership_reply(self, cluster: str, message: OwnershipReply) -> None:
         """A warden has answered a registration."""
-        owned = self.state.owned.get(message.estate)
+        owned = self.state.owned.get(message.shard)
         if owned is None:
             return
         if not message.accepted:
-            self._disowned(message.estate, owned, cluster, message.owner)
-        elif message.owner == self.desk.config.name:
-            owned.lost_to.pop(cluster, None)
-            first = message.term == owned.term and owned.term not in owned.accepted.values()
-            owned.accepted[cluster] = message.term
-            if first and any(term != owned.term for term in owned.accepted.values()):
-                self._register(message.estate)  # sure now: opens wardens that an abandoned adoption closed
+            self._on_disowned(message.shard, owned, cluster, message.owner)
+        elif message.owner == self.context.config.name:
+            owned.disowned_by.pop(cluster, None)
+            first = message.term == owned.term and owned.term not in owned.accepted_terms.values()
+            owned.accepted_terms[cluster] = message.term
+            if first and any(term != owned.term for term in owned.accepted_terms.values()):
+                self._register_standby(
+                    message.shard
+                )  # sure now: opens wardens that an abandoned adoption closed
             self.busy = True
-            self.release()
+            self.release_safe()
 
-    def _disowned(self, estate: EstateId, owned: Owned, cluster: str, owner: str) -> None:
+    def _on_disowned(self, shard: ShardId, owned: OwnedShard, cluster: str, owner: str) -> None:
         """A warden takes somebody else for the owner. When all do, our jobs have been adopted while we could
         not hear of it: new ones join a new estate at once, and the old ones wait for the adopter's word."""
-        if owner and owner != self.desk.config.name:
-            owned.lost_to[cluster] = owner
-            if estate == self.base and all(name in owned.lost_to for name in self.desk.config.serving):
-                self.desk.mark("broker.founded_anew")
-                owned.left = sum(record.estate == estate for record in self.desk.jobs.values())
-                self._found()
+        if owner and owner != self.context.config.name:
+            owned.disowned_by[cluster] = owner
+            if shard == self.base and all(
+                name in owned.disowned_by for name in self.context.config.active_clusters
+            ):
+                self.context.mark("broker.founded_anew")
+                owned.jobs_left = sum(record.shard == shard for record in self.context.jobs.values())
+                self._create_shard()
 
     def review(self) -> None:
         """With every beat: replace a dead heir, and repeat registrations that were refused."""
-        if len(self.names) > 1:  # else there is only the one that new jobs join
-            self.closing.review()
-        if self.closing.grown:
-            self.closing.trim()
+        if len(self.shard_ids) > 1:  # else there is only the one that new jobs join
+            self.teardown.review()
+        if self.teardown.has_grown:
+            self.teardown.trim()
         if self.state.doubtful:
-            self.seeking.review()
-        for estate, owned in self.state.owned.items():
-            if owned.closing:
+            self.duplicates.review()
+        for shard, owned in self.state.owned.items():
+            if owned.closed_at:
                 continue  # nothing is left of it to be inherited
-            if not self._reached(owned.heir):
-                heir = self._next_heir()
-                if heir != owned.heir:
-                    self._change_heir(estate, owned, heir)
-            elif self._refused(owned) and not owned.copied and not self._unanswered():
-                self._register(estate)
+            if not self._is_reachable(owned.standby):
+                standby = self._find_next_standby()
+                if standby != owned.standby:
+                    self._change_standby(shard, owned, standby)
+            elif (
+                self._find_refusing(owned) and not owned.copy_complete_message and not self._has_unanswered()
+            ):
+                self._register_standby(shard)
 
-    def _next_heir(self) -> str:
+    def _find_next_standby(self) -> str:
         """The first peer on the ring that can be reached; "" if none can."""
-        return next((name for name in self.desk.members.ring if self._reached(name)), "")
+        return next((name for name in self.context.membership.ring if self._is_reachable(name)), "")
 
-    def _reached(self, peer: str) -> bool:
+    def _is_reachable(self, peer: str) -> bool:
         """Whether a peer lives, as far as is known, and takes what it is sent: gossip may come by a detour
         where copies of jobs do not get through."""
-        desk = self.desk
-        return desk.members.alive(peer) and not desk.post.link(peer).mute(desk.now, self._mute_after)
+        context = self.context
+        return context.membership.is_alive(peer) and not context.links.link(peer).is_unresponsive(
+            context.now, self._mute_after
+        )
 
-    def _refused(self, owned: Owned) -> list[str]:
+    def _find_refusing(self, owned: OwnedShard) -> list[str]:
         """Wardens that have not accepted the present term."""
-        term, accepted = owned.term, owned.accepted
-        return [cluster for cluster in self.desk.config.serving if accepted.get(cluster) != term]
+        term, accepted = owned.term, owned.accepted_terms
+        return [cluster for cluster in self.context.config.active_clusters if accepted.get(cluster) != term]
 
-    def _unanswered(self) -> bool:
-        return any(self.desk.post.link(cluster).unacked for cluster in self.desk.config.serving)
+    def _has_unanswered(self) -> bool:
+        return any(
+            self.context.links.link(cluster).unacked for cluster in self.context.config.active_clusters
+        )
 
-    def _change_heir(self, estate: EstateId, owned: Owned, heir: str) -> None:
-        self.desk.mark("broker.changed_heir")
+    def _change_standby(self, shard: ShardId, owned: OwnedShard, standby: str) -> None:
+        self.context.mark("broker.changed_heir")
         owned.term += 1
-        owned.heir = heir
-        jobs = [record for record in self.desk.jobs.values() if record.estate == estate]
-        owned.covered = owned.copied = self._replicate(estate, owned, jobs, {})
-        if not owned.copied:  # else the old heir, which has all, stays the heir until the new one has
-            self._register(estate)
-        owned.settling = [(owned.covered, *entry[1:]) for entry in owned.settling]
-        owned.told(owned.covered)
-        owned.publishing = [(owned.covered, *entry[1:]) for entry in owned.publishing]
-        owned.cover_again(owned.covered)
-        owned.admitting = [(owned.covered, job) for _, job in owned.admitting]
+        owned.standby = standby
+        jobs = [record for record in self.context.jobs.values() if record.shard == shard]
+        owned.last_message = owned.copy_complete_message = self._replicate(shard, owned, jobs, {})
+        if (
+            not owned.copy_complete_message
+        ):  # else the old heir, which has all, stays the heir until the new one has
+            self._register_standby(shard)
+        owned.pending_acks = [(owned.last_message, *entry[1:]) for entry in owned.pending_acks]
+        owned.told(owned.last_message)
+        owned.publishing = [(owned.last_message, *entry[1:]) for entry in owned.publishing]
+        owned.cover_republishing(owned.last_message)
+        owned.admitting = [(owned.last_message, job) for _, job in owned.admitting]
         self.busy = True
-        self.release()
+        self.release_safe()
 
     def _replicate(
-        self, estate: EstateId, owned: Owned, jobs: list[JobRecord], cuts: dict[JobId, Cut]
+        self, shard: ShardId, owned: OwnedShard, jobs: list[JobRecord], cuts: dict[JobId, CutEnds]
     ) -> int:
         """Copy jobs to the heir; the number of the last message, 0 if there is no heir."""
         last = 0
-        if owned.heir:
-            for message in copies(estate, owned.term, jobs, self.desk.now, cuts):
-                last = self.desk.post.send(self.desk.out, self.desk.now, owned.heir, message)
+        if owned.standby:
+            for message in replica_messages(shard, owned.term, jobs, self.context.now, cuts):
+                last = self.context.links.send(self.context.effects, self.context.now, owned.standby, message)
         return last
 
-    def accept(self, record: JobRecord) -> None:
+    def accept_job(self, record: JobRecord) -> None:
         """A new job: copy it to the heir; it is admitted when the heir has it."""
-        owned = self.state.owned[record.estate]
-        owned.covered = self._replicate(record.estate, owned, [record], {}) or owned.covered
-        owned.admitting.append((owned.covered if owned.heir else 0, record.id))
+        owned = self.state.owned[record.shard]
+        owned.last_message = self._replicate(record.shard, owned, [record], {}) or owned.last_message
+        owned.admitting.append((owned.last_message if owned.standby else 0, record.id))
         self.busy = True
-        self.release()
+        self.release_safe()
 
-    def _safe(self, owned: Owned) -> int:
+    def _find_safe_message(self, owned: OwnedShard) -> int:
         """The number of the last message to the heir whose content would survive this broker."""
-        if owned.term > 1 and owned.term not in owned.accepted.values():
+        if owned.term > 1 and owned.term not in owned.accepted_terms.values():
             return -1  # an older heir could still adopt an outdated copy
-        return self.desk.post.link(owned.heir).firm if owned.heir else NEVER
+        return self.context.links.link(owned.standby).firm if owned.standby else NEVER
 
-    def release(self) -> None:
+    def release_safe(self) -> None:
         """Admit, make known and settle what the heir has acknowledged."""
         if not self.busy:
             return
         self.busy = False
-        if self._budget_of is not self.desk.out:  # another event
-            self._budget_of, self._budget = self.desk.out, PUBLISH_MAX
-        for estate, owned in self.state.owned.items():
-            if owned.copied and owned.copied <= self.desk.post.link(owned.heir).firm:
-                owned.copied = 0
-                self._register(estate)
-            again = owned.next_again()
-            if not (owned.publishing or owned.admitting or owned.settling or again < NEVER):
+        if self._budget_of is not self.context.effects:  # another event
+            self._budget_of, self._budget = self.context.effects, PUBLISH_MAX
+        for shard, owned in self.state.owned.items():
+            if (
+                owned.copy_complete_message
+                and owned.copy_complete_message <= self.context.links.link(owned.standby).firm
+            ):
+                owned.copy_complete_message = 0
+                self._register_standby(shard)
+            again = owned.next_republishing()
+            if not (owned.publishing or owned.admitting or owned.pending_acks or again < NEVER):
                 continue
-            safe = self._safe(owned)
+            safe = self._find_safe_message(owned)
             if again <= safe and again < NEVER:
-                self._budget -= owned.take_again(safe, self._budget, self.desk.out)
-                again = owned.next_again()
+                self._budget -= owned.take_republishing(safe, self._budget, self.context.effects)
+                again = owned.next_republishing()
             if again > safe or again == NEVER:
                 self._publish(owned, safe)
             if (again <= safe and again < NEVER) or (
                 owned.publishing and 0 <= owned.publishing[0][0] <= safe
             ):
-                self.state.progress_at = self.desk.now
+                self.state.progress_at = self.context.now
             while owned.admitting and owned.admitting[0][0] <= safe:
                 _, job = owned.admitting.pop(0)
-                record = self.desk.jobs.get(job)
-                if record is not None and not record.admitted and not self.seeking.holds(record):
-                    self.admit(record)
-            if owned.settling and owned.settling[0][0] <= safe:
-                self._settle(owned, safe)
+                record = self.context.jobs.get(job)
+                if record is not None and not record.admitted and not self.duplicates.must_wait(record):
+                    self.admit_job(record)
+            if owned.pending_acks and owned.pending_acks[0][0] <= safe:
+                self._ack_ends(owned, safe)
 
-    def _firmed(self) -> None:
+    def _on_firm_ack(self) -> None:
         """Some peer has more than before, perhaps an heir what is waited for, if anything is."""
         for owned in self.state.owned.values():
-            waits = owned.publishing or owned.admitting or owned.settling or owned.copied
-            if waits or owned.next_again() < NEVER:
+            waits = owned.publishing or owned.admitting or owned.pending_acks or owned.copy_complete_message
+            if waits or owned.next_republishing() < NEVER:
                 self.busy = True
                 return
 
@@ -256,23 +283,23 @@ class Estates:
         """More is known of doubtful jobs."""
         there = {job for owned in self.state.owned.values() for _, job in owned.admitting}
         for record in records:
-            owned = self.state.owned.get(record.estate)
+            owned = self.state.owned.get(record.shard)
             if owned is not None and record.id not in there:
-                owned.admitting.append((owned.covered if owned.heir else 0, record.id))
+                owned.admitting.append((owned.last_message if owned.standby else 0, record.id))
                 self.busy = True
 
-    def _dropped(self, record: JobRecord) -> None:
+    def _on_duplicate_dropped(self, record: JobRecord) -> None:
         """A doubtful job never was: the heir's copy must go."""
-        owned = self.state.owned.get(record.estate)
-        if owned is not None and owned.heir:
+        owned = self.state.owned.get(record.shard)
+        if owned is not None and owned.standby:
             owned.forget.append(record.id)
-            self._soon()
+            self._schedule_updates()
 
-    def _settle(self, owned: Owned, safe: int) -> None:
+    def _ack_ends(self, owned: OwnedShard, safe: int) -> None:
         """Tell the wardens what they may forget."""
         settled: dict[str, list[tuple[TaskId, int]]] = {}
         count = 0
-        for number, cluster, task, attempt in owned.settling:
+        for number, cluster, task, attempt in owned.pending_acks:
             if number > safe:
                 break
             entries = settled.get(cluster)
@@ -280,56 +307,54 @@ class Estates:
                 entries = settled[cluster] = []
             entries.append((task, attempt))
             count += 1
-        del owned.settling[:count]
+        del owned.pending_acks[:count]
         for cluster, entries in settled.items():
-            self.desk.settling.add(self.desk.now, cluster, entries)
+            self.context.end_acks.add(self.context.now, cluster, entries)
 
-    def _publish(self, owned: Owned, safe: int) -> None:
+    def _publish(self, owned: OwnedShard, safe: int) -> None:
         """Make known what would survive this broker; before that an heir could still decide otherwise."""
         count = 0
-        out = self.desk.out
+        out = self.context.effects
         for number, subject, attempt, state in owned.publishing:
             if not 0 <= number <= safe or count == self._budget:
                 break
             count += 1
             if attempt >= 0:
-                out.append(TaskSettled(TaskId(subject), attempt, OUTCOMES[state]))
+                out.append(TaskSettled(TaskId(subject), attempt, OUTCOME_BY_STATE[state]))
             else:
-                out.append(JobSettled(JobId(subject), OUTCOMES[state]))
-                self.careers.announce(JobId(subject))
+                out.append(JobSettled(JobId(subject), OUTCOME_BY_STATE[state]))
+                self.lifecycle.announce(JobId(subject))
         self._budget -= count
         del owned.publishing[:count]
 
-    def admit(self, record: JobRecord) -> None:
+    def admit_job(self, record: JobRecord) -> None:
         """The job is safe: acknowledge it and let it run."""
         record.admitted = True
         if record.client:
-            self.desk.out.append(Accepted(record.client, record.request, record.id))
+            self.context.effects.append(JobAccepted(record.client, record.request, record.id))
         if record.cancelled:
             return
-        self.careers.begin(record)
+        self.lifecycle.begin(record)
 
-    def idle(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         """What is not as it should be when no work is left."""
         complaints = []
-        for estate, owned in self.state.owned.items():
-            ours = (owned.settling, owned.unsent, owned.publishing, owned.admitting)
-            waiting = (*ours, owned.again, owned.again_columns)
+        for shard, owned in self.state.owned.items():
+            ours = (owned.pending_acks, owned.unsent_acks, owned.publishing, owned.admitting)
+            waiting = (*ours, owned.republishing, owned.republishing_columns)
             if any(waiting):
-                complaints.append(
-                    f"estate {estate} has unfinished business {[len(part) for part in waiting]}"
-                )
+                complaints.append(f"estate {shard} has unfinished business {[len(part) for part in waiting]}")
         return complaints
 
     # --- telling the heir ----------------------------------------------------------------------------------
 
-    def _task_done(self, record: JobRecord, index: int, attempt: int) -> None:
-        owned = self.state.owned[record.estate]
+    def _on_task_done(self, record: JobRecord, index: int, attempt: int) -> None:
+        owned = self.state.owned[record.shard]
         task, state = TaskId(record.id << INDEX_BITS | index), record.state[index]
-        if owned.heir:
+        if owned.standby:
             owned.publishing.append((-1, task, attempt, state))
-            owned.done.append((task, state, attempt))
-            self._soon()
+            owned.unsent_ends.append((task, state, attempt))
+            self._schedule_updates()
         else:
             owned.publishing.append((0, task, attempt, state))
             self.busy = True
@@ -337,167 +362,183 @@ class Estates:
     def _tasks_done(self, record: JobRecord, first: int, count: int) -> None:
         """Neighbours that never ran have ended alike."""
         if count == 1:
-            self._task_done(record, first, 0)
+            self._on_task_done(record, first, 0)
             return
-        owned = self.state.owned[record.estate]
+        owned = self.state.owned[record.shard]
         owned.end_run(task_id(record.id, first), record.state[first], count)
-        if owned.heir:
-            self._soon()
+        if owned.standby:
+            self._schedule_updates()
         else:
             self.busy = True
 
-    def _job_over(self, record: JobRecord) -> None:
-        owned = self.state.owned[record.estate]
-        owned.publishing.append((-1 if owned.heir else 0, record.id, -1, STATES[record.outcome()]))
-        if owned.left:
-            owned.left -= 1
-        if owned.heir:
+    def _on_job_over(self, record: JobRecord) -> None:
+        owned = self.state.owned[record.shard]
+        owned.publishing.append(
+            (-1 if owned.standby else 0, record.id, -1, STATE_BY_OUTCOME[record.outcome()])
+        )
+        if owned.jobs_left:
+            owned.jobs_left -= 1
+        if owned.standby:
             owned.forget.append(record.id)
-            self._soon()
+            self._schedule_updates()
         else:
             self.busy = True
 
-    def _lags(self, record: JobRecord) -> bool:
+    def _is_standby_behind(self, record: JobRecord) -> bool:
         """Whether the heir is so far behind that nothing more should end unasked."""
-        owned = self.state.owned[record.estate]
-        runs = sum([entry[4] for entry in owned.again])
+        owned = self.state.owned[record.shard]
+        runs = sum([entry[4] for entry in owned.republishing])
         return len(owned.publishing) + runs > UNPUBLISHED_MAX
 
-    def job_cancelled(self, record: JobRecord) -> None:
+    def on_job_cancelled(self, record: JobRecord) -> None:
         """The heir must not run a cancelled job."""
-        owned = self.state.owned.get(record.estate)
+        owned = self.state.owned.get(record.shard)
         if owned is not None and record.id not in owned.cancelled:
             owned.cancelled.append(record.id)
-            self._soon()
+            self._schedule_updates()
 
-    def finish(self, cluster: str, ends: Sequence[End]) -> None:
+    def on_attempts_ended(self, cluster: str, ends: Sequence[AttemptEnd]) -> None:
         """Attempts are over. The warden may forget each at once, or when the heir knows, if it mattered."""
-        jobs, estates, finished = self.desk.jobs, self.state.owned, self.careers.finished
-        unknown: Unknown | None = None
+        jobs, shards, finished = self.context.jobs, self.state.owned, self.lifecycle.on_attempt_ended
+        unknown: UnreplicatedEnds | None = None
         for end in ends:
             task = end.task
             record = jobs.get(JobId(task >> INDEX_BITS))
-            owned = estates.get(record.estate) if record is not None else None
+            owned = shards.get(record.shard) if record is not None else None
             if record is None or not finished(record, task & INDEX_MASK, end) or owned is None:
-                unknown = unknown or Unknown(estates.values())
-                if (task, end.attempt) in unknown.ends or task >> INDEX_BITS in self.state.given_jobs:
+                unknown = unknown or UnreplicatedEnds(shards.values())
+                if (task, end.attempt) in unknown.ends or task >> INDEX_BITS in self.state.transferred_jobs:
                     continue  # it is settled when the heir knows, or by the adopter
                 owned = unknown.owner_of(task)
                 if owned is None:
-                    self.desk.settling.add(self.desk.now, cluster, [(task, end.attempt)])
+                    self.context.end_acks.add(self.context.now, cluster, [(task, end.attempt)])
                     continue
-                self.desk.mark("broker.old_end_kept")
+                self.context.mark("broker.old_end_kept")
             if owned.settle_later(cluster, task, end.attempt):
-                self._soon()
+                self._schedule_updates()
             else:
                 self.busy = True
 
-    def _soon(self) -> None:
-        due = self.desk.now + self.desk.timings.delta_linger
+    def _schedule_updates(self) -> None:
+        due = self.context.now + self.context.timings.delta_linger
         if due < self.state.progress_at:  # noqa: PLR1730  hot: min() costs more
             self.state.progress_at = due
 
     def tick(self) -> None:
         """Tell the heirs what has ended."""
         self.state.progress_at = NEVER
-        for estate, owned in self.state.owned.items():
-            if owned.heir and (owned.done or owned.done_runs or owned.cancelled or owned.forget):
-                ends, runs = owned.done, owned.done_runs
-                for message in progress(estate, ends, runs, owned.cancelled, owned.forget):
-                    owned.covered = self.desk.post.send(self.desk.out, self.desk.now, owned.heir, message)
-            owned.told(owned.covered if owned.heir else 0)
+        for shard, owned in self.state.owned.items():
+            if owned.standby and (owned.unsent_ends or owned.done_runs or owned.cancelled or owned.forget):
+                ends, runs = owned.unsent_ends, owned.done_runs
+                for message in replica_update_messages(shard, ends, runs, owned.cancelled, owned.forget):
+                    owned.last_message = self.context.links.send(
+                        self.context.effects, self.context.now, owned.standby, message
+                    )
+            owned.told(owned.last_message if owned.standby else 0)
         self.busy = True
-        self.release()
+        self.release_safe()
 
     # --- taking over, and being taken over ------------------------------------------------------------------
 
-    def adopt(self, estate: EstateId, ward: Ward) -> None:
+    def take_over(self, shard: ShardId, shard_copy: StandbyShard) -> None:
         """Every warden has agreed: the jobs are ours."""
-        desk = self.desk
-        heir = next(
-            (name for name in desk.members.ring if name != ward.owner and desk.members.alive(name)), ""
+        context = self.context
+        standby = next(
+            (
+                name
+                for name in context.membership.ring
+                if name != shard_copy.owner and context.membership.is_alive(name)
+            ),
+            "",
         )
-        term = ((ward.term >> TERMS_BITS) + 1) << TERMS_BITS
-        owned = self.state.owned[estate] = new_owned(term, heir)
-        self._rename()
-        owned.left, owned.former = len(ward.jobs), ward.owner
-        cuts = {job: ward.known[job].cut() for job in ward.jobs}
+        term = ((shard_copy.term >> TERMS_BITS) + 1) << TERMS_BITS
+        owned = self.state.owned[shard] = new_owned_shard(term, standby)
+        self._update_shard_ids()
+        owned.jobs_left, owned.former_owner = len(shard_copy.jobs), shard_copy.owner
+        cuts = {job: shard_copy.task_ends[job].cut() for job in shard_copy.jobs}
         records = []
-        for replica in ward.jobs.values():
-            record = revive(replica, ward, estate, cuts[replica.job])
+        for replica in shard_copy.jobs.values():
+            record = restore_job(replica, shard_copy, shard, cuts[replica.job])
             records.append(record)
-            self.careers.enter(record)
-            self.state.give_back(record.id)
-        self._register(estate)
-        owned.covered = self._replicate(estate, owned, records, cuts)
-        desk.post.send(desk.out, desk.now, ward.owner, Taken(estate, tuple(ward.jobs), term))
-        latest = latest_attempts(ward)
+            self.lifecycle.add_job(record)
+            self.state.take_back(record.id)
+        self._register_standby(shard)
+        owned.last_message = self._replicate(shard, owned, records, cuts)
+        context.links.send(
+            context.effects,
+            context.now,
+            shard_copy.owner,
+            OwnershipTransferred(shard, tuple(shard_copy.jobs), term),
+        )
+        latest = latest_attempts(shard_copy)
         for record in records:
             task = task_id(record.id, 0)
             runs, columns = cuts[record.id]
-            owned.again += [(owned.covered, task + run[0], run[2], run[1], run[3]) for run in runs]
-            owned.again_columns += [(owned.covered, task + one[0], *one[1:]) for one in columns]
+            owned.republishing += [
+                (owned.last_message, task + run[0], run[2], run[1], run[3]) for run in runs
+            ]
+            owned.republishing_columns += [(owned.last_message, task + one[0], *one[1:]) for one in columns]
         self.busy = True
         for record in records:
-            self._resume(record, latest.get(record.id, {}), record.id in ward.cancelled)
-        for cluster, end in ward.ends:
+            self._resume(record, latest.get(record.id, {}), record.id in shard_copy.cancelled)
+        for cluster, end in shard_copy.ends:
             known = latest.get(job_of(end.task), {}).get(end.task)
-            if job_of(end.task) not in ward.jobs or known is None or known[2] is not end:
+            if job_of(end.task) not in shard_copy.jobs or known is None or known[2] is not end:
                 # superseded, or of a job long over
-                desk.settling.add(desk.now, cluster, [(end.task, end.attempt)])
+                context.end_acks.add(context.now, cluster, [(end.task, end.attempt)])
 
     def _resume(self, record: JobRecord, latest: Latest, cancelled: bool) -> None:
         """Take an adopted job up where it was."""
-        ends = place_again(record, latest, lambda cluster: self.desk.view_of[cluster].index)
+        ends = restore_placements(record, latest, lambda cluster: self.context.view_by_name[cluster].index)
         for group, part in enumerate(record.spec.groups):
             if record.unfinished[group] < part.count:
-                record.told[group] = ""
+                record.last_decision[group] = ""
         record.cancelled = cancelled or record.cancelled  # then nothing of it is queued
-        gone, tasks = ("", []) if record.cancelled else unaccounted(self.desk, record)
+        gone, tasks = ("", []) if record.cancelled else find_unaccounted(self.context, record)
         for index in tasks:
-            self.careers.fail_lost(record, index, f"nobody can say whether it began in {gone}")
-        self.careers.resume(record)
+            self.lifecycle.fail_lost(record, index, f"nobody can say whether it began in {gone}")
+        self.lifecycle.resume(record)
         for cluster, end in ends:
-            self.finish(cluster, (end,))
-        base = (self.state.owned[record.estate].term >> TERMS_BITS) << ATTEMPTS_BITS
+            self.on_attempts_ended(cluster, (end,))
+        base = (self.state.owned[record.shard].term >> TERMS_BITS) << ATTEMPTS_BITS
         for task in latest:
             index = task & INDEX_MASK
             if record.state[index] <= WAITING:  # the former owner may have used higher numbers than are known
                 record.attempt[index] = max(record.attempt[index], base)
-        if record.cancelled and record.id in self.desk.jobs:
+        if record.cancelled and record.id in self.context.jobs:
             record.cancelled = False
-            self.careers.cancel(record, "cancelled before it was adopted")
+            self.lifecycle.cancel(record, "cancelled before it was adopted")
 
-    def taken(self, adopter: str, message: Taken) -> None:
+    def on_ownership_transferred(self, new_owner: str, message: OwnershipTransferred) -> None:
         """Our estate belongs to a peer now: let go of what it has, keep what it never got."""
-        owned = self.state.owned.pop(message.estate, None)
-        self._rename()
-        self.closing.taken(adopter, message, owned)
+        owned = self.state.owned.pop(message.shard, None)
+        self._update_shard_ids()
+        self.teardown.on_ownership_transferred(new_owner, message, owned)
         if owned is None:
             return
-        self.desk.mark("broker.estate_taken")
-        if message.estate == self.base:
-            self._found()
-        ours = [record for record in self.desk.jobs.values() if record.estate == message.estate]
+        self.context.mark("broker.estate_taken")
+        if message.shard == self.base:
+            self._create_shard()
+        ours = [record for record in self.context.jobs.values() if record.shard == message.shard]
         theirs = dict.fromkeys(message.jobs, True)
-        self.state.give(message.jobs, adopter, self.desk.config.ended_max)
+        self.state.transfer(message.jobs, new_owner, self.context.config.ended_max)
         for record in ours:
-            self.careers.let_go(record)
+            self.lifecycle.release_job(record)
             if record.id in theirs:
                 if not record.admitted and record.client:
-                    self.desk.out.append(Accepted(record.client, record.request, record.id))
+                    self.context.effects.append(JobAccepted(record.client, record.request, record.id))
             else:
-                self._rehome(record)
+                self._restart_job(record)
         owned.leave_to(self.state.owned[self.base], theirs)
         self.busy = True
-        self.careers.ask_adopter(theirs)
+        self.lifecycle.ask_new_owner(theirs)
 
-    def _rehome(self, record: JobRecord) -> None:
+    def _restart_job(self, record: JobRecord) -> None:
         """A job that the adopter never got: nothing of it can run anywhere, so it begins anew with us."""
-        self.desk.mark("broker.rehomed_job")
+        self.context.mark("broker.rehomed_job")
         fresh = new_record(record.id, record.spec, self.base, record.accepted_at)
         fresh.client, fresh.request = record.client, record.request
         fresh.attempt = [attempt + 1 for attempt in record.attempt]
-        self.careers.enter(fresh)
-        self.seeking.doubt((fresh,))
-        self.accept(fresh)
+        self.lifecycle.add_job(fresh)
+        self.duplicates.mark_doubtful((fresh,))
+        self.accept_job(fresh)

@@ -11,243 +11,271 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.core.broker.context import Desk
-from hanse.core.broker.failover.end_columns import Cut, have_run
-from hanse.core.broker.failover.replica_updates import Ends, new_ends
+from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.failover.end_columns import CutEnds, find_have_run
+from hanse.core.broker.failover.replica_updates import TaskEnds, new_task_ends
 from hanse.core.broker.failover.terms import TERMS_BITS
 from hanse.core.broker.job_table import BLOCKED, PLACED, JobRecord, new_record
 from hanse.model.ids import JobId, TaskId, index_of, job_of
 from hanse.model.messages import (
+    AbortTakeover,
     Ack,
-    Adopt,
-    End,
-    Estate,
-    EstateId,
-    Progress,
+    AttemptEnd,
+    OwnershipReply,
     Replica,
-    Replicate,
-    Return,
+    ReplicateJobs,
+    ReplicaUpdate,
+    RequestTakeover,
+    ShardId,
 )
-from hanse.model.messages.shard_teardown import Over
+from hanse.model.messages.shard_teardown import DropReplicas
 
 ATTEMPTS_BITS: Final = 16
 """An adopter numbers attempts from its number of adoptions ``<< 16``, above any that former owners can have
 used."""
 
-Latest = dict[TaskId, tuple[int, str, End | None]]
+Latest = dict[TaskId, tuple[int, str, AttemptEnd | None]]
 """Tasks -> their latest attempts: number, where, and how it ended if it did."""
 
 
-class Ward(msgspec.Struct):
+class StandbyShard(
+    msgspec.Struct,
+    rename={
+        "old_ends": "done",
+        "accepted_at": "since",
+        "takeover_id": "bid",
+        "clusters_asked": "asked",
+        "is_taking_over": "adopting",
+        "is_partial": "partial",
+        "task_ends": "known",
+    },
+):
     """An estate of which this broker is the heir."""
 
     owner: str
     term: int
     jobs: dict[JobId, Replica] = {}
-    done: dict[JobId, dict[int, tuple[int, int]]] = {}
-    """The same as ``known`` in states that were dumped before there was that."""
+    old_ends: dict[JobId, dict[int, tuple[int, int]]] = {}
+    """The same as ``task_ends`` in states that were dumped before there was that."""
     cancelled: list[JobId] = []
-    since: dict[JobId, int] = {}
+    accepted_at: dict[JobId, int] = {}
     """When each was accepted, on this broker's clock."""
-    bid: int = 0
+    takeover_id: int = 0
     """How often adoption was tried."""
-    asked: int = 1 << 30
+    clusters_asked: int = 1 << 30
     """At how many clusters, the first ones of the league, this bid was made."""
-    adopting: bool = False
+    is_taking_over: bool = False
     retry_at: int = 0
     answers: dict[str, bool] = {}
     running: list[tuple[str, TaskId, int]] = []
-    ends: list[tuple[str, End]] = []
-    partial: bool = False
+    ends: list[tuple[str, AttemptEnd]] = []
+    is_partial: bool = False
     """Whether jobs are missing that the owner had before this term: then nobody may act on the copy."""
-    known: dict[JobId, Ends] = {}
+    task_ends: dict[JobId, TaskEnds] = {}
     """What has ended of each job."""
 
 
-class Wards:
+class StandbyShards:
     """The estates of which this broker is the heir."""
 
-    def __init__(self, desk: Desk, adopt: Callable[[EstateId, Ward], None]) -> None:
-        self.desk = desk
-        self.wards: dict[EstateId, Ward] = {}
-        self.bids = 0
+    def __init__(self, context: BrokerContext, adopt: Callable[[ShardId, StandbyShard], None]) -> None:
+        self.context = context
+        self.shards: dict[ShardId, StandbyShard] = {}
+        self.takeover_count = 0
         """Bids made so far."""
-        self._adopt = adopt
+        self._take_over = adopt
 
-    def keep(self, owner: str, message: Replicate) -> None:
+    def on_replicate_jobs(self, owner: str, message: ReplicateJobs) -> None:
         """Keep copies of a peer's jobs. A submitter waits for this, so it is acknowledged at once."""
-        self.desk.post.soft(self.desk.out, owner, Ack())
-        ward = self.wards.get(message.estate)
-        if ward is not None and message.term > ward.term:
-            if ward.adopting:
-                self._abandon(message.estate, ward)
-            ward = None  # every copy comes anew with a new term
-        if ward is None:
-            ward = Ward(owner, message.term, {}, {}, [], {}, answers={}, running=[], ends=[], known={})
-            self.wards[message.estate] = ward
-        if message.term < ward.term:
+        self.context.links.send_soft(self.context.effects, owner, Ack())
+        shard_copy = self.shards.get(message.shard)
+        if shard_copy is not None and message.term > shard_copy.term:
+            if shard_copy.is_taking_over:
+                self._abort_takeover(message.shard, shard_copy)
+            shard_copy = None  # every copy comes anew with a new term
+        if shard_copy is None:
+            shard_copy = StandbyShard(
+                owner, message.term, {}, {}, [], {}, answers={}, running=[], ends=[], task_ends={}
+            )
+            self.shards[message.shard] = shard_copy
+        if message.term < shard_copy.term:
             return
-        ward.partial = message.more
+        shard_copy.is_partial = message.more_follow
         for replica in message.jobs:
-            ward.since[replica.job] = self.desk.now - replica.age
-            ward.jobs[replica.job] = replica
-            ends = ward.known[replica.job] = new_ends(replica.spec.tasks)
-            for index, state, attempt in replica.done:
-                ends.note(index, state, attempt)
+            shard_copy.accepted_at[replica.job] = self.context.now - replica.age
+            shard_copy.jobs[replica.job] = replica
+            ends = shard_copy.task_ends[replica.job] = new_task_ends(replica.spec.tasks)
+            for index, state, attempt in replica.ends:
+                ends.add(index, state, attempt)
 
-    def progress(self, owner: str, message: Progress) -> None:
+    def on_replica_update(self, owner: str, message: ReplicaUpdate) -> None:
         """Note what has ended of a peer's jobs, unless they are those of a later owner by now."""
-        self.desk.post.soft(self.desk.out, owner, Ack())
-        ward = self.wards.get(message.estate)
-        if ward is None or ward.owner != owner:
+        self.context.links.send_soft(self.context.effects, owner, Ack())
+        shard_copy = self.shards.get(message.shard)
+        if shard_copy is None or shard_copy.owner != owner:
             return
-        for task, state, attempt in message.done:
-            ends = ward.known.get(job_of(task))
+        for task, state, attempt in message.ends:
+            ends = shard_copy.task_ends.get(job_of(task))
             if ends is not None:
-                ends.note(index_of(task), state, attempt)
-        for task, state, attempt, count in message.runs:
-            ends = ward.known.get(job_of(task))
+                ends.add(index_of(task), state, attempt)
+        for task, state, attempt, count in message.end_runs:
+            ends = shard_copy.task_ends.get(job_of(task))
             if ends is not None:
-                ends.note_run(index_of(task), state, attempt, count)
+                ends.add_run(index_of(task), state, attempt, count)
         for task, states, attempts in message.columns:
-            ends = ward.known.get(job_of(task))
+            ends = shard_copy.task_ends.get(job_of(task))
             if ends is not None:
-                ends.note_column((index_of(task), states, attempts))
-        ward.cancelled += [job for job in message.cancelled if job in ward.jobs]
+                ends.add_column((index_of(task), states, attempts))
+        shard_copy.cancelled += [job for job in message.cancelled if job in shard_copy.jobs]
         for job in message.forget:
-            ward.jobs.pop(job, None)
-            ward.known.pop(job, None)
-            ward.since.pop(job, None)
-            if job in ward.cancelled:
-                ward.cancelled.remove(job)
-        if not ward.jobs:
-            self._drop(message.estate)
+            shard_copy.jobs.pop(job, None)
+            shard_copy.task_ends.pop(job, None)
+            shard_copy.accepted_at.pop(job, None)
+            if job in shard_copy.cancelled:
+                shard_copy.cancelled.remove(job)
+        if not shard_copy.jobs:
+            self._drop_shard(message.shard)
 
-    def over(self, owner: str, message: Over) -> None:
+    def on_drop_replicas(self, owner: str, message: DropReplicas) -> None:
         """A peer has given an estate out of its hands, or closed it. What a later owner has sent stays."""
-        ward = self.wards.get(message.estate)
-        if ward is not None and ward.owner == owner:
-            self.desk.mark("broker.dropped_copies")
-            self._drop(message.estate)
+        shard_copy = self.shards.get(message.shard)
+        if shard_copy is not None and shard_copy.owner == owner:
+            self.context.mark("broker.dropped_copies")
+            self._drop_shard(message.shard)
 
-    def _drop(self, estate: EstateId) -> None:
+    def _drop_shard(self, shard: ShardId) -> None:
         """Nothing is left to inherit of an estate."""
-        ward = self.wards.pop(estate)
-        if ward.adopting:
-            self._abandon(estate, ward)
+        shard_copy = self.shards.pop(shard)
+        if shard_copy.is_taking_over:
+            self._abort_takeover(shard, shard_copy)
 
-    def knows(self, job: JobId) -> bool:
+    def has_job(self, job: JobId) -> bool:
         """Whether a job is kept here for a peer."""
-        return bool(self.owner_of(job))
+        return bool(self.find_owner(job))
 
-    def owner_of(self, job: JobId) -> str:
+    def find_owner(self, job: JobId) -> str:
         """For whom a job is kept here; "" if it is not."""
-        return next((ward.owner for ward in self.wards.values() if job in ward.jobs), "")
+        return next((shard_copy.owner for shard_copy in self.shards.values() if job in shard_copy.jobs), "")
 
-    def named(self, client_id: str) -> JobId | None:
+    def find_by_client_id(self, client_id: str) -> JobId | None:
         """The job of this client id that is kept here for a peer."""
-        for ward in self.wards.values():
-            for replica in ward.jobs.values():
+        for shard_copy in self.shards.values():
+            for replica in shard_copy.jobs.values():
                 if replica.spec.client_id == client_id:
                     return replica.job
         return None
 
-    def tasks_of(self, job: JobId) -> int | None:
+    def count_tasks(self, job: JobId) -> int | None:
         """How many tasks a job has that is kept here for a peer."""
-        for ward in self.wards.values():
-            replica = ward.jobs.get(job)
+        for shard_copy in self.shards.values():
+            replica = shard_copy.jobs.get(job)
             if replica is not None:
                 return replica.spec.tasks
         return None
 
-    def keep_ends(self, cluster: str, ends: tuple[End, ...]) -> Sequence[End]:
+    def filter_ends(self, cluster: str, ends: tuple[AttemptEnd, ...]) -> Sequence[AttemptEnd]:
         """Which ends are ours to judge. Those of jobs that are being adopted are kept until the adoption is
         complete. Those of other jobs that are kept for a peer came too late for a bid that was given up: the
         peer is told again, or the next bid is, so they are not settled here."""
-        if not self.wards:
+        if not self.shards:
             return ends
-        ours = self.desk.jobs
+        ours = self.context.jobs
         others = []
         for end in ends:
             job = job_of(end.task)
             if job in ours:
                 others.append(end)
                 continue
-            ward = next((ward for ward in self.wards.values() if job in ward.jobs), None)
-            if ward is None:
+            shard_copy = next(
+                (shard_copy for shard_copy in self.shards.values() if job in shard_copy.jobs), None
+            )
+            if shard_copy is None:
                 others.append(end)
-            elif ward.adopting:
-                ward.ends.append((cluster, end))
+            elif shard_copy.is_taking_over:
+                shard_copy.ends.append((cluster, end))
             else:
-                self.desk.mark("broker.end_for_peer")
+                self.context.mark("broker.end_for_peer")
         return others
 
     def review(self) -> None:
         """With every beat: bid for the estates of silent owners, and give up where the owner lives."""
-        desk = self.desk
-        for estate, ward in list(self.wards.items()):
-            if desk.members.alive(ward.owner):
-                if ward.adopting:
-                    desk.mark("broker.adoption_abandoned")
-                    self._abandon(estate, ward)
-            elif ward.adopting:
-                self._ask_newcomers(estate, ward)
-                self._adopt_if_agreed(estate, ward)  # the last that was waited for may have retired
-            elif _is_whole(ward) and not ward.adopting and desk.now >= ward.retry_at:
-                desk.mark("broker.adoption_begun")
-                ward.adopting = True
-                self.bids += 1
-                ward.bid = self.bids
-                ward.asked = 0
-                self._ask_newcomers(estate, ward)
+        context = self.context
+        for shard, shard_copy in list(self.shards.items()):
+            if context.membership.is_alive(shard_copy.owner):
+                if shard_copy.is_taking_over:
+                    context.mark("broker.adoption_abandoned")
+                    self._abort_takeover(shard, shard_copy)
+            elif shard_copy.is_taking_over:
+                self._request_takeover(shard, shard_copy)
+                self._take_over_if_agreed(shard, shard_copy)  # the last that was waited for may have retired
+            elif (
+                _is_whole(shard_copy) and not shard_copy.is_taking_over and context.now >= shard_copy.retry_at
+            ):
+                context.mark("broker.adoption_begun")
+                shard_copy.is_taking_over = True
+                self.takeover_count += 1
+                shard_copy.takeover_id = self.takeover_count
+                shard_copy.clusters_asked = 0
+                self._request_takeover(shard, shard_copy)
 
-    def answered(self, cluster: str, message: Estate) -> None:
+    def on_ownership_reply(self, cluster: str, message: OwnershipReply) -> None:
         """A warden has answered a bid."""
-        ward = self.wards.get(message.estate)
-        if ward is None or not ward.adopting or message.bid != ward.bid:
+        shard_copy = self.shards.get(message.shard)
+        if (
+            shard_copy is None
+            or not shard_copy.is_taking_over
+            or message.takeover_id != shard_copy.takeover_id
+        ):
             return
         if not message.accepted:
-            self.desk.mark("broker.adoption_refused")
-            self._abandon(message.estate, ward)
-            if message.term > ward.term:
-                del self.wards[message.estate]  # another heir was named: our copies are out of date
+            self.context.mark("broker.adoption_refused")
+            self._abort_takeover(message.shard, shard_copy)
+            if message.term > shard_copy.term:
+                del self.shards[message.shard]  # another heir was named: our copies are out of date
             return
-        ward.answers[cluster] = True
-        ward.running += [(cluster, task, attempt) for task, attempt in message.running]
-        ward.ends += [(cluster, end) for end in message.ended]
-        self._adopt_if_agreed(message.estate, ward)
+        shard_copy.answers[cluster] = True
+        shard_copy.running += [(cluster, task, attempt) for task, attempt in message.running]
+        shard_copy.ends += [(cluster, end) for end in message.ended]
+        self._take_over_if_agreed(message.shard, shard_copy)
 
-    def _ask_newcomers(self, estate: EstateId, ward: Ward) -> None:
+    def _request_takeover(self, shard: ShardId, shard_copy: StandbyShard) -> None:
         """Bid at the clusters that were not asked yet: all of them, or those that joined since."""
-        desk = self.desk
-        for cluster in desk.config.clusters[ward.asked :]:
-            if cluster not in desk.config.retired:
-                adopt = Adopt(estate, ward.owner, ward.term, ward.bid)
-                desk.post.send(desk.out, desk.now, cluster, adopt)
-        ward.asked = len(desk.config.clusters)
+        context = self.context
+        for cluster in context.config.clusters[shard_copy.clusters_asked :]:
+            if cluster not in context.config.retired:
+                adopt = RequestTakeover(shard, shard_copy.owner, shard_copy.term, shard_copy.takeover_id)
+                context.links.send(context.effects, context.now, cluster, adopt)
+        shard_copy.clusters_asked = len(context.config.clusters)
 
-    def _adopt_if_agreed(self, estate: EstateId, ward: Ward) -> None:
-        if all(name in ward.answers for name in self.desk.config.serving):
-            self.desk.mark("broker.adopted_estate")
-            del self.wards[estate]
-            self._adopt(estate, ward)
+    def _take_over_if_agreed(self, shard: ShardId, shard_copy: StandbyShard) -> None:
+        if all(name in shard_copy.answers for name in self.context.config.active_clusters):
+            self.context.mark("broker.adopted_estate")
+            del self.shards[shard]
+            self._take_over(shard, shard_copy)
 
-    def _abandon(self, estate: EstateId, ward: Ward) -> None:
-        desk = self.desk
-        for cluster in desk.config.serving:
-            desk.post.send(desk.out, desk.now, cluster, Return(estate, ward.term, ward.bid))
-        ward.adopting = False
-        turn = desk.config.brokers.index(desk.config.name) + 1  # rivals must not retry in step
-        ward.retry_at = desk.now + turn * desk.timings.beat
-        ward.answers.clear()
-        ward.running.clear()
-        ward.ends.clear()
+    def _abort_takeover(self, shard: ShardId, shard_copy: StandbyShard) -> None:
+        context = self.context
+        for cluster in context.config.active_clusters:
+            context.links.send(
+                context.effects,
+                context.now,
+                cluster,
+                AbortTakeover(shard, shard_copy.term, shard_copy.takeover_id),
+            )
+        shard_copy.is_taking_over = False
+        turn = context.config.brokers.index(context.config.name) + 1  # rivals must not retry in step
+        shard_copy.retry_at = context.now + turn * context.timings.beat
+        shard_copy.answers.clear()
+        shard_copy.running.clear()
+        shard_copy.ends.clear()
 
 
-def place_again(record: JobRecord, latest: Latest, place_of: Callable[[str], int]) -> list[tuple[str, End]]:
+def restore_placements(
+    record: JobRecord, latest: Latest, place_of: Callable[[str], int]
+) -> list[tuple[str, AttemptEnd]]:
     """Put the tasks of an adopted job where the wardens have them; the ends that they told of, with the
     cluster of each."""
-    ends: list[tuple[str, End]] = []
+    ends: list[tuple[str, AttemptEnd]] = []
     for task, (attempt, cluster, end) in sorted(latest.items()):
         index = index_of(task)
         if record.state[index] == BLOCKED:
@@ -259,36 +287,39 @@ def place_again(record: JobRecord, latest: Latest, place_of: Callable[[str], int
     return ends
 
 
-def _is_whole(ward: Ward) -> bool:
+def _is_whole(shard_copy: StandbyShard) -> bool:
     """Whether there is something to bid for, and nothing of it is missing."""
-    return bool(ward.jobs) and not ward.partial and is_complete(ward)
+    return bool(shard_copy.jobs) and not shard_copy.is_partial and is_complete(shard_copy)
 
 
-def is_complete(ward: Ward) -> bool:
+def is_complete(shard_copy: StandbyShard) -> bool:
     """Whether every copy has all the ends that were to follow it. They come before anything newer."""
-    known = ward.known
-    return all(not copy.rest or known[job].count >= copy.rest for job, copy in ward.jobs.items())
+    known = shard_copy.task_ends
+    return all(
+        not copy.ends_to_follow or known[job].count >= copy.ends_to_follow
+        for job, copy in shard_copy.jobs.items()
+    )
 
 
-def renew(wards: dict[EstateId, Ward]) -> dict[EstateId, Ward]:
+def upgrade_standby_shards(standby_shards: dict[ShardId, StandbyShard]) -> dict[ShardId, StandbyShard]:
     """Wards of a dumped state, which may be one of before ends were kept as columns."""
-    for ward in wards.values():
-        for job, replica in ward.jobs.items():
-            if job not in ward.known:
-                ends = ward.known[job] = new_ends(replica.spec.tasks)
-                for index, (state, attempt) in ward.done.pop(job, {}).items():
-                    ends.note(index, state, attempt)
-    return wards
+    for shard_copy in standby_shards.values():
+        for job, replica in shard_copy.jobs.items():
+            if job not in shard_copy.task_ends:
+                ends = shard_copy.task_ends[job] = new_task_ends(replica.spec.tasks)
+                for index, (state, attempt) in shard_copy.old_ends.pop(job, {}).items():
+                    ends.add(index, state, attempt)
+    return standby_shards
 
 
-def revive(replica: Replica, ward: Ward, estate: EstateId, cut: Cut) -> JobRecord:
+def restore_job(replica: Replica, shard_copy: StandbyShard, shard: ShardId, cut: CutEnds) -> JobRecord:
     """A record from a copy and its ends: those stay, the rest is blocked until it is looked at."""
-    record = new_record(replica.job, replica.spec, estate, ward.since[replica.job])
+    record = new_record(replica.job, replica.spec, shard, shard_copy.accepted_at[replica.job])
     record.admitted = True
     record.cancelled = replica.cancelled
-    base = ((ward.term >> TERMS_BITS) + 1) << ATTEMPTS_BITS
+    base = ((shard_copy.term >> TERMS_BITS) + 1) << ATTEMPTS_BITS
     record.attempt = [base] * len(record.state)
-    ends = ward.known[replica.job]
+    ends = shard_copy.task_ends[replica.job]
     runs, columns = cut
     for first, state, attempt, count in runs:
         behind = first + count
@@ -301,8 +332,8 @@ def revive(replica: Replica, ward: Ward, estate: EstateId, cut: Cut) -> JobRecor
         known = np.array(ends.attempt[first:behind], dtype=object)  # numbers that are there: none is made
         record.state[first:behind] = column[1]  # what has not ended is blocked, which is 0 too
         record.attempt[first:behind] = np.where(ended, known, base).tolist()
-        record.ran[first:behind] = have_run(column)
-    record.left -= ends.count
+        record.ran[first:behind] = find_have_run(column)
+    record.tasks_left -= ends.count
     at = 0
     for group, part in enumerate(replica.spec.groups):
         record.unfinished[group] = record.state.count(BLOCKED, at, at + part.count)
@@ -310,11 +341,11 @@ def revive(replica: Replica, ward: Ward, estate: EstateId, cut: Cut) -> JobRecor
     return record
 
 
-def latest_attempts(ward: Ward) -> dict[JobId, Latest]:
+def latest_attempts(shard_copy: StandbyShard) -> dict[JobId, Latest]:
     """For each task of each job the latest attempt any warden knows."""
     latest: dict[JobId, Latest] = {}
-    entries = [(attempt, cluster, task, None) for cluster, task, attempt in ward.running]
-    entries += [(end.attempt, cluster, end.task, end) for cluster, end in ward.ends]  # type: ignore[misc]
+    entries = [(attempt, cluster, task, None) for cluster, task, attempt in shard_copy.running]
+    entries += [(end.attempt, cluster, end.task, end) for cluster, end in shard_copy.ends]  # type: ignore[misc]
     for attempt, cluster, task, end in entries:
         tasks = latest.setdefault(job_of(task), {})
         known = tasks.get(task)

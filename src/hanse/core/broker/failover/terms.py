@@ -9,6 +9,6 @@ from typing import Final
 TERMS_BITS: Final = 20
 
 
-def adoption_of(term: int) -> int:
+def takeover_count(term: int) -> int:
     """After how many takeovers a term was."""
     return term >> TERMS_BITS

@@ -49,9 +49,9 @@ from hanse.live.backends.process.task_disk import KEPT_BYTES_MAX, KEPT_COUNT_MAX
 from hanse.live.backends.process.task_users import JobUsers, UserRange
 from hanse.live.disk_space import NO_ROOM, Room
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
-from hanse.model.effects import Launch
+from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import JobId, TaskId, task_text
-from hanse.model.messages import End, Outcome
+from hanse.model.messages import AttemptEnd, Outcome
 
 OUTPUT_BYTES_MAX: Final = 64 << 20
 """What is kept of each stream of an attempt; the rest is dropped, with a note at its end."""
@@ -81,7 +81,7 @@ class _Attempt:
         self.stop_at: int | None = None
         self.verdict = ""
         """Why the backend itself stops it; empty: it does not."""
-        self.end: End | None = None
+        self.end: AttemptEnd | None = None
         self.output_bytes = 0
 
 
@@ -187,24 +187,24 @@ class ProcessBackend:
         self._watching = asyncio.get_running_loop().create_task(self._disk.keep(self._directory, reports))
         return Found(tuple(running), tuple(ended))
 
-    def start(self, launch: Launch) -> None:
+    def start(self, launch: LaunchAttempt) -> None:
         """Ask the launcher to start an attempt; it writes the record before it makes a process."""
         key = (launch.task, launch.attempt)
         assert key not in self._attempts, f"told twice to start {task_text(key[0])} attempt {key[1]}"
         uid = -1 if self._users is None else self._users.take(key)
         if uid is None:
             self._attempts[key] = _Attempt(None)
-            self._end_soon(End(launch.task, launch.attempt, Outcome.LOST, note=NO_USER))
+            self._end_soon(AttemptEnd(launch.task, launch.attempt, Outcome.LOST, note=NO_USER))
             return
         request = self._encoder.encode(launch, uid)
         if isinstance(request, Refused):
             self._attempts[key] = _Attempt(None)
-            self._end_soon(End(launch.task, launch.attempt, Outcome.FAILED, 126, note=request.note))
+            self._end_soon(AttemptEnd(launch.task, launch.attempt, Outcome.FAILED, 126, note=request.note))
             return
         self._attempts[key] = _Attempt(request, self._encoder.default_memory(launch))
         if not self._link.send(request):
             note = "too many requests wait for the launcher"
-            self._end_soon(End(launch.task, launch.attempt, Outcome.LOST, note=note))
+            self._end_soon(AttemptEnd(launch.task, launch.attempt, Outcome.LOST, note=note))
         elif not self._link.is_open:
             self._lost("it was away")
 
@@ -329,14 +329,14 @@ class ProcessBackend:
             end = msgspec.structs.replace(end, outcome=Outcome.FAILED, note=attempt.verdict)
         self._exited(attempt, end)
 
-    def _exited(self, attempt: _Attempt, end: End) -> None:
+    def _exited(self, attempt: _Attempt, end: AttemptEnd) -> None:
         attempt.request = None
         attempt.end = end
         self._outputs.ended((end.task, end.attempt))
         assert self._reports is not None, "news before reconcile"
         self._reports.exited(end)
 
-    def _end_soon(self, end: End) -> None:
+    def _end_soon(self, end: AttemptEnd) -> None:
         """Report an end that nobody but us knows of, in a turn of its own."""
 
         def report() -> None:
@@ -419,7 +419,9 @@ class ProcessBackend:
             if attempt.started or (self._directory / "records" / f"{task}.{number}").exists():
                 may_run = True
             else:
-                self._end_soon(End(task, number, outcome, note=f"no launcher: {why}"[:NOTE_LENGTH_MAX]))
+                self._end_soon(
+                    AttemptEnd(task, number, outcome, note=f"no launcher: {why}"[:NOTE_LENGTH_MAX])
+                )
         return may_run
 
     def _compare(self, found: list[News]) -> None:
@@ -440,7 +442,7 @@ class ProcessBackend:
             elif attempt.request is not None:
                 self._link.send(attempt.request)
             else:
-                self._exited(attempt, End(*key, Outcome.LOST, note="its record has vanished"))
+                self._exited(attempt, AttemptEnd(*key, Outcome.LOST, note="its record has vanished"))
             if attempt.end is None and attempt.stop_at is not None:
                 self._link.send(simple(STOP, *key, max(0, attempt.stop_at - _now())))
         for key, news in there.items():

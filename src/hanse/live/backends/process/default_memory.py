@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.model.messages import End
+from hanse.model.messages import AttemptEnd
 from hanse.model.resources import Resources
 
 LEAST: Final = 256 << 20
@@ -37,7 +37,7 @@ class MemoryDefault(msgspec.Struct, frozen=True):
         return min(whole.memory, max(LEAST, whole.memory * size.cpu // whole.cpu))
 
 
-def explained(end: End, limit: int) -> End:
+def explained(end: AttemptEnd, limit: int) -> AttemptEnd:
     """The end of an attempt that had this limit without asking (0: it had none), with a word on that if it
     was too little."""
     if not limit or not end.note.startswith(OUT_OF_MEMORY):

@@ -23,10 +23,10 @@ from hanse.live.backends.process.launcher_protocol import (
     start_request,
 )
 from hanse.live.backends.process.sandbox import wrap
-from hanse.model.attempt_key import task_key
-from hanse.model.effects import Launch
+from hanse.model.attempt_key import attempt_key
+from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import index_of, job_of, job_text
-from hanse.model.program import Command, command_of
+from hanse.model.program import Program, decode_program
 from hanse.model.resources import Resources
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -119,9 +119,9 @@ class CommandEncoder:
         """Whether tasks see no processes of other users."""
         self._shared: dict[tuple[object, ...], _Shared | Refused] = {}
 
-    def encode(self, launch: Launch, uid: int = -1) -> bytes | Refused:
+    def encode(self, launch: LaunchAttempt, uid: int = -1) -> bytes | Refused:
         """The request that starts this attempt; ``uid``: its job's own, instead of the runner's user."""
-        key = (launch.payload, launch.node, launch.size, launch.estate, launch.moves, uid)
+        key = (launch.payload, launch.node, launch.size, launch.shard, launch.is_movable, uid)
         shared = self._shared.get(key)
         if shared is None:
             shared = self._share(launch, uid)
@@ -146,19 +146,19 @@ class CommandEncoder:
             argv = wrap(self._sandbox, b"" if shared.workdir else home, home, argv)
         # In a sandbox the working directory need not be there outside of it.
         where = b"/" if self._sandbox and shared.workdir else home
-        own = task_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
+        own = attempt_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
         request = start_request(task, attempt, launch.until, shared.fixed, where, argv, env, own)
         return request if len(request) <= REQUEST_BYTES_MAX else Refused("the command is too long")
 
-    def _share(self, launch: Launch, uid: int) -> _Shared | Refused:
-        command = command_of(launch.payload)
+    def _share(self, launch: LaunchAttempt, uid: int) -> _Shared | Refused:
+        command = decode_program(launch.payload)
         if command is None:
             return Refused("the payload is not a command")
         env = self._environment(command, launch)
         texts = (*command.argv, command.workdir, *env, *env.values())
         if any("\0" in text for text in texts) or any(not name or "=" in name for name in env):
             return Refused("a text of the command cannot be given to a program")
-        meta = msgspec.msgpack.encode(Meta(launch.estate, launch.moves, uid))
+        meta = msgspec.msgpack.encode(Meta(launch.shard, launch.is_movable, uid))
         assert len(meta) <= META_BYTES_MAX, f"an estate's name of {len(meta)} bytes"
         return _Shared(
             self._fixed(command, launch, meta, TaskUser(uid, uid) if uid >= 0 else self._user),
@@ -169,7 +169,7 @@ class CommandEncoder:
             command.secret,
         )
 
-    def _fixed(self, command: Command, launch: Launch, meta: bytes, user: TaskUser) -> StartFixed:
+    def _fixed(self, command: Program, launch: LaunchAttempt, meta: bytes, user: TaskUser) -> StartFixed:
         plain = self._limits.driver == "rlimit"
         flags = 0 if command.workdir else FRESH_DIRECTORY
         if self._sandbox:
@@ -192,15 +192,15 @@ class CommandEncoder:
             groups=self._limits.groups(self._limited(launch), self._pids_max),
         )
 
-    def default_memory(self, launch: Launch) -> int:
+    def default_memory(self, launch: LaunchAttempt) -> int:
         """Bytes that its control groups limit it to though it asked for none; 0: they do not."""
         return self._memory_default.limit(launch.node, launch.size) if self._limits.bases else 0
 
-    def _limited(self, launch: Launch) -> Resources:
+    def _limited(self, launch: LaunchAttempt) -> Resources:
         default = self.default_memory(launch)
         return msgspec.structs.replace(launch.size, memory=default) if default else launch.size
 
-    def _environment(self, command: Command, launch: Launch) -> dict[str, str]:
+    def _environment(self, command: Program, launch: LaunchAttempt) -> dict[str, str]:
         """What tasks of one group share; ours are set last, so nobody can pretend to be another task."""
         whole, rest = divmod(launch.size.cpu, 1_000)
         cpus = f"{whole}.{rest:03}".rstrip("0").rstrip(".")

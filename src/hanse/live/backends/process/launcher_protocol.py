@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from hanse.model.ids import TaskId
-from hanse.model.messages import End, Outcome, Usage
+from hanse.model.messages import AttemptEnd, Outcome, ResourceUsage
 
 HELLO: Final = 1
 START: Final = 2
@@ -73,7 +73,7 @@ class News(msgspec.Struct, frozen=True, array_like=True, gc=False):
     task: TaskId
     attempt: int
     """With ``READY``: the checksum of the source that the launcher was built from."""
-    end: End | None = None
+    end: AttemptEnd | None = None
     ran: bool = False
     """Whether it ever started."""
     output_bytes: int = 0
@@ -165,7 +165,7 @@ def read_news(data: bytes | bytearray) -> tuple[list[News], int]:
     return found, at
 
 
-def _end(task: TaskId, attempt: int, values: tuple[Any, ...]) -> End:
+def _end(task: TaskId, attempt: int, values: tuple[Any, ...]) -> AttemptEnd:
     how, code, flags, cpu, memory, began, ended = values[7:14]
     note = values[16].partition(b"\0")[0].decode("utf-8", "replace")
     outcome = _OUTCOMES.get(how)
@@ -176,5 +176,5 @@ def _end(task: TaskId, attempt: int, values: tuple[Any, ...]) -> End:
     if flags:
         remarks = [remark for flag, remark in _REMARKS if flags & flag]
         note = "; ".join([note, *remarks] if note else remarks)
-    usage = Usage(cpu, memory, ended - began) if began else None
-    return End(task, attempt, outcome, code, usage, note)
+    usage = ResourceUsage(cpu, memory, ended - began) if began else None
+    return AttemptEnd(task, attempt, outcome, code, usage, note)

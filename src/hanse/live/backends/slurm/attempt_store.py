@@ -15,12 +15,12 @@ import msgspec
 from hanse.live.backends.slurm.batch_script import Began, Ended
 from hanse.live.backends.slurm.job_names import Key
 from hanse.live.backends.slurm.shared_directory import key_text
-from hanse.model.effects import Launch
+from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import TaskId
-from hanse.model.messages import End, Outcome
-from hanse.model.program import Command
+from hanse.model.messages import AttemptEnd, Outcome
+from hanse.model.program import Program
 
-NOTHING: Final = Command(())
+NOTHING: Final = Program(())
 """Stands for a command that could not be read."""
 
 
@@ -52,7 +52,7 @@ class Attempt:
         "verdict_last", "waited_for",
     )  # fmt: skip
 
-    def __init__(self, launch: Launch, command: Command, start_by: int, taken_at: int = 0) -> None:
+    def __init__(self, launch: LaunchAttempt, command: Program, start_by: int, taken_at: int = 0) -> None:
         self.launch = launch
         self.command = command
         self.phase = Phase.WAITING
@@ -95,7 +95,7 @@ class Attempt:
         self.fate: Fate | None = None
         self.doomed_at = 0
         """When it is over for certain, whatever becomes of its node."""
-        self.end: End | None = None
+        self.end: AttemptEnd | None = None
 
     @property
     def key(self) -> Key:
@@ -115,11 +115,11 @@ class AttemptStore:
         for path in (self._launches, self._ends):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def save_launch(self, launch: Launch) -> None:
+    def save_launch(self, launch: LaunchAttempt) -> None:
         """Put an attempt on record."""
         _write(self._launches / key_text((launch.task, launch.attempt)), msgspec.msgpack.encode(launch))
 
-    def save_end(self, end: End) -> None:
+    def save_end(self, end: AttemptEnd) -> None:
         """Keep an end."""
         _write(self._ends / key_text((end.task, end.attempt)), msgspec.msgpack.encode(end))
 
@@ -135,17 +135,17 @@ class AttemptStore:
         for path in (self._launches, self._ends):
             (path / key_text(key)).unlink(missing_ok=True)
 
-    def load(self) -> list[tuple[Launch, End | None]]:
+    def load(self) -> list[tuple[LaunchAttempt, AttemptEnd | None]]:
         """All attempts on record, in the order of their keys. A record that was cut short by a crash of the
         machine is of an attempt that was never submitted."""
-        found: list[tuple[Launch, End | None]] = []
+        found: list[tuple[LaunchAttempt, AttemptEnd | None]] = []
         for path in sorted(self._launches.iterdir(), key=lambda path: _order(path.name)):
             with contextlib.suppress(msgspec.MsgspecError):
                 launch = _launch.decode(path.read_bytes())
                 found.append((launch, self._end(path.name)))
         return found
 
-    def _end(self, name: str) -> End | None:
+    def _end(self, name: str) -> AttemptEnd | None:
         try:
             return _end.decode((self._ends / name).read_bytes())
         except (FileNotFoundError, msgspec.MsgspecError):
@@ -164,5 +164,5 @@ def _write(path: Path, content: bytes) -> None:
     part.replace(path)
 
 
-_launch = msgspec.msgpack.Decoder(Launch)
-_end = msgspec.msgpack.Decoder(End)
+_launch = msgspec.msgpack.Decoder(LaunchAttempt)
+_end = msgspec.msgpack.Decoder(AttemptEnd)

@@ -21,7 +21,7 @@ from hanse.live.backends.slurm.fs_thread import Clerk
 from hanse.live.backends.slurm.job_names import Key
 from hanse.live.backends.slurm.shared_directory import Known, SharedDirectory, key_of
 from hanse.model.ids import SECOND, task_text
-from hanse.model.messages import End, Outcome
+from hanse.model.messages import AttemptEnd, Outcome
 
 VERDICT_MICROSECONDS_MAX: Final = 10 * SECOND
 """How long to wait for Slurm's word on a task that was killed from outside."""
@@ -166,7 +166,7 @@ class Keeper:
         attempt.verdict_by = now() + VERDICT_MICROSECONDS_MAX
         attempt.verdict_last = now() + VERDICT_MICROSECONDS_LATE
 
-    def finish(self, attempt: Attempt, end: End) -> None:
+    def finish(self, attempt: Attempt, end: AttemptEnd) -> None:
         """It is over."""
         if attempt.end is not None or self.closed:
             return

@@ -36,10 +36,10 @@ from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.backends.slurm.shared_directory import SharedDirectory
 from hanse.live.backends.slurm.submitter import START_MICROSECONDS_MAX, Submitter
 from hanse.live.disk_space import NO_ROOM
-from hanse.model.attempt_key import task_key
-from hanse.model.effects import Launch
+from hanse.model.attempt_key import attempt_key
+from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import SECOND, JobId, TaskId, index_of, job_of, job_text, task_text
-from hanse.model.messages import End, Outcome
+from hanse.model.messages import AttemptEnd, Outcome
 from hanse.model.resources import Resources
 from hanse.security.wall_time import wall_now
 
@@ -148,7 +148,7 @@ class SlurmBackend:
                 ended.append(attempt.end)
             else:
                 launch = attempt.launch
-                running.append(Living(launch.task, launch.attempt, launch.estate, launch.moves))
+                running.append(Living(launch.task, launch.attempt, launch.shard, launch.is_movable))
         for dropped in self._kept.load(self._shared.output, lambda key: key in keeper.attempts):
             self._shared.drop_output(dropped)
         self._clerk.start()
@@ -160,7 +160,7 @@ class SlurmBackend:
         keeper.rest()
         return Found(tuple(running), tuple(ended))
 
-    def start(self, launch: Launch) -> None:
+    def start(self, launch: LaunchAttempt) -> None:
         """Put an attempt on record; all that are started in one turn of the loop are submitted together."""
         key = (launch.task, launch.attempt)
         keeper = self._keeper
@@ -168,7 +168,7 @@ class SlurmBackend:
         command = self._scripts.check(launch)
         if isinstance(command, Refused):
             attempt = keeper.attempts[key] = Attempt(launch, NOTHING, 0)
-            end = End(*key, Outcome.FAILED, 126, note=command.note)
+            end = AttemptEnd(*key, Outcome.FAILED, 126, note=command.note)
             asyncio.get_running_loop().call_soon(keeper.finish, attempt, end)
             return
         attempt = keeper.attempts[key] = Attempt(launch, command, now() + self.start_max, wall_now())
@@ -291,7 +291,7 @@ class SlurmBackend:
             for key in keys:
                 if secrets.get(key):
                     task, attempt = key
-                    own = task_key(secrets[key], job_text(job_of(task)), index_of(task), attempt)
+                    own = attempt_key(secrets[key], job_text(job_of(task)), index_of(task), attempt)
                     self._shared.write_key(key, own.hex())
                 self._shared.order(key, "run")
 

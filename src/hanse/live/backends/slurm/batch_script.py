@@ -27,8 +27,8 @@ import msgspec
 
 from hanse.live.backends.process.launch_requests import LANG, PATH, Refused
 from hanse.live.backends.slurm.job_names import Key
-from hanse.model.effects import Launch
-from hanse.model.program import Command, command_of
+from hanse.model.effects import LaunchAttempt
+from hanse.model.program import Program, decode_program
 
 SCRIPT_BYTES_MAX: Final = 1 << 20
 """Slurm's own limit is 4 MiB unless the site says otherwise."""
@@ -254,9 +254,9 @@ class ScriptMaker:
         self._shared = shared
         self._cluster = cluster
 
-    def check(self, launch: Launch) -> Command | Refused:
+    def check(self, launch: LaunchAttempt) -> Program | Refused:
         """The command of a task, if Slurm can be given it."""
-        command = command_of(launch.payload)
+        command = decode_program(launch.payload)
         if command is None:
             return Refused("the payload is not a command")
         env = dict(command.env)
@@ -267,7 +267,7 @@ class ScriptMaker:
             return Refused("the command is too long")
         return command
 
-    def script(self, launch: Launch, command: Command, keys: list[Key]) -> str:
+    def script(self, launch: LaunchAttempt, command: Program, keys: list[Key]) -> str:
         """One script for attempts that differ in their keys alone."""
         env = {"PATH": PATH, "LANG": LANG, **dict(command.env), **self._own(launch)}
         for name in ("HANSE_JOB", "HANSE_TASK", "HANSE_ATTEMPT", "HANSE_RUN"):
@@ -292,7 +292,7 @@ class ScriptMaker:
         ]
         return "\n".join(head) + _WRAPPER
 
-    def _own(self, launch: Launch) -> dict[str, str]:
+    def _own(self, launch: LaunchAttempt) -> dict[str, str]:
         whole, rest = divmod(launch.size.cpu, 1_000)
         return {
             "HANSE_CLUSTER": self._cluster,

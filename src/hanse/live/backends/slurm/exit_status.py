@@ -5,7 +5,7 @@ from typing import Final
 from hanse.live.backends.slurm.attempt_store import Attempt, Fate
 from hanse.live.backends.slurm.batch_script import LEASE_OVER, STOPPED, Ended
 from hanse.live.backends.slurm.driver import PENDING
-from hanse.model.messages import End, Outcome, Usage
+from hanse.model.messages import AttemptEnd, Outcome, ResourceUsage
 
 NOTE_LENGTH_MAX: Final = 200
 CLOCKS_APART_MILLISECONDS_MAX: Final = 1_500
@@ -36,18 +36,18 @@ UNEXPLAINED: Final = Fate(
 )
 
 
-def told(attempt: Attempt, ended: Ended, slurm_state: str | None) -> End | None:
+def told(attempt: Attempt, ended: Ended, slurm_state: str | None) -> AttemptEnd | None:
     """The end that an ``ended`` record means; None if Slurm must be asked first. ``slurm_state``: its answer,
     empty if there is none to be had, None if it has not been asked."""
     task, number = attempt.key
-    usage = Usage(ended.cpu, ended.memory, ended.ran)
+    usage = ResourceUsage(ended.cpu, ended.memory, ended.ran)
     by_itself = ended.why == 0 and not ended.outside
     if ended.why == LEASE_OVER:
-        return End(task, number, Outcome.LOST, ended.code, usage, LEASE_NOTE)
+        return AttemptEnd(task, number, Outcome.LOST, ended.code, usage, LEASE_NOTE)
     if attempt.fate is not None and not (by_itself and ended.code >= 0):
-        return End(task, number, attempt.fate.outcome, ended.code, usage, attempt.fate.note)
+        return AttemptEnd(task, number, attempt.fate.outcome, ended.code, usage, attempt.fate.note)
     if ended.why == STOPPED or attempt.stop_at is not None:
-        return End(task, number, Outcome.CANCELLED, ended.code, usage)
+        return AttemptEnd(task, number, Outcome.CANCELLED, ended.code, usage)
     if ended.outside or ended.code == KILLED:
         if slurm_state is None:
             return None
@@ -55,9 +55,9 @@ def told(attempt: Attempt, ended: Ended, slurm_state: str | None) -> End | None:
         if fate is None and ended.outside and not slurm_state:
             fate = OUTSIDE
         if fate is not None:
-            return End(task, number, fate.outcome, ended.code, usage, fate.note)
+            return AttemptEnd(task, number, fate.outcome, ended.code, usage, fate.note)
     outcome = Outcome.FAILED if ended.code else Outcome.SUCCEEDED
-    return End(task, number, outcome, ended.code, usage)
+    return AttemptEnd(task, number, outcome, ended.code, usage)
 
 
 def explained(attempt: Attempt, slurm_state: str) -> Fate | None:
@@ -83,6 +83,6 @@ def _launched_again(attempt: Attempt) -> bool:
     return attempt.launches.get(began.job, 0) * 1_000 > began.at + CLOCKS_APART_MILLISECONDS_MAX
 
 
-def untold(attempt: Attempt, fate: Fate) -> End:
+def untold(attempt: Attempt, fate: Fate) -> AttemptEnd:
     """The end of an attempt whose script told nothing."""
-    return End(*attempt.key, fate.outcome, fate.code, note=fate.note[:NOTE_LENGTH_MAX])
+    return AttemptEnd(*attempt.key, fate.outcome, fate.code, note=fate.note[:NOTE_LENGTH_MAX])

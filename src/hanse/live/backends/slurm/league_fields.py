@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Final
 
 from hanse.live.backends.slurm.settings import SlurmSettings
-from hanse.model.field_reader import Fields, text
+from hanse.model.field_reader import FieldReader, read_text
 from hanse.model.form_fields import FormField, names_of
-from hanse.model.problem import Problem, given
+from hanse.model.problem import Problem, describe_value
 from hanse.model.quantities import parse_duration, parse_whole
 
 DRIVERS: Final = ("cli", "rest")
@@ -81,24 +81,24 @@ SLURM_FIELDS: Final = names_of(SLURM_TABLE)
 _DURATIONS: Final = ("poll", "time_limit", "begin_max")
 
 
-def slurm_settings(fields: Fields) -> SlurmSettings:
+def slurm_settings(fields: FieldReader) -> SlurmSettings:
     """What a cluster's ``backend`` says of Slurm."""
     usual = SlurmSettings()
     words = {
-        name: fields.take(name, text, getattr(usual, name))
+        name: fields.read(name, read_text, getattr(usual, name))
         for name in ("conf", "url", "token_file", "token_user", "api", "partition", "account")
     }
     settings = SlurmSettings(
-        driver=fields.take("driver", _driver, usual.driver),
-        shared_dir=fields.take("shared_dir", _absolute("shared_dir"), usual.shared_dir),
-        poll=fields.take("poll", _poll, usual.poll),
-        time_limit=fields.take("time_limit", parse_duration, usual.time_limit),
-        begin_max=fields.take("begin_max", parse_duration, usual.begin_max),
-        array_max=fields.take("array_max", parse_whole, usual.array_max),
+        driver=fields.read("driver", _driver, usual.driver),
+        shared_dir=fields.read("shared_dir", _absolute("shared_dir"), usual.shared_dir),
+        poll=fields.read("poll", _poll, usual.poll),
+        time_limit=fields.read("time_limit", parse_duration, usual.time_limit),
+        begin_max=fields.read("begin_max", parse_duration, usual.begin_max),
+        array_max=fields.read("array_max", parse_whole, usual.array_max),
         **words,
     )
     if settings.driver == "rest" and not settings.url:
-        fields.problems.add(fields.path("url"), "the driver 'rest' needs the address of a slurmrestd")
+        fields.problems.add(fields.path_of("url"), "the driver 'rest' needs the address of a slurmrestd")
     return settings
 
 
@@ -116,7 +116,7 @@ def slurm_to_data(settings: SlurmSettings) -> dict[str, object]:
 def _driver(value: object, field: str) -> str | Problem:
     if isinstance(value, str) and value in DRIVERS:
         return value
-    return Problem(field, f"this is one of {', '.join(DRIVERS)}, not {given(value)}")
+    return Problem(field, f"this is one of {', '.join(DRIVERS)}, not {describe_value(value)}")
 
 
 def _poll(value: object, field: str) -> int | Problem:
@@ -130,6 +130,8 @@ def _absolute(what: str) -> Callable[[object, str], str | Problem]:
     def read(value: object, field: str) -> str | Problem:
         if isinstance(value, str) and value.startswith("/"):
             return value
-        return Problem(field, f"{what} is an absolute path, the same on every node, not {given(value)}")
+        return Problem(
+            field, f"{what} is an absolute path, the same on every node, not {describe_value(value)}"
+        )
 
     return read

@@ -11,17 +11,17 @@ import numpy as np
 
 from hanse.core.broker.cluster_view import WARY_TIME
 from hanse.core.broker.demand_publisher import CLAIM_TASKS_MAX
-from hanse.core.broker.end_acks import SETTLE_MAX
+from hanse.core.broker.end_acks import ACKS_PER_MESSAGE_MAX
 from hanse.core.broker.job_table import shape_of
-from hanse.core.broker.placement import BORROW_ROOM, EXPECTED_MAX, LOT_TASKS_MAX
+from hanse.core.broker.placement import BATCH_TASKS_MAX, BORROW_ROOM, EXPECTED_MAX
 from hanse.core.messaging.link import WINDOW_MAX
-from hanse.core.warden.attempts import NEWS_MAX
+from hanse.core.warden.attempts import ENDS_PER_MESSAGE_MAX
 from hanse.core.warden.demand_table import LINES_MAX
 from hanse.core.warden.grants import GRANTS_MAX, SLOTS_MAX
 from hanse.core.warden.runner_sessions import STARTS_MAX, lease_span
 from hanse.model.job import DEADLINE_MAX, JobClass
 from hanse.model.messages import Shape
-from hanse.policy.hashing import mix
+from hanse.policy.hashing import hash_numbers
 from hanse.policy.interface import JobFacts
 from hanse.sim.baselines.task_level import engine
 from hanse.sim.replay import league_setup
@@ -129,7 +129,7 @@ class _Columns:
         self.first_node = _ints([*first_nodes, settings.nodes])
         self.reserve = _ints([warden.reserve for warden in league.wardens])
         machines = settings.brokers + 2 * settings.clusters
-        self.seeds = _ints([mix(settings.seed, position) >> 2 for position in range(machines)])
+        self.seeds = _ints([hash_numbers(settings.seed, position) >> 2 for position in range(machines)])
         self.start = np.full(workload.tasks, -1, np.int64)
         self.node = np.full(workload.tasks, -1, np.int64)
         self.job_end = np.full(workload.jobs, -1, np.int64)
@@ -193,9 +193,20 @@ def _rules(
         lease_span(timings.cluster_lease, grace) + runner_span,
     ]  # fmt: skip
     limits = [
-        WINDOW_MAX, LOT_TASKS_MAX, CLAIM_TASKS_MAX, LINES_MAX, SETTLE_MAX, NEWS_MAX, GRANTS_MAX, SLOTS_MAX,
-        EXPECTED_MAX, STARTS_MAX, BORROW_ROOM, WARY_TIME, league.wardens[0].runs_max,
-    ]  # fmt: skip
+        WINDOW_MAX,
+        BATCH_TASKS_MAX,
+        CLAIM_TASKS_MAX,
+        LINES_MAX,
+        ACKS_PER_MESSAGE_MAX,
+        ENDS_PER_MESSAGE_MAX,
+        GRANTS_MAX,
+        SLOTS_MAX,
+        EXPECTED_MAX,
+        STARTS_MAX,
+        BORROW_ROOM,
+        WARY_TIME,
+        league.wardens[0].runs_max,
+    ]
     return _ints([*sizes, *kind, *times, *limits])
 
 
