@@ -33,7 +33,7 @@ class FileStanding(msgspec.Struct, frozen=True):
     """Of a warden: attempts that it has, and ends that their broker has not taken. Of a broker: jobs and
     messages that would be lost with it."""
     estates: dict[str, int] = {}
-    """Of a warden: the estates that it knows, and the latest term of each."""
+    """Of a warden: the shards that it knows, and the latest term of each."""
 
 
 class ApplyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

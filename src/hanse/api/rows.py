@@ -1,7 +1,7 @@
 """What the read models answer with: jobs, tasks, decisions and changes as people see them.
 
 Times are unix microseconds, or None where nobody has said. A job whose ``owner`` is another broker is shown
-as far as this broker has been told: of a peer's job the heir hears only what has ended.
+as far as this broker has been told: of a peer's job the standby hears only what has ended.
 """
 
 from typing import Final
@@ -90,7 +90,7 @@ class JobDetail(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[tuple[str, str], ...] = ()
     """Jobs that must succeed first, and the state of each as far as this broker knows; empty: unknown."""
     copy: bool = False
-    """Whether another broker acts for it, so that only what it tells its heir is known here."""
+    """Whether another broker acts for it, so that only what it tells its standby is known here."""
 
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ class Timings(msgspec.Struct, frozen=True):
     settle_linger: int = 500 * MILLISECOND
     """How long word of what may be forgotten waits for a message that carries it."""
     suspect_after: int = 5 * SECOND
-    """Silence after which gossip suspects a broker and its heir adopts."""
+    """Silence after which gossip suspects a broker and its standby adopts."""
     start_deadline: int = 15 * SECOND
     """An accepted task that has not started by then is withdrawn, and its cluster's standing falls."""
     conflict_window: int = 0
@@ -92,7 +92,7 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """Whether to record decisions."""
     slice_tasks: int = 2_048
     """Tasks of a cancelled job that one event ends; a job with more is ended by several, one after another.
-    About 3 ms of a broker's time, and as much for its read model and its heir each."""
+    About 3 ms of a broker's time, and as much for its read model and its standby each."""
 
     @property
     def active_clusters(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 A mark proves that a branch which exists for some fault was really taken under that fault. Some marks of the
 code are not listed: ``warden.stopped_stray`` (a runner reports an attempt that its warden has given up) came
-up in only 3 of 1,000 seeds, too seldom to demand of every run, and ``broker.owes_word`` (an estate is adopted
+up in only 3 of 1,000 seeds, too seldom to demand of every run, and ``broker.owes_word`` (a shard is adopted
 twice before its first owner hears of it) in 12; ``broker.dependency_unknown`` (a job waits for one that no
 broker ever accepted) and ``broker.dropped_duplicate`` (a job was submitted to two brokers) need clients that
 the simulator does not have; and ``warden.news_held_back``, ``broker.heir_behind``, ``broker.refused_busy``,

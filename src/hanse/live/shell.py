@@ -219,7 +219,7 @@ class JournalledShell(Shell):
             self._commit_within(LAZY_SECONDS if silent else 0.0)
 
     def _accept_early(self, position: int, commands: list[Effect]) -> None:
-        """Tell a submitter at once that the heir has the job: it is on disk there and, since before it was
+        """Tell a submitter at once that the standby has the job: it is on disk there and, since before it was
         sent there, here. That this broker knows so is worth no wait: after a crash it would ask again. The
         write is asked for behind this, so the answer leaves first (see ``requests.Batch.wait``)."""
         for command in commands:

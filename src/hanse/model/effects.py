@@ -39,7 +39,7 @@ class RequestAdvice(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 
 
 class JobAccepted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="accepted"):
-    """To a client: the job is safe with this broker and its heir, and will reach a terminal state."""
+    """To a client: the job is safe with this broker and its standby, and will reach a terminal state."""
 
     client: str
     request: int

@@ -73,7 +73,7 @@ class BackendReported(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
     at: Instant
     running: tuple[tuple[TaskId, int, str, bool], ...]
-    """Task, attempt, estate, and whether an unreachable league moves it (see ``UnreachablePolicy``)."""
+    """Task, attempt, shard, and whether an unreachable league moves it (see ``UnreachablePolicy``)."""
     ended: tuple[AttemptEnd, ...]
     withheld: tuple[WithheldCapacity, ...] = ()
 

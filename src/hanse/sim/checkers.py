@@ -36,7 +36,7 @@ class BrokerInside(Protocol):
         ...
 
     def shards(self) -> tuple[list[str], list[str]]:
-        """The estates that it owns, and those of which it keeps copies."""
+        """The shards that it owns, and those of which it keeps copies."""
         ...
 
 
@@ -64,7 +64,7 @@ class WardenInside(Protocol):
         ...
 
     def shards(self) -> dict[str, int]:
-        """The estates that it knows."""
+        """The shards that it knows."""
         ...
 
 
@@ -440,7 +440,7 @@ def check_quiet(
 def check_estates(
     brokers: dict[str, Process], wardens: dict[str, Process], retired: Sequence[str] = ()
 ) -> None:
-    """Adoptions leave nothing behind: when all is done a broker owns the one estate that it founded last, and
+    """Adoptions leave nothing behind: when all is done a broker owns the one shard that it founded last, and
     nobody knows of any other. Of brokers that have retired, wardens may know one in which nothing was left to
     adopt."""
     promise = "no estate is left open"

@@ -162,7 +162,8 @@ class Membership:
         )
 
     def _is_dispensable(self, name: str) -> bool:
-        """Whether other wardens know the heirs that this one knows: else an older heir could take over."""
+        """Whether other wardens know the standbys that this one knows: else an older standby could take
+        over."""
         machines = {
             other: cast(Warden, process.machine)
             for other, process in self._league.wardens.items()

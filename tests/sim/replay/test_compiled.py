@@ -114,11 +114,11 @@ def test_any_small_run_is_the_same(workload: Workload, settings: Settings, start
 
 LIMITS: dict[str, tuple[tuple[ModuleType, ...], list[int]]] = {
     "WINDOW_MAX": ((link,), [24, 60, 8_192]),
-    "LOT_TASKS_MAX": ((placement,), [1, 7, 100]),
+    "BATCH_TASKS_MAX": ((placement,), [1, 7, 100]),
     "CLAIM_TASKS_MAX": ((demand_publisher,), [1, 10, 100]),
     "LINES_MAX": ((demand_publisher, demand_table), [1, 2, 64]),
-    "SETTLE_MAX": ((end_acks,), [1, 3, 2_000]),
-    "NEWS_MAX": ((attempts,), [1, 3, 2_000]),
+    "ACKS_PER_MESSAGE_MAX": ((end_acks,), [1, 3, 2_000]),
+    "ENDS_PER_MESSAGE_MAX": ((attempts,), [1, 3, 2_000]),
     "GRANTS_MAX": ((grants,), [1, 2, 1_024]),
     "SLOTS_MAX": ((grants,), [1, 3, 65_536]),
     "BORROW_ROOM": ((placement,), [0, 1, 2, 5]),

@@ -96,7 +96,7 @@ def add(kind: str, name: str, address: str, door: str, dry_run: bool, as_json: b
 def retire(name: str, force: bool, dry_run: bool, as_json: bool) -> None:
     """Take the broker or cluster NAME out of the league.
 
-    A cluster must be drained, with nothing running. A broker's unfinished jobs go to its heirs. The name
+    A cluster must be drained, with nothing running. A broker's unfinished jobs go to its standbys. The name
     keeps its place in the file and is not used again.
     """
     with asking() as client:

@@ -217,7 +217,7 @@ def _passes(
 ) -> list[tuple[Sequence[Policy | BatchPolicy], Settings]]:
     """What to run: everything once; with faults then once more in a league of which nothing breaks.
 
-    That is not the league that a replay without faults runs: it pays for heirs, beats and reported starts.
+    That is not the league that a replay without faults runs: it pays for standbys, beats and reported starts.
     """
     if not settings.faults or not baseline:
         return [(selected, settings)]

@@ -2,7 +2,7 @@
 
 One class takes the events. Its parts: the queue (``core.broker.queue``), the views
 (``core.broker.cluster_view``), placing (``core.broker.placement``), the jobs' careers
-(``core.broker.job_lifecycle``), estates and adoption (``core.broker.failover.replication``) and membership
+(``core.broker.job_lifecycle``), shards and adoption (``core.broker.failover.replication``) and membership
 (``core.broker.membership``); they share a ``BrokerContext``.
 """
 
@@ -404,7 +404,7 @@ class Broker:
         return find_answering_broker(job, asked, self._context, self._lifecycle, state, self._standby)
 
     def is_without_standby(self) -> bool:
-        """Whether it has no heir for some of its jobs, because no peer can be reached."""
+        """Whether it has no standby for some of its jobs, because no peer can be reached."""
         return any(not one.standby for one in self._replication.state.owned.values())
 
     def count_unreplicated(self) -> int:
@@ -416,7 +416,7 @@ class Broker:
         return self._context.membership.is_alive(broker)
 
     def shards(self) -> tuple[list[str], list[str]]:
-        """The estates that it owns, and those of which it keeps copies."""
+        """The shards that it owns, and those of which it keeps copies."""
         return list(self._replication.state.owned), list(self._standby.shards)
 
     def find_leftovers(self) -> list[str]:

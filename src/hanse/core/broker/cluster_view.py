@@ -268,7 +268,7 @@ class ClusterView:
     def find_renewable(
         self, shards: tuple[ShardId, ...], told: tuple[tuple[ShardId, int], ...]
     ) -> tuple[ShardId, ...]:
-        """Those of our estates whose lease may be renewed, by the lease rounds of the newest beat. A warden
+        """Those of our shards whose lease may be renewed, by the lease rounds of the newest beat. A warden
         whose past was put back from an older copy may be in a round that was over long ago, or given up: its
         leases are left to run out until it has reached a new one."""
         rounds, least = self.state.rounds, self.state.least_round

@@ -70,7 +70,7 @@ class JobLifecycle:
         self.tasks = 0
         """Tasks of live jobs."""
         self.on_task_done: Callable[[JobRecord, int, int], None] = _ignore
-        """Called with the attempt for every task that has become terminal: the estate makes it known."""
+        """Called with the attempt for every task that has become terminal: the shard makes it known."""
         self.done_run: Callable[[JobRecord, int, int], None] = _ignore
         """The same for neighbours that never ran and have ended alike: the first, and how many."""
         self.on_job_over: Callable[[JobRecord], None] = _ignore

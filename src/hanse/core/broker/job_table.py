@@ -92,7 +92,7 @@ class JobRecord(
     tasks_left: int
     """Tasks not yet terminal."""
     admitted: bool = False
-    """Safe with the heir (or there is none), so acknowledged and free to run."""
+    """Safe with the standby (or there is none), so acknowledged and free to run."""
     cancelled: bool = False
     cancel_reason: str = ""
     after: list[JobId] = []

@@ -3,8 +3,8 @@
 A job with few tasks is ended by the event that cancels it. A large one is marked, taken out of the queue and
 withdrawn from its wardens by that event; its tasks that wait are ended in slices, one after each pause. Which
 are left to be ended shows in the job itself (cancelled, with tasks that wait), so nothing more is dumped, and
-an heir that adopts the job goes on where its copy stands. The same holds for a large job that is accepted or
-adopted: its first tasks are queued at once, the others by and by, and what is blocked by nothing is left.
+a standby that adopts the job goes on where its copy stands. The same holds for a large job that is accepted
+or adopted: its first tasks are queued at once, the others by and by, and what is blocked by nothing is left.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ class EndedJob(msgspec.Struct, gc=False, rename={"is_published": "known"}):
     outcome: Outcome
     client_id: str
     is_published: bool = False
-    """Whether it has been made known; before that an heir could still decide otherwise."""
+    """Whether it has been made known; before that a standby could still decide otherwise."""
 
 
 class LargeCancellations:
@@ -55,7 +55,7 @@ class LargeCancellations:
         self.on_begun: Callable[[JobRecord], None] = lambda _: None
         """Called with a job that will take several slices."""
         self.is_held: Callable[[JobRecord], bool] = lambda _: False
-        """Whether so much of a job's estate waits to be made known that no more may end for now."""
+        """Whether so much of a job's shard waits to be made known that no more may end for now."""
         self.unfinished: dict[JobId, None] = {}
         """Those of which tasks wait to be ended. The lowest number goes first, whatever their order here."""
         self.due = NEVER

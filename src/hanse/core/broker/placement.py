@@ -176,7 +176,7 @@ class BrokerPlacement:
             self._place_from(number, head, {})
 
     def _place_from(self, number: int, head: Head, open_to: dict[str, list[ClusterView]]) -> None:
-        """The same for a line whose best task is known. ``open_to``: estate -> clusters that would take a
+        """The same for a line whose best task is known. ``open_to``: shard -> clusters that would take a
         claim, as far as has been looked up.
 
         What depends on other jobs' places only the wardens can judge: it waits for grants.
@@ -288,7 +288,7 @@ class BrokerPlacement:
         return [views[i] for i in order]
 
     def can_claim(self, view: ClusterView, shard: str) -> bool:
-        """Whether a claim for this estate would be taken there, as far as is known."""
+        """Whether a claim for this shard would be taken there, as far as is known."""
         view_state = view.state
         known = view_state.rounds.get(shard, 0)
         return (

@@ -98,7 +98,7 @@ class Runner:
         self._ended: dict[tuple[TaskId, int], AttemptEnd] = {}
         self._withheld: dict[int, Resources] = {}
         self._ending: dict[tuple[TaskId, int], None] = {}
-        """Attempts of lapsed estates that were told to end and have not."""
+        """Attempts of lapsed shards that were told to end and have not."""
         self._held_until = 0
         """Until then the lease is not renewed while there are such."""
         self._owed = 0
@@ -203,7 +203,7 @@ class Runner:
     def _start(self, now: int, start: StartTask, until: int) -> None:
         """Start an attempt, unless its order was so long on the way that the warden may count it as lost.
 
-        1. A warden orders a start; the order is held up. 2. The estate's lease lapses, its broker gives the
+        1. A warden orders a start; the order is held up. 2. The shard's lease lapses, its broker gives the
         cluster up and starts the task elsewhere. 3. The network heals, the runner's lease is renewed, and
         the old order arrives. So an order is good only for the lease that its sender could count on
         (``until``).
@@ -228,7 +228,7 @@ class Runner:
     def _renew_lease(self, now: int, echo: int) -> None:
         """Renew the lease, unless it must run out for those that do not end.
 
-        1. An estate lapses, and its tasks here are told to end. 2. What ends them hangs: a disk, their
+        1. A shard lapses, and its tasks here are told to end. 2. What ends them hangs: a disk, their
         supervisor. 3. The lease is renewed for the other tasks, and theirs with it. 4. Their broker gives
         the cluster up and starts them elsewhere. So the lease that was known when they were told stays, and
         the watchdog ends all; after that they cannot be alive.
@@ -243,7 +243,7 @@ class Runner:
             self._effects.append(ExtendWatchdog(until))
 
     def _end_lapsed(self, now: int, lapsed: tuple[str, ...]) -> None:
-        """End what runs for estates whose own lease is over."""
+        """End what runs for shards whose own lease is over."""
         if not lapsed:
             return
         for (task, attempt), live in self._running.items():

@@ -68,7 +68,7 @@ class WardenAttempts:
         self.ended: dict[str, list[AttemptEnd]] = {}
         """Ends to be told at the end of this step, by owner."""
         self.unacked_ends: dict[tuple[TaskId, int], tuple[ShardId, AttemptEnd]] = {}
-        """Task and attempt -> estate and end, until the owner has it safe."""
+        """Task and attempt -> shard and end, until the owner has it safe."""
         self._mark = mark
         grants.count_kept = self.count_kept
 
@@ -77,16 +77,16 @@ class WardenAttempts:
         return len(self.ledger.attempts) + len(self.unacked_ends)
 
     def find_unacked_ends(self, shard: ShardId) -> list[AttemptEnd]:
-        """An estate's ends that its owner does not have safe."""
+        """A shard's ends that its owner does not have safe."""
         return [end for name, end in self.unacked_ends.values() if name == shard]
 
     def find_running(self, shard: ShardId) -> list[tuple[TaskId, int]]:
-        """An estate's attempts that run here."""
+        """A shard's attempts that run here."""
         runs = self.ledger.attempts.values()
         return [(run.task, run.attempt) for run in runs if run.template.shard == shard]
 
     def is_busy(self, shard: ShardId) -> bool:
-        """Whether anything of an estate runs here, or has ended and is not safe with its owner."""
+        """Whether anything of a shard runs here, or has ended and is not safe with its owner."""
         running = any(run.template.shard == shard for run in self.ledger.attempts.values())
         return running or any(name == shard for name, _ in self.unacked_ends.values())
 
@@ -108,7 +108,7 @@ class WardenAttempts:
         return complaints
 
     def repeat_ends(self, shard: ShardId) -> None:
-        """An estate is back with its former owner, who missed what ended meanwhile."""
+        """A shard is back with its former owner, who missed what ended meanwhile."""
         ends = self.find_unacked_ends(shard)
         if ends:
             self._mark("warden.told_ends_again")
@@ -123,7 +123,7 @@ class WardenAttempts:
             )
 
     def stop_lapsed(self, shard: ShardId) -> None:
-        """An estate's lease has run out: its movable attempts must end."""
+        """A shard's lease has run out: its movable attempts must end."""
         for run in self.ledger.attempts.values():
             if run.template.shard == shard and run.template.unreachable is UnreachablePolicy.MOVE:
                 self._mark("warden.lapsed_run")

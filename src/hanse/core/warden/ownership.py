@@ -1,12 +1,12 @@
-"""Whose jobs run here: estates, their owners and heirs, and the lease under which their attempts may run.
+"""Whose jobs run here: shards, their owners and standbys, and the lease under which their attempts may run.
 
-An *estate* is the set of jobs a broker has accepted. Exactly one broker owns it at a time, as far as any
-one warden is concerned; its heir may take it over only if *every* warden agrees, so two brokers never act
-for one estate. A warden holds one lease per estate, renewed by its owner's replies to beats and counted
+An *shard* is the set of jobs a broker has accepted. Exactly one broker owns it at a time, as far as any
+one warden is concerned; its standby may take it over only if *every* warden agrees, so two brokers never act
+for one shard. A warden holds one lease per shard, renewed by its owner's replies to beats and counted
 from when the beat was sent. When it lapses a new *round* begins, and claims of the old round are refused
 for ever.
 
-An adopted estate of which nothing is left is *closed* by its owner: it is forgotten here, and its generation
+An adopted shard of which nothing is left is *closed* by its owner: it is forgotten here, and its generation
 is fenced for ever. Generations are kept as ranges, so a broker that comes and goes a thousand times takes one
 line.
 """
@@ -31,24 +31,24 @@ from hanse.model.messages import (
 from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply
 
 SHARDS_PER_BROKER_MAX: Final = 1_024
-"""Open estates founded by one broker; further ones are refused as busy until some are closed. A broker founds
+"""Open shards founded by one broker; further ones are refused as busy until some are closed. A broker founds
 one when its last one was adopted, so only one that was adopted from a thousand times, by peers that have not
 finished its jobs, comes near."""
 RANGES_MAX: Final = 1_024
 """Ranges of closed generations kept of one broker; beyond it the two oldest become one, with what is between
-them. Open estates are looked up first, so that fences none of them."""
+them. Open shards are looked up first, so that fences none of them."""
 CLOSED_TERM: Final = 1 << 61
-"""The term of a closed estate: above all that an owner or an heir can name."""
+"""The term of a closed shard: above all that an owner or a standby can name."""
 
 
 Rounds = tuple[tuple[ShardId, int], ...]
-"""Estates and the lease round of each."""
+"""Shards and the lease round of each."""
 
 
 class ShardOwnership(
     msgspec.Struct, gc=False, rename={"former_owner": "former", "standby": "heir", "is_lapsed": "lapsed"}
 ):
-    """One estate at one warden."""
+    """One shard at one warden."""
 
     owner: str
     former_owner: str
@@ -63,13 +63,13 @@ class ShardOwnership(
 
 
 class Ownership:
-    """All estates at one warden."""
+    """All shards at one warden."""
 
     def __init__(self, config: WardenConfig, mark: Callable[[str], None]) -> None:
         self.lease = config.timings.cluster_lease
         self.shards: dict[ShardId, ShardOwnership] = {}
         self.closed_generations: dict[str, list[tuple[int, int]]] = {}
-        """Broker -> generations of its estates that are closed for ever: first and last of each range, in
+        """Broker -> generations of its shards that are closed for ever: first and last of each range, in
         order."""
         self.due = NEVER
         self._first = 0
@@ -84,23 +84,23 @@ class Ownership:
         self._mark = mark
 
     def find_owner(self, shard: ShardId) -> str:
-        """Whom to tell about an estate's attempts; empty if nobody has claimed it."""
+        """Whom to tell about a shard's attempts; empty if nobody has claimed it."""
         record = self.shards.get(shard)
         return record.owner if record else ""
 
     def rounds(self, broker: str, now: int) -> Rounds:
-        """The estates of a broker with their lease rounds, for a beat sent now."""
+        """The shards of a broker with their lease rounds, for a beat sent now."""
         self._rounds = None  # one of them may be new
         return self._propose((broker,), now)[broker]
 
     def all_rounds(self, brokers: tuple[str, ...], now: int) -> dict[str, Rounds]:
-        """The same for all brokers that there are, in one go over the estates."""
+        """The same for all brokers that there are, in one go over the shards."""
         if self._rounds is None or now >= self._rounds_until:
             self._rounds = self._propose(brokers, now)
         return self._rounds
 
     def _propose(self, brokers: tuple[str, ...], now: int) -> dict[str, Rounds]:
-        """The rounds of these brokers' estates; those that have not begun are proposed by telling them.
+        """The rounds of these brokers' shards; those that have not begun are proposed by telling them.
 
         A round that was proposed a whole lease ago and never began is dead: the owner may have given it up.
         """
@@ -122,7 +122,7 @@ class Ownership:
         return {broker: tuple(rounds) for broker, rounds in found.items()}
 
     def find_lapsed(self) -> tuple[ShardId, ...]:
-        """Estates without a valid lease."""
+        """Shards without a valid lease."""
         if self._lapsed is None:
             self._lapsed = tuple([name for name, record in self.shards.items() if record.is_lapsed])
         return self._lapsed
@@ -130,7 +130,7 @@ class Ownership:
     def find_refusal(
         self, now: int, broker: str, shard: ShardId, rounds: dict[ShardId, int]
     ) -> RefusalReason | None:
-        """Why a claim for this estate may not be taken, if so."""
+        """Why a claim for this shard may not be taken, if so."""
         record = self.shards.get(shard)
         if record is None or record.owner != broker:
             return RefusalReason.FENCED
@@ -139,7 +139,7 @@ class Ownership:
         return None
 
     def find_renewable(self, rounds: Rounds) -> tuple[ShardId, ...]:
-        """The estates of which a claim names the present round: it renews their leases, and no others. With
+        """The shards of which a claim names the present round: it renews their leases, and no others. With
         an older past we may be in a round that the owner has seen the end of."""
         there = self.shards
         return tuple([name for name, number in rounds if name in there and there[name].round == number])
@@ -167,7 +167,7 @@ class Ownership:
             self._schedule()
 
     def expire_leases(self, now: int) -> list[ShardId]:
-        """Estates whose lease has just run out; each begins a new round."""
+        """Shards whose lease has just run out; each begins a new round."""
         late = []
         self._forget_rounds()
         for name, record in self.shards.items():
@@ -180,7 +180,7 @@ class Ownership:
         return late
 
     def on_register_standby(self, broker: str, message: RegisterStandby) -> OwnershipReply:
-        """The owner names its heir."""
+        """The owner names its standby."""
         record = self.shards.get(message.shard)
         if record is None:
             refusal = self._find_objection(message.shard)
@@ -207,11 +207,11 @@ class Ownership:
         return record
 
     def _forget_rounds(self) -> None:
-        """An estate has come, gone, lapsed, begun a round or got another owner."""
+        """A shard has come, gone, lapsed, begun a round or got another owner."""
         self._lapsed = self._rounds = None
 
     def on_request_takeover(self, broker: str, message: RequestTakeover) -> OwnershipReply:
-        """An heir takes over, unless the owner has named another one since."""
+        """A standby takes over, unless the owner has named another one since."""
         record = self.shards.get(message.shard)
         if record is None:
             refusal = self._find_objection(message.shard)
@@ -232,7 +232,7 @@ class Ownership:
         return OwnershipReply(message.shard, record.term, broker, True, message.takeover_id)
 
     def on_abort_takeover(self, broker: str, message: AbortTakeover) -> OwnershipReply:
-        """An heir gives an adoption up."""
+        """A standby gives an adoption up."""
         record = self.shards.get(message.shard)
         if record is not None and record.owner == broker and record.term == message.term:
             record.owner = record.former_owner
@@ -240,10 +240,10 @@ class Ownership:
         owner = record.owner if record else ""
         return OwnershipReply(message.shard, message.term, owner, False)
 
-    # --- the end of an estate ------------------------------------------------------------------------------
+    # --- the end of a shard ------------------------------------------------------------------------------
 
     def on_close_shard(self, broker: str, message: CloseShard, busy: bool) -> CloseShardReply:
-        """The owner has nothing left of an estate: forget it, unless something of it is left here
+        """The owner has nothing left of a shard: forget it, unless something of it is left here
         (``busy``)."""
         record = self.shards.get(message.shard)
         if record is not None:
@@ -259,7 +259,7 @@ class Ownership:
         return CloseShardReply(message.shard, message.term, True)
 
     def is_closed(self, shard: ShardId) -> bool:
-        """Whether an estate was closed, and never comes back."""
+        """Whether a shard was closed, and never comes back."""
         founder, generation = _founder_of(shard)
         ranges = self.closed_generations.get(founder, ())
         at = bisect_right(ranges, (generation, CLOSED_TERM)) - 1
@@ -281,7 +281,7 @@ class Ownership:
             ranges[:2] = [(ranges[0][0], ranges[1][1])]
 
     def _find_objection(self, shard: ShardId) -> RefusalReason | None:
-        """Why an estate that is not known here may not become so."""
+        """Why a shard that is not known here may not become so."""
         if self.is_closed(shard):
             return RefusalReason.CLOSED
         founder, _ = _founder_of(shard)
@@ -325,6 +325,6 @@ class Ownership:
 
 
 def _founder_of(shard: ShardId) -> tuple[str, int]:
-    """Who founded an estate, and as which of its own."""
+    """Who founded a shard, and as which of its own."""
     founder, _, generation = shard.rpartition("#")
     return founder, int(generation) if generation.isdecimal() else 0

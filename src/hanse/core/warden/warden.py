@@ -2,7 +2,7 @@
 runs what it accepted through its runners, and tells every broker what became of its tasks.
 
 One class takes the events; the ledger (``core.warden.ledger``), the grants (``core.warden.grants``), the
-runners (``core.warden.runner_sessions``) and the estates (``core.warden.ownership``) are its parts.
+runners (``core.warden.runner_sessions``) and the shards (``core.warden.ownership``) are its parts.
 """
 
 # ruff: noqa: PLR1730  with every event: a call of min() costs more than all it compares
@@ -257,7 +257,7 @@ class Warden:
             self._serve(now)  # what it gave back goes by the order of all, and not to itself first
         self._grants.serve_demand(now, fresh)
 
-    # --- estates -------------------------------------------------------------------------------------------
+    # --- shards -------------------------------------------------------------------------------------------
 
     def _on_request_takeover(self, now: int, broker: str, adopt: RequestTakeover) -> None:
         self._note_alive(now, broker)
@@ -274,7 +274,7 @@ class Warden:
         self._links.send(self._effects, now, broker, answer)
 
     def _expire_leases(self, now: int) -> None:
-        """Estates whose lease has run out: end their movable attempts before anything else happens."""
+        """Shards whose lease has run out: end their movable attempts before anything else happens."""
         for shard in self._ownership.expire_leases(now):
             self._attempts.stop_lapsed(shard)
 
@@ -313,7 +313,7 @@ class Warden:
             self._beat_to(now, broker, rounds[broker])
 
     def _beat_to(self, now: int, broker: str, rounds: Rounds) -> None:
-        """Show one broker that we live, and ask it to renew the leases of its estates."""
+        """Show one broker that we live, and ask it to renew the leases of its shards."""
         ledger = self._ledger
         beat = WardenHeartbeat(ledger.cluster, self._epoch, now, ledger.version, rounds, self.drains.reported)
         self._links.send_soft(self._effects, broker, beat)
@@ -443,7 +443,7 @@ class Warden:
         return self._attempts.find_leftovers() + self._links.find_leftovers()
 
     def shards(self) -> dict[str, int]:
-        """The estates that it knows, and the latest term of each."""
+        """The shards that it knows, and the latest term of each."""
         return {name: record.term for name, record in self._ownership.shards.items()}
 
     def check(self) -> None:

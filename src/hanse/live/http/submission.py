@@ -26,8 +26,8 @@ from hanse.model.problem import Problem
 LUMP_JOBS: Final = 100
 """Jobs of one request that are handed in before others get their turn."""
 LUMPS_AT_ONCE_MAX: Final = 20
-"""Lumps of one request that are on their way to the heir at the same time: while they are on the disks, this
-broker hands in the next one."""
+"""Lumps of one request that are on their way to the standby at the same time: while they are on the disks,
+this broker hands in the next one."""
 JOBS_CHECKED_AT_ONCE: Final = 50
 """Jobs that are checked before others get their turn."""
 JOBS_PER_TOKEN: Final = 20
@@ -35,7 +35,7 @@ JOBS_PER_TOKEN: Final = 20
 ROOM_SECONDS: Final = 10
 """When to come back to a broker whose disk is nearly full."""
 SUBMIT_SECONDS_MAX: Final = 30.0
-"""How long a submission waits to be safe with the heir before the client is told to ask again."""
+"""How long a submission waits to be safe with the standby before the client is told to ask again."""
 KEY_HEADER: Final = "Idempotency-Key"
 _NOT_SUBMITTED: Final = "not submitted: other jobs of the request have problems"
 _UNSURE: Final = "the job is not yet safe with a second broker; submit it again with the same client id"

@@ -1,8 +1,10 @@
 """Whether a member can retire without a loss: asked of it, and of others, before the change is proposed.
 
 A cluster must be drained, with nothing running, every end taken by its broker, and nothing of what it alone
-knows may be needed: which heir each broker has named last. A broker must have told others all that they need,
-and its jobs must have copies; if it does not answer, it is as after its death: its heirs have what they have.
+knows may be needed: which standby each broker has named last. A broker must have told others all that they
+need,
+and its jobs must have copies; if it does not answer, it is as after its death: its standbys have what they
+have.
 """
 
 import asyncio

@@ -41,7 +41,7 @@ _CANCELLED_THERE: Final = "cancelled at its broker"
 
 
 class Heirs:
-    """Replicas, adoptions, and estates taken away."""
+    """Replicas, adoptions, and shards taken away."""
 
     def __init__(self, projector: "Projector") -> None:
         self._all = projector
@@ -146,7 +146,7 @@ class Heirs:
         )
 
     def _forget(self, shard: ShardId) -> None:
-        """The copies of an estate are out of date."""
+        """The copies of a shard are out of date."""
         projector = self._all
         ward = self._memory.wards.pop(shard)
         for job in [job for job in projector.live.values() if job.estate == shard]:
@@ -157,13 +157,13 @@ class Heirs:
     # --- adopting ------------------------------------------------------------------------------------------
 
     def registered(self, _: str, message: RegisterStandby) -> None:
-        """This broker tells wardens of an estate of its own."""
+        """This broker tells wardens of a shard of its own."""
         self._memory.owned[message.shard] = True
         if message.shard.rpartition("#")[0] == self._all.broker and _newer(message.shard, self._memory.base):
             self._memory.base = message.shard
 
     def bidding(self, _: str, message: RequestTakeover) -> None:
-        """This broker asks for an estate."""
+        """This broker asks for a shard."""
         bid = self._memory.bids.get(message.shard)
         if bid is None or bid.number != message.takeover_id:
             self._memory.bids[message.shard] = Bid(message.takeover_id)
@@ -219,7 +219,7 @@ class Heirs:
     # --- being taken over ----------------------------------------------------------------------------------
 
     def taken(self, source: str, message: OwnershipTransferred) -> None:
-        """An adopter has an estate of this broker's."""
+        """An adopter has a shard of this broker's."""
         projector = self._all
         if not self._memory.owned.pop(message.shard, False):
             return
@@ -236,7 +236,7 @@ class Heirs:
             # Otherwise the job is over and the adopter was told to forget it: we make its end known.
 
     def _begin_anew(self, job: LiveJob) -> None:
-        """The adopter never got it: nothing of it can run anywhere, so it joins our next estate as new."""
+        """The adopter never got it: nothing of it can run anywhere, so it joins our next shard as new."""
         projector = self._all
         name, _, generation = self._memory.base.rpartition("#")
         fresh = new_live(job.id, job.spec, job.owner, f"{name}#{int(generation) + 1}", job.submitted)
@@ -253,5 +253,5 @@ def _is_over(job: LiveJob, index: int) -> bool:
 
 
 def _newer(shard: ShardId, base: ShardId) -> bool:
-    """Whether an estate of ours has a higher generation."""
+    """Whether a shard of ours has a higher generation."""
     return not base or int(shard.rpartition("#")[2]) > int(base.rpartition("#")[2])

@@ -18,14 +18,14 @@ class Pending(msgspec.Struct):
 
 
 class WardNote(msgspec.Struct):
-    """An estate of which this broker is the heir."""
+    """A shard of which this broker is the standby."""
 
     owner: str
     term: int
 
 
 class Bid(msgspec.Struct):
-    """A try at adopting an estate, with what the wardens have said of it so far."""
+    """A try at adopting a shard, with what the wardens have said of it so far."""
 
     number: int
     running: list[tuple[str, TaskId, int]] = []
@@ -43,7 +43,7 @@ class Memory(msgspec.Struct):
     """Number of the last message sent to each peer: one that is repeated says nothing new."""
     pending: list[Pending] = []
     base: ShardId = ""
-    """The estate that new jobs join."""
+    """The shard that new jobs join."""
     owned: dict[ShardId, bool] = {}
     wards: dict[ShardId, WardNote] = {}
     bids: dict[ShardId, Bid] = {}

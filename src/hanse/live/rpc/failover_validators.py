@@ -1,4 +1,4 @@
-"""Vetting of what is said about the end of estates, about submissions that may be elsewhere, and of a past.
+"""Vetting of what is said about the end of shards, about submissions that may be elsewhere, and of a past.
 
 ``validation`` says what this is for and by which rule bounds are chosen.
 """

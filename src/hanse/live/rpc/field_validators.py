@@ -55,7 +55,7 @@ ESTATE_CHARACTERS_MAX: Final = 160
 GENERATION_DIGITS_MAX: Final = 18
 """Of the number in it, so that it fits 64 bits."""
 ESTATES_JUDGED_MAX: Final = 4_096
-"""Names of estates whose judgement is remembered: the same few come with every claim."""
+"""Names of shards whose judgement is remembered: the same few come with every claim."""
 NOTE_CHARACTERS_MAX: Final = 4_096
 KEY_NUMBERS_MAX: Final = 16
 """Numbers in a place in the queue."""
@@ -80,7 +80,7 @@ def is_name(text: str) -> bool:
 
 @lru_cache(ESTATES_JUDGED_MAX)
 def is_estate(text: str) -> bool:
-    """Whether this can name an estate: a broker, and a number."""
+    """Whether this can name a shard: a broker, and a number."""
     founder, _, generation = text.rpartition("#")
     digits = generation.isascii() and generation.isdecimal() and len(generation) <= GENERATION_DIGITS_MAX
     return digits and len(text) <= ESTATE_CHARACTERS_MAX and is_name(founder)
@@ -92,7 +92,7 @@ def are_names(texts: tuple[str, ...], most: int) -> bool:
 
 
 def are_estates(texts: tuple[str, ...], most: int) -> bool:
-    """Whether these are at most so many estates."""
+    """Whether these are at most so many shards."""
     return len(texts) <= most and all(map(is_estate, texts))
 
 

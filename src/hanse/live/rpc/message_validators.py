@@ -35,7 +35,7 @@ from hanse.model.resources import BASE_DIMENSIONS, CPU_MILLI_MAX, GPUS_MAX, Vect
 from hanse.policy.node_columns import CAPACITY_MAX, DIMENSIONS_MAX, NODES_MAX
 
 ESTATES_MAX: Final = 65_536
-"""Estates named in one message."""
+"""Shards named in one message."""
 LOTS_MAX: Final = 4_096
 """Lots in one claim."""
 JOBS_MAX: Final = 1 << 20

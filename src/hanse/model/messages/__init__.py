@@ -172,7 +172,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="claim")
 
     number: int
     rounds: tuple[tuple[ShardId, int], ...]
-    """The lease round of each estate in the lots; a warden refuses claims of an earlier one."""
+    """The lease round of each shard in the lots; a warden refuses claims of an earlier one."""
     echo: Instant
     """The latest beat of this warden that the broker has taken: the claim renews as a reply would."""
     batches: tuple[TaskBatch, ...]
@@ -196,14 +196,14 @@ class CancelAttempts(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
 
 
 class AckEnds(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="settle"):
-    """These ends are safe with the broker and its heir; the warden may forget them."""
+    """These ends are safe with the broker and its standby; the warden may forget them."""
 
     tasks: tuple[TaskId, ...]
     attempts: tuple[int, ...]
 
 
 class RegisterStandby(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="register"):
-    """The owner of an estate names the peer that may adopt it."""
+    """The owner of a shard names the peer that may adopt it."""
 
     shard: ShardId
     term: int
@@ -213,7 +213,7 @@ class RegisterStandby(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
 
 class RequestTakeover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="adopt"):
-    """The heir takes an estate over; it acts only when every warden has agreed."""
+    """The standby takes a shard over; it acts only when every warden has agreed."""
 
     shard: ShardId
     owner: str
@@ -223,7 +223,7 @@ class RequestTakeover(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
 
 class AbortTakeover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="return"):
-    """The heir gives a try at adoption up: the owner lives, or another warden refused."""
+    """The standby gives a try at adoption up: the owner lives, or another warden refused."""
 
     shard: ShardId
     term: int
@@ -274,7 +274,7 @@ class OwnershipReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
     accepted: bool
     takeover_id: int = 0  # the try at adoption that is answered; 0: a registration or a return
     running: tuple[tuple[TaskId, int], ...] = ()
-    """With an accepted adoption: the estate's attempts that live here."""
+    """With an accepted adoption: the shard's attempts that live here."""
     ended: tuple[AttemptEnd, ...] = ()
     """With an accepted adoption: ends that were not settled yet."""
     refusal: RefusalReason | None = None  # why it is not even looked at: closed for ever, or too many
@@ -284,7 +284,7 @@ class OwnershipReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
 
 
 class Replica(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A job as its owner's heir keeps it."""
+    """A job as its owner's standby keeps it."""
 
     job: JobId
     spec: JobSpec
@@ -295,7 +295,7 @@ class Replica(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ReplicateJobs(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="replicate"):
-    """Jobs for the heir's safe keeping; acknowledged to the submitter when the heir has them."""
+    """Jobs for the standby's safe keeping; acknowledged to the submitter when the standby has them."""
 
     shard: ShardId
     term: int
@@ -317,7 +317,7 @@ class ReplicaUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 
 
 class OwnershipTransferred(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="taken"):
-    """To the former owner: its estate, with these jobs, now belongs to the sender."""
+    """To the former owner: its shard, with these jobs, now belongs to the sender."""
 
     shard: ShardId
     jobs: tuple[JobId, ...]
@@ -402,7 +402,7 @@ class RunnerHeartbeat(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
 
 class RunnerLease(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="runner_lease"):
-    """The warden renews, except for the tasks of estates whose own lease has lapsed."""
+    """The warden renews, except for the tasks of shards whose own lease has lapsed."""
 
     session: int
     echo: Instant
@@ -423,7 +423,7 @@ class WardenHeartbeat(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     sent_at: Instant
     version: int
     rounds: tuple[tuple[ShardId, int], ...]
-    """The lease round of each estate that the warden takes this broker to own."""
+    """The lease round of each shard that the warden takes this broker to own."""
     drains: tuple[Drain, ...] = ()
 
 

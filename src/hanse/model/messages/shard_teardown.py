@@ -1,10 +1,10 @@
-"""How an adopted estate comes to its end: what its owner, its former owners and the wardens say about it."""
+"""How an adopted shard comes to its end: what its owner, its former owners and the wardens say about it."""
 
 import msgspec
 
 
 class CloseShard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="close"):
-    """To a warden: nothing is left of this adopted estate, so forget it, and refuse it for ever."""
+    """To a warden: nothing is left of this adopted shard, so forget it, and refuse it for ever."""
 
     shard: str
     term: int
@@ -22,7 +22,7 @@ class CloseShardReply(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
 
 class OwnershipReleased(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="handed"):
-    """To the adopter of an estate: its former owner has let go of it, and so has everybody who owned it
+    """To the adopter of a shard: its former owner has let go of it, and so has everybody who owned it
     before."""
 
     shard: str
@@ -31,7 +31,7 @@ class OwnershipReleased(msgspec.Struct, frozen=True, array_like=True, gc=False, 
 
 
 class DropReplicas(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="over"):
-    """To every peer: the sender does not own this estate any more, so the copies of jobs that it has sent are
+    """To every peer: the sender does not own this shard any more, so the copies of jobs that it has sent are
     good for nothing."""
 
     shard: str

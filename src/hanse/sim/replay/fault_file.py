@@ -3,7 +3,7 @@
 One fault a line; ``#`` begins a comment. Times count from the first arrival; units are ms, s, m and h.
 Brokers and clusters are numbered from 1::
 
-    lose broker 2 at 1000s               # for good: its heir takes its jobs over
+    lose broker 2 at 1000s               # for good: its standby takes its jobs over
     lose broker 2 at 1000s for 300s      # and comes back with its journal
     lose cluster 3 at 20m for 10m        # all its nodes with what runs there, its runner and its warden
     partition cluster 3 at 1h for 60s    # nothing passes between it and the rest
@@ -11,7 +11,7 @@ Brokers and clusters are numbered from 1::
 
 What the league cannot survive is refused: it promises to get over the loss of any one process, so brokers
 that are lost for good need ``ADOPTION_SECONDS`` between them, one must be left, and none may be lost for
-good when a cluster is (an heir needs the word of every warden).
+good when a cluster is (a standby needs the word of every warden).
 """
 
 import re
@@ -27,7 +27,7 @@ from hanse.sim.replay.records import ReplayError, Settings
 FAULTS_MAX: Final = 1_000
 """Faults of one run."""
 ADOPTION_SECONDS: Final = 120
-"""What an heir is given to take an estate over before another broker may be lost for good."""
+"""What a standby is given to take a shard over before another broker may be lost for good."""
 
 _UNITS: Final = {"ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND}
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")

@@ -1,6 +1,6 @@
 """The policy ``hanse`` with faults: the same machines in the processes of the simulator, which can die.
 
-Brokers and wardens keep journals and come back with them; estates have heirs; runners report starts; a lost
+Brokers and wardens keep journals and come back with them; shards have standbys; runners report starts; a lost
 cluster loses what runs there. Times of the protocol: ``league_setup.timings_of``. So a run with an empty
 faults file, which costs replication and beats, is what a run with faults is to be compared with.
 
@@ -34,7 +34,7 @@ from hanse.sim.replay.records import Outcome, Progress, ReplayError, Settings, W
 from hanse.sim.world import World
 
 ASK_AGAIN: Final = 60 * SECOND
-"""How long a client waits for a reply; by then an heir has taken over."""
+"""How long a client waits for a reply; by then a standby has taken over."""
 STEP: Final = 60 * SECOND
 """Virtual time between two looks at the progress."""
 STALLED: Final = 1_800 * SECOND

@@ -1,9 +1,10 @@
 """Hanse's own machines as a policy of a replay needs them: one league, made from the settings of a run.
 
 Clusters are equal parts of the nodes, each with one warden and one runner; a node holds one task. Without
-faults every broker is alone in its list of brokers, so that its estate has no heir: nothing is lost in such a
+faults every broker is alone in its list of brokers, so that its shard has no standby: nothing is lost in
+such a
 run, and the other policies keep no second copy either. With faults the brokers know each other and every
-estate has an heir.
+shard has a standby.
 
 Times of the protocol without faults are long, because nothing fails that a beat, a lease or a repeated
 message would be needed for. What decides where and when a task runs is as in a live league: claims and
@@ -53,7 +54,7 @@ CLUSTER_NODES_MAX: Final = WINDOW_MAX - WINDOW_MAX // 64
 BEAT: Final = 600 * SECOND
 """Period of beats in a run without faults."""
 BEATS_BEFORE: Final = 2
-"""Beats between the start of the machines and the first arrival: the second one opens every estate."""
+"""Beats between the start of the machines and the first arrival: the second one opens every shard."""
 LEAD_MESSAGES: Final = 20
 """... and so many message delays, for slow networks with quick beats."""
 NEWS_LINGER_MAX: Final = 1 * MILLISECOND
@@ -181,7 +182,7 @@ def make_broker(config: BrokerConfig, order: QueueOrder) -> Broker:
 
 
 def broker_config(league: LeagueSettings, number: int, workload: Workload, alone: bool) -> BrokerConfig:
-    """The configuration of the ``number``-th broker (from 0); ``alone``: it has no heir."""
+    """The configuration of the ``number``-th broker (from 0); ``alone``: it has no standby."""
     name = league.brokers[number]
     return BrokerConfig(
         name=name,
@@ -196,7 +197,7 @@ def broker_config(league: LeagueSettings, number: int, workload: Workload, alone
 
 
 def machines_of(league: LeagueSettings, workload: Workload, settings: Settings) -> dict[str, Machine]:
-    """Brokers without heirs, wardens and runners, by name."""
+    """Brokers without standbys, wardens and runners, by name."""
     order = order_of(workload, settings)
     machines: dict[str, Machine] = {}
     for number, name in enumerate(league.brokers):

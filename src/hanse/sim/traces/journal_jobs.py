@@ -7,8 +7,8 @@ broker or of several in the order of time; it gives back one row per group of ev
 A job arrives when it is submitted. A task's duration is the run time that its backend measured of the
 attempt that made it terminal, else the time between the broker's news of its start and of its end; what
 earlier attempts used is not kept. What cannot be told (jobs that have not ended, tasks that never ran) is
-left out by a rule that is counted. A job that one broker took and its heir ended, after adopting it, is one
-job whether the past of one of them is told or of both: the heir was given a copy.
+left out by a rule that is counted. A job that one broker took and its standby ended, after adopting it, is
+one job whether the past of one of them is told or of both: the standby was given a copy.
 
 Rows come in order of arrival as far as memory allows: a job that has ended waits for earlier ones that have
 not, until ``HELD_TASKS_MAX`` tasks wait.
@@ -89,7 +89,7 @@ class Past:
         self.names = names
         self._live: dict[JobId, _Live] = {}
         self._kept: dict[JobId, _Live] = {}
-        """Copies that an heir keeps, of jobs that no broker has told to be its own."""
+        """Copies that a standby keeps, of jobs that no broker has told to be its own."""
         self._arrivals: list[tuple[int, JobId]] = []
         """A heap of all live jobs, and of some that have ended."""
         self._pending: dict[tuple[str, str, int], _Pending] = {}

@@ -1,1 +1,1 @@
-"""Failover of brokers: copies of jobs at an heir, their adoption, and what ends it."""
+"""Failover of brokers: copies of jobs at a standby, their adoption, and what ends it."""

@@ -1,8 +1,10 @@
 """One submission, one job, also when its first broker came back too late.
 
-A broker takes a job, and dies before a copy of it has reached its heir. The submitter, unanswered, submits it
+A broker takes a job, and dies before a copy of it has reached its standby. The submitter, unanswered,
+submits it
 to another broker under the same client id. When the first one comes back it must not run the job as well. So
-a job that is admitted late (after a restart, after an adoption that missed it, or because its heir could not
+a job that is admitted late (after a restart, after an adoption that missed it, or because its standby could
+not
 be reached for long) is *doubtful*: every peer that can be reached is asked for its client id first. If one
 knows it, the job here never was. Nobody was told that it was accepted, so nothing is lost.
 
@@ -36,7 +38,7 @@ class DuplicateSubmissions:
         self._admit_again = again
         """Called with jobs of which more is known: admit them, if nothing else speaks against it."""
         self.on_dropped: Callable[[JobRecord], None] = lambda _: None
-        """Called with a job that never was: its heir must forget it."""
+        """Called with a job that never was: its standby must forget it."""
         self._standby: StandbyShards | None = None
 
     def handlers(self, standby_shards: StandbyShards) -> dict[type, Callable[[str, Any], None]]:
@@ -52,7 +54,7 @@ class DuplicateSubmissions:
                 doubtful.setdefault(record.id, {})
 
     def must_wait(self, record: JobRecord) -> bool:
-        """Whether a job that is safe with its heir must wait for peers to answer."""
+        """Whether a job that is safe with its standby must wait for peers to answer."""
         doubtful = self._state().doubtful
         if self.context.now - record.accepted_at > self.context.timings.suspect_after:
             self.mark_doubtful((record,))

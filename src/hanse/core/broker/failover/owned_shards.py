@@ -1,4 +1,4 @@
-"""A broker's own estates as records: what must be told to whom before what may be said or forgotten."""
+"""A broker's own shards as records: what must be told to whom before what may be said or forgotten."""
 
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Sequence, Sized
@@ -31,39 +31,40 @@ class OwnedShard(
         "jobs_left": "left",
     },
 ):
-    """An estate of this broker."""
+    """A shard of this broker."""
 
     term: int
     standby: str
     accepted_terms: dict[str, int] = {}
     """Cluster -> term that its warden has accepted."""
     unsent_ends: list[tuple[TaskId, int, int]] = []
-    """Ends that the heir has not been told of: task, state, attempt."""
+    """Ends that the standby has not been told of: task, state, attempt."""
     cancelled: list[JobId] = []
     forget: list[JobId] = []
     unsent_acks: list[tuple[str, TaskId, int]] = []
-    """Ends to be settled (cluster, task, attempt) once the heir knows: not told yet."""
+    """Ends to be settled (cluster, task, attempt) once the standby knows: not told yet."""
     publishing: list[tuple[int, int, int, int]] = []
     """Message number (-1: not told yet), task or job, attempt (-1: a job), state: what to make known, in
     order."""
     last_message: int = 0
-    """Number, on the link to the heir, of the last message about this estate."""
+    """Number, on the link to the standby, of the last message about this shard."""
     pending_acks: list[tuple[int, str, TaskId, int]] = []
-    """Told to the heir by that message, waiting for its acknowledgement."""
+    """Told to the standby by that message, waiting for its acknowledgement."""
     admitting: list[tuple[int, JobId]] = []
     disowned_by: dict[str, str] = {}
-    """Cluster -> who owns this estate according to its warden, if not we."""
+    """Cluster -> who owns this shard according to its warden, if not we."""
     jobs_left: int = 0
-    """Of an estate that new jobs do not join: jobs that have not ended."""
+    """Of a shard that new jobs do not join: jobs that have not ended."""
     former_owner: str = ""
     """From whom it was adopted, as long as that one, or somebody before it, may not have let go."""
     copy_complete_message: int = 0
-    """Number, on the link to a new heir, of the message that makes its copy whole; 0: it is known to be."""
+    """Number, on the link to a new standby, of the message that makes its copy whole; 0: it is known to
+    be."""
     closed_at: dict[str, bool] = {}
-    """Cluster -> whether its warden has closed the estate; clusters that were not asked are missing."""
+    """Cluster -> whether its warden has closed the shard; clusters that were not asked are missing."""
 
     republishing: list[tuple[int, int, int, int, int]] = []
-    """What is to be made known of many neighbours at once, of an adopted estate because its former owner may
+    """What is to be made known of many neighbours at once, of an adopted shard because its former owner may
     not have: message number (-1: not told yet), first task, attempt, state, and how many ended like it. Goes
     before ``publishing``."""
     republishing_columns: list[tuple[int, int, bytes, bytes]] = []
@@ -72,7 +73,7 @@ class OwnedShard(
     """As ``unsent_ends``, of neighbours that ended alike: how many."""
 
     def settle_later(self, cluster: str, task: TaskId, attempt: int) -> bool:
-        """The warden may forget an end when the heir knows what it led to; whether there is an heir."""
+        """The warden may forget an end when the standby knows what it led to; whether there is a standby."""
         if self.standby:
             self.unsent_acks.append((cluster, task, attempt))
         else:
@@ -84,7 +85,7 @@ class OwnedShard(
         return not self.jobs_left and not self.admitting and not self.count_untold()
 
     def count_untold(self) -> int:
-        """How much the heir, wardens and users have still to be told of it."""
+        """How much the standby, wardens and users have still to be told of it."""
         waits: tuple[Sized, ...] = (
             self.unsent_ends,
             self.cancelled,
@@ -112,7 +113,7 @@ class OwnedShard(
             self.done_runs.append((task, state, 0, count))
 
     def told(self, number: int) -> None:
-        """All that has ended so far is in that message to the heir, or in one before it."""
+        """All that has ended so far is in that message to the standby, or in one before it."""
         self.unsent_ends.clear()
         self.done_runs.clear()
         self.cancelled.clear()
@@ -127,7 +128,7 @@ class OwnedShard(
                 entries[at] = (number, *entries[at][1:])
 
     def cover_republishing(self, number: int) -> None:
-        """All of it is in that message to a new heir, too."""
+        """All of it is in that message to a new standby, too."""
         self.republishing = [(number, *entry[1:]) for entry in self.republishing]
         self.republishing_columns = [(number, *entry[1:]) for entry in self.republishing_columns]
 
@@ -154,7 +155,7 @@ class OwnedShard(
         return most - left
 
     def leave_to(self, other: "OwnedShard", theirs: Container[JobId]) -> None:
-        """An adopter has this estate. Another one of ours makes known what the adopter was told to forget,
+        """An adopter has this shard. Another one of ours makes known what the adopter was told to forget,
         so that nobody else will: all but what concerns its jobs."""
         runs = [entry for entry in self.republishing if job_of(TaskId(entry[1])) not in theirs]
         columns = [entry for entry in self.republishing_columns if job_of(TaskId(entry[1])) not in theirs]
@@ -174,7 +175,7 @@ class PendingRelease(
         "new_owner_term": "adopter_term",
     },
 ):
-    """An estate that was adopted from us before its former owner had let go: who must hear when it has."""
+    """A shard that was adopted from us before its former owner had let go: who must hear when it has."""
 
     shard: ShardId
     term: int
@@ -199,7 +200,7 @@ class OwnedShardsState(
     generation: int
     owned: dict[ShardId, OwnedShard]
     transferred: dict[ShardId, str]
-    """Estates that peers have adopted from us, oldest first; ``TRANSFERRED_MAX`` of them are remembered."""
+    """Shards that peers have adopted from us, oldest first; ``TRANSFERRED_MAX`` of them are remembered."""
     transferred_jobs: dict[JobId, bool]
     """Jobs that an adopter has taken, oldest first; as many as ended jobs are remembered."""
     progress_at: int
@@ -225,13 +226,13 @@ class OwnedShardsState(
 
 
 class UnreplicatedEnds:
-    """What the heirs of a broker's estates do not know for certain yet."""
+    """What the standbys of a broker's shards do not know for certain yet."""
 
     def __init__(self, shards: Iterable[OwnedShard]) -> None:
         self.ends: set[tuple[TaskId, int]] = set()
-        """Ends that are settled when the heir knows of them, and so not when a warden tells them again."""
+        """Ends that are settled when the standby knows of them, and so not when a warden tells them again."""
         self.tasks: dict[int, OwnedShard] = {}
-        """Tasks that are over. If the heir took over now and nobody knew an attempt of one, it would start
+        """Tasks that are over. If the standby took over now and nobody knew an attempt of one, it would start
         it; so until it knows, wardens keep the ends of all its attempts."""
         self.runs: list[tuple[int, int, OwnedShard]] = []
         """The same of neighbours: the first, the one behind the last."""
@@ -243,7 +244,7 @@ class UnreplicatedEnds:
         self.runs.sort(key=lambda run: run[0])
 
     def owner_of(self, task: TaskId) -> OwnedShard | None:
-        """Of which estate a task is over."""
+        """Of which shard a task is over."""
         found = self.tasks.get(task)
         if found is None and self.runs:
             at = bisect_right(self.runs, int(task), key=lambda run: run[0]) - 1
@@ -253,7 +254,7 @@ class UnreplicatedEnds:
 
 
 def new_owned_shard(term: int, standby: str) -> OwnedShard:
-    """An estate of which nothing is known yet."""
+    """A shard of which nothing is known yet."""
     owned = OwnedShard(
         term,
         standby,

@@ -1,9 +1,9 @@
-"""What an heir is told of a peer's jobs, in messages of a size that every shell can carry.
+"""What a standby is told of a peer's jobs, in messages of a size that every shell can carry.
 
 A copy of a job goes in one message with its ends, if they are few. Of a job of which many tasks have ended
 they follow in messages of their own: runs of neighbours that ended alike, and columns where they did not
-(``end_columns``). The copy says how many those are, and an heir bids for nothing before it has them: what was
-made known as ended must never run again.
+(``end_columns``). The copy says how many those are, and a standby bids for nothing before it has them: what
+was made known as ended must never run again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from hanse.model.ids import JobId, TaskId, task_id
 from hanse.model.messages import Replica, ReplicateJobs, ReplicaUpdate, ShardId
 
 REPLICATE_JOBS_MAX: Final = 64
-"""Jobs in one message to the heir."""
+"""Jobs in one message to the standby."""
 INLINE_MAX: Final = 256
 """Ends that go with the copy itself, one by one."""
 GROUP_BYTES: Final = 4_096
@@ -34,7 +34,7 @@ TaskRun = tuple[TaskId, int, int, int]
 
 
 class TaskEnds(msgspec.Struct, gc=False):
-    """What an heir knows of a job's ends: columns with one entry a task, as long as the job is."""
+    """What a standby knows of a job's ends: columns with one entry a task, as long as the job is."""
 
     state: bytearray
     """0: it has not ended."""
@@ -91,7 +91,7 @@ def new_task_ends(tasks: int) -> TaskEnds:
 def replica_messages(
     shard: ShardId, term: int, jobs: list[JobRecord], now: int, cuts: dict[JobId, CutEnds]
 ) -> Iterator[ReplicateJobs | ReplicaUpdate]:
-    """The messages that make a peer the heir of these jobs, in order. ``cuts``: their ends, as far
+    """The messages that make a peer the standby of these jobs, in order. ``cuts``: their ends, as far
     as these have been cut already."""
     parts = [jobs] if len(jobs) == 1 else list(split_by_bytes(jobs, _weight, REPLICATE_JOBS_MAX))
     for number, part in enumerate(parts, 1):
@@ -117,7 +117,7 @@ def replica_update_messages(
     shard: ShardId, done: Sequence[EndedTask], runs: Sequence[TaskRun], cancelled: Sequence[JobId],
     forget: Sequence[JobId],
 ) -> Iterator[ReplicaUpdate]:  # fmt: skip
-    """The messages that tell an heir what has ended, in order. That a job is cancelled comes first, so that
+    """The messages that tell a standby what has ended, in order. That a job is cancelled comes first, so that
     its many ends say nothing new; which jobs are over comes last: it concerns the tasks before it."""
     if len(done) + len(runs) <= ENTRIES_MAX:
         yield ReplicaUpdate(shard, tuple(done), tuple(cancelled), tuple(forget), tuple(runs))
@@ -133,7 +133,7 @@ def replica_update_messages(
 
 
 def make_replica(record: JobRecord, now: int) -> Replica:
-    """The copy of a job that its heir keeps, with its ends if they are few."""
+    """The copy of a job that its standby keeps, with its ends if they are few."""
     age, ended = now - record.accepted_at, _count_ended(record)
     if ended > INLINE_MAX:
         return Replica(record.id, record.spec, age, (), record.cancelled, ended)

@@ -1,9 +1,9 @@
-"""How accepted jobs outlive their broker: replication to an heir, and the heir's adoption of them.
+"""How accepted jobs outlive their broker: replication to a standby, and the standby's adoption of them.
 
-A broker's accepted jobs form its *estate*. Each job is copied to the heir before it is acknowledged or run,
-and what ends is told to the heir before the warden may forget it. When the owner falls silent the heir asks
-every warden for the estate; only when all have agreed (each refusing the old owner from then on, and
-reporting what runs there) does it act. A warden that was told of another heir refuses, which makes a stale
+A broker's accepted jobs form its *shard*. Each job is copied to the standby before it is acknowledged or run,
+and what ends is told to the standby before the warden may forget it. When the owner falls silent the standby
+asks every warden for the shard; only when all have agreed (each refusing the old owner from then on, and
+reporting what runs there) does it act. A warden that was told of another standby refuses, which makes a stale
 copy harmless. No clock is involved.
 """
 
@@ -46,7 +46,7 @@ UNPUBLISHED_MAX: Final = 8 * PUBLISH_MAX
 
 
 class ShardReplication:
-    """A broker's own estates."""
+    """A broker's own shards."""
 
     def __init__(self, context: BrokerContext, lifecycle: JobLifecycle) -> None:
         self.context = context
@@ -77,7 +77,7 @@ class ShardReplication:
 
     @property
     def base(self) -> ShardId:
-        """The estate that newly submitted jobs join."""
+        """The shard that newly submitted jobs join."""
         return f"{self.context.config.name}#{self.state.generation}"
 
     def restore(self, state: OwnedShardsState) -> None:
@@ -87,7 +87,7 @@ class ShardReplication:
         self._update_shard_ids()
 
     def _update_shard_ids(self) -> None:
-        """An estate has come or gone."""
+        """A shard has come or gone."""
         self.shard_ids = tuple(self.state.owned)
 
     def check(self) -> None:
@@ -98,7 +98,7 @@ class ShardReplication:
     # --- owning --------------------------------------------------------------------------------------------
 
     def boot(self) -> None:
-        """Found the first estate, or remind every warden of what we own."""
+        """Found the first shard, or remind every warden of what we own."""
         if not self.state.generation:
             self._create_shard()
             return
@@ -142,7 +142,7 @@ class ShardReplication:
 
     def _on_disowned(self, shard: ShardId, owned: OwnedShard, cluster: str, owner: str) -> None:
         """A warden takes somebody else for the owner. When all do, our jobs have been adopted while we could
-        not hear of it: new ones join a new estate at once, and the old ones wait for the adopter's word."""
+        not hear of it: new ones join a new shard at once, and the old ones wait for the adopter's word."""
         if owner and owner != self.context.config.name:
             owned.disowned_by[cluster] = owner
             if shard == self.base and all(
@@ -153,7 +153,7 @@ class ShardReplication:
                 self._create_shard()
 
     def review(self) -> None:
-        """With every beat: replace a dead heir, and repeat registrations that were refused."""
+        """With every beat: replace a dead standby, and repeat registrations that were refused."""
         if len(self.shard_ids) > 1:  # else there is only the one that new jobs join
             self.teardown.review()
         if self.teardown.has_grown:
@@ -202,7 +202,7 @@ class ShardReplication:
         owned.last_message = owned.copy_complete_message = self._replicate(shard, owned, jobs, {})
         if (
             not owned.copy_complete_message
-        ):  # else the old heir, which has all, stays the heir until the new one has
+        ):  # else the old standby, which has all, stays the standby until the new one has
             self._register_standby(shard)
         owned.pending_acks = [(owned.last_message, *entry[1:]) for entry in owned.pending_acks]
         owned.told(owned.last_message)
@@ -215,7 +215,7 @@ class ShardReplication:
     def _replicate(
         self, shard: ShardId, owned: OwnedShard, jobs: list[JobRecord], cuts: dict[JobId, CutEnds]
     ) -> int:
-        """Copy jobs to the heir; the number of the last message, 0 if there is no heir."""
+        """Copy jobs to the standby; the number of the last message, 0 if there is no standby."""
         last = 0
         if owned.standby:
             for message in replica_messages(shard, owned.term, jobs, self.context.now, cuts):
@@ -223,7 +223,7 @@ class ShardReplication:
         return last
 
     def accept_job(self, record: JobRecord) -> None:
-        """A new job: copy it to the heir; it is admitted when the heir has it."""
+        """A new job: copy it to the standby; it is admitted when the standby has it."""
         owned = self.state.owned[record.shard]
         owned.last_message = self._replicate(record.shard, owned, [record], {}) or owned.last_message
         owned.admitting.append((owned.last_message if owned.standby else 0, record.id))
@@ -231,13 +231,13 @@ class ShardReplication:
         self.release_safe()
 
     def _find_safe_message(self, owned: OwnedShard) -> int:
-        """The number of the last message to the heir whose content would survive this broker."""
+        """The number of the last message to the standby whose content would survive this broker."""
         if owned.term > 1 and owned.term not in owned.accepted_terms.values():
-            return -1  # an older heir could still adopt an outdated copy
+            return -1  # an older standby could still adopt an outdated copy
         return self.context.links.link(owned.standby).firm if owned.standby else NEVER
 
     def release_safe(self) -> None:
-        """Admit, make known and settle what the heir has acknowledged."""
+        """Admit, make known and settle what the standby has acknowledged."""
         if not self.busy:
             return
         self.busy = False
@@ -272,7 +272,7 @@ class ShardReplication:
                 self._ack_ends(owned, safe)
 
     def _on_firm_ack(self) -> None:
-        """Some peer has more than before, perhaps an heir what is waited for, if anything is."""
+        """Some peer has more than before, perhaps a standby what is waited for, if anything is."""
         for owned in self.state.owned.values():
             waits = owned.publishing or owned.admitting or owned.pending_acks or owned.copy_complete_message
             if waits or owned.next_republishing() < NEVER:
@@ -289,7 +289,7 @@ class ShardReplication:
                 self.busy = True
 
     def _on_duplicate_dropped(self, record: JobRecord) -> None:
-        """A doubtful job never was: the heir's copy must go."""
+        """A doubtful job never was: the standby's copy must go."""
         owned = self.state.owned.get(record.shard)
         if owned is not None and owned.standby:
             owned.forget.append(record.id)
@@ -312,7 +312,7 @@ class ShardReplication:
             self.context.end_acks.add(self.context.now, cluster, entries)
 
     def _publish(self, owned: OwnedShard, safe: int) -> None:
-        """Make known what would survive this broker; before that an heir could still decide otherwise."""
+        """Make known what would survive this broker; before that a standby could still decide otherwise."""
         count = 0
         out = self.context.effects
         for number, subject, attempt, state in owned.publishing:
@@ -346,7 +346,8 @@ class ShardReplication:
                 complaints.append(f"estate {shard} has unfinished business {[len(part) for part in waiting]}")
         return complaints
 
-    # --- telling the heir ----------------------------------------------------------------------------------
+    # --- telling the standby
+    # ----------------------------------------------------------------------------------
 
     def _on_task_done(self, record: JobRecord, index: int, attempt: int) -> None:
         owned = self.state.owned[record.shard]
@@ -385,20 +386,21 @@ class ShardReplication:
             self.busy = True
 
     def _is_standby_behind(self, record: JobRecord) -> bool:
-        """Whether the heir is so far behind that nothing more should end unasked."""
+        """Whether the standby is so far behind that nothing more should end unasked."""
         owned = self.state.owned[record.shard]
         runs = sum([entry[4] for entry in owned.republishing])
         return len(owned.publishing) + runs > UNPUBLISHED_MAX
 
     def on_job_cancelled(self, record: JobRecord) -> None:
-        """The heir must not run a cancelled job."""
+        """The standby must not run a cancelled job."""
         owned = self.state.owned.get(record.shard)
         if owned is not None and record.id not in owned.cancelled:
             owned.cancelled.append(record.id)
             self._schedule_updates()
 
     def on_attempts_ended(self, cluster: str, ends: Sequence[AttemptEnd]) -> None:
-        """Attempts are over. The warden may forget each at once, or when the heir knows, if it mattered."""
+        """Attempts are over. The warden may forget each at once, or when the standby knows, if it
+        mattered."""
         jobs, shards, finished = self.context.jobs, self.state.owned, self.lifecycle.on_attempt_ended
         unknown: UnreplicatedEnds | None = None
         for end in ends:
@@ -408,7 +410,7 @@ class ShardReplication:
             if record is None or not finished(record, task & INDEX_MASK, end) or owned is None:
                 unknown = unknown or UnreplicatedEnds(shards.values())
                 if (task, end.attempt) in unknown.ends or task >> INDEX_BITS in self.state.transferred_jobs:
-                    continue  # it is settled when the heir knows, or by the adopter
+                    continue  # it is settled when the standby knows, or by the adopter
                 owned = unknown.owner_of(task)
                 if owned is None:
                     self.context.end_acks.add(self.context.now, cluster, [(task, end.attempt)])
@@ -425,7 +427,7 @@ class ShardReplication:
             self.state.progress_at = due
 
     def tick(self) -> None:
-        """Tell the heirs what has ended."""
+        """Tell the standbys what has ended."""
         self.state.progress_at = NEVER
         for shard, owned in self.state.owned.items():
             if owned.standby and (owned.unsent_ends or owned.done_runs or owned.cancelled or owned.forget):
@@ -510,7 +512,7 @@ class ShardReplication:
             self.lifecycle.cancel(record, "cancelled before it was adopted")
 
     def on_ownership_transferred(self, new_owner: str, message: OwnershipTransferred) -> None:
-        """Our estate belongs to a peer now: let go of what it has, keep what it never got."""
+        """Our shard belongs to a peer now: let go of what it has, keep what it never got."""
         owned = self.state.owned.pop(message.shard, None)
         self._update_shard_ids()
         self.teardown.on_ownership_transferred(new_owner, message, owned)

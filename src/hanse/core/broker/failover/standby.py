@@ -1,4 +1,4 @@
-"""Being an heir: copies of peers' jobs, and the adoption of an estate whose owner has fallen silent.
+"""Being a standby: copies of peers' jobs, and the adoption of a shard whose owner has fallen silent.
 
 Adoption is a bid to every warden. It succeeds only if all of them agree; one refusal, or a sign of life of
 the owner, and everything is given back. Each bid has a number of its own, so that a late answer to an
@@ -50,7 +50,7 @@ class StandbyShard(
         "task_ends": "known",
     },
 ):
-    """An estate of which this broker is the heir."""
+    """A shard of which this broker is the standby."""
 
     owner: str
     term: int
@@ -76,7 +76,7 @@ class StandbyShard(
 
 
 class StandbyShards:
-    """The estates of which this broker is the heir."""
+    """The shards of which this broker is the standby."""
 
     def __init__(self, context: BrokerContext, adopt: Callable[[ShardId, StandbyShard], None]) -> None:
         self.context = context
@@ -137,14 +137,14 @@ class StandbyShards:
             self._drop_shard(message.shard)
 
     def on_drop_replicas(self, owner: str, message: DropReplicas) -> None:
-        """A peer has given an estate out of its hands, or closed it. What a later owner has sent stays."""
+        """A peer has given a shard out of its hands, or closed it. What a later owner has sent stays."""
         shard_copy = self.shards.get(message.shard)
         if shard_copy is not None and shard_copy.owner == owner:
             self.context.mark("broker.dropped_copies")
             self._drop_shard(message.shard)
 
     def _drop_shard(self, shard: ShardId) -> None:
-        """Nothing is left to inherit of an estate."""
+        """Nothing is left to inherit of a shard."""
         shard_copy = self.shards.pop(shard)
         if shard_copy.is_taking_over:
             self._abort_takeover(shard, shard_copy)
@@ -198,7 +198,7 @@ class StandbyShards:
         return others
 
     def review(self) -> None:
-        """With every beat: bid for the estates of silent owners, and give up where the owner lives."""
+        """With every beat: bid for the shards of silent owners, and give up where the owner lives."""
         context = self.context
         for shard, shard_copy in list(self.shards.items()):
             if context.membership.is_alive(shard_copy.owner):
@@ -231,7 +231,7 @@ class StandbyShards:
             self.context.mark("broker.adoption_refused")
             self._abort_takeover(message.shard, shard_copy)
             if message.term > shard_copy.term:
-                del self.shards[message.shard]  # another heir was named: our copies are out of date
+                del self.shards[message.shard]  # another standby was named: our copies are out of date
             return
         shard_copy.answers[cluster] = True
         shard_copy.running += [(cluster, task, attempt) for task, attempt in message.running]

@@ -1,16 +1,16 @@
-"""How an adopted estate comes to its end, so that adoptions leave nothing behind.
+"""How an adopted shard comes to its end, so that adoptions leave nothing behind.
 
-Its owner closes an adopted estate when all its jobs have ended, all of that is settled, and everybody who
+Its owner closes an adopted shard when all its jobs have ended, all of that is settled, and everybody who
 ever owned it has let go of it; likewise one of its own that new jobs no longer join, because it looked as if
 it had been adopted and then had not. Each warden forgets it and fences its generation for ever
 (``core.warden.ownership``), so that nothing late can bring it back: a registration, a claim, or the bid of an
-heir with an old copy. Each owner, when an estate leaves its hands one way or the other, has the peers drop
+standby with an old copy. Each owner, when a shard leaves its hands one way or the other, has the peers drop
 the copies that it has sent.
 
 Former owners pass the word along: whoever is told ``OwnershipTransferred`` answers ``OwnershipReleased``,
 but only when the one that it
-had adopted the estate from has told it so in turn. A former owner that is dead holds up the end of the
-estates that were adopted from it, and of no others; it founds none while it is dead, so there are few.
+had adopted the shard from has told it so in turn. A former owner that is dead holds up the end of the
+shards that were adopted from it, and of no others; it founds none while it is dead, so there are few.
 """
 
 from collections.abc import Callable
@@ -24,15 +24,15 @@ from hanse.model.messages import OwnershipTransferred, ShardId
 from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, DropReplicas, OwnershipReleased
 
 TRANSFERRED_MAX: Final = 1_024
-"""Estates that peers have adopted from us which we remember; the oldest is forgotten first. It only serves to
+"""Shards that peers have adopted from us which we remember; the oldest is forgotten first. It only serves to
 point those who ask to the right broker."""
 ROUNDS_SPARE: Final = 64
-"""Lease rounds that are kept of one cluster beyond those of our own estates: late beats may name estates that
+"""Lease rounds that are kept of one cluster beyond those of our own shards: late beats may name shards that
 are no longer ours."""
 
 
 class ShardTeardown:
-    """The end of estates at one broker: those it adopted, and those that were adopted from it."""
+    """The end of shards at one broker: those it adopted, and those that were adopted from it."""
 
     def __init__(
         self, context: BrokerContext, state: Callable[[], OwnedShardsState], base: Callable[[], ShardId]
@@ -41,9 +41,9 @@ class ShardTeardown:
         self._state = state
         self._base = base
         self.on_closed: Callable[[], None] = lambda: None
-        """Called when an estate has come to its end."""
+        """Called when a shard has come to its end."""
         self.has_grown = True
-        """Whether there may be more lease rounds of some cluster than are kept: some have come, or an estate
+        """Whether there may be more lease rounds of some cluster than are kept: some have come, or a shard
         has gone. Whoever adds rounds says so."""
 
     def handlers(self, standby_shards: StandbyShards) -> dict[type, Callable[[str, Any], None]]:
@@ -88,7 +88,7 @@ class ShardTeardown:
         return jobs + untold + sum(len(link.unacked) for link in context.links.links.values())
 
     def trim(self) -> None:
-        """Where there are more lease rounds than are kept, forget those of estates that are not ours."""
+        """Where there are more lease rounds than are kept, forget those of shards that are not ours."""
         self.has_grown = False
         owned = self._state().owned
         for rounds in self._find_excess():
@@ -118,7 +118,7 @@ class ShardTeardown:
                 context.links.send(context.effects, context.now, cluster, CloseShard(shard, one.term))
 
     def on_close_shard_reply(self, cluster: str, message: CloseShardReply) -> None:
-        """A warden has closed an estate, or cannot yet: then it is asked again with the next beat."""
+        """A warden has closed a shard, or cannot yet: then it is asked again with the next beat."""
         one = self._state().owned.get(message.shard)
         if (
             one is None
@@ -135,7 +135,7 @@ class ShardTeardown:
             self._finish(message.shard)
 
     def _is_closed(self, one: OwnedShard) -> bool:
-        """Whether every warden has closed an estate."""
+        """Whether every warden has closed a shard."""
         return all(one.closed_at.get(name, False) for name in self.context.config.active_clusters)
 
     def _finish(self, shard: ShardId) -> None:
@@ -146,7 +146,7 @@ class ShardTeardown:
         self._forget_shard(shard)
 
     def _forget_shard(self, shard: ShardId) -> None:
-        """An estate is no longer ours: its lease rounds, and the copies of it that we have sent, are of no
+        """A shard is no longer ours: its lease rounds, and the copies of it that we have sent, are of no
         use."""
         context = self.context
         self.has_grown = True
@@ -164,7 +164,7 @@ class ShardTeardown:
     def on_ownership_transferred(
         self, new_owner: str, message: OwnershipTransferred, one: OwnedShard | None
     ) -> None:
-        """An estate was adopted from us: say that we have let go, now or when all before us have."""
+        """A shard was adopted from us: say that we have let go, now or when all before us have."""
         state = self._state()
         state.transferred.pop(message.shard, None)
         state.transferred[message.shard] = new_owner
@@ -180,7 +180,7 @@ class ShardTeardown:
             self._send_released(message.shard, new_owner, message.term)
 
     def on_ownership_released(self, former: str, message: OwnershipReleased) -> None:
-        """From whom we have adopted an estate has let go, and all before it."""
+        """From whom we have adopted a shard has let go, and all before it."""
         state = self._state()
         one = state.owned.get(message.shard)
         number = takeover_count(message.term)

@@ -1,7 +1,7 @@
-"""Terms of an estate: numbers that say which word of an owner is the later one.
+"""Terms of a shard: numbers that say which word of an owner is the later one.
 
-An owner counts its terms up by one, with every heir that it names. Whoever takes an estate over begins at the
-next multiple of ``1 << TERMS_BITS``, so a term also says how often the estate has changed hands.
+An owner counts its terms up by one, with every standby that it names. Whoever takes a shard over begins at
+the next multiple of ``1 << TERMS_BITS``, so a term also says how often the shard has changed hands.
 """
 
 from typing import Final
