@@ -32,8 +32,11 @@ class DiskGuard:
     def look(self) -> None:
         """Close what is open, or open what was closed here."""
         own = [drain for drain in self._machine.drains.active if self._is_own(drain)]
+        is_low = self._space.is_low()
+        if not is_low and not own:
+            return
         every = range(len(self._machine.states()))
-        if self._space.is_low():
+        if is_low:
             drained = {node for drain in self._machine.drains.active for node in drain.nodes or every}
             self._ask(tuple(node for node in every if node not in drained), True)
         else:

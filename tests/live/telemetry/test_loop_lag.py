@@ -1,18 +1,25 @@
-"""The lag of a member's loop: the longest is kept, long ones are counted, a busy loop is looked at often."""
+"""The lag of a member's loop: the longest is kept, long ones are counted, an idle loop is seldom looked at."""
 
 import asyncio
+import time
 
-from hanse.live.telemetry.loop_lag import LOOK_BUSY_SECONDS, LOOK_SECONDS, LoopLag
+from hanse.live.telemetry.loop_lag import (
+    IDLE_SHARE,
+    LOOK_BUSY_SECONDS,
+    LOOK_IDLE_SECONDS,
+    LOOK_SECONDS,
+    LoopLag,
+)
 
 
 def test_the_longest_lag_is_kept_and_long_ones_are_counted() -> None:
     async def noted() -> LoopLag:
         lag = LoopLag(asyncio.get_running_loop())
         lag.close()
-        assert lag.note(0.001) == LOOK_SECONDS
-        assert lag.note(0.080) == LOOK_BUSY_SECONDS
-        assert lag.note(0.060) == LOOK_BUSY_SECONDS
-        assert lag.note(0.010) == LOOK_BUSY_SECONDS
+        assert lag.note(0.001, 0.5) == LOOK_SECONDS
+        assert lag.note(0.080, 0.5) == LOOK_BUSY_SECONDS
+        assert lag.note(0.060, 0.5) == LOOK_BUSY_SECONDS
+        assert lag.note(0.020, 0.5) == LOOK_BUSY_SECONDS
         return lag
 
     lag = asyncio.run(noted())
@@ -20,12 +27,29 @@ def test_the_longest_lag_is_kept_and_long_ones_are_counted() -> None:
     assert lag.long == 2
 
 
-def test_it_looks_by_itself_until_it_is_closed() -> None:
-    async def looked() -> None:
+def test_an_idle_member_is_seldom_looked_at_and_its_lags_count_all_the_same() -> None:
+    async def noted() -> LoopLag:
         lag = LoopLag(asyncio.get_running_loop())
-        lag.longest = -1.0
-        while lag.longest < 0:
+        lag.close()
+        assert lag.note(0.0, 0.0) == LOOK_IDLE_SECONDS
+        assert lag.note(0.070, IDLE_SHARE / 2) == LOOK_IDLE_SECONDS
+        assert lag.note(0.0, IDLE_SHARE) == LOOK_SECONDS
+        return lag
+
+    lag = asyncio.run(noted())
+    assert (lag.longest, lag.long) == (0.070, 1)
+
+
+def test_a_loop_that_is_kept_is_seen_by_the_timer() -> None:
+    async def looked() -> LoopLag:
+        lag = LoopLag(asyncio.get_running_loop())
+        kept_until = time.monotonic() + 2 * LOOK_IDLE_SECONDS
+        while time.monotonic() < kept_until:
+            pass
+        while not lag.long:
             await asyncio.sleep(LOOK_BUSY_SECONDS)
         lag.close()
+        return lag
 
-    asyncio.run(asyncio.wait_for(looked(), 60))
+    lag = asyncio.run(asyncio.wait_for(looked(), 60))
+    assert lag.longest > LOOK_IDLE_SECONDS / 2

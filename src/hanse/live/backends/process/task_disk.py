@@ -21,6 +21,10 @@ KEPT_BYTES_MAX: Final = 1 << 30
 """Output of forgotten attempts that is kept, oldest dropped first."""
 KEPT_DISK_SHARE: Final = 8
 """And one part in so many of the disk at most: several runners, and journals, may share a small one."""
+LOOK_IDLE_SECONDS: Final = 10.0
+"""Seconds between two looks while no task runs and the disk has plenty of room: a look costs a thread's wake-up."""
+PLENTY: Final = 8.0
+"""Free room, as a multiple of that below which nothing is started, with which nobody need hurry."""
 KEPT_COUNT_MAX: Final = 10_000
 """Forgotten attempts whose output is kept; and as many names of those whose output was dropped."""
 CLOSED: Final = "the disk of its tasks is nearly full"
@@ -73,12 +77,21 @@ class TaskDisk:
 
     async def keep(self, directory: Path, reports: Reports) -> None:
         """Look at the disk for as long as the daemon lives."""
+        idle_seconds = LOOK_IDLE_SECONDS
         while True:
-            try:
-                await self._look(reports)
-            except OSError as error:
-                log.warning("the room that tasks take in %s is not known: %s", directory, error)
+            if idle_seconds >= LOOK_IDLE_SECONDS or self._is_urgent():
+                idle_seconds = 0.0
+                try:
+                    await self._look(reports)
+                except OSError as error:
+                    log.warning("the room that tasks take in %s is not known: %s", directory, error)
             await asyncio.sleep(LOOK_SECONDS)
+            idle_seconds += LOOK_SECONDS
+
+    def _is_urgent(self) -> bool:
+        """Return whether the disk may fill before the next look of an idle runner."""
+        room = self._watch.room
+        return room is None or room.ratio < PLENTY or bool(self._attempts.running())
 
     async def _look(self, reports: Reports) -> None:
         missing = await asyncio.to_thread(self._watch.look)
