@@ -1,20 +1,20 @@
-"""How long a member's loop is kept: for so long nobody is answered, whatever keeps it.
+"""The lag of a member's event loop: the time in which it answers nobody, for any reason.
 
-A timer on the loop itself looks how late it is. Unlike the processor time of events (``shell``) that counts
-all that keeps the loop: doors, the wire, threads that hold the interpreter, a processor that is elsewhere.
+A timer on the loop measures its own delay. Unlike the processor time of events (``shell``), the lag includes
+all that blocks the loop: HTTP, the links, threads that hold the interpreter, a busy processor.
 """
 
 import asyncio
 from typing import Final
 
 LOOK_SECONDS: Final = 0.05
-"""Between two looks, as a rule: a lag is seen as at most this much shorter than it was."""
+"""Seconds between two checks, as a rule: a lag is measured at most this much too short."""
 LOOK_BUSY_SECONDS: Final = 0.005
-"""The same after a look that was late: where the loop was kept once it may be again."""
+"""Seconds to the next check after a late one: a loop that was blocked once may be blocked again."""
 LATE_SECONDS: Final = 0.002
 """A timer that is no later than this is on time."""
 LONG_SECONDS: Final = 0.05
-"""What no event may take."""
+"""Seconds that no event may take."""
 
 
 class LoopLag:
@@ -25,7 +25,7 @@ class LoopLag:
         self.longest = 0.0
         """Seconds, since the start."""
         self.long = 0
-        """How often the loop was kept for longer than ``LONG_SECONDS``."""
+        """Number of lags longer than ``LONG_SECONDS``."""
         self._due = loop.time() + LOOK_SECONDS
         self._timer = loop.call_at(self._due, self._look)
 
@@ -36,11 +36,11 @@ class LoopLag:
         self._timer = self._loop.call_at(self._due, self._look)
 
     def note(self, late: float) -> float:
-        """A look came so much too late; in how many seconds to look again."""
+        """Record a check that was this many seconds late; return the seconds to the next one."""
         self.longest = max(self.longest, late)
         self.long += late > LONG_SECONDS
         return LOOK_BUSY_SECONDS if late > LATE_SECONDS else LOOK_SECONDS
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         self._timer.cancel()
