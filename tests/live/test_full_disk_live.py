@@ -100,7 +100,7 @@ def test_output_that_fills_the_disk_is_dropped_and_jobs_are_taken_again() -> Non
         told = [live.cluster("north").raw("GET", logs_of(loud, row)) for row in live.tasks(loud)]
         dropped = [text for status, text in told if status == 404]
         assert dropped
-        assert all(b"was dropped, as the oldest there was, to make room" in text for text in dropped)
+        assert all(b"was deleted, as the oldest, to free disk space" in text for text in dropped)
         assert all(process.poll() is None for process in live.processes.values())
 
 
@@ -174,7 +174,7 @@ def test_nodes_of_a_runner_by_itself_whose_disk_is_full_get_no_work_until_there_
             until(lambda: {row["state"] for row in live.tasks(before)} == {"running"})
             fill(disk / "ballast")
             at_once = live.submit({"count": 4, "command": "true"})  # before anybody has noticed
-            until(lambda: withheld(live, "north") == {"far keeps all of it back, and its log says why"})
+            until(lambda: withheld(live, "north") == {"far withholds the whole node; its log says why"})
             later = live.submit({"count": 4, "command": "true"})
             assert live.wait(before)["succeeded"] == 2
             assert {row["state"] for row in live.tasks(later)} == {"queued"}

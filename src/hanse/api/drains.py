@@ -1,4 +1,4 @@
-"""Drains as people are told of them: why, by whom, since and until when, in wall time."""
+"""Drains in the form for people: reason, operator, start and end, in wall time."""
 
 from datetime import UTC, datetime
 
@@ -12,18 +12,18 @@ class DrainFacts(msgspec.Struct, frozen=True):
     """Nodes that an operator closed to new work. Times are unix microseconds."""
 
     nodes: tuple[int, ...] = ()
-    """By number; none: the whole cluster."""
+    """Node numbers; none: the whole cluster."""
     by: str = ""
-    """Who asked for it; empty: not recorded."""
+    """The operator; empty: not recorded."""
     reason: str = ""
-    """In the operator's words; empty: none was given."""
+    """The operator's words; empty: none were given."""
     since: int | None = None
     """None: not recorded."""
     until: int | None = None
-    """When they open by themselves; None: when somebody opens them."""
+    """End of the drain; None: it lasts until somebody ends it."""
 
     def text(self) -> str:
-        """What is known of it, in brackets, with a space before; empty: nothing is."""
+        """Return the known facts in brackets, after a space; empty: no fact is known."""
         parts = [
             self.reason,
             f"by {self.by}" if self.by else "",
@@ -35,7 +35,7 @@ class DrainFacts(msgspec.Struct, frozen=True):
 
 
 def drain_facts(drains: "tuple[Drain, ...] | list[Drain]", now: Instant, wall: int) -> tuple[DrainFacts, ...]:
-    """A warden's drains by the wall clock: ``wall`` is what it shows at the warden's instant ``now``."""
+    """Return a warden's drains by the wall clock; ``wall`` is the wall time at its instant ``now``."""
     return tuple(
         DrainFacts(
             drain.nodes,

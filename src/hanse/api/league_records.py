@@ -1,4 +1,4 @@
-"""What is asked and answered about the league file at doors."""
+"""Requests and answers about the league file."""
 
 from typing import Annotated
 
@@ -13,24 +13,24 @@ Version = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
 class LeagueFile(msgspec.Struct, frozen=True):
-    """``GET /v1/league/file``, and what brokers tell everybody."""
+    """``GET /v1/league/file``, and the message of brokers to all members."""
 
     version: Version
     digest: str
     """SHA-256 of the text, in hexadecimal."""
     text: FileText = ""
-    """As YAML; empty: to compare first."""
+    """The file as YAML; empty: only compare versions."""
 
 
 class FileStanding(msgspec.Struct, frozen=True):
-    """Which league file a member has."""
+    """The league file of a member."""
 
     version: Version
     digest: str
     problem: str = ""
-    """Why it does not live by it yet; empty: it does, or will in a moment."""
+    """Reason why the member does not use the file yet; empty: it does, or will soon."""
     running: int = 0
-    """Of a warden: attempts that it has, and ends that their broker has not taken. Of a broker: jobs and
+    """Of a warden: its attempts, and the ends that their brokers have not taken. Of a broker: jobs and
     messages that would be lost with it."""
     estates: dict[str, int] = {}
     """Of a warden: the shards that it knows, and the latest term of each."""
@@ -43,28 +43,28 @@ class ApplyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     force: bool = False
     """Retire clusters although tasks may run there."""
     try_only: bool = False
-    """Say what would change, and change nothing."""
+    """Report the changes without making them."""
 
 
 class ApplyAnswer(msgspec.Struct, frozen=True):
-    """What became of it."""
+    """The result of ``POST /v1/league/file``."""
 
     version: int
     changes: tuple[str, ...] = ()
-    """A sentence each; none: nothing is different, and the version is the old one."""
+    """One sentence per change; empty: nothing is different, and the version is the old one."""
     told: tuple[str, ...] = ()
     """Members that have the new file."""
     untold: tuple[str, ...] = ()
-    """Members that could not be told yet: brokers tell them when they can be reached."""
+    """Members that do not have the new file yet: brokers tell them when they can be reached."""
     problems: dict[str, str] = {}
-    """Members that cannot live by it yet, and why."""
+    """Members that cannot use the new file yet, and the reasons."""
 
 
 FENCE_CHARACTERS_MAX = 2_000
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """A member to a broker: why it may not act. The answer is the same."""
+    """The reason why a member may not act, from that member to a broker. The answer is the same record."""
 
     reason: Annotated[str, Meta(max_length=FENCE_CHARACTERS_MAX)]
 
@@ -76,6 +76,6 @@ class BallotRequest(msgspec.Struct, frozen=True):
 
 
 class BallotAnswer(msgspec.Struct, frozen=True):
-    """The other's vote."""
+    """The other broker's vote."""
 
     reply: Reply

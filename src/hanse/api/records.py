@@ -1,8 +1,8 @@
-"""What doors answer and are asked, as records: the HTTP interface's one description of its JSON.
+"""The requests and answers of the HTTP interface as records: the only description of its JSON.
 
-The doors encode these, the OpenAPI document is made from them, and the client decodes them. Amounts are
-milli-CPUs, bytes, whole GPUs; times unix microseconds. What a broker of another version leaves out has a
-default; what it adds is ignored by clients. Requests are strict instead: an unknown field is a mistake.
+Servers encode these records, clients decode them, and the OpenAPI document is generated from them. Amounts
+are milli-CPUs, bytes, whole GPUs; times unix microseconds. A field that a broker of another version leaves
+out has a default; clients ignore a field that it adds. Requests are strict: an unknown field is an error.
 """
 
 from typing import Annotated, Final, Literal
@@ -17,13 +17,13 @@ from hanse.security.revocation_list import NAMES_MAX, SERIALS_MAX
 
 JOBS_PER_REQUEST_MAX: Final = 10_000
 STOPPED: Final = "stopped"
-"""The code of an answer that says nothing: the member stopped under way."""
+"""The code of an answer without a result: the member stopped during the request."""
 CSR_CHARACTERS_MAX: Final = 8 << 10
 HOSTS_MAX: Final = 16
 REVOKED_PER_REQUEST_MAX: Final = 1_000
 
 Serial = Annotated[str, Meta(pattern="^[0-9a-f]{1,64}$")]
-"""Of an access token."""
+"""Serial of an access token."""
 HolderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,63}$")]
 Moment = Annotated[int, Meta(ge=0, le=(1 << 62) - 1)]
 """Unix microseconds."""
@@ -39,7 +39,7 @@ class Amounts(msgspec.Struct, frozen=True):
 
 
 class BrokerAnswer(msgspec.Struct, frozen=True):
-    """A broker as another one sees it."""
+    """A broker as another broker sees it."""
 
     name: str
     door: str = ""
@@ -53,13 +53,13 @@ class ClusterAnswer(msgspec.Struct, frozen=True):
     door: str = ""
     reachable: bool = False
     seen_seconds: float | None = None
-    """Since its warden was last heard of; None: never."""
+    """Seconds since the last sign of life of its warden; None: never."""
     nodes: int = 0
     draining: bool | None = None
-    """Whether the whole of it is drained; None: the broker does not know."""
+    """True if the whole cluster is drained; None: the broker does not know."""
     drains: tuple[DrainFacts, ...] = ()
     standing: float | None = None
-    """1: it keeps its word; lower: claims that it took did not start."""
+    """1: full trust; lower: claims that it accepted did not start."""
     capacity: Amounts = Amounts()
     free: Amounts = Amounts()
 
@@ -73,13 +73,13 @@ class LeagueAnswer(msgspec.Struct, frozen=True):
     brokers: tuple[BrokerAnswer, ...] = ()
     clusters: tuple[ClusterAnswer, ...] = ()
     jobs: dict[str, int] = {}
-    """How many jobs are in each state, of those that this broker acts for."""
+    """The number of jobs in each state, of those that this broker acts for."""
     file_version: int = 0
-    """Of the league file that this broker has."""
+    """Version of this broker's league file."""
     other_files: dict[str, str] = {}
-    """Members that have another league file, or cannot live by it yet, and what is the matter."""
+    """Members that have another league file, or cannot use this one yet, and the reasons."""
     fenced: dict[str, str] = {}
-    """Members that may not act, because they lost records or others remember more of them, and why."""
+    """Members that may not act, as they lost records or others remember more of them, and the reasons."""
 
 
 class NodeAnswer(msgspec.Struct, frozen=True):
@@ -91,15 +91,14 @@ class NodeAnswer(msgspec.Struct, frozen=True):
     free: Amounts = Amounts()
     attributes: dict[str, str | int | bool] = {}
     reserve: bool | None = None
-    """Whether only latency work may use it."""
+    """True if only latency work may use it."""
     up: bool | None = None
     draining: bool | None = None
     running: int | None = None
-    """Tasks that are ordered or run there, by its own cluster's word."""
+    """Tasks that are ordered or run there, as its own cluster reports."""
     runner: str = ""
     withheld: str = ""
-    """Why nothing of it is for the league now, in a clause of those who run it; empty: it is, or a broker
-    says this."""
+    """Reason, as a clause, why the node is fully withheld; empty: it is not, or a broker answers."""
 
 
 class NodesAnswer(msgspec.Struct, frozen=True):
@@ -111,7 +110,7 @@ class NodesAnswer(msgspec.Struct, frozen=True):
 
 
 class ClusterDetail(msgspec.Struct, frozen=True):
-    """``GET /v1/cluster`` at a cluster's own door."""
+    """``GET /v1/cluster`` at a cluster's own server."""
 
     cluster: str
     nodes: tuple[NodeAnswer, ...] = ()
@@ -124,26 +123,26 @@ class ClusterDetail(msgspec.Struct, frozen=True):
 
 
 class WaitAnswer(msgspec.Struct, frozen=True):
-    """A task that a cluster has taken on and that waits in a queue of the cluster's own."""
+    """A task that a cluster has accepted and that waits in a queue of the cluster's own."""
 
     task: str
     attempt: int
     node: int
     place: str = ""
-    """The node as those who run it call it; empty: any node."""
+    """The cluster's own name of the node; empty: any node."""
     since: int = 0
-    """When it was taken on, in unix microseconds."""
+    """Time at which the cluster accepted it, in unix microseconds."""
     reason: str = ""
     """A clause for people."""
 
 
 class WaitsAnswer(msgspec.Struct, frozen=True):
-    """``GET /v1/waits/{job}`` at a cluster's own door."""
+    """``GET /v1/waits/{job}`` at a cluster's own server."""
 
     waits: tuple[WaitAnswer, ...] = ()
     next: str | None = None
     elsewhere: tuple[int, ...] = ()
-    """A node of each runner on another machine, which must be asked by itself (``node``)."""
+    """A node of each runner on another machine, which must be asked separately (``node``)."""
 
 
 class JobsAnswer(msgspec.Struct, frozen=True):
@@ -175,20 +174,20 @@ class DecisionsAnswer(msgspec.Struct, frozen=True):
 
 
 class Flaw(msgspec.Struct, frozen=True):
-    """What is wrong with a submitted job."""
+    """A problem of one field of a submitted job."""
 
     field: str
     rule: str
 
 
 class SubmitResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one submitted job: exactly one of ``job``, ``problems`` and ``refused`` is there."""
+    """The result of one submitted job: exactly one of ``job``, ``problems`` and ``refused`` is there."""
 
     job: str = ""
     problems: tuple[Flaw, ...] = ()
     refused: str = ""
     unsure: bool = False
-    """With ``refused``: it may yet be accepted; the same client id again is safe."""
+    """With ``refused``: the job may still be accepted; the same client id again is safe."""
 
 
 class SubmitAnswer(msgspec.Struct, frozen=True):
@@ -204,20 +203,20 @@ class DrainAnswer(msgspec.Struct, frozen=True):
     nodes: tuple[int, ...] = ()
     drain: bool = True
     until: int | None = None
-    """When they open by themselves."""
+    """End of the drain."""
 
 
 class ErrorText(msgspec.Struct, frozen=True):
-    """Why a request is not met."""
+    """The error of a request."""
 
     code: str = ""
     """A word for programs; docs/api.md lists them."""
     message: str = ""
     """A sentence for people."""
     hint: str = ""
-    """What to do next; may be empty."""
+    """The next step; may be empty."""
     problems: tuple[Flaw, ...] = ()
-    """What is wrong with what was sent, field by field, if that is the reason."""
+    """The problem of each wrong field, if fields are the reason."""
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -225,17 +224,17 @@ class ErrorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     error: ErrorText = ErrorText()
     results: tuple[SubmitResult, ...] = ()
-    """With ``bad_jobs``: what is wrong with each job of the request."""
+    """With ``bad_jobs``: the problems of each job of the request."""
 
 
 class CandidateAnswer(msgspec.Struct, frozen=True):
-    """A cluster, and how it looks for a planned job."""
+    """A cluster as a candidate for a planned job."""
 
     cluster: str
     slots: int = 0
     """Tasks of the first group that have room there now."""
     score: int = 0
-    """In how many of a thousand draws the first task starts there."""
+    """Number of draws out of a thousand in which the first task starts there."""
     reason: str = ""
     chosen: bool = False
 
@@ -255,7 +254,7 @@ class PlanAnswer(msgspec.Struct, frozen=True):
     candidates: tuple[CandidateAnswer, ...] = ()
     start: StartAnswer = StartAnswer()
     unknown: str = ""
-    """Why some of ``start`` is unknown, as a sentence."""
+    """Reason why some of ``start`` is unknown, as a sentence."""
     caveats: tuple[str, ...] = ()
 
 
@@ -266,31 +265,31 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """``GET /readyz``: whether it can do its work now."""
+    """``GET /readyz``: true if the member can do its work now."""
 
     ok: bool
     unseen: tuple[str, ...] = ()
-    """Clusters that this broker has not heard of since it was started."""
+    """Clusters not heard from since this broker was started."""
 
 
 class CancelAnswer(msgspec.Struct, frozen=True):
-    """``POST /v1/jobs/{id}/cancel``: it will end, or has ended."""
+    """``POST /v1/jobs/{id}/cancel``: the job will end, or has ended."""
 
     job: str
 
 
 class AuthorityAnswer(msgspec.Struct, frozen=True):
-    """``GET /v1/authority``: whom the league trusts, to be compared with a join token's fingerprint."""
+    """``GET /v1/authority``: the league's authority, to compare with a join token's fingerprint."""
 
     authority: str
     """A certificate as PEM."""
 
 
 class AuthorityKey(msgspec.Struct, frozen=True):
-    """``GET /v1/authority/key``: what makes a broker able to issue certificates."""
+    """``GET /v1/authority/key``: the key with which a broker can issue certificates."""
 
     key: str
-    """The private key as PEM. Its certificate is the one that the asker trusts already."""
+    """The private key as PEM. Its certificate is the one that the client trusts already."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True):
@@ -312,7 +311,7 @@ class RenewAnswer(msgspec.Struct, frozen=True):
 
 
 class JobEvent(msgspec.Struct, frozen=True):
-    """Data of an event ``job``: a job has come into another state."""
+    """Data of an event ``job``: a job has changed its state."""
 
     job: str
     name: str
@@ -331,11 +330,11 @@ class DecisionEvent(msgspec.Struct, frozen=True):
 
 
 class GapEvent(msgspec.Struct, frozen=True):
-    """Data of an event ``gap``: what came after the asked id is not on record any more. List afresh."""
+    """Data of an event ``gap``: the events after the asked id are no longer stored. List afresh."""
 
     asked: str
     continues: str
-    """The id behind which the stream goes on: the same as this event's own."""
+    """The id after which the stream continues: the same as this event's own."""
 
 
 # --- requests ---
@@ -348,7 +347,7 @@ Amount = str | Annotated[float, Meta(ge=0)]
 
 
 class ClustersForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a job may run."""
+    """Clusters where a job may run."""
 
     allow: tuple[Name, ...] | None = None
     deny: tuple[Name, ...] | None = None
@@ -356,7 +355,7 @@ class ClustersForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AffinityForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Near to, or apart from, tasks with a label."""
+    """Placement near to, or apart from, tasks with a label."""
 
     label: Name
     scope: Literal["node", "cluster"] | None = None
@@ -364,18 +363,18 @@ class AffinityForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CommandForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a task runs."""
+    """The program of a task."""
 
     command: str | tuple[str | int, ...] | None = None
     """A text is run by /bin/sh; a list is a program and its arguments."""
     env: dict[str, str | int] | None = None
     workdir: str | int | None = None
     secret: Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")] | None = None
-    """Each attempt reads a key that is derived from it on its standard input; nobody is shown it again."""
+    """Each attempt reads a key derived from it on its standard input; no answer shows the secret."""
 
 
 class AskForm(CommandForm, frozen=True, kw_only=True):
-    """What a task needs, and what it runs."""
+    """The needs and the program of a task."""
 
     count: Annotated[int, Meta(ge=1, le=1 << 20)] | None = None
     cpus: Amount | None = None
@@ -397,7 +396,7 @@ class GroupForm(AskForm, frozen=True, kw_only=True):
 
 class JobForm(AskForm, frozen=True, kw_only=True):
     """A job as it is submitted; docs/reference/job-file.md has every rule. A job of one group may have the
-    group's fields at the top instead of ``groups``. A field that is null counts as not written."""
+    group's fields at the top instead of ``groups``. A field that is null counts as absent."""
 
     name: Name | None = None
     tenant: Name | None = None
@@ -430,14 +429,14 @@ class DrainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of ``POST /v1/drain``."""
 
     nodes: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=100_000)] = ()
-    """By number."""
+    """Node numbers."""
     whole: bool = False
-    """All nodes of the cluster. Either this or ``nodes`` is given: no list that came out empty closes it."""
+    """All nodes of the cluster. Either this or ``nodes`` is required: an empty list closes nothing."""
     drain: bool = True
     reason: Annotated[str, Meta(max_length=REASON_CHARACTERS_MAX)] = ""
-    """One line, shown to whoever asks why nothing starts there."""
+    """One line, shown to people who ask why nothing starts there."""
     until: Moment | None = None
-    """When they open by themselves; only with ``drain``."""
+    """End of the drain; only with ``drain``."""
 
 
 class JoinRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -445,44 +444,44 @@ class JoinRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     csr: Annotated[str, Meta(max_length=CSR_CHARACTERS_MAX)]
     token: Annotated[str, Meta(max_length=128)]
-    """As ``hanse token create`` printed it."""
+    """The token as ``hanse token create`` printed it."""
     hosts: Annotated[tuple[str, ...], Meta(max_length=HOSTS_MAX)] = ()
-    """Taken and not used: a certificate names the hosts that the league file has for its holder."""
+    """Accepted and ignored: a certificate names the hosts that the league file has for its holder."""
 
 
 class RevokeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of ``POST /v1/access/revoke``."""
 
     names: Annotated[tuple[HolderName, ...], Meta(max_length=REVOKED_PER_REQUEST_MAX)] = ()
-    """Everything that people of these names were given until now ends: access tokens, certificates, and join
-    tokens that were not used yet. Members of these names go on."""
+    """Names of people. All that they were given until now ends: access tokens, certificates, and unused join
+    tokens. Members of these names are not affected."""
     serials: Annotated[tuple[Serial, ...], Meta(max_length=REVOKED_PER_REQUEST_MAX)] = ()
-    """These access tokens end."""
+    """Access tokens to end."""
     own: bool = False
-    """Whether the asker's own name may be among the names; it is refused otherwise."""
+    """True if the client's own name may be among the names; it is refused otherwise."""
 
 
 class RevokeAnswer(msgspec.Struct, frozen=True):
-    """Whose doors refuse what was revoked now, and whose will when they can be reached."""
+    """The servers that refuse what was revoked now, and those that will when they can be reached."""
 
     told: tuple[str, ...] = ()
     owed: tuple[str, ...] = ()
 
 
 class PeopleAnswer(msgspec.Struct, frozen=True):
-    """Names of people that a broker has reason to believe in: whom something was made for on its machine, who
-    has asked it something since it was started, and who was revoked. There may be others."""
+    """Names of people that a broker knows: people with credentials made on its machine, people who have asked
+    it since its start, and people who were revoked. There may be others."""
 
     names: tuple[str, ...] = ()
 
 
 class RevocationList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is revoked. Nothing is ever taken back: two lists are joined by taking everything of both."""
+    """The revocations. No revocation is ever withdrawn: two lists are merged as the union of both."""
 
     serials: Annotated[dict[Serial, Moment], Meta(max_length=SERIALS_MAX)] = {}
-    """Serial -> when that token expires anyway."""
+    """Serial -> expiry of that token."""
     names: Annotated[dict[HolderName, Moment], Meta(max_length=NAMES_MAX)] = {}
-    """Name -> what people of this name were given up to then has ended."""
+    """Name -> time up to which all that people of this name were given has ended."""
 
 
 class RenewRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

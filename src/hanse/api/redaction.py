@@ -1,9 +1,8 @@
-"""What a door does not show of a job: its secret, and values of environment variables that are called secret.
+"""The redaction of a job in answers: its secret, and values of environment variables with secret names.
 
 A variable whose name contains ``SECRET`` or ends with ``TOKEN`` or ``PASSWORD`` is for the tasks alone. Only
-an admin, who can read the journals anyway, is shown its value. The secret from which the keys of attempts are
-derived (the hands of an executor prove with one who they are) is shown to nobody: no work of an admin needs
-it.
+an admin, who can read the journals anyway, sees its value. The secret from which the keys of attempts are
+derived (the workers of an executor authenticate with one) is shown to nobody: no work of an admin needs it.
 """
 
 from typing import Final
@@ -18,11 +17,11 @@ from hanse.security.identity import Role
 WORD: Final = "SECRET"
 ENDINGS: Final = ("TOKEN", "PASSWORD")
 HIDDEN: Final = "(kept secret)"
-"""What is shown instead."""
+"""The text shown instead."""
 
 
 def shown_to(role: Role, detail: JobDetail) -> JobDetail:
-    """A job as somebody with this role may see it."""
+    """Return a job as a client with this role may see it."""
     groups = tuple(_shown(group, role is Role.ADMIN) for group in detail.spec.groups)
     return msgspec.structs.replace(detail, spec=msgspec.structs.replace(detail.spec, groups=groups))
 

@@ -1,7 +1,7 @@
-"""What the read models answer with: jobs, tasks, decisions and changes as people see them.
+"""The rows of the read model: jobs, tasks, decisions and changes in the form for people.
 
-Times are unix microseconds, or None where nobody has said. A job whose ``owner`` is another broker is shown
-as far as this broker has been told: of a peer's job the standby hears only what has ended.
+Times are unix microseconds, or None if not recorded. A job whose ``owner`` is another broker is shown as far
+as this broker knows: of a peer's job the standby learns only of ends.
 """
 
 from typing import Final
@@ -21,14 +21,14 @@ SUCCEEDED: Final = 4
 FAILED: Final = 5
 CANCELLED: Final = 6
 STATE_NAMES: Final = ("blocked", "queued", "placed", "running", "succeeded", "failed", "cancelled")
-"""States as people see them, by code. ``placed`` is claimed from a warden or taken by it, and not started."""
+"""Names of the states, by code. ``placed`` is claimed from a warden or accepted by it, and not started."""
 STATES: Final = {name: code for code, name in enumerate(STATE_NAMES)}
 KINDS: Final = len(STATE_NAMES)
 
 
 def rowless(counts: list[int]) -> int:
-    """The state of a group's tasks of which the file has no row, by the group's tasks in each state: blocked
-    if any is, or queued; if nothing waits, a large job was cancelled before they ran."""
+    """Return the state of a group's tasks without a row in the file, from the group's tasks in each state:
+    blocked if any is, or queued; if none waits, a large job was cancelled before they ran."""
     return BLOCKED if counts[BLOCKED] else QUEUED if counts[QUEUED] else CANCELLED
 
 
@@ -36,7 +36,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """One job in a list."""
 
     id: str
-    """As people write it: ``1-7``."""
+    """The id in its usual form: ``1-7``."""
     name: str
     tenant: str
     state: str
@@ -49,12 +49,12 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int
     submitted: int | None
     started: int | None
-    """When its first task was known to run."""
+    """Time at which its first task was known to run."""
     ended: int | None
     priority: int
     klass: str
     clusters: tuple[str, ...]
-    """Where its tasks have run, in the order in which it first used these clusters."""
+    """Clusters where its tasks have run, in the order of first use."""
     cancel_reason: str
     owner: str
     """The broker that acts for it."""
@@ -64,7 +64,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """One group of a job: what was asked for, and where its tasks stand."""
+    """One group of a job: its request, and the states of its tasks."""
 
     name: str
     count: int
@@ -78,7 +78,7 @@ class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]
     """The program and its arguments; empty if the payload is not a command."""
     states: dict[str, int]
-    """How many tasks are in each state; states without any are left out."""
+    """The number of tasks in each state; states without tasks are left out."""
 
 
 class JobDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,11 +90,11 @@ class JobDetail(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[tuple[str, str], ...] = ()
     """Jobs that must succeed first, and the state of each as far as this broker knows; empty: unknown."""
     copy: bool = False
-    """Whether another broker acts for it, so that only what it tells its standby is known here."""
+    """True if another broker acts for it, so that only what that broker tells its standby is known here."""
 
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One task. What an attempt used and how it ended is about the latest attempt that ran."""
+    """One task. The fields about usage and outcome describe the latest attempt that ran."""
 
     index: int
     group: str
@@ -102,23 +102,23 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     """0: none yet."""
     cluster: str
-    """Where the latest attempt is or was; empty: nowhere."""
+    """Cluster of the latest attempt; empty: none."""
     node: int | None
     outcome: str
-    """How the latest attempt ended; empty while none has."""
+    """Outcome of the latest attempt; empty while none has ended."""
     code: int | None
     """Exit code, or minus the signal number, of the attempt that ended."""
     usage: ResourceUsage | None
     note: str
     failures: int
-    """How often it has failed by itself."""
+    """Number of failures of its own."""
     started: int | None
     ended: int | None
-    """When the latest attempt ended, or when a task that never ran was settled."""
+    """Time at which the latest attempt ended, or at which a task that never ran was settled."""
 
 
 class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded decision with its time as people know it."""
+    """A recorded decision with its wall time."""
 
     at: int | None
     broker: str
@@ -132,7 +132,7 @@ class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A job has come into another state. Serials rise, and a rebuilt file has the same ones."""
+    """A change of a job's state. Serials rise, and a rebuilt file has the same ones."""
 
     serial: int
     job: str
@@ -144,7 +144,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision among those about all jobs. Its serial is of one sequence with those of changes."""
+    """A decision in the log of all jobs. Its serial is of one sequence with those of state changes."""
 
     serial: int
     job: str
@@ -153,7 +153,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """A running task, and the room that it takes."""
+    """A running task, and the resources that it holds."""
 
     job: str
     index: int
@@ -167,7 +167,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a tenant's work is in each state; states without any are left out."""
+    """The amount of a tenant's work in each state; states without any are left out."""
 
     tenant: str
     jobs: dict[str, int]

@@ -1,7 +1,7 @@
-"""Where access tokens are made, and people revoked: beside the authority, with a list of the tokens that were
-given out. Nobody keeps a list of certificates: they are revoked by their holder's name.
+"""The issuer of access tokens: makes tokens and revokes people, beside the authority, with a list of the
+issued tokens. There is no list of certificates: they are revoked by their holder's name.
 
-The list holds no secret: a token cannot be made from it. It is rewritten whole under a lock, like the book of
+The list holds no secret: a token cannot be made from it. It is rewritten whole under a lock, like the file of
 join tokens. Imports ``cryptography`` through the authority: for commands, not for daemons.
 """
 
@@ -32,32 +32,32 @@ from hanse.security.revocation_list import (
 from hanse.security.wall_time import wall_now
 
 TOKENS_MAX: Final = 10_000
-"""Tokens on the list; expired ones leave it."""
+"""Tokens on the list; expired ones are removed."""
 _BOOK: Final = "access.json"
 _BOOK_BYTES_MAX: Final = 8 << 20
 _SERIAL_BYTES: Final = 16
 
 
 class AccessError(Exception):
-    """A token cannot be made or revoked, and why."""
+    """A token cannot be made or revoked; the message says why."""
 
 
 class Given(msgspec.Struct, frozen=True):
-    """A token that was given out."""
+    """A token that was issued."""
 
     access: Access
     revoked: bool = False
 
 
 class _Page(msgspec.Struct):
-    """The whole list, as its file holds it."""
+    """The whole list, as stored in its file."""
 
     given: list[Given]
     version: int = 1
 
 
 class AccessLedger:
-    """The access tokens of one league, at the home that has its authority."""
+    """The access tokens of one league, at a home with its authority."""
 
     def __init__(self, home: Home, authority: Authority, clock: Callable[[], int] = wall_now) -> None:
         self._home = home
@@ -66,16 +66,16 @@ class AccessLedger:
         self._path = home.authority / _BOOK
 
     def create(self, role: Role, name: str, days: int) -> str:
-        """A new token of this role and name; nobody but its bearer has it afterwards."""
+        """Return a new token of this role and name; only its bearer has it afterwards."""
         problem = name_problem(name)
         if problem is not None:
             raise AccessError(problem)
         if role not in PEOPLE:
             raise AccessError(f"{role.noun} shows a certificate; make a join token with 'hanse token create'")
         if not 1 <= days <= ACCESS_DAYS_MAX:
-            raise AccessError(f"a token lives for 1 to {ACCESS_DAYS_MAX} days")
+            raise AccessError(f"a token must live for 1 to {ACCESS_DAYS_MAX} days")
         now = self._clock()
-        # A name's tokens may have been revoked by a clock that is ahead of ours: this one is a later one.
+        # A clock ahead of ours may have revoked the name's tokens: date this one after the revocation.
         now = max(now, 1 + self._known(now).names.get(name, -1))
         serial = secrets.token_hex(_SERIAL_BYTES)
         access = Access(self._authority.league, role, name, serial, now, now + days * DAY)
@@ -86,7 +86,7 @@ class AccessLedger:
         return token_text(access, self._authority.sign)
 
     def listed(self) -> list[Given]:
-        """The tokens that have not expired, the oldest first."""
+        """Return the tokens that have not expired, the oldest first."""
         known = self._known(self._clock())
         with self._opened() as page:
             return [
@@ -98,11 +98,11 @@ class AccessLedger:
             ]
 
     def revoke(self, name: str, serial: str = "") -> list[Access]:
-        """End everything that people of this name have until now, or the one token whose serial begins so;
-        the tokens that it ended.
+        """Revoke everything that people of this name have until now, or the one token whose serial has this
+        prefix; return the tokens that it ended.
 
-        The list for the doors is written before the book: a crash in between leaves a token that is closed
-        and said to be open, never the other way round.
+        The list for the servers is written before the list of tokens: after a crash in between a revoked
+        token may be listed as valid, never the other way round.
         """
         problem = name_problem(name)
         if problem is not None:
@@ -122,8 +122,8 @@ class AccessLedger:
         return chosen
 
     def names(self) -> dict[str, int]:
-        """The revoked names, each with the moment up to which everything has ended, as far as this machine
-        knows."""
+        """Return the revoked names, each with the time up to which everything has ended, as far as this
+        machine knows."""
         return self._known(self._clock()).names
 
     def _close(self, chosen: list[Access], name: str) -> None:
@@ -131,22 +131,22 @@ class AccessLedger:
         try:
             known = read_revoked(path)
         except RevokedError as error:
-            raise AccessError(f"{error}; mend it, or remove it and revoke everybody again") from None
+            raise AccessError(f"{error}; repair it, or remove it and revoke everybody again") from None
         now = self._clock()
         names = {name: now + CLOCKS_APART} if name else {}
         ended = Revoked({access.serial: access.expires for access in chosen}, names)
         atomic_files.replace(path, msgspec.json.encode(known.joined(ended, now)), atomic_files.PUBLIC)
 
     def _known(self, now: int) -> Revoked:
-        """All that is revoked as far as this machine knows."""
+        """Return all revocations that this machine knows."""
         try:
             return revoked_at(self._home.path, now)
         except RevokedError as error:
-            raise AccessError(f"{error}; mend it, or remove it and revoke everybody again") from None
+            raise AccessError(f"{error}; repair it, or remove it and revoke everybody again") from None
 
     @contextmanager
     def _opened(self) -> Iterator[_Page]:
-        """The book as it is now, without what has expired; written back when the block ends well."""
+        """Open the list, without expired tokens, under the lock; write it back when the block succeeds."""
         lock = os.open(
             self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, atomic_files.PRIVATE
         )
@@ -159,7 +159,7 @@ class AccessLedger:
             if msgspec.json.encode(page) != before:
                 atomic_files.replace(self._path, msgspec.json.encode(page), atomic_files.PRIVATE)
         finally:
-            os.close(lock)  # lets the lock go
+            os.close(lock)  # releases the lock
 
     def _load(self) -> _Page:
         try:
@@ -171,5 +171,5 @@ class AccessLedger:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             page = None
         if page is None or page.version != 1:
-            raise AccessError(f"{self._path} is damaged; set it aside: the tokens themselves stay good")
+            raise AccessError(f"{self._path} is damaged. Move it away; issued tokens stay valid")
         return page

@@ -1,14 +1,14 @@
-"""Access tokens: how people and programs without a certificate say who they are.
+"""Access tokens: the identity of people and programs without a certificate.
 
-A token is one line, ``hanse-access-1.<claims>.<signature>``: what it entitles to as JSON, and the signature
-of the league's authority over exactly those bytes, both in base64 without padding. Any member checks it with
-the authority's certificate alone, so it works on every machine from the moment it is made. Nobody keeps
-it: whoever loses it gets another.
+A token is one line, ``hanse-access-1.<claims>.<signature>``: its claims as JSON, and the signature of the
+league's authority over exactly those bytes, both in base64 without padding. Any member checks it with the
+authority's certificate alone, so it works on every machine from the moment it is made. No copy is kept: a
+lost token must be replaced.
 
-What cannot be checked offline is that a token was revoked. It is then on a list (``revocation_list``), which
-members pass on to each other (``live.http.revocation_sync``). A member that nobody can reach believes the
-token for as long, so tokens live for a month and not for ever; and a list that cannot be read closes the door
-to every token. Certificates of people are judged by the same list, by name and by when they were issued.
+A revocation cannot be checked offline. It is on a list (``revocation_list``), which members pass on to each
+other (``live.http.revocation_sync``). A member that cannot be reached accepts a revoked token, so tokens live
+for a month and not for ever; and a list that cannot be read makes the member refuse every token. The same
+list applies to certificates of people, by name and by time of issue.
 """
 
 import base64
@@ -30,45 +30,45 @@ from hanse.security.wall_time import wall_now
 ACCESS_DAYS: Final = 30
 ACCESS_CHARACTERS_MAX: Final = 1_024
 KNOWN_MAX: Final = 1_024
-"""Tokens whose signature was checked and need not be checked again; the one not used for longest goes."""
+"""Tokens with a verified signature that are cached; the least recently used one is dropped."""
 PEOPLE: Final = tuple(role for role in Role if role not in MEMBERS)
 """Roles that a token may give: members show certificates."""
 PREFIX: Final = "hanse-access-1"
 
 
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a token says. Times in microseconds since 1970."""
+    """The claims of a token. Times in microseconds since 1970."""
 
     league: str
     role: Role
     name: str
     serial: str
-    """Random; names the token on the list of the revoked ones."""
+    """Random; identifies the token on the revocation list."""
     issued: int
     expires: int
 
     @property
     def identity(self) -> Identity:
-        """Who its bearer is."""
+        """Identity of the bearer."""
         return Identity(self.league, self.role, self.name)
 
 
 def token_text(access: Access, sign: Callable[[bytes], bytes]) -> str:
-    """A token as its bearer gets it; ``sign`` is the authority's."""
+    """Return a token as its bearer gets it; ``sign`` is the authority's."""
     signed = f"{PREFIX}.{encoded(msgspec.json.encode(access))}"
     return f"{signed}.{encoded(sign(signed.encode('ascii')))}"
 
 
 class AccessBook:
-    """Checks tokens, and whether people were revoked, for one member. The authority's key is read once; the
-    home's list whenever it has changed. What the member was told by others is kept by
-    ``live.http.revocation_sync`` and put in here."""
+    """The verifier of tokens and of people's revocations, for one member. It reads the authority's key once
+    and the home's list whenever that has changed. ``live.http.revocation_sync`` sets the list received from
+    peers."""
 
     def __init__(
         self, league: str, authority: str, revoked: Path, clock: Callable[[], int] = wall_now
     ) -> None:
         self.told: Revoked | None = Revoked()
-        """What others have told; None: that cannot be read, and no person is believed."""
+        """The list received from peers; None: it cannot be read, and all people are refused."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when the home's list has changed."""
         self._league = league
@@ -78,10 +78,10 @@ class AccessBook:
         self._known: OrderedDict[str, Access] = OrderedDict()
         self._revoked = Revoked()
         self._stamp: tuple[int, int, int] | None = None
-        """Of the list that was read: inode, size, time of change."""
+        """Inode, size and change time of the list that was read."""
 
     def check(self, text: str) -> Identity | Refusal:
-        """Who the bearer of a token is, or why it is not let in. Raises ``RevokedError``."""
+        """Return the identity of a token's bearer, or a refusal. Raise ``RevocationListError``."""
         access = self._known.get(text) or self._read(text)
         if isinstance(access, Refusal):
             return access
@@ -96,7 +96,7 @@ class AccessBook:
         return access.identity
 
     def _read(self, text: str) -> Access | Refusal:
-        """A token that was not seen before."""
+        """Verify a token that is not in the cache."""
         signed, _, seal = text.rpartition(".")
         prefix, _, claims = signed.partition(".")
         if prefix != PREFIX or len(text) > ACCESS_CHARACTERS_MAX or not text.isascii():
@@ -107,13 +107,13 @@ class AccessBook:
         except (msgspec.MsgspecError, ValueError):
             return Refusal(Reason.UNKNOWN, "the access token is damaged")
         if not genuine(self._key, signature, signed.encode("ascii")):
-            return Refusal(Reason.UNKNOWN, "the access token is not of this league's authority")
+            return Refusal(Reason.UNKNOWN, "the access token was not issued by this league's authority")
         if access.league != self._league or access.role in MEMBERS or name_problem(access.name):
             return Refusal(Reason.UNKNOWN, "the access token is for another league, or for a member")
         return access
 
     def ends_person(self, name: str, issued: int) -> bool:
-        """Whether a person's certificate was revoked. Asked for every request. Raises ``RevokedError``."""
+        """Return whether a person's certificate was revoked, or raise ``RevocationListError``."""
         listed, told = self._lists()
         return listed.ends_person(name, issued) or told.ends_person(name, issued)
 
@@ -121,13 +121,13 @@ class AccessBook:
         return any(known.ends(access.serial, access.name, access.issued) for known in self._lists())
 
     def _lists(self) -> tuple[Revoked, Revoked]:
-        """The home's list, then what others have told."""
+        """Return the home's list, then the one from peers."""
         if self.told is None:
-            raise RevokedError("what other members have revoked cannot be read")
+            raise RevokedError("the revocations of other members cannot be read")
         return self.listed(), self.told
 
     def listed(self) -> Revoked:
-        """What is revoked as the home's file has it now. Raises ``RevokedError``."""
+        """Return the revocations of the home's file as it is now. Raise ``RevocationListError``."""
         try:
             status = self._path.stat()
             stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -145,16 +145,16 @@ class AccessBook:
 
 
 def encoded(data: bytes) -> str:
-    """As tokens write bytes."""
+    """Encode bytes as in tokens."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
 def _decoded(text: str) -> bytes:
-    """What ``encoded`` wrote; ``ValueError`` for anything else, also for what only means the same."""
+    """Decode the output of ``encode_base64``; ``ValueError`` for anything else, also for other spellings."""
     try:
         data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except binascii.Error as error:
         raise ValueError(str(error)) from None
     if encoded(data) != text:
-        raise ValueError("not as it was written")
+        raise ValueError("not in canonical form")
     return data

@@ -1,4 +1,4 @@
-"""Small files that must be there whole or not at all: keys, certificates, the token book."""
+"""Small files that are written whole or not at all: keys, certificates, token lists."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ PUBLIC: Final = 0o644
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that must not exist yet; raises ``FileExistsError`` and changes nothing if it does."""
+    """Write a file that must not exist yet; raise ``FileExistsError`` and change nothing if it does."""
     part = _written(path, data, mode)
     try:
         path.hardlink_to(part)
@@ -19,7 +19,7 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 
 
 def replace(path: Path, data: bytes, mode: int) -> None:
-    """Write a file, in place of an older one if there is one; durable when this returns."""
+    """Write a file, in place of an older one if there is one; it is durable on return."""
     _written(path, data, mode).replace(path)
     sync_directory(path.parent)
 
@@ -34,7 +34,7 @@ def sync_directory(path: Path) -> None:
 
 
 def _written(path: Path, data: bytes, mode: int) -> Path:
-    """A durable file beside ``path``, never readable by more than ``mode`` allows, not even for a moment."""
+    """Write a durable file beside ``path``; its permissions never exceed ``mode``, not even for a moment."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)

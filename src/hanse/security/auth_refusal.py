@@ -1,4 +1,4 @@
-"""Refusals of the door: why somebody was not let in, as values."""
+"""Refusals of authentication, as values."""
 
 from enum import StrEnum
 
@@ -6,24 +6,24 @@ import msgspec
 
 
 class Reason(StrEnum):
-    """Why a token or a request for a certificate was refused."""
+    """The reason why a token or a request for a certificate was refused."""
 
     UNKNOWN = "unknown"
-    """No such token, or not its secret: the two are not told apart."""
+    """No such token, or a wrong secret: the answer is the same for both."""
     EXPIRED = "expired"
     USED = "used"
     REVOKED = "revoked"
     BAD_REQUEST = "bad_request"
-    """What was sent is no request for a certificate that we issue."""
+    """The input is no request for a certificate that we issue."""
     WRONG_AUTHORITY = "wrong_authority"
     """The authority is not the one that the token names."""
     WRONG_CERTIFICATE = "wrong_certificate"
-    """The certificate is not the one that was asked for."""
+    """The certificate is not the requested one."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Somebody was not let in."""
+    """The refusal of a token or a request for a certificate."""
 
     reason: Reason
     detail: str = ""
-    """A sentence for the people who run the league; it holds no secret."""
+    """A sentence for the operators of the league; it holds no secret."""

@@ -1,7 +1,7 @@
 """The league's private certificate authority: one P-256 key in one directory.
 
-``Authority.create`` is what ``hanse init`` does. It never replaces an authority that is there: every member
-trusts its key. Imports ``cryptography``.
+``hanse init`` calls ``Authority.create``. It never replaces an existing authority: every member trusts its
+key. Imports ``cryptography``.
 """
 
 import ipaddress
@@ -32,7 +32,7 @@ DAY: Final = 24 * 3_600 * SECOND
 MEMBER_LIFETIME: Final = DAY
 PERSON_LIFETIME: Final = 30 * DAY
 LIFETIME_MAX: Final = ACCESS_DAYS_MAX * DAY
-"""A revoked name leaves the list of the revoked ones when nothing of it can be alive any more."""
+"""Longest lifetime: a revoked name leaves the revocation list when nothing of it can be valid any more."""
 AUTHORITY_LIFETIME: Final = 3_650 * DAY
 HOSTS_MAX: Final = 16
 KEY_FILE: Final = AUTHORITY_KEY
@@ -43,11 +43,11 @@ _HOST_CHARACTERS_MAX: Final = 253
 
 
 class AuthorityError(Exception):
-    """The authority cannot be made or opened, and what to do about it."""
+    """The authority cannot be made or opened; the message says what to do."""
 
 
 class Authority:
-    """Issues the league's certificates. ``clock``: microseconds since 1970, asked at every issue."""
+    """Issues the league's certificates. ``clock``: microseconds since 1970, read at every issue."""
 
     def __init__(self, key: str, certificate: str, clock: Callable[[], int] = wall_now) -> None:
         self._key = read_key(key)
@@ -55,9 +55,9 @@ class Authority:
         self._clock = clock
         names = self._own.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
         self.league = str(names[0].value) if names else ""
-        """Whose authority this is."""
+        """Name of the league."""
         self.certificate = certificate
-        """Its own certificate as PEM: what members trust."""
+        """Its own certificate as PEM, which members trust."""
         public = self._own.public_key()
         if name_problem(self.league) is not None or not isinstance(public, ec.EllipticCurvePublicKey):
             raise AuthorityError("this is not a certificate of a league's authority")
@@ -68,7 +68,7 @@ class Authority:
 
     @classmethod
     def create(cls, directory: Path, league: str, clock: Callable[[], int] = wall_now) -> "Authority":
-        """Found an authority in a directory. Raises ``AuthorityError`` if there is one already."""
+        """Create an authority in a directory. Raise ``AuthorityError`` if there is one already."""
         problem = name_problem(league)
         if problem is not None:
             raise AuthorityError(f"the league's name: {problem}")
@@ -79,7 +79,7 @@ class Authority:
         if (directory / CERTIFICATE_FILE).exists():
             raise AuthorityError(taken)
         try:
-            # Of two who found one at the same time, the one whose key is there first wins.
+            # If two processes create one at the same time, the one that writes its key first wins.
             atomic_files.write_new(directory / KEY_FILE, key.encode("ascii"), atomic_files.PRIVATE)
         except FileExistsError:
             raise AuthorityError(taken) from None
@@ -88,7 +88,7 @@ class Authority:
 
     @classmethod
     def open(cls, directory: Path, clock: Callable[[], int] = wall_now) -> "Authority":
-        """The authority of a directory."""
+        """Open the authority of a directory."""
         try:
             key = (directory / KEY_FILE).read_text(encoding="ascii")
             certificate = (directory / CERTIFICATE_FILE).read_text(encoding="ascii")
@@ -103,15 +103,15 @@ class Authority:
     def copy(
         cls, directory: Path, key: str, trusted: str, source: str, clock: Callable[[], int] = wall_now
     ) -> "Authority":
-        """Keep the key of an authority that is trusted already, fetched from the broker ``source``.
+        """Keep the key of a trusted authority, fetched from the broker ``source``.
 
-        ``trusted``: the authority's certificate as this machine knows it. Raises ``AuthorityError``, and
-        writes nothing, if the key is not its key. It is written last: whoever sees it sees all the rest.
+        ``trusted``: the authority's certificate as this machine knows it. Raise ``AuthorityError``, and write
+        nothing, if the key does not match. The key is written last: a reader that sees it sees all the rest.
         """
         try:
             authority = cls(key, trusted, clock)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise AuthorityError(f"what {source} gave is not a key: {error}") from None
+            raise AuthorityError(f"{source} did not send a valid key: {error}") from None
         directory.mkdir(mode=0o700, exist_ok=True)
         directory.chmod(0o700)
         if (directory / KEY_FILE).exists() and (directory / KEY_FILE).read_text(encoding="ascii") != key:
@@ -123,7 +123,7 @@ class Authority:
         return authority
 
     def sign(self, data: bytes) -> bytes:
-        """The authority's signature (DER) under bytes that cannot be taken for a certificate: an access
+        """Return the authority's signature (DER) of bytes that cannot be taken for a certificate: an access
         token's begin with its prefix, a certificate's with a tag of DER."""
         assert data[:1].isalpha(), "only texts are signed"
         return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
@@ -136,11 +136,11 @@ class Authority:
         lifetime: int | None = None,
         after: int = -1,
     ) -> str | Refusal:
-        """A certificate as PEM for the key of a request; of the request nothing else is used.
+        """Return a certificate as PEM for the key of a request; nothing else of the request is used.
 
         ``hosts`` are names and addresses for programs that check them; members do not. ``lifetime`` in
-        microseconds; a day for members and thirty for people unless it is given. ``after``: it counts as
-        issued later than this, because its holder's name is revoked up to then.
+        microseconds; the default is a day for members and thirty days for people. ``after``: the certificate
+        counts as issued later than this, because its holder's name is revoked up to then.
         """
         key = read_request(csr_pem)
         if isinstance(key, str):
@@ -154,7 +154,7 @@ class Authority:
         now = max(self._clock(), (after // SECOND + 1) * SECOND)
         if now - self._clock() > BACKDATED:
             return Refusal(
-                Reason.REVOKED, f"{identity.name} is revoked until a time that is yet to come; clocks differ"
+                Reason.REVOKED, f"{identity.name} is revoked until a time in the future. Compare the clocks"
             )
         until = min(_moment(now + lifetime), self._own.not_valid_after_utc)
         builder = (
@@ -169,7 +169,7 @@ class Authority:
         return _signed(_extended(builder, self._key.public_key(), key, identity, hosts), self._key)
 
     def _problem(self, identity: Identity, hosts: Sequence[str]) -> str:
-        """Why no certificate is issued for this identity; empty if one is."""
+        """Return the reason why no certificate is issued for this identity; empty: one is."""
         if identity.league != self.league:
             return f"this is the authority of {self.league}, not of another league"
         if name_problem(identity.name) is not None:
@@ -178,7 +178,7 @@ class Authority:
 
 
 def hosts_problem(hosts: Sequence[str]) -> str:
-    """Why no certificate can name these hosts, as a sentence; empty if one can."""
+    """Return the reason why no certificate can name these hosts, as a sentence; empty: one can."""
     if len(hosts) > HOSTS_MAX:
         return f"a certificate names at most {HOSTS_MAX} hosts"
     wrong = [host for host in hosts if _host(host) is None]
@@ -211,7 +211,7 @@ def _extended(
     identity: Identity,
     hosts: Sequence[str],
 ) -> x509.CertificateBuilder:
-    """With who it is for, and for what."""
+    """Add the extensions: holder and key usage."""
     names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
     names += [name for host in hosts if (name := _host(host)) is not None]
     both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
@@ -226,7 +226,7 @@ def _extended(
 
 
 def _usage(signs: bool) -> x509.KeyUsage:
-    """What the key is for: certificates, or handshakes."""
+    """Return the usage of a key: to sign certificates, or for handshakes."""
     return x509.KeyUsage(
         digital_signature=not signs,
         content_commitment=False,
@@ -241,7 +241,7 @@ def _usage(signs: bool) -> x509.KeyUsage:
 
 
 def _subject(league: str, name: str, role: Role | None) -> x509.Name:
-    """For people who look at certificates; nothing of ours reads it but the league's name."""
+    """Return the subject, for people who look at certificates; our code reads only the league's name."""
     unit = [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, str(role))] if role is not None else []
     return x509.Name(
         [
@@ -257,7 +257,7 @@ def _signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -
 
 
 def _host(host: str) -> x509.DNSName | x509.IPAddress | None:
-    """A host as certificates name it; None if it is none."""
+    """Return a host in the form of certificates; None if it is invalid."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -266,5 +266,5 @@ def _host(host: str) -> x509.DNSName | x509.IPAddress | None:
 
 
 def _moment(micro: int) -> datetime:
-    """Whole seconds: certificates know nothing finer."""
+    """Return the time in whole seconds: certificates have no finer unit."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=micro // SECOND)

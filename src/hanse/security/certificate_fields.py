@@ -1,9 +1,8 @@
-"""Reading what a certificate says about itself, with the standard library only.
+"""A parser of certificates that needs the standard library only.
 
-Daemons need to know when their own certificate ends, and who it says they are, without loading a library
-that can also make certificates. Only the few fields below are read; whether a certificate is *genuine* is for
-TLS (or for ``enrollment.accept``) to find out. Everything read is bounded, and anything malformed is a
-``CertificateError``.
+Daemons need the end of their own certificate and the identity in it, without a library that can also make
+certificates. Only the few fields below are parsed; TLS (or ``enrollment.accept``) verifies that a certificate
+is *genuine*. All input is bounded, and malformed input is a ``CertificateError``.
 """
 
 import binascii
@@ -20,7 +19,7 @@ from hanse.model.ids import SECOND
 from hanse.security.identity import BACKDATED, Identity, parse_identity
 
 PEM_BYTES_MAX: Final = 64 << 10
-"""The largest file or message with certificates that is looked at."""
+"""The largest file or message with certificates that is parsed."""
 _BLOCK: Final = re.compile(
     r"-----BEGIN CERTIFICATE-----\r?\n([A-Za-z0-9+/=\r\n]+)-----END CERTIFICATE-----", re.ASCII
 )
@@ -31,32 +30,32 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class CertificateError(ValueError):
-    """This is not a certificate that we can read."""
+    """The input is not a certificate that we can parse."""
 
 
 class Certificate(msgspec.Struct, frozen=True):
-    """The readable part of a certificate. Times in microseconds since 1970."""
+    """The parsed part of a certificate. Times in microseconds since 1970."""
 
     identity: Identity | None
     """None: it does not carry exactly one well-formed identity (an authority's own does not)."""
     not_before: int
     not_after: int
     fingerprint: str
-    """Of the public key: ``sha256:`` and the digest of its SubjectPublicKeyInfo in hexadecimal digits."""
+    """``sha256:`` and the digest of the public key (SubjectPublicKeyInfo) in hexadecimal digits."""
 
     @property
     def issued(self) -> int:
-        """When the authority issued it."""
+        """Time at which the authority issued it."""
         return self.not_before + BACKDATED
 
 
 def read_certificate(pem: str) -> Certificate:
-    """The first certificate of a PEM text (which may hold a key as well)."""
+    """Parse the first certificate of a PEM text (which may hold a key as well)."""
     return _read(_der(pem))
 
 
 def _der(pem: str) -> bytes:
-    """The bytes of the first certificate of a PEM text."""
+    """Return the bytes of the first certificate of a PEM text."""
     if len(pem) > PEM_BYTES_MAX:
         raise CertificateError(f"a certificate takes at most {PEM_BYTES_MAX} bytes")
     block = _BLOCK.search(pem)
@@ -69,20 +68,20 @@ def _der(pem: str) -> bytes:
 
 
 def public_key_of(pem: str) -> bytes:
-    """The public key (SubjectPublicKeyInfo in DER) of the first certificate of a PEM text."""
+    """Return the public key (SubjectPublicKeyInfo in DER) of the first certificate of a PEM text."""
     return _key(_der(pem))
 
 
 def due_for_renewal(path: Path, now: int) -> bool:
-    """Whether two thirds of the life of the certificate in a file are over. ``now``: microseconds since
-    1970."""
+    """Return whether two thirds of a certificate's life are over. ``now``: microseconds since 1970."""
     certificate = read_certificate(path.read_text(encoding="ascii"))
     span = certificate.not_after - certificate.not_before
     return 3 * (now - certificate.not_before) >= 2 * span
 
 
 def _read(der: bytes) -> Certificate:
-    """Certificate ::= { tbs { [0] version, serial, algorithm, issuer, validity, subject, key, ... } ... }."""
+    """Parse Certificate ::= {tbs {[0] version, serial, algorithm, issuer, validity, subject, key, ...}
+    ...}."""
     fields = _fields(der)
     try:
         times = list(_items(_expect(fields[3], _SEQUENCE)))
@@ -97,7 +96,7 @@ def _read(der: bytes) -> Certificate:
 
 
 def _fields(der: bytes) -> list[tuple[int, bytes]]:
-    """The fields of the signed part, from the serial number on."""
+    """Return the fields of the signed part, from the serial number on."""
     try:
         whole = next(_items(der))
         body = next(_items(_expect(whole, _SEQUENCE)))
@@ -115,12 +114,12 @@ def _key(der: bytes) -> bytes:
 
 
 def fingerprint_of(key: bytes) -> str:
-    """How a public key (its DER) is pinned."""
+    """Return the fingerprint by which a public key (its DER) is pinned."""
     return f"sha256:{hashlib.sha256(key).hexdigest()}"
 
 
 def _identity(fields: list[tuple[int, bytes]]) -> Identity | None:
-    """The one URI among the alternative names."""
+    """Return the identity from the only URI among the alternative names."""
     uris: list[str] = []
     for tag, content in fields:
         if tag != _EXTENSIONS:
@@ -134,14 +133,14 @@ def _identity(fields: list[tuple[int, bytes]]) -> Identity | None:
 
 
 def _items(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The tag and content of every item of a DER sequence's content."""
+    """Yield the tag and content of every item of a DER sequence's content."""
     at = 0
     while at < len(data):
         tag, length, at = data[at], data[at + 1], at + 2
         if length >= 0x80:
             count = length & 0x7F
             if not 1 <= count <= 3:
-                raise CertificateError("a certificate's parts are shorter than that")
+                raise CertificateError("a part of the certificate is too long")
             length = int.from_bytes(data[at : at + count], "big")
             at += count
         if at + length > len(data):
@@ -157,7 +156,7 @@ def _expect(item: tuple[int, bytes], tag: int) -> bytes:
 
 
 def _whole(item: tuple[int, bytes]) -> bytes:
-    """An item with its tag and length again."""
+    """Return an item encoded with its tag and length."""
     tag, content = item
     size = len(content)
     if size < 0x80:
@@ -167,12 +166,12 @@ def _whole(item: tuple[int, bytes]) -> bytes:
 
 
 def _instant(tag: int, content: bytes) -> int:
-    """A time as certificates write it; years of two digits below 50 belong to this century."""
+    """Return a time of a certificate in microseconds; years of two digits below 50 belong to this century."""
     text = content.decode("ascii", "replace")
     if tag == _UTC_TIME:
         text = ("20" if text[:2] < "50" else "19") + text
     elif tag != _GENERAL_TIME:
-        raise CertificateError("a certificate's times are of another kind")
+        raise CertificateError("the certificate's times have an unknown format")
     try:
         moment = datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:

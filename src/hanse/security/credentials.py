@@ -2,8 +2,8 @@
 
 Two files in one directory: ``identity.pem`` (private key and certificate together, so that a renewal replaces
 both at once) and ``ca.pem``. Contexts speak TLS 1.3 only and trust the league's authority only. Host names
-are not checked, because addresses of members change: a dialler says instead *whom* it expects, and a context
-made for somebody fails the handshake with anybody else.
+are not checked, because addresses of members change: a client names the *identity* it expects, and the
+handshake fails with any other.
 """
 
 import ssl
@@ -20,24 +20,24 @@ AUTHORITY_FILE: Final = "ca.pem"
 
 
 class Credentials:
-    """The files of one holder. Contexts are made from what the files hold at that moment."""
+    """The files of one holder. Contexts are made from the files' content at that moment."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.path = directory / IDENTITY_FILE
-        """Key and certificate; ``certificate_fields.due_for_renewal`` reads it."""
+        """Key and certificate; ``certificate_fields.is_due_for_renewal`` reads it."""
         self.authority_path = directory / AUTHORITY_FILE
 
     def certificate(self) -> Certificate:
-        """What the present certificate says."""
+        """Return the fields of the present certificate."""
         return read_certificate(self.path.read_text(encoding="ascii"))
 
     def authority(self) -> str:
-        """The trusted authority's certificate as PEM."""
+        """Return the trusted authority's certificate as PEM."""
         return self.authority_path.read_text(encoding="ascii")
 
     def problem(self) -> str | None:
-        """Which file is of no use, and why; None: they can be used."""
+        """Return which file cannot be used, and why; None: all can be used."""
         for path in (self.authority_path, self.path):
             if not path.is_file():
                 return f"{path} is missing"
@@ -47,30 +47,30 @@ class Credentials:
             return f"{self.authority_path} is damaged: {error}"
         try:
             self.certificate()
-            context.load_cert_chain(self.path, password="")  # whatever is in there, nobody is asked for one
+            context.load_cert_chain(self.path, password="")  # never ask a person for a password
         except (ssl.SSLError, ValueError) as error:
             return f"{self.path} is damaged: {error}"
         return None
 
     def store(self, key: str, certificate: str, authority: str | None = None) -> None:
-        """Keep a key and its certificate, in place of older ones; and, when joining, whom to trust."""
+        """Write a key and its certificate over older ones; and, when joining, the authority to trust."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if authority is not None:
             atomic_files.replace(self.authority_path, authority.encode("ascii"), atomic_files.PUBLIC)
         atomic_files.replace(self.path, (key + certificate).encode("ascii"), atomic_files.PRIVATE)
 
     def server_context(self, require: bool = True) -> ssl.SSLContext:
-        """For taking connections. ``require``: whether a client must show a certificate; one that it shows
-        is always verified."""
+        """Return a context for servers. ``require``: whether a client must show a certificate; a certificate
+        that is shown is always verified."""
         context = _context(ssl.PROTOCOL_TLS_SERVER, self.authority())
         context.verify_mode = ssl.CERT_REQUIRED if require else ssl.CERT_OPTIONAL
-        context.num_tickets = 0  # a resumed session would not show its certificate again
+        context.num_tickets = 0  # a resumed session would show no certificate
         context.load_cert_chain(self.path)
         return context
 
     def client_context(self, server: Identity, show: bool = True) -> ssl.SSLContext:
-        """For dialling somebody: the handshake fails with anybody else. ``show``: whether to show the own
-        certificate; who shows an access token instead need not have one."""
+        """Return a context for connections to ``server``: the handshake fails with any other identity.
+        ``show``: whether to show the own certificate; a client with an access token needs none."""
         context = _context(ssl.PROTOCOL_TLS_CLIENT, self.authority())
         if show:
             context.load_cert_chain(self.path)
@@ -79,8 +79,8 @@ class Credentials:
 
 
 def joining_context(authority: str, league: str | None = None) -> ssl.SSLContext:
-    """For somebody who has no certificate yet but knows the authority (see ``enrollment.trusted``): any
-    broker of the league will do."""
+    """Return a context for a newcomer without a certificate that knows the authority (see
+    ``enrollment.check_authority``): it accepts any broker of the league."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, authority)
     _expect(
         context,
@@ -102,23 +102,21 @@ def _context(protocol: int, authority: str) -> ssl.SSLContext:
 
 
 class _Expectation:
-    """Who must be at the other end of a context's connections."""
+    """The identity that a context's connections expect at the other end."""
 
     def __init__(self, accepts: Callable[[Identity], bool], wanted: str) -> None:
         self._accepts = accepts
         self._wanted = wanted
 
     def check(self, peer: ssl.SSLObject | ssl.SSLSocket) -> None:
-        """Raise as a failed verification does, so that whoever dials need know only one kind of failure."""
+        """Raise the exception of a failed verification, so that callers handle only one kind of failure."""
         found = identity_of(peer)
         if found is None or not self._accepts(found):
-            raise ssl.SSLCertVerificationError(
-                f"{self._wanted} was expected, and {found or 'nobody'} is there"
-            )
+            raise ssl.SSLCertVerificationError(f"expected {self._wanted}, found {found or 'no certificate'}")
 
 
 def _expect(context: ssl.SSLContext, accepts: Callable[[Identity], bool], wanted: str) -> None:
-    """Let a context's handshakes fail unless the other end is who it should be.
+    """Make a context's handshakes fail unless the other end has an accepted identity.
 
     The standard library has no call-back for this, but lets a context choose the class of its connections;
     the check runs before the first byte of a program is sent or received.

@@ -1,15 +1,14 @@
-"""Joining and renewing: how a key gets its certificate. Imports ``cryptography``.
+"""The way from a key to its certificate: joining and renewing. Imports ``cryptography``.
 
-The steps, with whatever carries the messages left to the caller:
+The steps; the caller carries the messages:
 
 1. A new member makes a key (``new_key``), fetches the authority's certificate from any broker over a
-   connection that it cannot trust yet, and compares it with its token (``trusted``).
+   connection that it cannot trust yet, and compares it with its token (``check_authority``).
 2. Over a new connection that trusts that authority (``credentials.joining_context``) it sends its token and
-   ``request(key)``. The broker answers with ``enrol``: a certificate, or why not.
+   ``certificate_request(key)``. The broker answers with ``enrol``: a certificate, or a refusal.
 3. The member checks that it got what it asked for and keeps it (``accept``).
-4. When two thirds of its life are over (``certificate_fields.due_for_renewal``) it sends
-``request(new_key())`` over
-   a connection with its present certificate, and gets its next from ``renew``.
+4. When two thirds of its life are over (``certificate_fields.is_due_for_renewal``) it sends a request for a
+   new key over a connection with its present certificate, and gets its next one from ``renew``.
 """
 
 from collections.abc import Sequence
@@ -38,10 +37,10 @@ def enrol(
     now: int | None = None,
     until: Until = never_revoked,
 ) -> str | Refusal:
-    """A newcomer's first certificate as PEM, for the role and name of its token, which is then used up.
+    """Return a newcomer's first certificate as PEM, for the role and name of its token, and use the token up.
 
-    A request that could not be met leaves the token as it was. ``now``: microseconds since 1970. ``until``:
-    tokens that were made up to then have ended, and the certificate counts as issued later.
+    A refused request leaves the token as it was. ``now``: microseconds since 1970. ``until``: returns the
+    time up to which tokens were revoked; the certificate counts as issued later.
     """
     key = read_request(csr_pem)
     problem = key if isinstance(key, str) else hosts_problem(hosts)
@@ -57,14 +56,14 @@ def enrol(
 def renew(
     authority: Authority, identity: Identity, csr_pem: str, hosts: Sequence[str] = (), after: int = -1
 ) -> str | Refusal:
-    """The next certificate of a holder. ``identity`` is who the connection's certificate says it is, and the
-    new certificate says the same: nothing in the request can change it. Whether the present one was revoked
-    is for the caller to know; ``after``: the new one counts as issued later than this."""
+    """Return the next certificate of a holder. ``identity`` comes from the connection's certificate, and the
+    new certificate says the same: nothing in the request can change it. The caller checks that the present
+    one was not revoked; ``after``: the new one counts as issued later than this."""
     return authority.issue(identity, csr_pem, hosts, after=after)
 
 
 def trusted(authority_pem: str, token: str) -> Refusal | None:
-    """Why the authority that was fetched must not be trusted; None if it is the one of the token."""
+    """Return a refusal if a fetched authority must not be trusted; None if it is the one of the token."""
     invitation = read_token(token)
     if isinstance(invitation, Refusal):
         return invitation
@@ -73,16 +72,16 @@ def trusted(authority_pem: str, token: str) -> Refusal | None:
     except CertificateError as error:
         return Refusal(Reason.WRONG_AUTHORITY, str(error))
     if found.fingerprint != invitation.fingerprint:
-        return Refusal(Reason.WRONG_AUTHORITY, "this is not the authority that the token was made by")
+        return Refusal(Reason.WRONG_AUTHORITY, "this is not the authority that issued the token")
     return None
 
 
 def accept(
     credentials: Credentials, key: str, certificate: str, authority_pem: str, identity: Identity | None = None
 ) -> Identity | Refusal:
-    """Keep a certificate that was issued for ``key``, if it is genuine; who its holder is now.
+    """Store a certificate that was issued for ``key``, if it is genuine; return the identity in it.
 
-    ``identity``: who the holder must be (its present identity, when it renews).
+    ``identity``: the expected identity (the present one, at a renewal).
     """
     try:
         issued = x509.load_pem_x509_certificate(certificate.encode("ascii"))

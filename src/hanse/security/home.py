@@ -1,4 +1,4 @@
-"""A league's home on one machine: where its file, its authority and its members' directories are."""
+"""A league's home on one machine: the paths of its file, its authority and its members' directories."""
 
 from pathlib import Path
 from typing import Final
@@ -10,19 +10,19 @@ AUTHORITY: Final = "authority"
 AUTHORITY_KEY: Final = "ca.key"
 AUTHORITY_CERTIFICATE: Final = "ca.pem"
 AUTHORITY_SOURCE: Final = "copied-from"
-"""Names the broker that an authority was fetched from; where a league was founded there is no such file."""
+"""Names the broker that an authority was fetched from; a home where a league was founded has no such file."""
 PEOPLE: Final = "people"
 """Credentials of people, one directory each."""
 
 
 class Home(msgspec.Struct, frozen=True):
-    """One directory."""
+    """The directory of one league."""
 
     path: Path
 
     @property
     def league_file(self) -> Path:
-        """Who the members are."""
+        """The league file, with the members."""
         return self.path / LEAGUE_FILE
 
     @property
@@ -33,18 +33,18 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def has_authority(self) -> bool:
-        """Whether certificates can be issued here."""
+        """True if certificates can be issued here."""
         return all((self.authority / name).is_file() for name in (AUTHORITY_KEY, AUTHORITY_CERTIFICATE))
 
     @property
     def is_founding(self) -> bool:
-        """Whether the league was founded here, and not joined."""
+        """True if the league was founded here, not joined."""
         return self.has_authority and not (self.authority / AUTHORITY_SOURCE).exists()
 
     def member(self, name: str) -> Path:
-        """A member's own directory: certificate, journal, tasks."""
+        """Return a member's own directory: certificate, journal, tasks."""
         return self.path / name
 
     def person(self, name: str) -> Path:
-        """A person's credentials."""
+        """Return the directory of a person's credentials."""
         return self.path / PEOPLE / name

@@ -1,8 +1,7 @@
-"""What a certificate says about its holder: the league, a role, a name.
+"""The identity in a certificate: the league, a role, a name.
 
-It is written as one URI in the certificate's subject alternative names,
-``spiffe://<league>/<role>/<name>``. Roles come from here and nowhere else: nothing that a message says about
-its sender is believed.
+It is one URI in the certificate's subject alternative names, ``spiffe://<league>/<role>/<name>``. Roles come
+from here and nowhere else: no claim of a message about its sender is believed.
 """
 
 import re
@@ -15,8 +14,8 @@ import msgspec
 from hanse.model.ids import SECOND
 
 BACKDATED: Final = 300 * SECOND
-"""How far clocks of members may be behind: a certificate is valid this long before it was issued. Whether a
-person's certificate was issued before its name was revoked is judged by this, so it stays as it is."""
+"""Tolerance for slow clocks: a certificate is valid this long before its issue. The check whether a person's
+certificate was issued before its name was revoked depends on it, so the value must not change."""
 NAME_CHARACTERS_MAX: Final = 63
 """Characters of a league's or a holder's name."""
 NAME_RULE: Final = f"1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' or '.', and not '.' or '..'"
@@ -26,7 +25,7 @@ _URI_CHARACTERS_MAX: Final = len(_SCHEME) + 3 * (NAME_CHARACTERS_MAX + 1)
 
 
 class Role(StrEnum):
-    """What a holder may do. The first three are members of the league; the others are people."""
+    """The rights of a holder. The first three are members of the league; the others are people."""
 
     BROKER = "broker"
     WARDEN = "warden"
@@ -39,12 +38,12 @@ class Role(StrEnum):
 
     @property
     def member(self) -> bool:
-        """Whether holders are daemons of the league, which talk over the wire."""
+        """True if holders are daemons of the league, which connect over the internal protocol."""
         return self in MEMBERS
 
     @property
     def noun(self) -> str:
-        """With its article."""
+        """The role with its article."""
         return f"{'an' if self[0] in 'aeiou' else 'a'} {self}"
 
 
@@ -52,7 +51,7 @@ MEMBERS: Final = (Role.BROKER, Role.WARDEN, Role.RUNNER)
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who somebody is."""
+    """The identity of a holder."""
 
     league: str
     role: Role
@@ -60,7 +59,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def uri(self) -> str:
-        """As a certificate carries it."""
+        """The identity as in a certificate."""
         return f"{_SCHEME}{self.league}/{self.role}/{self.name}"
 
     def __str__(self) -> str:
@@ -68,12 +67,12 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def name_problem(name: str) -> str | None:
-    """Why this cannot name a league or a holder, as a sentence; None if it can."""
+    """Return why a name is invalid for a league or a holder, as a sentence; None: it is valid."""
     return None if _NAME.fullmatch(name) else f"a name is {NAME_RULE}"
 
 
 def parse_identity(uri: str) -> Identity | None:
-    """The identity that ``Identity.uri`` wrote; None for anything else, however similar."""
+    """Parse the output of ``Identity.uri``; None for anything else, however similar."""
     if len(uri) > _URI_CHARACTERS_MAX or not uri.startswith(_SCHEME):
         return None
     parts = uri.removeprefix(_SCHEME).split("/")
@@ -86,18 +85,18 @@ def parse_identity(uri: str) -> Identity | None:
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """What somebody has shown in a handshake."""
+    """The facts of the certificate that a peer showed in a handshake."""
 
     identity: Identity
     issued: int
-    """When that certificate was issued, in microseconds since 1970; certificates know whole seconds."""
+    """Time of issue, in microseconds since 1970; certificates have whole seconds."""
 
 
 def shown_by(peer: ssl.SSLObject | ssl.SSLSocket) -> Shown | None:
-    """What the other end of a finished handshake has shown: from the one URI of its verified certificate.
+    """Return the facts of the verified certificate of a peer, from its one URI.
 
-    None if it showed no certificate, if the certificate was not verified, or if it does not have exactly
-    one well-formed URI.
+    None if it showed no certificate, if the certificate was not verified, or if it does not have exactly one
+    well-formed URI.
     """
     certificate = peer.getpeercert()
     if not certificate:
@@ -112,6 +111,6 @@ def shown_by(peer: ssl.SSLObject | ssl.SSLSocket) -> Shown | None:
 
 
 def identity_of(peer: ssl.SSLObject | ssl.SSLSocket) -> Identity | None:
-    """Who is at the other end of a finished handshake, if that can be said."""
+    """Return the identity of the peer after a handshake; None if unknown."""
     shown = shown_by(peer)
     return None if shown is None else shown.identity

@@ -1,10 +1,10 @@
-"""Join tokens: single-use invitations that an operator hands to a new member or person.
+"""Join tokens: single-use invitations that an operator gives to a new member or person.
 
-A token is one line, ``hanse1.<id>.<secret>.<fingerprint>``: the id finds its entry in the book, the secret
-(128 bits) proves that its bearer was given it, and the fingerprint is that of the authority's public key, so
-that the bearer knows whom to trust before it sends the secret. The book keeps a digest of the secret only. It
-is a small file that is rewritten whole, under a lock that is held against other processes, and durable before
-an answer is given: a token that was redeemed once stays redeemed, whoever crashes.
+A token is one line, ``hanse1.<id>.<secret>.<fingerprint>``: the id finds its entry in the token file, the
+secret (128 bits) proves that the bearer was given it, and the fingerprint of the authority's public key tells
+the bearer which authority to trust before it sends the secret. The file keeps a digest of the secret only. It
+is small, rewritten whole under a lock against other processes, and durable before an answer is given: a
+redeemed token stays redeemed after any crash.
 """
 
 import base64
@@ -29,14 +29,14 @@ from hanse.security.identity import Role, name_problem
 from hanse.security.wall_time import wall_now
 
 TOKENS_MAX: Final = 1_000
-"""Tokens in the book; used and expired ones count until they are swept, a week after they expired."""
+"""Tokens in the file; used and expired ones count until they are removed, a week after they expired."""
 TOKEN_CHARACTERS_MAX: Final = 128
 TOKEN_LIFETIME: Final = 24 * 3_600 * SECOND
 TOKEN_LIFETIME_MAX: Final = 30 * TOKEN_LIFETIME
 SWEPT_AFTER: Final = 7 * 24 * 3_600 * SECOND
-"""How long a token is remembered after it expired, so that its bearer is told so."""
+"""Microseconds for which an expired token is remembered, so that its bearer gets a precise refusal."""
 NOT_HERE: Final = (
-    "there is no such token here: a token is good at the broker beside which it was made, and at no other"
+    "unknown token. Use a token at the broker beside which it was made; it is not valid at others"
 )
 _BOOK_BYTES_MAX: Final = 4 << 20
 _PREFIX: Final = "hanse1"
@@ -45,30 +45,30 @@ _HEXADECIMAL: Final = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
 
 
 class TokenBookError(Exception):
-    """The book cannot be used, and what to do about it."""
+    """The token file cannot be used; the message says what to do."""
 
 
 class Invitation(msgspec.Struct, frozen=True):
-    """A token taken apart."""
+    """The parts of a join token."""
 
     id: str
     secret: bytes
     fingerprint: str
-    """Of the authority's public key, ``sha256:...``."""
+    """Fingerprint of the authority's public key, ``sha256:...``."""
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a redeemed token entitles its bearer to: one certificate of this role and name."""
+    """The right to one certificate of this role and name, from a redeemed token."""
 
     role: Role
     name: str
     until: int = -1
-    """Up to when this name was revoked at that moment: the certificate must count as issued later, and as
-    issued before whatever is revoked from then on."""
+    """Time up to which this name was revoked at that moment: the certificate must count as issued later, and
+    as issued before any later revocation."""
 
 
 class _Entry(msgspec.Struct):
-    """A token as the book keeps it. Times in microseconds since 1970."""
+    """A token in the file. Times in microseconds since 1970."""
 
     digest: bytes
     role: Role
@@ -76,27 +76,27 @@ class _Entry(msgspec.Struct):
     expires: int
     used: bool = False
     made: int = 0
-    """0: by a version that did not write it down; before every revocation."""
+    """0: made by a version that did not record it; earlier than every revocation."""
 
 
 class _Page(msgspec.Struct):
-    """The whole book, as its file holds it."""
+    """The whole list, as stored in its file."""
 
     entries: dict[str, _Entry]
     version: int = 1
 
 
 Until = Callable[[Role, str], int]
-"""Up to when what somebody of this role and name was given is revoked; negative: nothing is."""
+"""Returns the time up to which a role and name is revoked; negative: it is not."""
 
 
 def never_revoked(_role: Role, _name: str) -> int:
-    """Of a league where nothing is."""
+    """Return that nothing is revoked."""
     return -1
 
 
 class TokenBook:
-    """The tokens of one authority, in a file of its directory. ``clock`` is asked when tokens are made."""
+    """The tokens of one authority, in a file of its directory. ``clock`` is read when tokens are made."""
 
     def __init__(self, directory: Path, fingerprint: str, clock: Callable[[], int] = wall_now) -> None:
         digest = _HEXADECIMAL.fullmatch(fingerprint)
@@ -108,13 +108,13 @@ class TokenBook:
         self._clock = clock
 
     def create(self, role: Role, name: str, lifetime: int = TOKEN_LIFETIME, after: int = -1) -> str:
-        """A new token for one certificate of this role and name; ``lifetime`` in microseconds. ``after``: it
-        counts as made later than this."""
+        """Return a new token for one certificate of this role and name; ``lifetime`` in microseconds.
+        ``after``: it counts as made later than this."""
         problem = name_problem(name)
         if problem is not None:
             raise TokenBookError(problem)
         if not 0 < lifetime <= TOKEN_LIFETIME_MAX:
-            raise TokenBookError(f"a token lives for at most {TOKEN_LIFETIME_MAX // SECOND} seconds")
+            raise TokenBookError(f"a token must live for at most {TOKEN_LIFETIME_MAX // SECOND} seconds")
         now = self._clock()
         key, secret = _text(secrets.token_bytes(_ID_BYTES)), secrets.token_bytes(_SECRET_BYTES)
         with self._opened() as page:
@@ -126,13 +126,13 @@ class TokenBook:
         return ".".join((_PREFIX, key, _text(secret), _text(self._pin)))
 
     def redeem(self, text: str, now: int, until: Until = never_revoked) -> Grant | Refusal:
-        """Use a token up. Durable before this returns; ``now`` in microseconds since 1970."""
+        """Use a token up. It is durable on return; ``now`` in microseconds since 1970."""
         invitation = read_token(text)
         if isinstance(invitation, Refusal):
             return invitation
         with self._opened() as page:
             entry = page.entries.get(invitation.id)
-            # The comparison takes as long for an id that is not there.
+            # The comparison takes as long for an unknown id.
             genuine = hmac.compare_digest(_digest(invitation.secret), entry.digest if entry else bytes(32))
             if entry is None or not genuine:
                 return Refusal(Reason.UNKNOWN, NOT_HERE)
@@ -149,13 +149,13 @@ class TokenBook:
 
     @contextmanager
     def _opened(self) -> Iterator[_Page]:
-        """The book as it is now, with everybody else kept out until the block ends."""
+        """Open the list under a lock against other processes, until the block ends."""
         descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, atomic_files.PRIVATE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield self._load()
         finally:
-            os.close(descriptor)  # lets the lock go
+            os.close(descriptor)  # releases the lock
 
     def _load(self) -> _Page:
         try:
@@ -167,7 +167,7 @@ class TokenBook:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             page = None
         if page is None or page.version != 1:
-            raise TokenBookError(f"{self._path} is damaged; remove it, and make new tokens")
+            raise TokenBookError(f"{self._path} is damaged. Remove it and make new tokens")
         return page
 
     def _store(self, page: _Page) -> None:
@@ -175,7 +175,7 @@ class TokenBook:
 
 
 def read_token(text: str) -> Invitation | Refusal:
-    """A token taken apart, or a refusal if it is none; says nothing about whether it is genuine."""
+    """Parse a token; return a refusal if it is malformed. The secret is not checked."""
     parts = text.strip().split(".") if len(text) <= TOKEN_CHARACTERS_MAX else []
     if len(parts) == 4 and parts[0] == _PREFIX:
         key, secret, pin = (_bytes(part) for part in parts[1:])
@@ -185,7 +185,7 @@ def read_token(text: str) -> Invitation | Refusal:
 
 
 def _sweep(page: _Page, now: int) -> None:
-    """Forget what expired long ago."""
+    """Remove tokens that expired long ago."""
     page.entries = {key: entry for key, entry in page.entries.items() if now < entry.expires + SWEPT_AFTER}
 
 
@@ -199,7 +199,7 @@ def _text(data: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """What ``_text`` wrote; nothing if it wrote something else."""
+    """Decode the output of ``_encode_base64``; empty for anything else."""
     try:
         data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

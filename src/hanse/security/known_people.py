@@ -1,8 +1,8 @@
-"""The names of people that a machine has reason to believe in, so that a slip of the pen is told as one.
+"""The names of people that a machine knows, so that a misspelt name is reported as one.
 
-Nobody keeps a list of certificates. Where the league was founded there are the books of access tokens and of
-join tokens, and people's own directories; what is read of them is names alone, and what cannot be read says
-nothing. Needs no ``cryptography``: daemons read it, too.
+There is no list of certificates. A home where the league was founded has the lists of access tokens and of
+join tokens, and people's own directories; only names are read from them, and an unreadable file adds none.
+Needs no ``cryptography``: daemons read it, too.
 """
 
 from pathlib import Path
@@ -18,32 +18,32 @@ _UNREADABLE: Final = (OSError, msgspec.MsgspecError, UnicodeDecodeError)
 
 
 class _Holder(msgspec.Struct):
-    """Whom something was made for."""
+    """The holder of a token."""
 
     name: str
     role: Role
 
 
 class _Given(msgspec.Struct):
-    """An entry of the book of access tokens."""
+    """An entry of the list of access tokens."""
 
     access: _Holder
 
 
 class _AccessPage(msgspec.Struct):
-    """The book of access tokens."""
+    """The list of access tokens."""
 
     given: list[_Given]
 
 
 class _JoinPage(msgspec.Struct):
-    """The book of join tokens."""
+    """The list of join tokens."""
 
     entries: dict[str, _Holder]
 
 
 def people_of(home: Home) -> set[str]:
-    """Whom something was made for at this home; empty where the league was not founded."""
+    """Return the people with credentials made at this home; empty where the league was not founded."""
     try:
         found = {path.name for path in (home.path / PEOPLE).iterdir()}
     except OSError:

@@ -1,4 +1,4 @@
-"""Private keys and requests for certificates. Imports ``cryptography``: for joining and renewing only."""
+"""Private keys and certificate requests. Imports ``cryptography``: for joining and renewing only."""
 
 from typing import Final
 
@@ -9,11 +9,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 REQUEST_BYTES_MAX: Final = 8 << 10
-"""The largest request for a certificate that is looked at."""
+"""The largest certificate request that is parsed."""
 
 
 def new_key() -> str:
-    """A new private key (P-256) as PEM."""
+    """Return a new private key (P-256) as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     return key.private_bytes(
         serialization.Encoding.PEM,
@@ -23,8 +23,8 @@ def new_key() -> str:
 
 
 def request(key: str) -> str:
-    """A request for a certificate for this private key. It names nobody: who its sender is, the token or the
-    present certificate says."""
+    """Return a certificate request for this private key. It names nobody: the sender's identity comes from
+    its token or present certificate."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hanse")])
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
     signed = builder.sign(read_key(key), hashes.SHA256())
@@ -32,14 +32,14 @@ def request(key: str) -> str:
 
 
 def read_key(pem: str) -> ec.EllipticCurvePrivateKey:
-    """A private key that ``new_key`` made."""
+    """Load a private key that ``new_key`` made."""
     key = serialization.load_pem_private_key(pem.encode("ascii"), password=None)
     assert isinstance(key, ec.EllipticCurvePrivateKey), "our keys are P-256"
     return key
 
 
 def read_request(pem: str) -> ec.EllipticCurvePublicKey | str:
-    """The key for which a certificate is asked, or a sentence saying why none is issued. No input raises."""
+    """Return the key of a certificate request, or a sentence saying why none is issued. No input raises."""
     if len(pem) > REQUEST_BYTES_MAX:
         return f"a request takes at most {REQUEST_BYTES_MAX} bytes"
     try:
@@ -47,7 +47,7 @@ def read_request(pem: str) -> ec.EllipticCurvePublicKey | str:
         genuine = found.is_signature_valid
         key = found.public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        return "this is not a request for a certificate in PEM"
+        return "this is not a certificate request in PEM"
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         return "certificates are issued for P-256 keys only"
     if not genuine:
@@ -56,5 +56,5 @@ def read_request(pem: str) -> ec.EllipticCurvePublicKey | str:
 
 
 def key_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
-    """A public key as certificates carry it (SubjectPublicKeyInfo)."""
+    """Return a public key as in certificates (SubjectPublicKeyInfo)."""
     return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)

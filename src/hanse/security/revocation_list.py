@@ -1,11 +1,10 @@
-"""The list of what is revoked: what it says, and that two of them always make one.
+"""The revocation list: its content, and the union of two lists.
 
-An access token is ended by its serial. A name is ended together with a moment: whatever a person of that name
-was given up to then does not count any more, be it an access token, a certificate, or a join token that was
-not used yet. Members are never on this list: what a person is called must not take a member out. Nothing is
-ever taken back, so lists of different members are joined by taking everything of both, in any order and as
-often as one likes, and end up the same everywhere. What nothing that lives can be concerned by leaves the
-list.
+An access token is revoked by its serial. A name is revoked together with a time: all that a person of that
+name was given up to then is invalid, be it an access token, a certificate, or an unused join token. Members
+are never on this list: a person's name must not take a member out. No revocation is ever withdrawn, so lists
+of different members are merged as unions, in any order and any number of times, and end up equal everywhere.
+An entry that can concern no valid credential is removed.
 """
 
 from pathlib import Path
@@ -18,9 +17,9 @@ from hanse.security.identity import NAME_CHARACTERS_MAX
 
 DAY: Final = 24 * 3_600 * SECOND
 ACCESS_DAYS_MAX: Final = 366
-"""No token and no person's certificate lives for longer; so long does a name stay on the list."""
+"""The longest lifetime of a token and of a person's certificate; a name stays on the list as long."""
 CLOCKS_APART: Final = 60 * SECOND
-"""What a revoked name was given up to so much later counts as ended too: clocks differ."""
+"""Tolerance for clocks: what a name was given this much after its revocation counts as revoked too."""
 REVOKED_FILE: Final = "revoked.json"
 """In the league's home, where commands write it, and in each member's own directory."""
 REVOKED_BYTES_MAX: Final = 4 << 20
@@ -28,28 +27,28 @@ SERIALS_MAX: Final = 20_000
 NAMES_MAX: Final = 10_000
 SERIAL_CHARACTERS_MAX: Final = 64
 FORMAT: Final = 2
-"""1 knew no names. A member that knows only that format believes no token as long as it has such a list."""
+"""Format 1 had no names. A member that knows only format 1 refuses all tokens while it has such a list."""
 
 
 class Revoked(msgspec.Struct, frozen=True):
     """The list. Times in microseconds since 1970."""
 
     serials: dict[str, int] = {}
-    """Serial -> when that token expires anyway."""
+    """Serial -> expiry of that token."""
     names: dict[str, int] = {}
-    """Name -> what people of this name were given up to then has ended."""
+    """Name -> time up to which all that people of this name were given has ended."""
     version: int = FORMAT
 
     def ends(self, serial: str, name: str, issued: int) -> bool:
-        """Whether a token has ended."""
+        """Return whether a token is revoked."""
         return serial in self.serials or issued <= self.names.get(name, -1)
 
     def ends_person(self, name: str, issued: int) -> bool:
-        """Whether what a person was given at that moment has ended."""
+        """Return whether what a person was given at that time is revoked."""
         return issued <= self.names.get(name, -1)
 
     def joined(self, other: "Revoked", now: int) -> "Revoked":
-        """Everything of both that still concerns anybody, in an order of its own."""
+        """Return the union of both lists without expired entries, sorted."""
         serials, names = dict(self.serials), dict(self.names)
         for serial, expires in other.serials.items():
             serials[serial] = max(expires, serials.get(serial, 0))
@@ -61,7 +60,7 @@ class Revoked(msgspec.Struct, frozen=True):
         )
 
     def problem(self) -> str | None:
-        """Why nobody can keep this list, as a sentence; None if it can be kept."""
+        """Return why this list cannot be stored, as a sentence; None: it can."""
         if len(self.serials) > SERIALS_MAX or len(self.names) > NAMES_MAX:
             return f"a list has at most {SERIALS_MAX} serials and {NAMES_MAX} names"
         if any(not 0 < len(serial) <= SERIAL_CHARACTERS_MAX for serial in self.serials):
@@ -72,11 +71,11 @@ class Revoked(msgspec.Struct, frozen=True):
 
 
 class RevokedError(Exception):
-    """The list of what is revoked cannot be used."""
+    """The revocation list cannot be used."""
 
 
 def read_revoked(path: Path) -> Revoked:
-    """The list; empty if there is none."""
+    """Read the list; empty if there is none."""
     try:
         with path.open("rb") as file:
             data = file.read(REVOKED_BYTES_MAX + 1)
@@ -86,12 +85,12 @@ def read_revoked(path: Path) -> Revoked:
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RevokedError(f"{path.name} cannot be read: {error}") from None
     if found is None or not 1 <= found.version <= FORMAT:
-        raise RevokedError(f"{path.name} is of another kind or too long")
+        raise RevokedError(f"{path.name} is too long or has an unknown format")
     return found
 
 
 def revoked_at(home: Path, now: int) -> Revoked:
-    """All that is known to be revoked in a league's home: its own list, and those of the members there."""
+    """Return all known revocations of a league's home: its own list, and those of the members there."""
     known = read_revoked(home / REVOKED_FILE)
     for path in sorted(home.glob(f"*/{REVOKED_FILE}")):
         known = known.joined(read_revoked(path), now)
@@ -99,6 +98,6 @@ def revoked_at(home: Path, now: int) -> Revoked:
 
 
 def revoked_until(home: Path, name: str, now: int) -> int:
-    """Up to when what people of this name were given is revoked, as far as a league's home knows; negative:
-    nothing is. What is made for them must count as later. Raises ``RevokedError``."""
+    """Return the time up to which a name is revoked, as far as a league's home knows; negative: it is not.
+    New credentials of the name must count as issued later. Raise ``RevocationListError``."""
     return revoked_at(home, now).names.get(name, -1)

@@ -1,8 +1,8 @@
-"""Checking a signature of the league's authority, without a library that can also make them.
+"""Verification of signatures of the league's authority, without a library that can also make them.
 
-Daemons check access tokens. ``cryptography`` would cost each of them 8 MB for that one question, while the
-OpenSSL that Python's ``ssl`` is built on is loaded anyway: its ``EVP_DigestVerify`` is called directly. Where
-it cannot be reached (a Python that hides it in its own binary), ``cryptography`` is imported after all.
+Daemons check access tokens. ``cryptography`` would cost each of them 8 MB for that one check, while the
+OpenSSL under Python's ``ssl`` is loaded anyway: its ``EVP_DigestVerify`` is called directly. If it cannot be
+reached (a Python that hides it in its own binary), ``cryptography`` is imported.
 """
 
 import _ssl
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 Check = Callable[[bytes, bytes, bytes], bool]
-"""Public key (SubjectPublicKeyInfo), signature (DER), what was signed -> whether it is genuine."""
+"""Public key (SubjectPublicKeyInfo), signature (DER), signed bytes -> whether the signature is genuine."""
 
 _POINTER: Final = ctypes.c_void_p
 _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
@@ -27,11 +27,11 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     ),
     "ERR_clear_error": (None, ()),
 }
-"""What is used of OpenSSL (1.1.1 or later): results and arguments."""
+"""OpenSSL functions in use (1.1.1 or later): results and arguments."""
 
 
 def by_openssl() -> Check | None:
-    """The check that Python's own OpenSSL makes; None if its functions cannot be reached."""
+    """Return a verifier on Python's own OpenSSL; None if its functions cannot be reached."""
     try:
         library = ctypes.CDLL(getattr(_ssl, "__file__", None))
         for name, (result, arguments) in _FUNCTIONS.items():
@@ -54,13 +54,13 @@ def by_openssl() -> Check | None:
         finally:
             library.EVP_MD_CTX_free(context)
             library.EVP_PKEY_free(public)
-            library.ERR_clear_error()  # this thread's queue of errors belongs to the TLS connections
+            library.ERR_clear_error()  # this thread's error queue belongs to the TLS connections
 
     return check
 
 
 def by_cryptography(key: bytes, signature: bytes, signed: bytes) -> bool:
-    """The same check by ``cryptography``: the fallback, and the tests' oracle."""
+    """Verify with ``cryptography``: the fallback, and the tests' oracle."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415  8 MB that daemons should not need
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
@@ -75,4 +75,4 @@ def by_cryptography(key: bytes, signature: bytes, signed: bytes) -> bool:
 
 
 genuine: Final[Check] = by_openssl() or by_cryptography
-"""Whether a signature is the key's: ECDSA with SHA-256. Anything malformed is not."""
+"""Returns whether a signature is the key's: ECDSA with SHA-256. Malformed input is not."""

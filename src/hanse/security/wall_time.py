@@ -1,8 +1,8 @@
-"""The wall clock: what certificates are judged by and people are told. No machine ever sees it."""
+"""The wall clock, for certificates and for people. No machine ever reads it."""
 
 import time
 
 
 def wall_now() -> int:
-    """Microseconds since 1970."""
+    """Return microseconds since 1970."""
     return time.time_ns() // 1_000

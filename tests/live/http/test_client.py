@@ -9,7 +9,7 @@ from hanse.client.endpoints import Doors
 from hanse.client.errors import CommandError
 from tests.client.canned import Answer, Asked, CannedLeague, canned_league
 
-TOO_OFTEN = {"error": {"code": "too_often", "message": "you ask more than your share", "hint": ""}}
+TOO_OFTEN = {"error": {"code": "too_often", "message": "you have exceeded your request rate", "hint": ""}}
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_patience_has_an_end(tmp_path: Path, pauses: list[float], said: str, tri
     with canned_league(tmp_path) as league:
         door = league.broker("b1", lambda _: Answer(429, TOO_OFTEN, (("Retry-After", said),)))
         client = client_of(league)
-        with pytest.raises(CommandError, match="more than your share"):
+        with pytest.raises(CommandError, match="exceeded your request rate"):
             client.league()
         client.doors.close()
     assert len(door.asked) == tries

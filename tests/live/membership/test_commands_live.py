@@ -103,7 +103,7 @@ def test_a_dead_warden_is_retired_by_force_and_its_tasks_run_elsewhere() -> None
         until(lambda: "south" in clusters_of(live, jobs[0]), "south runs some of it")
         live.kill("south")
         refused = hand.types("hanse league retire south", ExitCode.FAILED)
-        assert "insist with --force" in refused
+        assert "override with --force" in refused
         assert "The cluster south is retired" in hand.types("hanse league retire south --force")
         jobs_end(live, jobs, "broker-1")
         assert clusters_of(live, jobs[0]) == {"north"}

@@ -1,1 +1,1 @@
-"""The doors: HTTPS with certificates, where people and programs ask brokers and wardens."""
+"""The HTTPS servers of the members: people and programs ask brokers and wardens here, with certificates."""

@@ -1,4 +1,4 @@
-"""What other rooms need to mount a path of their own at a door: how to answer, and how to guard it."""
+"""Functions for routes that other packages add to a server: how to answer, how to authorize."""
 
 from hanse.live.http.auth_middleware import guarded
 from hanse.live.http.operations import VIEW

@@ -1,4 +1,4 @@
-"""A door's application: the routes of its table behind the gate, and what every door answers alike."""
+"""The ASGI application of a server: the routes of its operations, behind the auth middleware."""
 
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +18,7 @@ from hanse.security.identity import Identity
 
 
 class Host(Protocol):
-    """What a door needs of its daemon."""
+    """The parts of a daemon that its server needs."""
 
     league: League
     identity: Identity
@@ -27,19 +27,19 @@ class Host(Protocol):
     home: Path
 
     def count(self, what: str) -> None:
-        """Count an occurrence."""
+        """Count one occurrence of ``what``."""
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Stop: something is not to be trusted any more."""
+        """Stop the daemon: its state can no longer be trusted."""
         ...
 
 
 class Application(Starlette):
-    """The ASGI application of a door. Whatever its routes do not list does not exist.
+    """The ASGI application of a server. Paths outside its routes do not exist.
 
-    A request goes from here to its route: the gate meets all that may go wrong on the way, so of what
-    Starlette puts in between only the answer for a path that does not exist is needed.
+    A request goes straight to its route. The auth middleware handles all errors on the way, so of Starlette's
+    own middleware only the answer for an unknown path is needed.
     """
 
     def __init__(self, gate: Gate, routes: list[BaseRoute]) -> None:
@@ -47,7 +47,7 @@ class Application(Starlette):
         self.router.redirect_slashes = False
         self.state.gate = gate
         self._fixed: dict[str, Route] = {}
-        """Routes by path, of those without parameters that were asked for."""
+        """Routes without parameters that were requested before, by path."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -69,14 +69,14 @@ class Application(Starlette):
 
 
 class Document:
-    """The OpenAPI document of a door, made when somebody first asks for it."""
+    """The OpenAPI document of a server, built on the first request for it."""
 
     def __init__(self, door: str) -> None:
         self._door = door
         self._text = b""
 
     async def answer(self, _: Call) -> Response:
-        """The document."""
+        """Answer with the document."""
         if not self._text:
             self._text = msgspec.json.encode(document(self._door))
         return Response(self._text, media_type="application/json")

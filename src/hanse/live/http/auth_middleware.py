@@ -1,14 +1,14 @@
-"""The gate of a door: who asks, whether they may, how often, and in what form; only then a handler is called.
+"""The auth middleware of a server: it checks identity, role, rate and parameters before it calls a handler.
 
-Whoever asks shows a certificate of the league or an access token; the role of that decides, by the table of
-operations. An access token goes before a certificate, because it was chosen for this very request. Whether a
-person was revoked is looked up for every request, because connections are kept for long; when somebody is
-revoked, what of theirs is still under way and lasts is ended too. Members are not looked up: nobody revokes
-them, and their work must not depend on a list that may be damaged.
+A client shows a certificate of the league or an access token; the role in it decides, by the table of
+operations. An access token takes precedence over a certificate, because the client chose it for this request.
+The revocation list is checked for every request of a person, because connections are kept open for long;
+after a revocation, the long requests of that person are aborted too. Members are not checked against the
+list: nobody revokes them, and their work must not depend on a list that may be damaged.
 
-Each identity (and each address of people who say nothing) has a bucket, takes turns, and has a bound on what
-it has under way. A refusal for asking too much is held for a moment before it is sent: a client that does not
-wait by itself is made to, and cannot take the others' share of the processor by being refused quickly.
+Each identity (and each address of anonymous clients) has a token bucket, a concurrency limit, and a bound on
+its requests in progress. A refusal for too many requests is delayed before it is sent: a client that does not
+wait on its own must wait, and cannot take the others' processor time with fast refusals.
 """
 
 import asyncio
@@ -36,29 +36,29 @@ from hanse.security.identity import Identity, Role
 from hanse.security.revocation_list import RevokedError
 
 UNDER_WAY_MAX: Final = 64
-"""Quick requests of one identity at the same time, those in line included."""
+"""Short requests of one identity at the same time, including those in the queue."""
 LASTING_MAX: Final = 256
 """Requests of one identity at the same time that wait for something: ends, output, events."""
 HELD_SECONDS: Final = 0.5
-"""How long a refusal for asking too much is held."""
+"""Seconds before a refusal for too many requests is sent."""
 HELD_MAX: Final = 256
-"""Refusals that are held at the same time; further ones go out at once."""
+"""Refusals that are delayed at the same time; further ones go out at once."""
 PEOPLE_SEEN_MAX: Final = 4_096
-"""Names of people that are remembered; later ones are not."""
+"""Names of people that are remembered; later names are not."""
 ADDRESSES_KNOWN_MAX: Final = 1_024
-"""Addresses whose network is not worked out again."""
+"""Addresses whose network prefix is cached."""
 SCHEME: Final = "bearer"
 FILE_VERSION_HEADER: Final = "X-Hanse-League-File"
-"""Whoever keeps a list of the members sees by it that there is another one."""
+"""A client that keeps a list of the members sees by this header that the league file has changed."""
 log: Final = logging.getLogger(__name__)
 
 Values = dict[str, Any]
 Observe = Callable[[str, int, float], None]
-"""Operation, status, seconds: of every request that was answered."""
+"""Called for every answered request with operation, status, seconds."""
 
 
 class Call:
-    """An admitted request: who asks, and its parameters."""
+    """An admitted request: the identity of the client, and the parameters."""
 
     def __init__(
         self, request: Request, peer: Identity | None, key: str, values: Values, gate: "Gate"
@@ -66,57 +66,57 @@ class Call:
         self.request = request
         self._peer = peer
         self.key = key
-        """Whose bucket pays."""
+        """Key of the token bucket that pays for the request."""
         self._values = values
         self._gate = gate
 
     @property
     def peer(self) -> Identity:
-        """Who asks; public operations must not want to know."""
-        assert self._peer is not None, "a public operation is for nobody in particular"
+        """Identity of the client; handlers of public operations must not ask for it."""
+        assert self._peer is not None, "a public operation has no identity"
         return self._peer
 
     @property
     def by_token(self) -> bool:
-        """Whether it was an access token that said so."""
+        """True if the client showed an access token."""
         return "authorization" in self.request.headers
 
     @property
     def issued(self) -> int:
-        """When the connection's certificate was issued, in microseconds since 1970."""
+        """Time when the connection's certificate was issued, in microseconds since 1970."""
         issued = self.request.scope["state"]["issued"]
         assert isinstance(issued, int)
         return issued
 
     @property
     def client(self) -> str:
-        """Who asks, as the machines write it down."""
+        """Identity of the client as the machines record it."""
         return f"{self.peer.role}/{self.peer.name}"
 
     def text(self, name: str) -> str:
-        """A parameter; empty if it was not given."""
+        """Return a parameter; empty if the client did not give it."""
         value = self._values[name]
         assert isinstance(value, str), name
         return value
 
     def number(self, name: str) -> int:
-        """A parameter that was given or has a default."""
+        """Return a number that was given or has a default."""
         value = self._values[name]
         assert isinstance(value, int), name
         return value
 
     def optional(self, name: str) -> int | None:
-        """A number that need not be given."""
+        """Return a number; None if the client did not give it."""
         return self._values[name] if self._values[name] != "" else None
 
     def several(self, name: str) -> tuple[str, ...]:
-        """A parameter that is a list."""
+        """Return a parameter that is a list."""
         value = self._values[name]
         assert isinstance(value, tuple), name
         return value
 
     def charge(self, cost: float) -> None:
-        """Pay for more than the operation costs by itself."""
+        """Charge the client's token bucket for more than the fixed cost of the operation."""
         self._gate.identities.charge(self.key, cost)
 
 
@@ -124,7 +124,7 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 
 class Gate:
-    """Admits the requests of one door."""
+    """Authentication, authorization and limits for the requests of one server."""
 
     def __init__(self, league: str, book: AccessBook, count: Callable[[str], None]) -> None:
         self._league = league
@@ -133,19 +133,19 @@ class Gate:
         self.identities = Buckets(RATE, BURST)
         self.strangers = Buckets(STRANGER_RATE, STRANGER_BURST)
         self._under_way: dict[tuple[str, bool], int] = {}
-        """Requests by identity, and whether they are lasting ones."""
+        """Requests in progress, by identity and by whether the operation is long-lived."""
         self._lasting: dict[Call, None] = {}
-        """Requests under way of known people and members that may last."""
+        """Long-lived requests in progress, without those of public operations."""
         self._turns = Turns()
         self._held = 0
         self.seen: dict[str, None] = {}
-        """The people who have asked something here."""
+        """Names of the people who have sent a request to this server."""
         self.observe: Observe | None = None
         self.file_version: int | None = None
-        """Of the league file that the member lives by, told with every answer; None: not told."""
+        """Version of the league file that the member uses, sent with every answer; None: not sent."""
 
     def routes(self, table: tuple[Operation, ...], handlers: dict[Operation, Handler]) -> list[Route]:
-        """A route for every path of a table. Every operation has a handler, and no other has one."""
+        """Return a route for every path of a table. Every operation has a handler, and no other has one."""
         assert set(table) == set(handlers), "the table and the handlers differ"
         paths: dict[str, dict[str, tuple[Operation, Handler]]] = {}
         for operation in table:
@@ -183,17 +183,17 @@ class Gate:
 
     async def _met(self, operation: Operation, handler: Handler, call: Call) -> Response:
         if call.request.method == "HEAD" and operation.media != JSON:
-            return Response(media_type=operation.media)  # it would be for ever, and nobody reads it
+            return Response(media_type=operation.media)  # HEAD of a stream has no body
         if operation.lasting:
             return await handler(call)
         try:
             async with self._turns.turn((call.key, operation.verb != "GET")):
                 return await handler(call)
         except LateError:
-            raise later(429, "too_many", "too many of your requests stand in line before this one") from None
+            raise later(429, "too_many", "too many of your requests are in the queue already") from None
 
     def recheck(self) -> None:
-        """End what lasts of whoever is not let in any more: somebody was revoked."""
+        """Abort the long-lived requests of clients that are no longer admitted, after a revocation."""
         for call in list(self._lasting):
             try:
                 self._who(call.request, _stranger(call.request))
@@ -227,7 +227,7 @@ class Gate:
     # --- admission ------------------------------------------------------------------------------------------
 
     def _admitted(self, operation: Operation, request: Request) -> Call:
-        """Let a request in; raises its refusal."""
+        """Admit a request or raise its refusal."""
         stranger = _stranger(request)
         if operation.public:
             peer, key = None, stranger
@@ -239,21 +239,21 @@ class Gate:
                 self.seen[peer.name] = None
             if peer.role not in operation.roles:
                 self._pay(self.identities, key, 1)
-                able = f"it takes one of: {', '.join(operation.roles)}"
+                able = f"it needs one of the roles: {', '.join(operation.roles)}"
                 raise RefusedError(403, "forbidden", f"{peer.role.noun} may not do this", able)
             self._pay(self.identities, key, operation.cost)
         most = LASTING_MAX if operation.lasting else UNDER_WAY_MAX
         if self._under_way.get((key, operation.lasting), 0) >= most:
-            raise later(429, "too_many", f"you have {most} such requests under way already")
+            raise later(429, "too_many", f"you have {most} such requests in progress already")
         return Call(request, peer, key, _values(operation.parameters, request), self)
 
     def _pay(self, buckets: Buckets, key: str, cost: int) -> None:
         wait = buckets.take(key, cost)
         if wait:
-            raise later(429, "too_often", "you ask more than your share", wait)
+            raise later(429, "too_often", "you have exceeded your request rate", wait)
 
     def _who(self, request: Request, stranger: str) -> Identity:
-        """Who asks; raises 401 for nobody. What cannot be believed is paid for by its address."""
+        """Return the identity of the client, or raise 401. A failed attempt is charged to the address."""
         shown = request.headers.get("authorization")
         if shown is not None:
             return self._bearer(shown, stranger)
@@ -262,7 +262,7 @@ class Gate:
             self._pay(self.strangers, stranger, 1)
             raise _unknown(
                 "no_certificate",
-                "this door needs a certificate of the league or an access token",
+                "this server needs a certificate of the league or an access token",
                 "join with 'hanse join', use the context that 'hanse up' made, or 'hanse access create'",
             )
         if not peer.role.member:
@@ -284,7 +284,7 @@ class Gate:
         scheme, _, token = shown.partition(" ")
         if scheme.lower() != SCHEME:
             self._pay(self.strangers, stranger, 1)
-            raise _unknown("bad_token", "Authorization is 'Bearer' and an access token", "")
+            raise _unknown("bad_token", "the Authorization header must be 'Bearer' and an access token", "")
         try:
             found = self._book.check(token.strip())
         except RevokedError as error:
@@ -296,7 +296,7 @@ class Gate:
 
 
 class _Endpoint:
-    """All that can be done with one path; an ASGI application."""
+    """The operations of one path, as an ASGI application."""
 
     def __init__(self, gate: Gate, entries: dict[str, tuple[Operation, Handler]]) -> None:
         self._gate = gate
@@ -312,8 +312,8 @@ class _Endpoint:
         elif verb == "OPTIONS":
             await Response(status_code=204, headers=self._allow)(scope, receive, send)
         else:
-            refused = RefusedError(405, "bad_method", "this path has no such verb")
-            refused.hint, refused.headers = f"there are: {self._allow['Allow']}", self._allow
+            refused = RefusedError(405, "bad_method", "this path does not have this method")
+            refused.hint, refused.headers = f"use one of: {self._allow['Allow']}", self._allow
             await refused.answer()(scope, receive, send)
 
 
@@ -322,8 +322,9 @@ def guarded(
     handler: Callable[[Request, Identity], Awaitable[Response]],
     _: Callable[[str], None],
 ) -> ASGIApp:
-    """A path outside the table (``METRICS``), for these roles, admitted by the gate of the application it is
-    mounted in: the same tokens, certificates, buckets and errors as everything else."""
+    """Return an application for a path outside the table (``METRICS``), limited to these roles. The
+    surrounding application's auth middleware admits its requests, with the usual tokens, limits and
+    errors."""
 
     async def meet(call: Call) -> Response:
         return await handler(call.request, call.peer)
@@ -332,7 +333,7 @@ def guarded(
 
 
 class _Guarded:
-    """Such a path; an ASGI application that finds its gate when it is asked."""
+    """An ASGI application for such a path; it finds the auth middleware in the scope of the request."""
 
     def __init__(self, roles: tuple[Role, ...], handler: Handler) -> None:
         self._operation = msgspec.structs.replace(METRICS, roles=roles)
@@ -345,8 +346,8 @@ class _Guarded:
 
 
 async def not_found(request: Request, _: Exception) -> Response:
-    """A path that does not exist."""
-    hint = "GET /openapi.json lists what there is"
+    """Answer a request for a path that does not exist."""
+    hint = "GET /openapi.json lists all paths"
     return RefusedError(404, "no_such_path", f"there is no {request.url.path[:256]!r} here", hint).answer()
 
 
@@ -357,7 +358,7 @@ def _unknown(code: str, message: str, hint: str) -> RefusedError:
 
 
 def certificate_revoked(peer: Identity) -> RefusedError:
-    """The refusal of somebody whose certificate was revoked."""
+    """Return the refusal for a revoked certificate."""
     return _unknown(
         "certificate_revoked",
         f"the certificate of {peer.role} {peer.name} was revoked",
@@ -367,19 +368,19 @@ def certificate_revoked(peer: Identity) -> RefusedError:
 
 
 def _unread(what: str, error: RevokedError) -> RefusedError:
-    """Nobody can say whether a person was revoked."""
-    log.warning("no %s of a person is believed: %s", what, error)
+    """Return the refusal for a revocation list that cannot be read."""
+    log.warning("every %s of a person is refused: %s", what, error)
     return later(503, "no_revocations", f"no {what} can be checked: {error}")
 
 
 def _stranger(request: Request) -> str:
-    """Who pays for what cannot be believed."""
+    """Return the key that pays for requests without a valid identity."""
     return _address_key(request.client.host if request.client is not None else "")
 
 
 @lru_cache(ADDRESSES_KNOWN_MAX)
 def _address_key(host: str) -> str:
-    """From where somebody asks; of IPv6 the network, because one host may have all its addresses."""
+    """Return the limiter key of an address: for IPv6 its /64 network, because one host may have all of it."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -393,16 +394,14 @@ def _address_key(host: str) -> str:
 
 
 def _values(parameters: tuple[Parameter, ...], request: Request) -> Values:
-    """The parameters of a request by name; raises 422 for one that is wrong, unknown or repeated."""
+    """Return the parameters of a request by name; raise 422 for an invalid, unknown or repeated one."""
     known = {parameter.name for parameter in parameters if parameter.place is Place.QUERY}
     query: dict[str, str] = {}
     for name, text in request.query_params.multi_items() if request.scope["query_string"] else ():
         if name not in known:
-            raise bad_parameter(
-                name[:64], f"there is no such parameter; there are: {', '.join(sorted(known))}"
-            )
+            raise bad_parameter(name[:64], f"unknown parameter; known ones: {', '.join(sorted(known))}")
         if name in query:
-            raise bad_parameter(name, "it is given twice")
+            raise bad_parameter(name, "must be given once")
         query[name] = text
     places = {Place.QUERY: query, Place.PATH: request.path_params, Place.HEADER: request.headers}
     return {
@@ -423,9 +422,9 @@ def _value(parameter: Parameter, text: str | None) -> int | str | tuple[str, ...
     if parameter.choices:
         return _choice(parameter, text)
     if len(text) > parameter.length_max:
-        raise bad_parameter(parameter.name, f"it has at most {parameter.length_max} characters")
+        raise bad_parameter(parameter.name, f"must have at most {parameter.length_max} characters")
     if parameter.pattern and re.fullmatch(parameter.pattern, text) is None:
-        shape = f"it looks like {parameter.example}" if parameter.example else f"it is {parameter.pattern}"
+        shape = f"example: {parameter.example}" if parameter.example else f"must match {parameter.pattern}"
         raise bad_parameter(parameter.name, shape)
     return text
 
@@ -433,11 +432,11 @@ def _value(parameter: Parameter, text: str | None) -> int | str | tuple[str, ...
 def _whole(parameter: Parameter, bounds: tuple[int, int], text: str) -> int:
     least, most = bounds
     if not (text.isascii() and text.isdigit() and len(text) < 20) or not least <= int(text) <= most:
-        raise bad_parameter(parameter.name, f"it is a whole number from {least} to {most}")
+        raise bad_parameter(parameter.name, f"must be a whole number from {least} to {most}")
     return int(text)
 
 
 def _choice(parameter: Parameter, text: str) -> str:
     if text not in parameter.choices:
-        raise bad_parameter(parameter.name, f"it is one of: {', '.join(parameter.choices)}")
+        raise bad_parameter(parameter.name, f"must be one of: {', '.join(parameter.choices)}")
     return text

@@ -1,7 +1,7 @@
-"""A broker's door: jobs in, questions answered, events told.
+"""The HTTP API of a broker: submit jobs, ask questions, stream events.
 
-Questions about one job are answered by its owner. A broker that knows another, living owner sends the asker
-there (307, with the owner's name in ``X-Hanse-Broker``); with ``?local=1`` it answers from its own replica.
+The owner of a job answers questions about it. A broker that knows another, living owner redirects the client
+(307, with the owner's name in ``X-Hanse-Broker``); with ``?local=1`` it answers from its own replica.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ from hanse.security.wall_time import wall_now
 DECISIONS_MAX: Final = 100
 ENDED: Final = ("succeeded", "failed", "cancelled")
 AGE_HEADER: Final = "Age"
-"""Seconds since what is answered was true, as in HTTP: only while the disk is full, else it is true now."""
+"""Age of the answer in seconds, as in HTTP; sent only while the disk is full, else the answer is current."""
 ROWS_PER_TOKEN: Final = 100
 """Rows of a list that cost as much as one request."""
 
@@ -100,7 +100,7 @@ class BrokerDoor:
         self._events: Events
 
     def application(self) -> Application:
-        """The ASGI application."""
+        """Return the ASGI application."""
         names = tuple(entry.name for entry in self._host.league.serving_clusters)
         clusters = ClusterWatch(names, self._cluster_now, self._until_silent)
         self._events = Events(self._host.identity.name, self._feed, clusters, self._host.fail)
@@ -108,7 +108,7 @@ class BrokerDoor:
         return Application(self.gate, routes)
 
     def handlers(self) -> dict[op.Operation, Handler]:
-        """What meets each operation of the table. To add one: a line in ``operations`` and one here."""
+        """Return the handler of each operation. To add one: a line in ``operations`` and one here."""
         return {
             op.HEALTH: self._health,
             op.READY: self._ready,
@@ -131,8 +131,8 @@ class BrokerDoor:
         }
 
     def _dated(self, handler: Handler) -> Handler:
-        """A question that is answered also while the disk is full: with how old the answer is, or at once
-        with 503 if there is none."""
+        """Wrap a query that is also answered while the disk is full: with the age of the answer, or at once
+        with 503 if the data cannot be read."""
 
         async def answer(call: Call) -> Response:
             try:
@@ -140,7 +140,7 @@ class BrokerDoor:
             except sqlite3.OperationalError:
                 if not self._feed.full:
                     raise
-                raise _no_room("the disk of this broker is full, and what it has cannot be read") from None
+                raise _no_room("the disk of this broker is full, and its read model cannot be read") from None
             if self._feed.full:
                 response.headers[AGE_HEADER] = str(self._feed.age)
             return response
@@ -153,7 +153,7 @@ class BrokerDoor:
         return json_answer(Health(ok=True))
 
     async def _ready(self, _: Call) -> Response:
-        """Ready when every cluster has shown itself once, so that a job larger than the league is refused."""
+        """Answer ready once every cluster was seen: only then can a job larger than the league be refused."""
         unseen = [
             entry.name
             for entry in self._host.league.serving_clusters
@@ -174,7 +174,7 @@ class BrokerDoor:
         return json_answer(msgspec.structs.replace(answer, **self.membership.told()))
 
     def _is_open(self, name: str) -> bool:
-        """Whether a cluster takes work, as far as is known."""
+        """Return whether a cluster takes work, as far as this broker knows."""
         facts = cluster_facts(self._host.league, self._machine, self._shell.clock.now())
         return any(one.name == name and one.nodes and not one.draining for one in facts)
 
@@ -199,7 +199,7 @@ class BrokerDoor:
             call.text("tenant"),
             call.text("Last-Event-ID") or call.text("after"),
         )
-        await self._feed.caught_up()  # what was is not to be told as if it were new
+        await self._feed.caught_up()  # old events must not be sent as new ones
         return EventStream(self._events.open(wanted))
 
     # --- submitting -----------------------------------------------------------------------------------------
@@ -274,9 +274,7 @@ class BrokerDoor:
         while True:
             with self._feed.watching(job) as ended:
                 left = deadline - asyncio.get_running_loop().time()
-                if left <= 0 or not self._machine.is_owner_of(
-                    job
-                ):  # else it has not ended: nothing to look up
+                if left <= 0 or not self._machine.is_owner_of(job):  # else the job has not ended: no lookup
                     detail = self._owned(call, job, await self._detail(job))
                     if detail.row.state in ENDED or left <= 0:
                         return json_answer(detail.row)
@@ -314,25 +312,26 @@ class BrokerDoor:
         return await self._feed.ask(lambda: self._feed.reads.job(job))
 
     def _owned(self, call: Call, job: JobId, detail: JobDetail | None) -> JobDetail:
-        """The job, if it is for this broker to speak of it."""
+        """Return the job, or redirect if another broker answers for it."""
         self._owner_or_redirect(call, job, detail)
         assert detail is not None
         return detail
 
     def _owner_or_redirect(self, call: Call, job: JobId, detail: JobDetail | None) -> None:
-        """Point to who speaks for the job, if that is another broker and was not asked before."""
+        """Redirect to the broker that answers for the job, if that is another one that was not asked
+        before."""
         own, league = self._host.identity.name, self._host.league
         speaker = own
         if call.text("local") != "1":
             asked = [name for name in call.text("asked").split(",") if name]
             speaker = self._machine.find_answering_broker(job, asked)
             if not speaker and detail is not None and detail.row.owner not in asked:
-                speaker = detail.row.owner  # the file remembers longer than the machine
+                speaker = detail.row.owner  # the file keeps jobs longer than the machine
             if speaker not in (own, "") and self._machine.is_alive(speaker):
                 url, path = call.request.url, ",".join([*asked, own])
                 query = "&".join([*_without(url.query, "asked"), f"asked={quote(path)}"])
                 location = f"https://{league.broker(speaker).door}{url.path}?{query}"
-                raise ElsewhereError(BROKER_HEADER, speaker, location, "speaks for this job")
+                raise ElsewhereError(BROKER_HEADER, speaker, location, "answers for this job")
         if detail is None:
             raise self._no_job(call)
 
@@ -342,12 +341,12 @@ def _no_room(message: str) -> RefusedError:
 
 
 def _without(query: str, name: str) -> list[str]:
-    """The parts of a query but one parameter."""
+    """Return the parts of a query without one parameter."""
     return [part for part in query.split("&") if part and part.partition("=")[0] != name]
 
 
 def _limit(call: Call) -> int:
-    """How many rows are asked for, and paid."""
+    """Return the number of rows requested, and charge for them."""
     limit = call.number("limit")
     call.charge(limit // ROWS_PER_TOKEN)
     return limit

@@ -1,7 +1,7 @@
-"""A cluster's door: its nodes, draining them, and what its tasks have written.
+"""The HTTP API of a cluster: its nodes, drains, and the output of its tasks.
 
-A runner on a machine of its own has a door too, for the output of its tasks; its warden's door sends whoever
-asks for that there.
+A runner on a machine of its own serves the output of its tasks itself; the warden's server redirects clients
+to it.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -46,7 +46,7 @@ from hanse.security.wall_time import wall_now
 
 
 class RunnerDoor:
-    """The output of the tasks of one backend."""
+    """The operations of one runner: the output of the tasks of one backend."""
 
     table: tuple[op.Operation, ...] = op.RUNNER
     kind = "runner"
@@ -62,12 +62,12 @@ class RunnerDoor:
         self.gate = self.revocations.gate()
 
     def application(self) -> Application:
-        """The ASGI application."""
+        """Return the ASGI application."""
         routes: list[BaseRoute] = [*self.gate.routes(self.table, self.handlers())]
         return Application(self.gate, routes)
 
     def handlers(self) -> dict[op.Operation, Handler]:
-        """What meets each operation of the table. To add one: a line in ``operations`` and one here."""
+        """Return the handler of each operation. To add one: a line in ``operations`` and one here."""
         return {
             op.HEALTH: self._health,
             op.READY: self._ready,
@@ -104,7 +104,7 @@ class RunnerDoor:
         try:
             first = await anext(pieces, b"")
         except OutputDroppedError:
-            said = f"the output of {call.text('task')} was dropped, as the oldest there was, to make room"
+            said = f"the output of {call.text('task')} was deleted, as the oldest, to free disk space"
             raise RefusedError(404, "no_output", said, "'disk' and 'output' limit what is kept") from None
         except FileNotFoundError:
             raise self._no_output(call) from None
@@ -112,7 +112,7 @@ class RunnerDoor:
 
     async def _waits(self, call: Call) -> Response:
         job, node = parse_job(call.text("job")), call.optional("node")
-        self._leave_to_runner(call, node, "knows what waits on this node")
+        self._leave_to_runner(call, node, "has the waiting tasks of this node")
         found = self.backend.waits(job) if self.backend is not None and job is not None else ()
         after, limit = call.optional("after"), call.number("limit")
         left = [wait for wait in found if after is None or index_of(wait.task) > after]
@@ -124,7 +124,7 @@ class RunnerDoor:
         return json_answer(WaitsAnswer(answers, more, self._elsewhere()))
 
     def _elsewhere(self) -> tuple[int, ...]:
-        """The first node of each runner that is not here."""
+        """Return the first node of each runner on another machine."""
         first: dict[str, int] = {}
         for number, node in enumerate(self.entry.nodes):
             first.setdefault(node.runner, number)
@@ -132,7 +132,7 @@ class RunnerDoor:
         return tuple(first[runner.name] for runner in self.entry.runners if runner.name in first)
 
     def _leave_to_runner(self, call: Call, node: int | None, why: str) -> None:
-        """Send whoever asks about a node of another machine to the runner there."""
+        """Redirect a request about a node of another machine to the runner there."""
         if node is None or node >= len(self.entry.nodes):
             return
         name = self.entry.nodes[node].runner
@@ -145,7 +145,7 @@ class RunnerDoor:
     def _no_output(self, call: Call) -> RefusedError:
         hint = "output is kept for a limited time"
         if self.entry.runners:
-            hint = "say which node it ran on: this cluster has several machines"
+            hint = "name the node with 'node': this cluster has several machines"
         return RefusedError(404, "no_output", f"there is no output of {call.text('task')} here", hint)
 
 
@@ -175,11 +175,11 @@ class ClusterDoor(RunnerDoor):
         self._shell = shell
 
     def handlers(self) -> dict[op.Operation, Handler]:
-        """Those of every runner, and the cluster's own."""
+        """Return the handlers of every runner, and those of the warden."""
         return {**super().handlers(), op.CLUSTER: self._cluster, op.DRAIN: self._drain}
 
     async def _ready(self, _: Call) -> Response:
-        """Ready unless its disk is behind."""
+        """Answer ready unless the disk is behind."""
         ready = not self._shell.busy
         response = json_answer(Readiness(ready), 200 if ready else 503)
         if not ready:
@@ -223,25 +223,25 @@ class ClusterDoor(RunnerDoor):
         )
 
     def _withheld(self, node: int, runner: str, closures: Mapping[int, str]) -> str:
-        """Why nothing of a node is for the league. Of a runner by itself only that it says so is known."""
+        """Return why a node is fully withheld. Of another runner only the fact is known, not the reason."""
         if runner == self.entry.own_runner:
             return closures.get(node, "")
         kept = self._machine.drains.is_withheld(node)
-        return f"{runner} keeps all of it back, and its log says why" if kept else ""
+        return f"{runner} withholds the whole node; its log says why" if kept else ""
 
     async def _drain(self, call: Call) -> Response:
         wish = await body_of(call.request, DrainRequest)
         most = len(self.entry.nodes)
         if any(node >= most for node in wish.nodes):
-            raise RefusedError(422, "bad_request", f"nodes are numbers from 0 to {most - 1}")
+            raise RefusedError(422, "bad_request", f"nodes must be numbers from 0 to {most - 1}")
         if wish.whole == bool(wish.nodes):
-            hint = 'name nodes by number, as in {"nodes": [0, 3]}, or say {"whole": true}: all of the cluster'
-            raise RefusedError(422, "bad_request", "either nodes or the whole cluster must be named", hint)
+            hint = 'send {"nodes": [0, 3]} with node numbers, or {"whole": true} for all of the cluster'
+            raise RefusedError(422, "bad_request", "name either nodes or the whole cluster", hint)
         nodes = tuple(dict.fromkeys(wish.nodes))
         now, left = self._shell.clock.now(), (wish.until or 0) - wall_now()
         problem = reason_problem(wish.reason)
         if wish.until is not None and (not wish.drain or left <= 0):
-            problem = "a drain ends in the future, and only a drain has an end"
+            problem = "'until' must be in the future, and needs 'drain'"
         if problem is not None:
             raise RefusedError(422, "bad_request", problem)
         until = 0 if wish.until is None else now + left

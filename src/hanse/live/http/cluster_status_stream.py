@@ -1,7 +1,7 @@
-"""How the clusters are, for those who watch: looked at only while somebody does, and told only if changed.
+"""The status of each cluster, for watchers: read only while somebody watches, sent only if changed.
 
-A cluster's state is not history: nobody wants to hear what its room was a minute ago. So there are no serials
-here, only the latest word on each cluster and a count of how often it has changed.
+The status of a cluster is no history: nobody needs its free room of a minute ago. So there are no serials
+here, only the latest status of each cluster and a count of its changes.
 """
 
 import asyncio
@@ -15,22 +15,22 @@ from hanse.live.readmodel.feeder import Item
 from hanse.model.events import MessageReceived
 
 LOOK_SECONDS: Final = 1.0
-"""How long news of clusters are collected: room comes and goes with every task."""
+"""Seconds between two reads of the status: room changes with every task."""
 
 Look = Callable[[str], ClusterAnswer]
-"""How a cluster is now."""
+"""Returns the current status of a cluster."""
 Silent = Callable[[], float | None]
-"""Seconds until the next cluster counts as out of reach if it says nothing; None: none will."""
+"""Returns the seconds until the next silent cluster counts as unreachable; None: no cluster will."""
 
 
 class ClusterWatch:
-    """The latest word on each cluster."""
+    """The latest status of each cluster."""
 
     def __init__(self, names: tuple[str, ...], look: Look, silent: Silent) -> None:
         self._look = look
         self._silent = silent
         self.changed: Callable[[], None] = lambda: None
-        """Called when there is a new word on some cluster."""
+        """Called when the status of some cluster has changed."""
         self._dirty = dict.fromkeys(names, False)
         self._last: dict[str, ClusterAnswer] = {}
         self._counts = dict.fromkeys(names, 0)
@@ -38,20 +38,20 @@ class ClusterWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self) -> None:
-        """Somebody begins to watch."""
+        """Add a watcher."""
         self._watchers += 1
         if self._watchers == 1:
             self._look_at(list(self._dirty))
 
     def leave(self) -> None:
-        """Somebody watches no longer."""
+        """Remove a watcher."""
         self._watchers -= 1
         if not self._watchers and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def hear(self, batch: list[Item]) -> None:
-        """Something has happened at this broker."""
+        """Note the clusters that sent messages in this batch of events, and schedule a refresh."""
         if not self._watchers:
             return
         news = False
@@ -62,7 +62,7 @@ class ClusterWatch:
             self._within(LOOK_SECONDS)
 
     def since(self, seen: dict[str, int]) -> list[ClusterAnswer]:
-        """The clusters that have changed since ``seen``, which is brought up to date."""
+        """Return the clusters that have changed since ``seen``, and update ``seen``."""
         found = [self._last[name] for name, count in self._counts.items() if count > seen.get(name, 0)]
         seen.update(self._counts)
         return found
@@ -77,7 +77,7 @@ class ClusterWatch:
 
     def _timed(self) -> None:
         self._timer = None
-        self._look_at(list(self._dirty))  # silence is no news of anybody's: all are looked at
+        self._look_at(list(self._dirty))  # silence comes with no event: refresh all
 
     def _look_at(self, names: list[str]) -> None:
         news = False
@@ -96,5 +96,5 @@ class ClusterWatch:
 
 
 def _lasting(answer: ClusterAnswer) -> ClusterAnswer:
-    """Without what changes by itself."""
+    """Return the status without the field that changes with time."""
     return msgspec.structs.replace(answer, seen_seconds=None)

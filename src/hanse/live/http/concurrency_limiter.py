@@ -1,10 +1,10 @@
-"""Taking turns: of one identity only a few requests are worked on at a time, and the others stand in line.
+"""A concurrency limiter: handles only a few requests of one identity at a time and queues the others.
 
-A bucket bounds what an identity gets in the long run; this bounds what it gets at one moment. However many
-requests somebody sends at once, somebody else's finds at most a few of them before it. And while others are
-there, a line in which somebody waits rests after each request for some times as long as that took: who asks
-for more than gets done has a share of the broker, and leaves the rest of it to those who wait for nobody. A
-client that asks one thing after another never stands in line, and never rests.
+The rate limiter bounds an identity in the long run; this module bounds it at one moment. However many
+requests one identity sends at once, another's request finds at most a few of them ahead. While other
+identities are active, a queue that is not empty pauses after each request for a multiple of the time that the
+request took: an identity that asks for more than gets done has a share of the broker, and leaves the rest to
+the others. A client that sends one request after another never waits and never pauses.
 """
 
 import asyncio
@@ -15,28 +15,28 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 AT_ONCE: Final = {False: 2, True: 1}
-"""Requests of one line that are worked on at the same time: questions, and what changes something. A
-submission keeps several members busy, and holds many jobs if somebody has many."""
+"""Requests of one queue that are handled at the same time: reads, and writes. A submission keeps several
+members busy, and holds many jobs if the client has many."""
 LINE_SECONDS_MAX: Final = 10.0
-"""How long a request stands in line."""
+"""Seconds that a request may wait in the queue."""
 
 RESTS: Final = {False: 3.0, True: 6.0}
-"""For how many times as long as a request took its place in line rests. A submission goes on to make work
-behind its answer: it is placed, started, ended and shown."""
+"""The pause as a multiple of the time of the request: reads, and writes. A submission makes work after its
+answer: jobs are placed, started, ended and shown."""
 REST_SECONDS_MAX: Final = 0.25
 COMPANY_SECONDS: Final = 2.0
-"""How long somebody is taken to be there after their last request."""
+"""Seconds for which an identity counts as active after its last request."""
 
 Key = tuple[str, bool]
-"""Whose line it is; whether it is the one for what changes something, which may take longer."""
+"""Identity, and whether the queue is the one for writes, which may take longer."""
 
 
 class LateError(Exception):
-    """A turn did not come in time."""
+    """A request waited too long in the queue."""
 
 
 class _Line:
-    """Requests of one key: how many are worked on, and who waits for their turn."""
+    """Requests of one key: the number in progress, and those that wait."""
 
     __slots__ = ("busy", "waiting")
 
@@ -46,22 +46,22 @@ class _Line:
 
 
 class Turns:
-    """The lines of one door. A line that is empty is forgotten."""
+    """The queues of one server. Empty queues are removed."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lines: dict[Key, _Line] = {}
         self._last = ("", -COMPANY_SECONDS)
-        """Who asked last, and when."""
+        """The identity that sent the last request, and its time."""
         self._other = ("", -COMPANY_SECONDS)
-        """The same of the last who was somebody else."""
+        """The same for the last request of a different identity."""
 
     def __len__(self) -> int:
         return len(self._lines)
 
     @asynccontextmanager
     async def turn(self, key: Key) -> AsyncIterator[None]:
-        """Work in turn. Raises ``LateError`` if the turn does not come in time."""
+        """Hold a slot for the block. Raise ``QueueTimeoutError`` if no slot is free in time."""
         self._note(key[0])
         line = self._lines.setdefault(key, _Line())
         if line.busy < AT_ONCE[key[1]]:
@@ -84,7 +84,7 @@ class Turns:
         self._last = (name, self._clock())
 
     def _in_company(self, name: str) -> bool:
-        """Whether somebody else has asked lately."""
+        """Return whether another identity has sent a request lately."""
         seen = self._other if self._last[0] == name else self._last
         return self._clock() - seen[1] < COMPANY_SECONDS
 
@@ -96,13 +96,13 @@ class Turns:
                 await mine
         except BaseException as error:
             if mine.done() and not mine.cancelled():
-                self._pass_on(key, line)  # the turn came at the very moment when nobody wanted it any more
+                self._pass_on(key, line)  # the slot came just as the wait was cancelled
             if isinstance(error, TimeoutError):
                 raise LateError from None
             raise
 
     def _pass_on(self, key: Key, line: _Line) -> None:
-        """A turn is over: the first in line who still waits has it."""
+        """Pass a slot to the first request in the queue that still waits, or free it."""
         while line.waiting:
             first = line.waiting.popleft()
             if not first.done():

@@ -1,8 +1,7 @@
-"""The part of a broker's door where newcomers get their first certificate, members their next, and other
-brokers the authority's key.
+"""The operations of a broker for certificates: join, renew, and fetch the authority's key.
 
-Joining needs no certificate, only a token that was made here; what a newcomer trusts is the authority whose
-fingerprint the token carries.
+The key is for other brokers. Joining needs no certificate, only a token that was made at this broker; a
+newcomer trusts the authority whose fingerprint is in the token.
 """
 
 import asyncio
@@ -34,8 +33,8 @@ log = logging.getLogger(__name__)
 
 
 class Enrolment:
-    """Joining and renewing. Only a broker whose home has the authority can do that. ``league``: the league as
-    the newest file has it."""
+    """Operations to join and renew. Only a broker whose home has the authority can serve them. ``league``
+    returns the league of the newest file."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class Enrolment:
         self._count = count
 
     def handlers(self) -> dict[Operation, Handler]:
-        """For the broker's door."""
+        """Return the handlers for the broker's server."""
         return {
             AUTHORITY: self._authority,
             AUTHORITY_KEY: self._give_key,
@@ -62,7 +61,8 @@ class Enrolment:
         return json_answer(AuthorityAnswer(self._credentials.authority()))
 
     async def _give_key(self, call: Call) -> Response:
-        """A certificate outlives its holder's place in the league by up to a day, so the file is asked."""
+        """Answer with the key, unless the newest file retired the broker: its certificate is valid for a
+        day."""
         name = call.peer.name
         if name not in [entry.name for entry in self._league().serving_brokers]:
             raise RefusedError(
@@ -89,14 +89,14 @@ class Enrolment:
 
     async def _renew(self, call: Call) -> Response:
         if call.by_token:
-            # Else a token that lives for days would buy a key pair that lives on after it.
-            raise RefusedError(403, "forbidden", "a certificate is renewed by showing it, not with a token")
+            # Else a token that lives for days would buy a key pair that outlives it.
+            raise RefusedError(403, "forbidden", "a renewal needs the present certificate, not a token")
         wish = await body_of(call.request, RenewRequest)
         given: dict[str, object] = {"csr": wish.csr, "identity": call.peer.uri, "issued": call.issued}
         try:
             answer = await self._ask("renew", given)
         except RefusedError as refused:
-            if refused.code == Reason.REVOKED:  # while the notary was at work
+            if refused.code == Reason.REVOKED:  # while the CA process worked
                 raise certificate_revoked(call.peer) from None
             raise
         return json_answer(RenewAnswer(answer["certificate"]))
@@ -107,7 +107,7 @@ class Enrolment:
         try:
             answer = await client.ask(verb, self._home.path, given)
         except OSError as error:
-            raise later(503, "no_notary", f"no certificate could be made: {error}") from None
+            raise later(503, "no_notary", f"no certificate could be issued: {error}") from None
         if "refused" in answer:
             raise RefusedError(
                 403, str(answer["code"]), str(answer["refused"]), "make a new token with 'hanse token create'"

@@ -1,10 +1,10 @@
-"""Server-sent events: what happens at a broker, pushed to whoever watches.
+"""Server-sent events: the events of a broker, pushed to watchers.
 
-Changes of jobs and decisions are one sequence (``readmodel.event_log``); its serials are made of journal
-positions, so an id means the same after a break, after a restart, and in a read model that was built anew.
-Each watcher gets everything behind its id, in order, at least once; what is no longer on record is told with
-one event ``gap``. Nothing is kept for a watcher but its place: those who are up to date are served from one
-ring for all, those who are behind from the file. Who takes nothing for too long is cut.
+State changes of jobs and decisions are one sequence (``readmodel.event_log``); its serials come from journal
+positions, so an id stays valid after a disconnect, after a restart, and in a rebuilt read model. Each watcher
+gets everything after its id, in order, at least once; events that are no longer stored are replaced by one
+event ``gap``. A watcher costs only its position: up-to-date watchers are served from one shared ring buffer,
+the others from the file. A watcher that reads nothing for too long is disconnected.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from hanse.live.readmodel.projector import SERIAL_BITS
 from hanse.live.shell import Fail
 
 WATCHERS_MAX: Final = 500
-"""Of one broker."""
+"""Watchers of one broker."""
 RING_MAX: Final = 2_000
-"""Events kept in memory for those who are up to date."""
+"""Events kept in memory for up-to-date watchers."""
 PAGE: Final = 500
 """Events read from the file at once."""
 BEAT_SECONDS: Final = 15.0
-"""How long a stream may be silent; then a comment goes out, with the place that the watcher has reached."""
+"""Seconds that a stream may be silent; then a comment with the watcher's position is sent."""
 STALL_SECONDS_MAX: Final = 30.0
-"""How long a watcher may take nothing of what was sent."""
+"""Seconds that a watcher may read nothing of what was sent."""
 LAST_WORD_SECONDS: Final = 1.0
-"""How long a watcher that is cut may take to hear why."""
+"""Seconds that a watcher has to read why it is disconnected."""
 SLOW: Final = b": too slow: you are cut off; come back with Last-Event-ID\n\n"
 CLOSING: Final = b": this broker stops; come back with Last-Event-ID\n\n"
 OPENING: Final = b"retry: 1000\n"
@@ -46,7 +46,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Event(NamedTuple):
-    """Something that has happened, ready to be sent."""
+    """An encoded event."""
 
     serial: int
     topic: str
@@ -56,23 +56,23 @@ class Event(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a watcher wants to hear of."""
+    """The filter of a watcher."""
 
     topics: tuple[str, ...]
     job: str = ""
     tenant: str = ""
     asked: str = ""
-    """The id behind which to begin; empty: now; ``0``: with the oldest on record."""
+    """The id after which to begin; empty: now; ``0``: with the oldest on record."""
 
     def takes(self, event: Event) -> bool:
-        """Whether an event is for this watcher."""
+        """Return whether an event passes the filter."""
         return (
             event.topic in self.topics and self.job in ("", event.job) and self.tenant in ("", event.tenant)
         )
 
 
 class Events:
-    """What happens at one broker, for all who watch."""
+    """The events of one broker, for all watchers."""
 
     def __init__(self, broker: str, feed: Feed, clusters: ClusterWatch, fail: Fail) -> None:
         self._broker = broker
@@ -82,7 +82,7 @@ class Events:
         self.watchers = 0
         self._ring: deque[Event] = deque(maxlen=RING_MAX)
         self._ring_from = 0
-        """The ring has everything between this serial and ``_upto``."""
+        """The ring buffer has everything between this serial and ``_ring_upto``."""
         self._upto = 0
         self._changed = asyncio.Event()
         self._pull: asyncio.Task[None] | None = None
@@ -91,13 +91,13 @@ class Events:
         clusters.changed = self.wake
 
     def open(self, wanted: Wanted) -> AsyncIterator[bytes]:
-        """A watcher's stream; it must be run to its end or closed."""
+        """Return a watcher's stream; it must be run to its end or closed."""
         if self.watchers >= WATCHERS_MAX:
             raise later(503, "too_many_watchers", f"this broker has {WATCHERS_MAX} watchers already")
         return self._stream(wanted)
 
     def wake(self) -> None:
-        """There is something new for somebody."""
+        """Wake all watchers: there are new events."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -113,16 +113,16 @@ class Events:
             self._pull.add_done_callback(self._pulled)
 
     async def _pull_all(self) -> None:
-        """Read what is new, once for everybody."""
+        """Read new events from the file, once for all watchers."""
         while self._again and self.watchers:
             self._again = False
             after = self._upto
             page = await self._feed.peek(partial(self._feed.reads.happened, after, PAGE))
-            if self._upto != after:  # all watchers left meanwhile and another one came: begin where it did
+            if self._upto != after:  # all watchers left and a new one came: restart at its position
                 self._again = True
                 continue
             if any(page.missing):
-                self._ring.clear()  # more happened than is kept: the file will tell each watcher so
+                self._ring.clear()  # more events than are kept: each watcher reads the gap from the file
                 self._ring_from = self._upto = page.newest
             else:
                 self._add(page)
@@ -147,7 +147,7 @@ class Events:
             self._hear([])
 
     def _events(self, page: Happened) -> list[Event]:
-        """What was read, ready to be sent."""
+        """Return the items of a page as encoded events."""
         found = []
         for item in page.items:
             data: JobEvent | DecisionEvent
@@ -208,11 +208,11 @@ class Events:
             self._clusters.leave()
 
     def _now(self) -> int:
-        """All that can be read is at or below this serial."""
+        """Return the serial at or below which all readable events are."""
         return ((self._feed.applied + 1) << SERIAL_BITS) - 1
 
     def _place(self, wanted: Wanted) -> tuple[int, bytes]:
-        """Where a watcher begins, and the first words to it."""
+        """Return a watcher's start position, and the first bytes to send."""
         broker, _, serial = wanted.asked.rpartition("/")
         now = self._now()
         if broker == self._broker and int(serial) <= now:
@@ -220,14 +220,14 @@ class Events:
         if wanted.asked in ("", "0"):
             place = 0 if wanted.asked else now
             return place, OPENING + f"id: {self._id(place)}\n\n".encode()
-        # an id of another broker's, or of a history that is gone: nothing here can follow it
+        # an id of another broker, or of a lost history: nothing here can follow it
         return now, OPENING + b"\n" + self._gap(wanted.asked, now)
 
     def _gap(self, asked: str, place: int) -> bytes:
         return self._text("gap", GapEvent(asked, self._id(place)), self._id(place))
 
     async def _next(self, place: int, wanted: Wanted) -> tuple[int, list[bytes]]:
-        """What a watcher has not heard yet, and its new place."""
+        """Return the events after a position, and the new position."""
         if place >= self._ring_from:
             fresh: list[bytes] = []
             for event in reversed(self._ring):
@@ -245,7 +245,7 @@ class Events:
 
 
 class EventStream(StreamingResponse):
-    """An answer that goes on until its reader leaves, or is too slow."""
+    """A streaming response that runs until its reader leaves or is too slow."""
 
     media_type = EVENT_STREAM
 
@@ -255,7 +255,7 @@ class EventStream(StreamingResponse):
         self._stall = stall_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until somebody ends it."""
+        """Send until the reader leaves, the stream ends, or the server closes."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         loop = asyncio.get_running_loop()
         pump = loop.create_task(self._pump(scope, send))
@@ -283,7 +283,7 @@ class EventStream(StreamingResponse):
                     await send({"type": "http.response.body", "body": SLOW, "more_body": False})
             except TimeoutError:
                 pass
-            scope["state"]["abort"]()  # what was not taken by now would be kept for ever
+            scope["state"]["abort"]()  # else the unsent bytes would be kept for ever
         finally:
             aclose = getattr(self._pieces, "aclose", None)
             if aclose is not None:
@@ -291,6 +291,6 @@ class EventStream(StreamingResponse):
 
 
 async def _left(receive: Receive) -> None:
-    """Wait until the reader is gone."""
+    """Wait until the reader has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

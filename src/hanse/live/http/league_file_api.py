@@ -1,4 +1,4 @@
-"""The operations of a door about the league file: show it, apply the next one, vote on it, hear of it."""
+"""The operations about the league file: show it, apply the next version, vote on it, receive it."""
 
 import asyncio
 import logging
@@ -29,24 +29,24 @@ from hanse.live.membership.membership import BehindError, Membership, NoMajority
 from hanse.live.membership.retirement import broker_problem, cluster_problem
 
 TELL_SECONDS_MAX: Final = 4.0
-"""How long an admin's request waits for the others to have the new file."""
+"""Seconds that an admin's request waits until the other members have the new file."""
 TELL_LOOK_SECONDS: Final = 0.05
 
 log: Final = logging.getLogger(__name__)
 
 Open = Callable[[str], bool]
-"""Whether a member is a cluster that takes work."""
+"""Returns whether a member is a cluster that takes work."""
 
 
 class LeagueFileDoor:
-    """The league file at one member's door; ``is_open`` is known to brokers."""
+    """The operations about the league file at one member; only brokers pass ``is_open``."""
 
     def __init__(self, membership: Membership, is_open: Open | None = None) -> None:
         self._membership = membership
         self._is_open = is_open
 
     def handlers(self) -> dict[op.Operation, Handler]:
-        """For the member's door."""
+        """Return the handlers for the member's server."""
         heard: dict[op.Operation, Handler] = {op.TELL_LEAGUE_FILE: self._told}
         if self._is_open is not None:
             heard |= {op.LEAGUE_FILE: self._show, op.APPLY_LEAGUE_FILE: self._apply, op.BALLOT: self._vote}
@@ -80,7 +80,7 @@ class LeagueFileDoor:
     async def _vote(self, call: Call) -> Response:
         question = (await body_of(call.request, BallotRequest)).question
         if question.ballot[1] != call.peer.name:
-            raise RefusedError(422, "bad_request", "a broker holds rounds of its own only")
+            raise RefusedError(422, "bad_request", "a ballot must carry the sender's own name")
         try:
             return json_answer(BallotAnswer(await self._membership.vote(question)))
         except OSError as error:
@@ -89,13 +89,13 @@ class LeagueFileDoor:
     async def _apply(self, call: Call) -> Response:
         wish = await body_of(call.request, ApplyRequest)
         async with self._membership.changing:
-            if self._membership.is_leaving:  # another broker takes it, and nothing is left half done
-                raise later(503, "starts_again", "this broker starts again with another league file")
+            if self._membership.is_leaving:  # another broker takes the request, nothing is half done
+                raise later(503, "starts_again", "this broker restarts with another league file")
             return json_answer(await self._change(wish))
 
     async def _change(self, wish: ApplyRequest) -> ApplyAnswer:
-        """Make a change once, however often it is asked for: a client whose broker stopped before it answered
-        asks the next one, which may have heard of the change by then."""
+        """Make a change once, however often the request is repeated: a client whose broker stopped before the
+        answer asks the next one, which may know the change by then."""
         own = self._membership
         new = self._parsed(wish)
         if is_same(own.known, new):
@@ -112,20 +112,20 @@ class LeagueFileDoor:
         except BehindError:
             await own.catch_up()
         except (NoMajorityError, OSError) as error:
-            refused = later(503, "no_majority", f"the change was not agreed on: {error}", 5)
-            refused.hint = "see 'hanse league show' before you try again: it may be agreed on yet"
+            refused = later(503, "no_majority", f"no majority agreed to the change: {error}", 5)
+            refused.hint = "check 'hanse league show' before you try again: it may still be agreed"
             raise refused from None
         if not is_same(own.known, new):
-            raise _conflict("changed_meanwhile", f"another change came first: version {own.known.version}")
+            raise _conflict("changed_meanwhile", f"another change came first, as version {own.known.version}")
         return await self._spread(changes)
 
     async def _spread(self, changes: tuple[str, ...]) -> ApplyAnswer:
-        """Wait a while until everybody has the new file."""
+        """Wait a limited time until all members have the new file."""
         own = self._membership
         with suppress(TimeoutError):
             async with asyncio.timeout(TELL_SECONDS_MAX):
                 while own.owed():
-                    await asyncio.sleep(TELL_LOOK_SECONDS)  # ``keep`` tells them, one by one
+                    await asyncio.sleep(TELL_LOOK_SECONDS)  # the task of ``Membership`` tells them
         untold = tuple(one.identity.name for one in own.owed())
         problems = {name: one.problem for name, one in own.standings.items() if one.problem}
         told = tuple(
@@ -134,14 +134,14 @@ class LeagueFileDoor:
         return ApplyAnswer(own.known.version, changes, told, untold, problems)
 
     def _parsed(self, wish: ApplyRequest) -> League:
-        """The league that is asked for; raises a refusal if it is none."""
+        """Return the league of the request; raise a refusal if its text is invalid."""
         try:
             return parse(wish.text.encode(), "the file")
         except LeagueError as error:
             raise RefusedError(422, "bad_league_file", str(error)) from None
 
     def _refuse_impossible(self, new: League) -> None:
-        """Refuse what cannot follow the present file."""
+        """Refuse a file that cannot follow the present one."""
         known = self._membership.known
         if new.version != known.version:
             raise _conflict(
@@ -153,24 +153,24 @@ class LeagueFileDoor:
             raise RefusedError(422, "bad_league_file", problem)
 
     async def _refuse_busy(self, names: list[str]) -> None:
-        """Refuse to retire members that have something which would be lost with them."""
+        """Refuse to retire members that have work or data which would be lost."""
         own = self._membership
         clusters = [entry.name for entry in own.known.clusters]
         assert self._is_open is not None, "only brokers are asked"
         for name in names:
             if name in clusters:
                 problem = await cluster_problem(own, name, self._is_open)
-                advice = f"drain it first with 'hanse drain {name} --wait', or insist with --force"
+                advice = f"drain it first with 'hanse drain {name} --wait', or override with --force"
             else:
                 problem = await broker_problem(own, name, name == own.name)
-                advice = "try again when fewer jobs come in, or insist with --force"
+                advice = "try again when fewer jobs arrive, or override with --force"
             if problem:
                 code = "cluster_in_use" if name in clusters else "broker_in_use"
                 raise RefusedError(409, code, problem, advice)
 
 
 def _conflict(code: str, message: str) -> RefusedError:
-    """Somebody else has changed the file."""
+    """Return the refusal for a change that came second."""
     return RefusedError(
         409, code, f"{message}. Your change was not made",
         "get the file with 'hanse league show', make your change in it, and apply it again",
@@ -178,7 +178,7 @@ def _conflict(code: str, message: str) -> RefusedError:
 
 
 def numbered(text: str, old: League, new: League) -> str:
-    """The file as the next version, its comments and order kept where that is possible."""
+    """Return the file as the next version, with comments and order kept where possible."""
     version = old.version + 1
     wanted = msgspec.structs.replace(new, version=version, joined=joined_by(old, new, version))
     pairs = ", ".join(f"{name}: {since}" for name, since in wanted.joined)

@@ -1,4 +1,4 @@
-"""What a broker's door says of the league: its members, and each cluster as this broker believes it to be."""
+"""The state of the league as a broker sees it: its members, and each cluster in this broker's view."""
 
 from hanse import __version__
 from hanse.api.drains import DrainFacts, drain_facts
@@ -20,11 +20,11 @@ from hanse.model.resources import BASE_DIMENSIONS, Dimensions, Resources, Vector
 from hanse.security.wall_time import wall_now
 
 SILENT_AFTER = 7 * SECOND
-"""A cluster that has not beaten for so long is shown as out of reach."""
+"""A cluster without a beat for this long is shown as unreachable."""
 
 
 def league_answer(league: League, own: str, machine: Broker, now: int, totals: list[Totals]) -> LeagueAnswer:
-    """The whole league at a glance."""
+    """Return the whole league at a glance."""
     jobs: dict[str, int] = {}
     for tenant in totals:
         for state, count in tenant.jobs.items():
@@ -38,7 +38,7 @@ def league_answer(league: League, own: str, machine: Broker, now: int, totals: l
 
 
 def cluster_answer(entry: ClusterEntry, machine: Broker, now: int) -> ClusterAnswer:
-    """One cluster as this broker believes it to be."""
+    """Return one cluster as this broker believes it to be."""
     sight = machine.view_state_of(entry.name)
     snapshot = sight.snapshot
     seen = snapshot is not None
@@ -57,7 +57,7 @@ def cluster_answer(entry: ClusterEntry, machine: Broker, now: int) -> ClusterAns
 
 
 def until_silent(league: League, machine: Broker, now: int) -> float | None:
-    """Seconds until the next cluster that is in reach counts as out of it; None: none is."""
+    """Return the seconds until the next reachable cluster counts as unreachable; None: there is none."""
     left = [
         sight.renewed_at + SILENT_AFTER - now
         for sight in (machine.view_state_of(entry.name) for entry in league.serving_clusters)
@@ -69,9 +69,9 @@ def until_silent(league: League, machine: Broker, now: int) -> float | None:
 def nodes_answer(
     league: League, machine: Broker, wanted: str, behind: tuple[str, int] | None, limit: int
 ) -> NodesAnswer:
-    """A page of nodes as this broker believes them to be, in the order of the league file.
+    """Return a page of nodes as this broker believes them to be, in the order of the league file.
 
-    ``wanted``: only those of this cluster; ``behind``: the cluster and number of the last node seen.
+    ``only_cluster``: only nodes of this cluster; ``after``: the cluster and number of the last node seen.
     """
     names = [entry.name for entry in league.serving_clusters]
     begin = names.index(behind[0]) if behind is not None and behind[0] in names else 0
@@ -105,7 +105,7 @@ def _nodes(name: str, machine: Broker, first: int, most: int) -> list[NodeAnswer
 
 
 def cluster_facts(league: League, machine: Broker, now: int) -> tuple[ClusterFacts, ...]:
-    """The clusters as the explanations want them."""
+    """Return the clusters as the explanations need them."""
     return tuple(_facts(entry, machine, now) for entry in league.serving_clusters)
 
 
@@ -142,8 +142,8 @@ def _facts(entry: ClusterEntry, machine: Broker, now: int) -> ClusterFacts:
 
 
 def _drains(sight: ViewState, now: int) -> tuple[DrainFacts, ...]:
-    """What the cluster's latest beat said of its drains. It left the warden at ``echo`` by the warden's clock
-    and came at ``renewed_at`` by ours, the same moment but for the way."""
+    """Return the drains of the cluster's latest beat. It left the warden at ``echo`` by the warden's clock
+    and arrived at ``renewed_at`` by ours, the same moment but for the network delay."""
     return drain_facts(sight.drains, sight.echo, wall_now() - (now - sight.renewed_at))
 
 
@@ -152,7 +152,7 @@ def _sum(vectors: "list[Vector] | tuple[Vector, ...]") -> Vector:
 
 
 def amounts(vector: Vector, dimensions: Dimensions) -> Amounts:
-    """A vector with the names of its columns; the base ones are there even if no node has any."""
+    """Return a vector with the names of its columns; the base columns are there even if no node has any."""
     named = dict(zip(dimensions, vector, strict=False))
     cpu, memory, gpu = (named.get(name, 0) for name in BASE_DIMENSIONS)
     custom = {name: named.get(name, 0) for name in dimensions[len(BASE_DIMENSIONS) :]}

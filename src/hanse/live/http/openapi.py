@@ -1,7 +1,7 @@
-"""The OpenAPI 3.1 document of a door, made from the table of its operations.
+"""The OpenAPI 3.1 document of a server, generated from the table of its operations.
 
-``python -m hanse.live.http.openapi broker`` (or ``warden``, ``runner``) prints it; ``docs/openapi.json`` and
-``docs/openapi-cluster.json`` are what it printed, and a test says whether they still are.
+``python -m hanse.live.http.openapi broker`` (or ``warden``, ``runner``) prints it. ``docs/openapi.json`` and
+``docs/openapi-cluster.json`` are its output, and a test checks that they are current.
 """
 
 import sys
@@ -25,20 +25,20 @@ from hanse.model.constraints import Constraint
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _CONDITIONS: Final = tuple(_REFERENCE.format(name=kind.__name__) for kind in get_args(Constraint))
-"""A condition's records hold each other as arrays, which few generators follow. They are described as plain
-arrays; ``GroupDetail.where`` has the same as text."""
+"""References to the records of a condition. The records hold each other as arrays, which few generators
+follow. They are described as plain arrays; ``GroupDetail.where`` has the same as text."""
 _SECURITY: Final[list[dict[str, list[str]]]] = [{"certificate": []}, {"token": []}]
 _TITLES: Final = {"broker": "a broker", "warden": "a cluster", "runner": "a runner"}
 _HEADERS: Final = {
-    307: ("Location", "Where the answer is to be had."),
-    401: ("WWW-Authenticate", "How to say who you are."),
+    307: ("Location", "The address to ask instead."),
+    401: ("WWW-Authenticate", "The accepted authentication."),
     429: ("Retry-After", "Seconds to wait."),
     503: ("Retry-After", "Seconds to wait."),
 }
 
 
 def document(door: str) -> dict[str, Any]:
-    """The document of a kind of door."""
+    """Return the document of the server of a role."""
     operations = DOORS[door]
     records = [
         kind
@@ -54,7 +54,7 @@ def document(door: str) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": f"Hanse: the door of {_TITLES[door]}",
+            "title": f"Hanse: HTTP API of {_TITLES[door]}",
             "version": __version__,
             "description": "Times are unix microseconds; amounts milli-CPUs, bytes, whole GPUs. docs/api.md "
             "says more.",
@@ -108,7 +108,7 @@ def _described(operation: Operation) -> dict[str, Any]:
 
 
 def _good(operation: Operation) -> dict[str, Any]:
-    """The answer if all is well."""
+    """Return the response of success."""
     if operation.answer is None:
         schema: dict[str, Any] = {"type": "string"}
         if operation.media.startswith("application/octet"):
@@ -137,7 +137,7 @@ def _reference(kind: type) -> dict[str, Any]:
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
-    """A parameter as OpenAPI has it."""
+    """Return a parameter in OpenAPI form."""
     schema: dict[str, Any]
     if parameter.whole is not None:
         schema = {"type": "integer", "minimum": parameter.whole[0], "maximum": parameter.whole[1]}
@@ -169,8 +169,8 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 
 def _plain(schema: Any) -> Any:
-    """A schema as generators of clients understand it: without the line breaks of our docstrings, and with
-    tuples as arrays of whatever their places may hold."""
+    """Return a schema that client generators understand: without the line breaks of our docstrings, and with
+    tuples as arrays of any of their item types."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
@@ -192,7 +192,7 @@ def _plain(schema: Any) -> Any:
 
 
 def text(door: str) -> str:
-    """The document as it is checked in."""
+    """Return the document as it is checked in."""
     return msgspec.json.format(msgspec.json.encode(document(door)), indent=1).decode() + "\n"
 
 

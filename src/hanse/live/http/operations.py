@@ -1,7 +1,7 @@
-"""The one table of the HTTP interface: what can be asked, by whom, with what, and every answer there is.
+"""The one table of the HTTP interface: every operation with its roles, parameters and answers.
 
-A door mounts its handlers by this table, the gate admits by it, and the OpenAPI document is made from it:
-what is not here does not exist. An operation without roles is for nobody.
+A server mounts its handlers by this table, the auth middleware admits by it, and the OpenAPI document is
+generated from it: an operation outside the table does not exist. An operation without roles is for nobody.
 """
 
 from enum import StrEnum
@@ -18,12 +18,12 @@ SUBMIT: Final = (Role.SUBMITTER, Role.OPERATOR, Role.ADMIN)
 OPERATE: Final = (Role.OPERATOR, Role.ADMIN)
 ADMINISTER: Final = (Role.ADMIN,)
 ANYBODY: Final[tuple[Role, ...]] = tuple(Role)
-"""Whoever can show who they are."""
+"""All clients that show an identity."""
 
 ROWS_MAX: Final = 1_000
 WAIT_SECONDS_MAX: Final = 60
 TEXT_CHARACTERS_MAX: Final = 256
-"""Of a parameter."""
+"""Characters of a parameter."""
 ATTEMPT_MAX: Final = 1 << 40
 OFFSET_MAX: Final = 1 << 62
 KEY_CHARACTERS_MAX: Final = 255
@@ -34,7 +34,7 @@ OCTETS: Final = "application/octet-stream"
 
 
 class Place(StrEnum):
-    """Where a parameter stands."""
+    """Location of a parameter, as OpenAPI's ``in``."""
 
     PATH = "path"
     QUERY = "query"
@@ -42,69 +42,69 @@ class Place(StrEnum):
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """One parameter: a whole number if it has bounds, a list with commas if ``several``, else a text."""
+    """One parameter: an integer if it has bounds, a comma-separated list if ``is_list``, else a text."""
 
     name: str
     says: str
     place: Place = Place.QUERY
     whole: tuple[int, int] | None = None
-    """Least and most."""
+    """Minimum and maximum."""
     choices: tuple[str, ...] = ()
     several: bool = False
     pattern: str = ""
     length_max: int = TEXT_CHARACTERS_MAX
     default: str = ""
-    """As the client would write it; empty: none."""
+    """The default in the client's notation; empty: none."""
     example: str = ""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that can be asked of a door."""
+    """One operation of a server."""
 
     name: str
-    """``operationId``: what a generated client calls it."""
+    """``operationId``: its name in a generated client."""
     verb: str
     path: str
     says: str
     roles: tuple[Role, ...] = ()
     public: bool = False
-    """For everybody, also for who shows nothing."""
+    """True if no identity is needed."""
     parameters: tuple[Parameter, ...] = ()
     body: type | None = None
     answer: type | None = None
     """None: not JSON, see ``media``."""
     media: str = JSON
     refusals: tuple[tuple[int, str], ...] = ()
-    """Statuses beyond those that every operation may answer, and what they mean."""
+    """Statuses beyond those that every operation may answer, and their meanings."""
     cost: int = 1
-    """Of a request, in tokens of the bucket of whoever asks."""
+    """Tokens that a request takes from the client's bucket."""
     lasting: bool = False
-    """It may go on for long without work: it counts apart from quick requests."""
+    """True if a request may stay open for long without work: it is limited apart from short requests."""
 
 
 _JOB: Final = Parameter(
     name="job",
     place=Place.PATH,
-    says="A job as it was told, broker's number and serial.",
+    says="A job id: broker's number and serial.",
     pattern="^[1-9][0-9]{0,3}-(0|[1-9][0-9]{0,9})$",
     example="1-7",
 )
 _TASK: Final = Parameter(
     name="task",
     place=Place.PATH,
-    says="A task: its job and its index.",
+    says="A task id: its job and its index.",
     pattern=r"^[1-9][0-9]{0,3}-(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,6})$",
     example="1-7.0",
 )
 _LOCAL: Final = Parameter(
     name="local",
-    says="1: answer from what this broker has, even if another one acts for the job.",
+    says="1: answer from this broker's data, even if another one acts for the job.",
     choices=("0", "1"),
     default="0",
 )
 _ASKED: Final = Parameter(
     name="asked",
-    says="Brokers that have pointed here, with commas: none of them is pointed back to. In every Location.",
+    says="Brokers that have redirected here, comma-separated: none is redirected back to. In every Location.",
     pattern=r"^[^&#?]{0,4096}$",
     example="broker-1",
 )
@@ -118,7 +118,7 @@ def _limit(default: int) -> Parameter:
 def _after(pattern: str, example: str) -> Parameter:
     return Parameter(
         name="after",
-        says="Begin behind this row: the `next` of the page before.",
+        says="Begin after this row: the `next` of the page before.",
         pattern=pattern,
         example=example,
     )
@@ -127,7 +127,7 @@ def _after(pattern: str, example: str) -> Parameter:
 _NOT_FOUND: Final = (404, "There is no such job here.")
 _ELSEWHERE: Final = (
     307,
-    "Another broker acts for the job: its door in Location, its name in X-Hanse-Broker.",
+    "Another broker acts for the job: its address in Location, its name in X-Hanse-Broker.",
 )
 _UNPROCESSABLE: Final = 422
 
@@ -137,7 +137,7 @@ HEALTH: Final = Operation(
 )  # fmt: skip
 READY: Final = Operation(
     name="ready", verb="GET", path="/readyz", public=True, answer=records.Readiness,
-    says="Whether it can do its work now; 503 with the same answer if not.",
+    says="True if it can do its work now; 503 with the same answer if not.",
 )  # fmt: skip
 OPENAPI: Final = Operation(
     name="openapi", verb="GET", path="/openapi.json", says="This document.", public=True, answer=dict, cost=5,
@@ -158,20 +158,20 @@ NODES: Final = Operation(
 SUBMIT_JOBS: Final = Operation(
     name="submit_jobs", verb="POST", path="/v1/jobs", roles=SUBMIT, body=records.SubmitRequest, cost=5,
     answer=records.SubmitAnswer,
-    says="Submit jobs. Answered when each is safe with a second broker, or refused. If any job is not as a "
-    "job should be, none is submitted. A job with the `client_id` of an earlier one is that earlier one.",
+    says="Submit jobs. Answered when each is safe with a second broker, or refused. If any job is "
+    "invalid, none is submitted. A job with the `client_id` of an earlier one is that earlier one.",
     parameters=(
         Parameter(
             name="Idempotency-Key", place=Place.HEADER, length_max=KEY_CHARACTERS_MAX,
             pattern="^[\\x21-\\x7e]*$",
-            says="Makes the request safe to repeat: jobs without a client_id get one made of this and of who "
-            "asks.",
+            says="Makes the request safe to repeat: jobs without a client_id get one made of this and of the "
+            "client.",
         ),
     ),
 )  # fmt: skip
 LIST_JOBS: Final = Operation(
     name="list_jobs", verb="GET", path="/v1/jobs", roles=VIEW, answer=records.JobsAnswer,
-    says="Jobs that this broker knows, the newest first; other brokers' jobs as far as it was told.",
+    says="Jobs that this broker knows, the newest first; other brokers' jobs as far as it knows.",
     parameters=(
         _STATE,
         Parameter(name="tenant", says="Only jobs of this tenant."),
@@ -182,7 +182,7 @@ LIST_JOBS: Final = Operation(
 )  # fmt: skip
 PLAN: Final = Operation(
     name="plan_job", verb="POST", path="/v1/plan", roles=VIEW, body=records.JobForm, cost=10,
-    answer=records.PlanAnswer, says="When and where a job would start if it were submitted now.",
+    answer=records.PlanAnswer, says="Estimate when and where a job would start if it were submitted now.",
 )  # fmt: skip
 GET_JOB: Final = Operation(
     name="get_job", verb="GET", path="/v1/jobs/{job}", roles=VIEW, answer=JobDetail,
@@ -195,14 +195,14 @@ TASKS: Final = Operation(
     parameters=(
         _JOB, _LOCAL, _ASKED, _STATE, _limit(100),
         Parameter(
-            name="after", says="Begin behind this index: the `next` of the page before.", whole=(0, 1 << 20)
+            name="after", says="Begin after this index: the `next` of the page before.", whole=(0, 1 << 20)
         ),
     ),
     refusals=(_NOT_FOUND, _ELSEWHERE),
 )  # fmt: skip
 WHY: Final = Operation(
     name="explain_job", verb="GET", path="/v1/jobs/{job}/why", roles=VIEW, answer=records.WhyAnswer, cost=2,
-    says="Why a job waits, runs where it does, or ended so; with its latest hundred decisions.",
+    says="Explain why a job waits, runs in its place, or ended; with its latest hundred decisions.",
     parameters=(_JOB, _LOCAL, _ASKED), refusals=(_NOT_FOUND, _ELSEWHERE),
 )  # fmt: skip
 DECISIONS: Final = Operation(
@@ -211,7 +211,7 @@ DECISIONS: Final = Operation(
     parameters=(
         _JOB, _LOCAL, _ASKED, _limit(100),
         Parameter(
-            name="after", says="Begin behind this decision: the `next` of the page before.",
+            name="after", says="Begin after this decision: the `next` of the page before.",
             whole=(0, (1 << 63) - 1),
         ),
     ),
@@ -219,7 +219,7 @@ DECISIONS: Final = Operation(
 )  # fmt: skip
 WAIT: Final = Operation(
     name="wait_for_job", verb="GET", path="/v1/jobs/{job}/wait", roles=VIEW, answer=JobRow, lasting=True,
-    says="The job when it has ended, or when the time is over.",
+    says="Wait for a job: answered when it has ended, or after the timeout.",
     parameters=(
         _JOB, _LOCAL, _ASKED,
         Parameter(
@@ -236,24 +236,24 @@ CANCEL: Final = Operation(
 )  # fmt: skip
 EVENTS: Final = Operation(
     name="watch_events", verb="GET", path="/v1/events", roles=VIEW, media=EVENT_STREAM, cost=5, lasting=True,
-    says="Server-sent events: what happens to jobs, clusters and decisions, as it happens. `event: job`, "
+    says="Server-sent events: changes of jobs, clusters and decisions as they occur. `event: job`, "
     "`decision`, `cluster` or `gap`; the data are JobEvent, DecisionEvent, ClusterAnswer, GapEvent as JSON.",
     parameters=(
         Parameter(
-            name="topics", says="What to hear of, with commas.", choices=TOPICS, several=True,
+            name="topics", says="The topics to send, comma-separated.", choices=TOPICS, several=True,
             default=",".join(TOPICS),
         ),
         Parameter(name="job", says="Only about this job.", pattern=_JOB.pattern, example="1-7"),
         Parameter(name="tenant", says="Only about jobs of this tenant."),
         Parameter(
             name="after",
-            says="Begin behind this event: an id of this broker's, or 0 for the oldest on record. Default: "
-            "with what comes now.",
+            says="Begin after this event: an id of this broker's, or 0 for the oldest on record. Default: "
+            "with new events.",
             pattern=r"^(0|[A-Za-z0-9_.-]{1,63}/[0-9]{1,19})$", example="b1/4398046511105",
         ),
         Parameter(
             name="Last-Event-ID", place=Place.HEADER, pattern=r"^(|0|[A-Za-z0-9_.-]{1,63}/[0-9]{1,19})$",
-            says="The last id that was received: the same as `after`, and goes before it.",
+            says="The last id that was received: the same as `after`, and takes precedence.",
         ),
     ),
 )  # fmt: skip
@@ -265,32 +265,32 @@ _NO_AUTHORITY: Final = (503, "This broker cannot issue certificates now.")
 JOIN: Final = Operation(
     name="join_league", verb="POST", path="/v1/join", public=True, body=records.JoinRequest, cost=20,
     answer=records.JoinAnswer, says="A newcomer's first certificate, for a join token.",
-    refusals=((403, "The token or the request is not good."), _NO_AUTHORITY),
+    refusals=((403, "The token or the request is invalid."), _NO_AUTHORITY),
 )  # fmt: skip
 RENEW: Final = Operation(
     name="renew_certificate", verb="POST", path="/v1/renew", roles=ANYBODY, body=records.RenewRequest,
     answer=records.RenewAnswer, cost=20,
-    says="The next certificate of whoever asks with one. An access token does not do, and neither does a "
-    "certificate that was revoked.",
+    says="The next certificate of a holder, who shows the present one. An access token is refused, and so "
+    "is a revoked certificate.",
     refusals=(_NO_AUTHORITY,),
 )  # fmt: skip
 AUTHORITY_KEY: Final = Operation(
     name="get_authority_key", verb="GET", path="/v1/authority/key", roles=(Role.BROKER,),
     answer=records.AuthorityKey, cost=20,
     says="For brokers: the authority's private key, so that every broker can issue certificates.",
-    refusals=((409, "The asker is no broker of the league file, or was retired."), _NO_AUTHORITY),
+    refusals=((409, "The client is no broker of the league file, or was retired."), _NO_AUTHORITY),
 )  # fmt: skip
 REVOKE: Final = Operation(
     name="revoke_access", verb="POST", path="/v1/access/revoke", roles=ADMINISTER, body=records.RevokeRequest,
     answer=records.RevokeAnswer, cost=5,
     says="End everything that people of a name have until now, or single access tokens. Answered when this "
-    "broker refuses them for ever and every other door was tried; doors that cannot be reached now are told "
-    "when they can.",
-    refusals=((409, "The asker's own name is among the names, and \"own\" is not true."),),
+    "broker refuses them for ever and every other server was tried; servers that cannot be reached now are "
+    "told when they can.",
+    refusals=((409, "The client's own name is among the names, and \"own\" is not true."),),
 )  # fmt: skip
 REVOCATIONS: Final = Operation(
     name="list_revocations", verb="GET", path="/v1/access/revocations", roles=(*ADMINISTER, *MEMBERS),
-    answer=records.RevocationList, says="What is revoked, as far as this broker knows.",
+    answer=records.RevocationList, says="All revocations that this broker knows.",
 )  # fmt: skip
 LIST_PEOPLE: Final = Operation(
     name="list_people", verb="GET", path="/v1/access/people", roles=ADMINISTER,
@@ -300,7 +300,7 @@ LIST_PEOPLE: Final = Operation(
 EXCHANGE: Final = Operation(
     name="exchange_revocations", verb="POST", path="/v1/access/revocations", roles=(Role.BROKER,),
     body=records.RevocationList, answer=records.RevocationList, cost=5,
-    says="For brokers: what the asker knows to be revoked counts here too; answered with all that is known.",
+    says="For brokers: merge the sender's revocations into this member's; answered with all that are known.",
 )  # fmt: skip
 LEAGUE_FILE: Final = Operation(
     name="get_league_file", verb="GET", path="/v1/league/file", roles=(*OPERATE, *MEMBERS),
@@ -309,35 +309,35 @@ LEAGUE_FILE: Final = Operation(
 APPLY_LEAGUE_FILE: Final = Operation(
     name="apply_league_file", verb="POST", path="/v1/league/file", roles=ADMINISTER,
     body=league_records.ApplyRequest, answer=league_records.ApplyAnswer, cost=20,
-    says="Change the league: the file that is shown, with changes. Answered when a majority of the brokers "
-    "has agreed; every member then writes it down and starts again with it, one after the other.",
+    says="Change the league: send the present file with changes. Answered when a majority of the brokers "
+    "has agreed; every member then stores it and restarts with it, one after the other.",
     refusals=((409, "The file was made from another version, or a cluster to be retired is in use."),),
 )  # fmt: skip
 TELL_LEAGUE_FILE: Final = Operation(
     name="tell_league_file", verb="POST", path="/v1/league/told", roles=(Role.BROKER,),
     body=league_records.LeagueFile, answer=league_records.FileStanding, cost=5,
-    says="For brokers: the league file that the asker has; answered with the one that this member has.",
+    says="For brokers: the league file of the sender; answered with the one of this member.",
 )  # fmt: skip
 TELL_FENCED: Final = Operation(
     name="tell_fenced", verb="POST", path="/v1/league/fenced", roles=MEMBERS,
     body=league_records.Fence, answer=league_records.Fence, cost=5,
-    says="For members: the asker has lost records, or its peers remember more of it, and it does not start.",
+    says="For members: the sender has lost records, or its peers remember more of it, and it does not start.",
 )  # fmt: skip
 BALLOT: Final = Operation(
     name="vote_league_file", verb="POST", path="/v1/league/ballot", roles=(Role.BROKER,),
     body=league_records.BallotRequest, answer=league_records.BallotAnswer, cost=5,
-    says="For brokers: take part in the decision on the next version of the league file.",
+    says="For brokers: vote on the next version of the league file.",
 )  # fmt: skip
 LOGS: Final = Operation(
     name="read_output", verb="GET", path="/v1/logs/{task}", roles=VIEW, media=OCTETS, lasting=True,
-    says="What a task has written.",
+    says="The output of a task.",
     parameters=(
         _TASK,
         Parameter(
-            name="stream", says="Which output.", choices=("stdout", "stderr"), default="stdout"
+            name="stream", says="The stream of output.", choices=("stdout", "stderr"), default="stdout"
         ),
         Parameter(
-            name="attempt", says="Which attempt; 0: the latest here.", whole=(0, ATTEMPT_MAX), default="0"
+            name="attempt", says="The attempt; 0: the latest here.", whole=(0, ATTEMPT_MAX), default="0"
         ),
         Parameter(name="offset", says="Bytes to skip.", whole=(0, OFFSET_MAX), default="0"),
         Parameter(
@@ -347,73 +347,73 @@ LOGS: Final = Operation(
     ),
     refusals=(
         (404, "There is no output of this task here."),
-        (307, "A runner on another machine has it: its door in Location, its name in X-Hanse-Runner."),
+        (307, "A runner on another machine has it: its address in Location, its name in X-Hanse-Runner."),
     ),
 )  # fmt: skip
 WAITS: Final = Operation(
     name="list_waits", verb="GET", path="/v1/waits/{job}", roles=VIEW, answer=records.WaitsAnswer,
-    says="The tasks of a job that this cluster has taken on and that wait in a queue of its own, as Slurm's, "
+    says="The tasks of a job that this cluster has accepted and that wait in a queue of its own, as Slurm's, "
     "with the reason in words; by index. Tasks of a job that is not known here: none.",
     parameters=(
         _JOB, _limit(100),
         Parameter(
-            name="after", says="Begin behind this index: the `next` of the page before.", whole=(0, 1 << 20)
+            name="after", says="Begin after this index: the `next` of the page before.", whole=(0, 1 << 20)
         ),
         Parameter(name="node", says="Ask the runner of the node with this number.", whole=(0, 99_999)),
     ),
-    refusals=((307, "A runner on another machine knows: its door in Location, its name in X-Hanse-Runner."),),
+    refusals=((307, "Another machine's runner knows: its address in Location, its name in X-Hanse-Runner."),),
 )  # fmt: skip
 CLUSTER: Final = Operation(
     name="get_cluster", verb="GET", path="/v1/cluster", roles=VIEW, answer=records.ClusterDetail,
-    says="The cluster by its own word, with its nodes by number.",
+    says="The cluster as it reports itself, with its nodes by number.",
     parameters=(_limit(ROWS_MAX), _after("^[0-9]{1,9}$", "999")),
 )  # fmt: skip
 DRAIN: Final = Operation(
     name="drain_nodes", verb="POST", path="/v1/drain", roles=OPERATE, body=records.DrainRequest,
-    answer=records.DrainAnswer, says="Let no new task onto nodes, or let them again. What runs goes on.",
+    answer=records.DrainAnswer, says="Close nodes to new tasks, or open them again. Running tasks continue.",
 )  # fmt: skip
 
 COMMON: Final = (HEALTH, READY, OPENAPI)
 METRICS: Final = Operation(
     name="metrics", verb="GET", path="/metrics", roles=VIEW, media="text/plain",
-    says="What Prometheus scrapes, in its text format.",
+    says="The metrics in Prometheus' text format.",
 )  # fmt: skip
-"""Mounted by each daemon, beside its application's own routes (``guarded``)."""
+"""Mounted by each daemon, beside the routes of its application (``guard``)."""
 BROKER: Final = (
     *COMMON, LEAGUE, NODES, SUBMIT_JOBS, LIST_JOBS, PLAN, GET_JOB, TASKS, WHY, DECISIONS, WAIT, CANCEL,
     EVENTS, AUTHORITY, AUTHORITY_KEY, JOIN, RENEW, REVOKE, REVOCATIONS, LIST_PEOPLE, EXCHANGE, LEAGUE_FILE,
     APPLY_LEAGUE_FILE, TELL_LEAGUE_FILE, TELL_FENCED, BALLOT,
 )  # fmt: skip
-"""Of a broker's door."""
+"""Operations of a broker's server."""
 RUNNER: Final = (*COMMON, LOGS, WAITS, EXCHANGE, TELL_LEAGUE_FILE)
-"""Of the door of a runner on a machine of its own."""
+"""Operations of the server of a runner on a machine of its own."""
 WARDEN: Final = (*RUNNER, CLUSTER, DRAIN)
-"""Of a cluster's door."""
+"""Operations of a warden's server."""
 DOORS: Final = {"broker": BROKER, "warden": WARDEN, "runner": RUNNER}
 
 EVENT_RECORDS: Final = (
     records.JobEvent, records.DecisionEvent, records.ClusterAnswer, records.GapEvent,
 )  # fmt: skip
-"""What the data of events are: no answer has them, and the document describes them all the same."""
+"""Data of events: no answer has these records, and the document describes them nevertheless."""
 
 _MALFORMED: Final = (400, "The request is not HTTP, or its body is not JSON.")
-_BAD: Final = (_UNPROCESSABLE, "A parameter or the body is not as it should be.")
+_BAD: Final = (_UNPROCESSABLE, "A parameter or the body is invalid.")
 
 
 def refusals(operation: Operation) -> dict[int, str]:
-    """Every status but 200 that an operation may answer, and what it means."""
+    """Return every status but 200 that an operation may answer, and its meaning."""
     found = {
         400: _MALFORMED[1],
-        429: "This identity asks too much; Retry-After says how many seconds to wait.",
+        429: "This identity sends too many requests; Retry-After says how many seconds to wait.",
         500: "A bug of ours; it is logged.",
         503: "Not now; Retry-After says how many seconds to wait.",
     }
     if not operation.public:
-        found[401] = "No certificate of the league and no access token was shown that is still good."
-        found[403] = "Whoever asks has a role that may not."
+        found[401] = "No valid certificate of the league and no valid access token was shown."
+        found[403] = "The role of the client may not do this."
     if operation.parameters or operation.body is not None:
         found[_UNPROCESSABLE] = _BAD[1]
     if operation.body is not None:
         found[413] = "The body is too large."
-        found[415] = "The body is declared to be something other than JSON."
+        found[415] = "The declared type of the body is not JSON."
     return {**found, **dict(operation.refusals)}

@@ -1,4 +1,4 @@
-"""One member asks another one's door: a single HTTPS request on the daemon's own event loop."""
+"""A client for requests between members: one HTTPS request on the daemon's own event loop."""
 
 import asyncio
 import ssl
@@ -8,16 +8,16 @@ from hanse.live.config.league import Address
 
 ANSWER_BYTES_MAX: Final = 8 << 20
 ASK_SECONDS_MAX: Final = 5.0
-"""For everything, from the first packet to the last."""
+"""Seconds for the whole exchange, from the first packet to the last."""
 CHUNK_BYTES: Final = 64 << 10
 
 
 async def asked(
     address: Address, context: ssl.SSLContext, verb: str, path: str, body: bytes = b""
 ) -> tuple[int, bytes]:
-    """The status and the body of an answer; ``OSError`` says why there is none.
+    """Send a request and return the status and body of the answer; ``OSError``: there is none, and why.
 
-    ``context`` decides whom to believe: see ``Credentials.client_context``.
+    ``context`` decides which server is trusted: see ``Credentials.client_context``.
     """
     try:
         async with asyncio.timeout(ASK_SECONDS_MAX):
@@ -32,10 +32,10 @@ async def asked(
                 await writer.drain()
                 data = await _until_end(reader)
             finally:
-                writer.transport.abort()  # the answer is whole, or of no use: nobody waits for a farewell
+                writer.transport.abort()  # the answer is complete or useless: skip the TLS shutdown
     except TimeoutError:
         raise OSError("no answer in time") from None
-    except UnicodeError as error:  # an impossible host name
+    except UnicodeError as error:  # an invalid host name
         raise OSError(str(error)) from None
     return _parsed(data)
 
@@ -50,7 +50,7 @@ async def _until_end(reader: asyncio.StreamReader) -> bytes:
 
 
 def _parsed(data: bytes) -> tuple[int, bytes]:
-    """Doors answer such requests with a length, and close the connection behind the answer."""
+    """Return status and body. Servers answer such requests with a length and close the connection."""
     head, mark, body = data.partition(b"\r\n\r\n")
     first, _, rest = head.partition(b"\r\n")
     words = first.split(b" ")
@@ -61,5 +61,5 @@ def _parsed(data: bytes) -> tuple[int, bytes]:
     ]
     whole = lengths == [str(len(body)).encode("ascii")]
     if not mark or len(words) < 2 or not words[1].isdigit() or not whole:
-        raise OSError("it hung up")
+        raise OSError("the connection closed before a complete answer")
     return int(words[1]), body

@@ -1,4 +1,4 @@
-"""What ``hanse plan`` needs to know: what runs, what waits ahead, and how long such work has taken before."""
+"""The facts for ``hanse plan``: running tasks, waiting tasks ahead, and past durations of such work."""
 
 import zlib
 from collections.abc import Callable
@@ -14,18 +14,18 @@ from hanse.model.job import JobSpec
 from hanse.security.wall_time import wall_now
 
 RUNNING_MAX: Final = 10_000
-"""Running tasks that are looked at; more are said in a caveat."""
+"""Running tasks that are read; a caveat says if there are more."""
 WAITING_JOBS_MAX: Final = 200
-"""Waiting jobs that are looked at."""
+"""Waiting jobs that are read."""
 DURATIONS_MAX: Final = 100
-"""Past run times that stand for the future ones of a kind, the latest ones."""
+"""Latest past durations of a kind that stand for its future ones."""
 
 Durations = Callable[[str, str, str], tuple[int, ...]]
-"""Past run times by job name, tenant and group."""
+"""Returns past durations by job name, tenant and group."""
 
 
 def plan(spec: JobSpec, facts: tuple[ClusterFacts, ...], reads: Reads) -> Plan:
-    """What would become of a job if it were submitted to this broker now."""
+    """Return the estimated start of a job if it were submitted to this broker now."""
     known: dict[tuple[str, str, str], tuple[int, ...]] = {}
 
     def durations(name: str, tenant: str, group: str) -> tuple[int, ...]:
@@ -48,16 +48,16 @@ def plan(spec: JobSpec, facts: tuple[ClusterFacts, ...], reads: Reads) -> Plan:
     ]
     first = spec.groups[0]
     own = durations(spec.name, spec.tenant, first.name) or ((first.duration,) if first.duration else ())
-    seed = zlib.crc32(msgspec.msgpack.encode(spec))  # the same question gets the same answer
+    seed = zlib.crc32(msgspec.msgpack.encode(spec))  # equal questions get equal answers
     found = estimate(spec, facts, running, _ahead(spec, reads, durations), own, seed=seed)
     if len(running) == RUNNING_MAX:
-        caveat = f"More than {RUNNING_MAX} tasks run; the estimate knows only so many."
+        caveat = f"More than {RUNNING_MAX} tasks run; the estimate counts only these."
         found = msgspec.structs.replace(found, caveats=(*found.caveats, caveat))
     return found
 
 
 def _ahead(spec: JobSpec, reads: Reads, durations: Durations) -> list[Ahead]:
-    """Work of this broker that waits and is not less urgent."""
+    """Return the waiting work of this broker that is not less urgent."""
     ahead: list[Ahead] = []
     for row in reads.jobs(state="queued", limit=WAITING_JOBS_MAX):
         job = parse_job(row.id)

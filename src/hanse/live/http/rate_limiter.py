@@ -1,8 +1,8 @@
-"""How much each identity may ask: a token bucket for everybody, in a table that does not grow without end.
+"""A rate limiter: one token bucket for each identity, in a table of bounded size.
 
-A bucket fills at a steady rate up to its burst. A request is admitted while there is anything in it, and
-takes its cost out, even below nothing: what costs much is admitted and paid for afterwards, so nobody who
-asks for something large starves among those who ask for little.
+A bucket fills at a steady rate up to its burst. A request is admitted while the bucket is above zero, and
+takes its cost out, even below zero: an expensive request is admitted and paid for afterwards, so a client
+that asks for much does not starve among those who ask for little.
 """
 
 import math
@@ -12,18 +12,18 @@ from collections.abc import Callable
 from typing import Final
 
 RATE: Final = 1_000.0
-"""Tokens a second of an identity. A question costs about one: half a millisecond of a broker's time."""
+"""Tokens per second of an identity. A query costs about one: half a millisecond of a broker's time."""
 BURST: Final = 5_000.0
 """Tokens that an identity may have saved up, and that it may owe at most."""
 STRANGER_RATE: Final = 50.0
-"""The same of an address from which nobody has said who they are."""
+"""The same for an address without an identity."""
 STRANGER_BURST: Final = 200.0
 BUCKETS_MAX: Final = 4_096
-"""Buckets in a table; the one not used for longest goes, and whoever it was begins anew with a full one."""
+"""Buckets in a table; the least recently used one is dropped, and its owner starts again with a full one."""
 
 
 class Buckets:
-    """Buckets by key. ``clock`` gives seconds."""
+    """The token buckets of one kind of client, by key. ``clock`` returns seconds."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class Buckets:
         self._most = most
         self._clock = clock
         self._table: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Key -> what was in its bucket, and when."""
+        """Key -> level of its bucket, and time of that level."""
 
     def __len__(self) -> int:
         return len(self._table)
 
     def take(self, key: str, cost: float) -> int:
-        """Pay for a request. 0: it is admitted. Else the whole seconds after which it would be; then nothing
-        is taken."""
+        """Charge a request. Return 0 if it is admitted, else the whole seconds to wait; then nothing is
+        charged."""
         now = self._clock()
         level = self._level(key, now)
         if level <= 0.0:
@@ -53,7 +53,7 @@ class Buckets:
         return 0
 
     def charge(self, key: str, cost: float) -> None:
-        """Pay for what turned out to be larger, admitted or not."""
+        """Charge for a request that turned out to be larger, admitted or not."""
         now = self._clock()
         self._put(key, self._level(key, now) - cost, now)
 

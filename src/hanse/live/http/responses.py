@@ -1,7 +1,7 @@
-"""How doors answer: JSON, and errors in one shape.
+"""The responses of servers: JSON, and errors in one form.
 
 An error is ``{"error": {"code", "message", "hint", "problems"}}``: a word for programs, a sentence for
-people, what to do next, and what is wrong field by field where that is the reason.
+people, the next step, and the problem of each field if fields are wrong.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from starlette.responses import Response
 from hanse.api.records import ErrorAnswer, ErrorText, Flaw, SubmitResult
 
 BODY_BYTES_MAX: Final = 64 << 20
-"""The largest request body: a batch of jobs."""
+"""Bytes of the largest request body: a batch of jobs."""
 BODY_SECONDS_MAX: Final = 60.0
-"""How long a body may take to come."""
+"""Seconds that a body may take to arrive."""
 BUSY_SECONDS: Final = 1
-"""When to come back to a member that is behind with its work."""
+"""Seconds after which a client should retry at a member that is behind with its work."""
 
 BROKER_HEADER: Final = "X-Hanse-Broker"
 RUNNER_HEADER: Final = "X-Hanse-Runner"
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class RefusedError(Exception):
-    """A request that is not met."""
+    """The refusal of a request."""
 
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class RefusedError(Exception):
         self.headers: dict[str, str] = {}
 
     def answer(self) -> Response:
-        """As the client gets it."""
+        """Return the refusal as a response."""
         error = ErrorText(self.code, self.message, self.hint, self.problems)
         response = json_answer(ErrorAnswer(error, self.results), self.status)
         response.headers.update(self.headers)
@@ -46,31 +46,31 @@ class RefusedError(Exception):
 
 
 def later(status: int, code: str, message: str, seconds: int = BUSY_SECONDS) -> RefusedError:
-    """A refusal of what may be asked again after so many seconds."""
+    """Return a refusal of a request that may be repeated after so many seconds."""
     refused = RefusedError(status, code, message, f"try again in {seconds} s")
     refused.headers["Retry-After"] = str(seconds)
     return refused
 
 
 def busy() -> RefusedError:
-    """This member is behind with its work."""
+    """Return the refusal of a member that is behind with its work."""
     return later(503, "busy", "this broker is behind with its work")
 
 
 def bug() -> RefusedError:
-    """Something that nobody has thought of."""
-    return RefusedError(500, "bug", "this is a bug of Hanse; the member's log says more")
+    """Return the error for an unexpected exception."""
+    return RefusedError(500, "bug", "a bug in Hanse; the member's log has the details")
 
 
 def bad_parameter(name: str, rule: str) -> RefusedError:
-    """A parameter that is not as it should be."""
+    """Return the refusal of an invalid parameter."""
     refused = RefusedError(422, "bad_parameter", f"{name}: {rule}")
     refused.problems = (Flaw(name, rule),)
     return refused
 
 
 class ElsewhereError(RefusedError):
-    """Another member has the answer: 307, its name in a header, because addresses prove nothing."""
+    """A redirect to another member: 307, with its name in a header, because addresses prove nothing."""
 
     def __init__(self, header: str, member: str, location: str, why: str) -> None:
         super().__init__(307, "elsewhere", f"{member} {why}", f"ask {location}")
@@ -78,12 +78,12 @@ class ElsewhereError(RefusedError):
 
 
 def json_answer(value: object, status: int = 200) -> Response:
-    """A JSON answer of a record."""
+    """Return a record as a JSON response."""
     return Response(_encode(value), status, media_type="application/json")
 
 
 async def body_of(request: Request, kind: type[T]) -> T:
-    """The decoded JSON body, bounded."""
+    """Return the decoded JSON body, bounded in size and time."""
     _must_be_json(request)
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):
@@ -93,17 +93,17 @@ async def body_of(request: Request, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise RefusedError(422, "bad_request", f"the body is not as it should be: {error}") from None
+        raise RefusedError(422, "bad_request", f"the body is invalid: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedError(400, "not_json", f"the body is not JSON: {error}") from None
 
 
 def _must_be_json(request: Request) -> None:
-    """Refuse what a web page can make a browser send without asking first, with its user's certificate."""
+    """Refuse a body that a web page can make a browser send with its user's certificate (no preflight)."""
     declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if declared not in ("", "application/json") and not declared.endswith("+json"):
         hint = "send 'Content-Type: application/json'; with curl: --json"
-        raise RefusedError(415, "not_json", f"a body is JSON, not {declared[:64]!r}", hint)
+        raise RefusedError(415, "not_json", f"a body must be JSON, not {declared[:64]!r}", hint)
 
 
 async def _read(request: Request) -> bytes:

@@ -1,12 +1,12 @@
-"""How a revocation gets from the broker where it was made to every other door.
+"""The way of a revocation from the broker where it was made to every other server.
 
-A broker that learns of something new (from an admin, from the file that ``hanse access revoke`` writes, from
-another broker) tells everybody else's door, and is answered with what they know. Whoever cannot be reached is
-owed it and told again after pauses that grow, until it was heard; nothing is sent while nobody is owed
-anything. A member that comes back asks by itself, because it cannot know what it has missed. Only brokers are
-believed about what is revoked: another cluster's warden could otherwise shut people out everywhere.
+A broker that learns something new (from an admin, from the file that ``hanse access revoke`` writes, from
+another broker) sends its list to the servers of all others, and gets their lists as answers. A member that
+cannot be reached is tried again after growing pauses until it answers; nothing is sent while all members have
+the list. A member that restarts asks on its own, because it cannot know what it missed. Only brokers are
+trusted about revocations: another cluster's warden could otherwise lock people out everywhere.
 
-What a member was told is in a file of its own directory, of which it is the only writer.
+A member keeps the list that it received in a file of its own directory, of which it is the only writer.
 """
 
 import asyncio
@@ -45,23 +45,23 @@ from hanse.security.wall_time import wall_now
 PATH: Final = op.EXCHANGE.path
 PAUSE_SECONDS_FIRST: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 60.0
-"""Between two attempts to tell, or to ask, somebody who does not answer."""
+"""Seconds between two attempts to reach a server that does not answer."""
 AT_ONCE_MAX: Final = 8
-"""Doors that are told at the same time."""
+"""Servers that are told at the same time."""
 ROUND_SECONDS_MAX: Final = 4.0
-"""How long an admin's request waits for the others to have heard of it."""
+"""Seconds that an admin's request waits until the others have the revocation."""
 log: Final = logging.getLogger(__name__)
 
 
 class Neighbour(NamedTuple):
-    """Another member's door."""
+    """The server of another member."""
 
     identity: Identity
     door: Address
 
 
 class Revocations:
-    """The revocations of one member, and its part in spreading them."""
+    """The revocations known to one member, and their exchange with other members."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -71,31 +71,31 @@ class Revocations:
             self.book.told = read_revoked(self._path)
         except RevokedError as error:
             self.book.told = None
-            log.warning("no access token and no person's certificate is believed: %s", error)
+            log.warning("all access tokens and people's certificates are refused: %s", error)
         self.book.on_change = self._home_changed
         self._gate: Gate | None = None
         self._broker = host.identity.role is Role.BROKER
         self._neighbours = neighbours(host.league, host.identity.name)
         self._heard: dict[str, bytes] = {}
-        """Neighbour -> the mark of the list that it is known to have."""
+        """Peer -> the digest of the list that the peer is known to have."""
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
-        """Whether everybody was tried since the last change."""
+        """Set when every peer was tried since the last change."""
 
     def gate(self) -> Gate:
-        """The gate of the door: it believes people by this list."""
+        """Return the auth middleware of the server: it checks people against this list."""
         self._gate = Gate(self._host.league.name, self.book, self._host.count)
         return self._gate
 
     def handlers(self) -> dict[op.Operation, Handler]:
-        """For the member's door."""
+        """Return the handlers for the member's server."""
         own: dict[op.Operation, Handler] = {op.EXCHANGE: self._exchange}
         if self._broker:
             own |= {op.REVOKE: self._revoke, op.REVOCATIONS: self._list, op.LIST_PEOPLE: self._people}
         return own
 
     async def keep(self) -> None:
-        """Ask and tell, for as long as the daemon lives."""
+        """Exchange lists with the peers, for as long as the daemon lives."""
         pause = PAUSE_SECONDS_FIRST
         owed = self._owed()
         while True:
@@ -113,19 +113,19 @@ class Revocations:
     # --- what is known --------------------------------------------------------------------------------------
 
     def known(self) -> Revoked:
-        """All that this member knows to be revoked."""
+        """Return all revocations that this member knows."""
         told = self.book.told or Revoked()
         try:
             return self.book.listed().joined(told, wall_now())
-        except RevokedError:  # no person is let in here; others go on
+        except RevokedError:  # people are refused here; others go on
             return told
 
     async def learn(self, news: Revoked) -> bool:
-        """Believe a list as well; whether it said anything new. ``OSError``: it could not be kept, and counts
-        until the daemon ends. ``ValueError``: it is none."""
+        """Add a list to the known one; return whether it was new. ``OSError``: it could not be written, and
+        counts until the daemon ends. ``ValueError``: it is invalid."""
         told = self.book.told
         if told is None:
-            raise OSError("what other members have revoked cannot be read")
+            raise OSError("the revocations of other members cannot be read")
         before = self.known()
         joined = told.joined(news, wall_now())
         problem = joined.problem()
@@ -134,7 +134,7 @@ class Revocations:
         self.book.told = joined
         new = self.known() != before
         if new:
-            self._recheck()  # now, because it counts also if it cannot be kept
+            self._recheck()  # at once: it counts even if the write fails
         if joined != told:
             await asyncio.to_thread(
                 atomic_files.replace, self._path, msgspec.json.encode(joined), atomic_files.PRIVATE
@@ -153,15 +153,15 @@ class Revocations:
         self._changed.set()
 
     def _recheck(self) -> None:
-        """End what lasts at this door of whoever is revoked now."""
+        """Abort the long-lived requests of people who are revoked now."""
         if self._gate is not None:
             self._gate.recheck()
 
     # --- the way to the others ------------------------------------------------------------------------------
 
     def _owed(self) -> list[Neighbour]:
-        """Whom to talk to. A broker: everybody who may not have the list that it has. The others: a broker,
-        until one has answered since they were started."""
+        """Return the peers to contact. For a broker: all that may not have its list. For other members: a
+        broker, until one has answered since the start."""
         if not self._broker:
             return [] if self._heard else [one for one in self._neighbours if _is_broker(one)]
         known = self.known()
@@ -175,7 +175,7 @@ class Revocations:
         ]
 
     async def _tell(self, owed: Sequence[Neighbour]) -> bool:
-        """Talk to these doors; whether anybody answered."""
+        """Contact these servers; return whether any answered."""
         answered = False
         for first in range(0, len(owed), AT_ONCE_MAX):
             some = owed[first : first + AT_ONCE_MAX]
@@ -193,14 +193,14 @@ class Revocations:
                 await self.learn(Revoked(heard.serials, heard.names))
         except (OSError, ValueError, msgspec.DecodeError) as error:
             self._host.count("revocations_untold")
-            log.info("%s was not told what is revoked: %s", one.identity.name, error)
+            log.info("%s did not get the revocations: %s", one.identity.name, error)
             return False
         self._heard[one.identity.name] = _mark(known)
         self._host.count("revocations_told")
         return True
 
     async def _talk(self, one: Neighbour, known: Revoked) -> RevocationList:
-        """What a neighbour knows, after it was told what we know if we are a broker."""
+        """Return the list of a peer; a broker sends its own list with the request."""
         context = self._host.credentials.client_context(one.identity)
         if self._broker:
             body = msgspec.json.encode(RevocationList(known.serials, known.names))
@@ -228,7 +228,7 @@ class Revocations:
         await self._learned(theirs)
         self._host.count("revocations_heard")
         if self.known() == theirs.joined(theirs, wall_now()):
-            self._heard[call.peer.name] = _mark(self.known())  # it need not be told what it has just said
+            self._heard[call.peer.name] = _mark(self.known())  # the peer need not be told its own list
         return await self._list(call)
 
     async def _revoke(self, call: Call) -> Response:
@@ -251,8 +251,8 @@ class Revocations:
         except ValueError as error:
             raise RefusedError(422, "bad_request", str(error)) from None
         except OSError as error:
-            log.warning("a revocation could not be written down: %s", error)
-            raise later(503, "no_revocations", f"the revocation could not be written down: {error}") from None
+            log.warning("a revocation could not be stored: %s", error)
+            raise later(503, "no_revocations", f"the revocation could not be stored: {error}") from None
 
 
 def _own_name(call: Call) -> RefusedError:
@@ -260,13 +260,13 @@ def _own_name(call: Call) -> RefusedError:
     return RefusedError(
         409,
         "own_name",
-        f"this ends the very {shown} that you ask with, because you are {call.peer.name} yourself",
-        "insist with 'own'; in the home of a broker, 'hanse renew --anew' makes a new certificate",
+        f"this would revoke your own {shown}: your name is {call.peer.name}",
+        "override with 'own'; in the home of a broker, 'hanse renew --anew' makes a new certificate",
     )
 
 
 def neighbours(league: League, own: str) -> tuple[Neighbour, ...]:
-    """Everybody else's door, the brokers first, in the order of the league file."""
+    """Return the servers of all other members, the brokers first, in the order of the league file."""
     clusters = league.serving_clusters
     found = [
         *((Role.BROKER, entry.name, entry.door) for entry in league.serving_brokers),
@@ -283,5 +283,5 @@ def _is_broker(one: Neighbour) -> bool:
 
 
 def _mark(known: Revoked) -> bytes:
-    """Equal for equal lists; what they drop when it expires changes it, and is told once more."""
+    """Return a digest, equal for equal lists. It changes at an expiry; then the list is sent once more."""
     return hashlib.sha256(msgspec.json.encode(known, order="sorted")).digest()

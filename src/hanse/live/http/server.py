@@ -1,10 +1,10 @@
-"""A door: an ASGI application behind TLS, in the daemon's own event loop.
+"""An HTTPS server: an ASGI application behind TLS, in the daemon's own event loop.
 
-The HTTP parsing is uvicorn's protocol class; its server is not used, because that wakes ten times a second
-for as long as it lives. Who is at the other end comes from the connection's certificate and is put into the
-request's state as ``peer``, and when that was issued as ``issued``. Connections are bounded, in all and of
-each identity or address, so is the head of a request, and a connection that does not get a request out in
-time is closed: nobody can keep the others out by holding the door.
+uvicorn's protocol class parses HTTP; uvicorn's server is not used, because it wakes ten times a second for as
+long as it lives. The identity of the client comes from the connection's certificate and is put into the
+request's state as ``peer``, and the time of issue as ``issued``. Bounds hold for connections in total, for
+connections of each identity or address, and for the head of a request; a connection without a complete
+request in time is closed: no client can block the others with open connections.
 """
 
 import asyncio
@@ -24,40 +24,40 @@ from hanse.security.credentials import Credentials
 from hanse.security.identity import shown_by
 
 CONNECTIONS_MAX: Final = 1_000
-"""Connections; beyond it the answer is 503."""
+"""Connections in total; above it the answer is 503."""
 CONNECTIONS_EACH_MAX: Final = 300
-"""Connections of one identity, or of one address without a certificate; beyond it the answer is 429."""
+"""Connections of one identity, or of one address without a certificate; above it the answer is 429."""
 REQUEST_SECONDS_MAX: Final = 30.0
-"""How long a connection may take from its beginning to its first request."""
+"""Seconds from the start of a connection to its first request."""
 HEAD_BYTES_MAX: Final = 64 << 10
-"""The first line and the headers of a request."""
+"""Bytes of the first line and the headers of a request."""
 HEADERS_MAX: Final = 100
 """Headers of a request."""
 HEADER_MARKS: Final = 4
 """Bytes of a header besides its name and its value: a colon, a space and the end of the line."""
-TOO_LARGE_HEAD: Final = f"the head of a request has at most {HEAD_BYTES_MAX} bytes"
+TOO_LARGE_HEAD: Final = f"the head of a request may have at most {HEAD_BYTES_MAX} bytes"
 KEEP_ALIVE_SECONDS: Final = 60
 HANDSHAKE_SECONDS_MAX: Final = 10.0
 CLOSE_SECONDS_MAX: Final = 2.0
-"""How long requests under way may still take when the daemon stops."""
+"""Seconds that requests in progress may still take when the daemon stops."""
 log: Final = logging.getLogger(__name__)
 
 
 class Gathered:
-    """A connection's transport on which the head of an answer can wait for the body: both leave as one record
-    of TLS in one system call, and whoever waits for them is woken once. All else is as without it."""
+    """A transport that can hold the head of an answer until the body follows: both leave as one TLS record in
+    one system call, and the client wakes once. All other behaviour is the transport's."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._held = b""
         self.holds = False
-        """Whether what is written next waits for what comes after it; true for one write."""
+        """True if the next write waits for the one after it; true for one write."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send something, or hold it."""
+        """Send data, or hold it."""
         if self.holds:
             self.holds, self._held = False, data
             return
@@ -66,46 +66,46 @@ class Gathered:
         self._transport.write(data)
 
     def flush(self) -> None:
-        """Send what is held."""
+        """Send the data that is held."""
         if self._held:
             self.write(b"")
 
     def close(self) -> None:
-        """Send what is held, and close."""
+        """Send the data that is held, and close."""
         self.flush()
         self._transport.close()
 
     def gather(self, send: Send) -> Send:
-        """How to send an answer so: held is a head that says how long its body is, because that body comes
-        at once; that of a stream may come in an hour."""
+        """Return a ``send`` that holds a head with a content length, because its body follows at once; the
+        body of a stream may follow in an hour."""
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self.holds = any(name == b"content-length" for name, _ in message["headers"])
             await send(message)
             if message["type"] == "http.response.body":
-                self.flush()  # a body of nothing was not written
+                self.flush()  # an empty body was not written
 
         return sending
 
 
 class PeerProtocol(HttpToolsProtocol):
-    """One connection; knows whose certificate it showed."""
+    """One connection, with the identity of its certificate."""
 
     crowd: "Crowd"
-    """All connections of the door; set by whoever makes this."""
+    """All connections of the server; set by the creator of this object."""
     _key = ""
     _patience: asyncio.TimerHandle | None = None
     _head_bytes = -1
-    """Of the head that is arriving, behind its first read: of one header without end the parser says nothing;
-    negative: none is arriving."""
+    """Bytes of the head that is arriving, after its first read: the parser reports nothing of a header
+    without end; negative: no head is arriving."""
     _head_parsed = 0
-    """Of the same head, what the parser has handed over."""
+    """Bytes of the same head that the parser has handed over."""
     _flaw = ""
-    """Why a head that can be parsed is refused."""
+    """The reason to refuse a head that can be parsed."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        """The handshake is done."""
+        """Read the peer's certificate after the handshake."""
         gathered = Gathered(transport)
         super().connection_made(gathered)  # type: ignore[arg-type]  # it does all that uvicorn asks for
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
@@ -119,15 +119,15 @@ class PeerProtocol(HttpToolsProtocol):
         self._patience = self.loop.call_later(REQUEST_SECONDS_MAX, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """Count the connection out."""
         super().connection_lost(exc)
         self.crowd.leave(self._key)
         self._be_patient()
 
     def data_received(self, data: bytes) -> None:
-        """Something has come; a head without end is refused."""
+        """Pass data to the parser; refuse a head without end."""
         if self.transport.is_closing():
-            return  # behind a request that was refused
+            return  # data after a refused request
         if self._head_bytes >= 0:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
@@ -136,24 +136,24 @@ class PeerProtocol(HttpToolsProtocol):
         super().data_received(data)
 
     def on_message_begin(self) -> None:
-        """The head of a request begins."""
+        """Start to count the bytes of a head."""
         self._head_bytes = self._head_parsed = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """A part of the address in the first line."""
+        """Count a part of the URL in the first line."""
         self._grow(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
+        """Count and add a header."""
         self._grow(len(name) + len(value) + HEADER_MARKS)
         if len(self.headers) == HEADERS_MAX:
-            self._refuse(f"a request has at most {HEADERS_MAX} headers")
+            self._refuse(f"a request may have at most {HEADERS_MAX} headers")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """A request has come."""
+        """Check the complete head, then handle the request."""
         self._head_bytes = -1
         self._judge()
         self._be_patient()
@@ -168,10 +168,10 @@ class PeerProtocol(HttpToolsProtocol):
         """Refuse a head that proxies and servers are known to read differently (RFC 9112, 3.2 and 6.1)."""
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (not hosts and self.parser.get_http_version() != "1.0"):
-            self._refuse("a request has one Host header")
+            self._refuse("a request must have one Host header")
         codings = [value for name, value in self.headers if name == b"transfer-encoding"]
         if codings and (len(codings) > 1 or codings[0].strip().lower() != b"chunked"):
-            self._refuse("the only transfer coding that is understood is 'chunked'")
+            self._refuse("the only supported transfer coding is 'chunked'")
 
     def _refuse(self, flaw: str) -> NoReturn:
         """Stop parsing; the parser's caller answers with ``send_400_response``."""
@@ -179,8 +179,8 @@ class PeerProtocol(HttpToolsProtocol):
         raise ValueError(flaw)
 
     def send_400_response(self, msg: str) -> None:
-        """What came is not HTTP: told in the shape of all errors, unless it would be read as the answer to an
-        earlier request."""
+        """Answer input that is not HTTP in the form of all errors, unless the client would take it as the
+        answer to an earlier request."""
         cycle = self.cycle
         if (
             cycle is not None
@@ -202,24 +202,24 @@ class PeerProtocol(HttpToolsProtocol):
 
 
 class Crowd:
-    """The connections of a door, counted by whose they are."""
+    """The number of connections of a server, by identity or address."""
 
     def __init__(self) -> None:
         self.total = 0
         self._each: dict[str, int] = {}
 
     def enter(self, key: str) -> RefusedError | None:
-        """Count a connection in; why its requests are refused, if there are too many."""
+        """Count a connection in; return the refusal of its requests if there are too many."""
         self.total += 1
         self._each[key] = self._each.get(key, 0) + 1
         if self._each[key] > CONNECTIONS_EACH_MAX:
             return later(429, "too_many", f"you have {CONNECTIONS_EACH_MAX} connections already")
         if self.total > CONNECTIONS_MAX:
-            return later(503, "crowded", "this door has too many connections")
+            return later(503, "crowded", "this server has too many connections")
         return None
 
     def leave(self, key: str) -> None:
-        """Count it out."""
+        """Count a connection out."""
         self.total -= 1
         self._each[key] -= 1
         if not self._each[key]:
@@ -227,12 +227,12 @@ class Crowd:
 
 
 class Door:
-    """Listens until it is closed."""
+    """A server that listens until it is closed."""
 
     def __init__(self, application: ASGIApp, credentials: Credentials) -> None:
         self._application = application
         self._closing = asyncio.Event()
-        """In every request's state: what would last for ever ends when it is set."""
+        """In every request's state: streams end when it is set."""
         self._config = uvicorn.Config(
             self._serve,
             interface="asgi3",
@@ -244,7 +244,7 @@ class Door:
             server_header=False,
             date_header=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            proxy_headers=False,  # nobody is believed about where they come from
+            proxy_headers=False,  # headers about the client's address are not trusted
         )
         self._config.load()
         self._state = ServerState()
@@ -254,7 +254,7 @@ class Door:
         self._server: asyncio.Server | None = None
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The application, for connections that are not one too many."""
+        """Run the application, unless the connection is one too many."""
         crowded: RefusedError | None = scope["state"]["crowded"]
         if crowded is None:
             await self._answered(scope, receive, send)
@@ -264,10 +264,10 @@ class Door:
         await response(scope, receive, send)
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The application's answer; if it fails before it has begun one, an error in the shape of all errors.
+        """Run the application; if it fails before its answer has begun, answer with an error.
 
-        A request that is cancelled (the member stops) may have been done or not: that is no 503, on which
-        clients go to another broker.
+        A request that is cancelled (the member stops) may have been done or not: the answer is no 503, on
+        which clients go to another broker.
         """
         gathered: Gathered = scope["state"]["gathered"]
         answering = gathered.gather(send)
@@ -291,14 +291,14 @@ class Door:
             log.exception("a request failed: %s", scope["path"])
             failure = bug()
         if begun:
-            gathered.close()  # half an answer shows: it lacks its end
+            gathered.close()  # half an answer must look incomplete
             return
         response = failure.answer()
         response.headers["Connection"] = "close"
         await response(scope, receive, answering)
 
     async def listen(self, address: Address) -> int:
-        """Begin to listen; the real port."""
+        """Start to listen; return the real port."""
         loop = asyncio.get_running_loop()
 
         def connection() -> Any:
@@ -318,11 +318,11 @@ class Door:
         return port
 
     def reload(self) -> None:
-        """Show the renewed certificate to whoever connects from now on."""
+        """Show the renewed certificate on new connections."""
         self._context.load_cert_chain(self._credentials.path)
 
     async def close(self) -> None:
-        """Take no new connections; give requests under way a moment."""
+        """Take no new connections; give requests in progress a short time."""
         self._closing.set()
         if self._server is not None:
             self._server.close()

@@ -1,4 +1,4 @@
-"""Submitting jobs at a broker's door: checked first, all or none; then handed in, and answered when safe."""
+"""The submission of jobs at a broker: check all, submit all or none, answer when each is safe."""
 
 import asyncio
 import hashlib
@@ -24,25 +24,25 @@ from hanse.model.job_parser import parse_job_form
 from hanse.model.problem import Problem
 
 LUMP_JOBS: Final = 100
-"""Jobs of one request that are handed in before others get their turn."""
+"""Jobs of one request that are submitted before other requests get their turn."""
 LUMPS_AT_ONCE_MAX: Final = 20
-"""Lumps of one request that are on their way to the standby at the same time: while they are on the disks,
-this broker hands in the next one."""
+"""Chunks of one request that are on their way to the standby at the same time: while the disks write them,
+this broker submits the next one."""
 JOBS_CHECKED_AT_ONCE: Final = 50
-"""Jobs that are checked before others get their turn."""
+"""Jobs that are parsed before other requests get their turn."""
 JOBS_PER_TOKEN: Final = 20
 """Jobs that cost as much as one request."""
 ROOM_SECONDS: Final = 10
-"""When to come back to a broker whose disk is nearly full."""
+"""Seconds after which to retry at a broker whose disk is nearly full."""
 SUBMIT_SECONDS_MAX: Final = 30.0
-"""How long a submission waits to be safe with the standby before the client is told to ask again."""
+"""Seconds that a submission waits to be safe with the standby before the client is told to ask again."""
 KEY_HEADER: Final = "Idempotency-Key"
 _NOT_SUBMITTED: Final = "not submitted: other jobs of the request have problems"
 _UNSURE: Final = "the job is not yet safe with a second broker; submit it again with the same client id"
 
 
 class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``records.SubmitRequest`` with the jobs as they came: ``parse_job_form`` words what is wrong better."""
+    """``records.SubmitRequest`` with undecoded jobs: ``parse_job_form`` describes problems better."""
 
     jobs: Annotated[list[Any], Meta(min_length=1, max_length=JOBS_PER_REQUEST_MAX)]
 
@@ -53,11 +53,11 @@ class _Lump(NamedTuple):
     batch: Batch
     numbers: list[int]
     deadline: float
-    """Until when they are waited for, on the loop's clock."""
+    """Time until which the chunk is waited for, on the loop's clock."""
 
 
 class Submission:
-    """Takes jobs for one broker."""
+    """The submission of jobs to one broker."""
 
     def __init__(self, shell: JournalledShell, feed: Feed, requests: Requests, space: DiskSpace) -> None:
         self._shell = shell
@@ -66,12 +66,12 @@ class Submission:
         self._requests = requests
 
     async def take(self, call: Call) -> SubmitAnswer:
-        """Submit what a request holds; raises its refusal if that is not as it should be."""
+        """Submit the jobs of a request; raise a refusal if any is invalid."""
         if self._shell.disk_full or self._space.is_low():
             raise later(
                 503,
                 "disk_full",
-                "the disk of this broker is nearly full: it takes no new jobs, and goes on with those it has",
+                "the disk of this broker is nearly full: it takes no new jobs, and continues with the others",
                 ROOM_SECONDS,
             )
         if self._shell.busy or self._feed.busy or self._requests.full:
@@ -83,7 +83,7 @@ class Submission:
         return SubmitAnswer(tuple(await self._hand_in(specs, call.client)))
 
     async def _hand_in(self, specs: list[JobSpec], client: str) -> list[SubmitResult]:
-        """Hand jobs in, some at a time, and wait until each is safe or refused."""
+        """Submit jobs, some at a time, and wait until each is safe or refused."""
         results: list[SubmitResult] = []
         lumps: deque[_Lump] = deque()
         try:
@@ -91,7 +91,7 @@ class Submission:
                 if len(lumps) == LUMPS_AT_ONCE_MAX:
                     results += await self._answers(lumps)
                 elif lumps:
-                    await asyncio.sleep(0)  # what was handed in goes to the disk now
+                    await asyncio.sleep(0)  # the last chunk goes to the disk now
                 lumps.append(self._begin(specs[at : at + LUMP_JOBS], client))
             while lumps:
                 results += await self._answers(lumps)
@@ -112,7 +112,7 @@ class Submission:
         return _Lump(batch, numbers, asyncio.get_running_loop().time() + SUBMIT_SECONDS_MAX)
 
     async def _answers(self, lumps: deque[_Lump]) -> list[SubmitResult]:
-        """Those to the oldest lump, which is then no longer one of them."""
+        """Wait for the oldest chunk, remove it, and return its results."""
         first = lumps[0]
         await first.batch.wait(max(first.deadline - asyncio.get_running_loop().time(), 0.0))
         self._requests.drop(first.numbers, first.batch)
@@ -121,8 +121,8 @@ class Submission:
 
 
 def _keyed(jobs: list[Any], call: Call) -> list[Any]:
-    """The jobs, each with a client id if it has none and the request has a key: made of the key, of who asks
-    (other people's keys are not ours) and of its place in the request."""
+    """Return the jobs, each with a client id if it has none and the request has a key: made of the key, of
+    the client (two people may use one key) and of the job's index in the request."""
     key = call.text(KEY_HEADER)
     if not key:
         return jobs
@@ -136,16 +136,16 @@ def _keyed(jobs: list[Any], call: Call) -> list[Any]:
 
 
 async def _checked(jobs: list[Any]) -> list[JobSpec]:
-    """The jobs as records; raises 422 with what is wrong if any is not as a job should be."""
+    """Return the jobs as records; raise 422 with the problems if any job is invalid."""
     found: list[JobSpec | tuple[Problem, ...]] = []
     for index, data in enumerate(jobs):
         if index % JOBS_CHECKED_AT_ONCE == JOBS_CHECKED_AT_ONCE - 1:
-            await asyncio.sleep(0)  # thousands take a second: others have their turn in between
+            await asyncio.sleep(0)  # thousands take a second: let others run in between
         found.append(parse_job_form(data))
     bad = [index for index, spec in enumerate(found) if isinstance(spec, tuple)]
     if bad:
         refused = RefusedError(
-            422, "bad_jobs", _bad_jobs(bad, len(found)), "mend what 'results' names, and submit again"
+            422, "bad_jobs", _bad_jobs(bad, len(found)), "correct the fields in 'results' and submit again"
         )
         refused.results = tuple(_flawed(spec) for spec in found)
         raise refused
@@ -154,9 +154,9 @@ async def _checked(jobs: list[Any]) -> list[JobSpec]:
 
 def _bad_jobs(bad: list[int], count: int) -> str:
     if count == 1:
-        return "the job is not as a job should be; it was not submitted"
+        return "invalid job specification; nothing was submitted"
     which = f"{len(bad)} of {count} jobs (the first is number {bad[0]})"
-    return f"{which} are not as jobs should be; none was submitted"
+    return f"{which} are invalid; nothing was submitted"
 
 
 def _flawed(spec: JobSpec | tuple[Problem, ...]) -> SubmitResult:
@@ -166,7 +166,7 @@ def _flawed(spec: JobSpec | tuple[Problem, ...]) -> SubmitResult:
 
 
 def flaws(problems: tuple[Problem, ...]) -> tuple[Flaw, ...]:
-    """What is wrong with a job, as the door tells it."""
+    """Return the problems of a job in the form of the HTTP interface."""
     return tuple(Flaw(problem.field, problem.rule) for problem in problems)
 
 

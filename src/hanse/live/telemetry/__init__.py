@@ -1,5 +1,5 @@
-"""What monitoring sees of a member: metrics for Prometheus, and traces of jobs for OpenTelemetry.
+"""Observability of a member: metrics for Prometheus, and traces of jobs for OpenTelemetry.
 
-Everything here looks on: it is told what was taken and performed, and asks machines what they show. No
-machine, journal or wire waits for it.
+Everything here only observes: it is called after an event was performed, and queries the state of machines.
+No machine, journal or network connection waits for it.
 """

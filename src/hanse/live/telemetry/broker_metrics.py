@@ -1,7 +1,7 @@
-"""What a broker shows: jobs, how long they waited, where they went, and how fresh its views are.
+"""The metrics of a broker: jobs, their waiting times, their placements, and the age of its views.
 
-Counts come from events and commands as the shell has performed them (``told``); what merely *is* (views,
-jobs by state) is asked when somebody scrapes. Counters begin at nothing with every start of the process, as
+Counts come from events and effects as the shell has performed them (``on_event_durable``); present state
+(views, jobs by state) is queried at a scrape. Counters start at zero with every start of the process, as
 Prometheus expects.
 """
 
@@ -63,25 +63,25 @@ if TYPE_CHECKING:
     from hanse.live.telemetry.spans import SpanMaker
 
 JOBS_MAX: Final = 200_000
-"""Jobs that are followed: twice what a broker takes, because it keeps copies of a peer's too. Beyond it the
-oldest are no longer followed: they are counted without a tenant when they end."""
+"""Jobs that are tracked: twice what a broker takes, because it keeps copies of a peer's too. Beyond it the
+oldest are no longer tracked: they are counted without a tenant when they end."""
 SUBMISSIONS_MAX: Final = 100_000
-"""Submissions without an answer that are followed; the oldest go first."""
+"""Submissions without an answer that are tracked; the oldest are dropped first."""
 CLAIMS_MAX: Final = 10_000
-"""Claims without an answer that are followed, for each cluster."""
+"""Claims without an answer that are tracked, for each cluster."""
 MANY_COMMANDS: Final = 16
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-"""Variables that ask for traces, see ``otlp``."""
+"""Variables that turn on traces, see ``otlp``."""
 ROWS_AT_ONCE: Final = 1_000
 RECOVERED: Final = "recovered"
-"""Why a job waits of which no decision was made since this broker's start."""
+"""Reason of a waiting job without a decision since this broker's start."""
 _REASONS: Final = {
     DecisionKind.BLOCKED: "other_work",
     DecisionKind.WAITING: "no_room",
     DecisionKind.MOVED: "moved",
     DecisionKind.RETRIED: "retried",
 }
-"""Why a job waits, by the latest answer; the others are no reasons to wait."""
+"""Reason to wait by the latest decision; the other kinds are no reasons to wait."""
 
 
 class _Job:
@@ -95,11 +95,11 @@ class _Job:
         self.claimed = False
         self.started = False
         self.waits = ""
-        """Why it waits, as counted in ``_pending``; empty: it is not counted there."""
+        """Reason to wait, as counted in ``_pending``; empty: it is not counted there."""
 
 
 class BrokerWatch(MemberWatch):
-    """Looks on at one broker."""
+    """The metrics of one broker."""
 
     def __init__(
         self,
@@ -120,9 +120,9 @@ class BrokerWatch(MemberWatch):
         self._tenants = Values()
         self._jobs: dict[JobId, _Job] = {}
         self._newest = -1
-        """The highest number of a job accepted so far: who submits an old one again gets a lower one."""
+        """The highest number of a job accepted so far: a repeated submission gets a lower one."""
         self._submissions: dict[tuple[str, int], tuple[str, int]] = {}
-        """Client and request -> tenant, and when it came."""
+        """Client and request -> tenant, and time of arrival."""
         self._claims: dict[str, dict[int, int]] = {}
         self._submitted: dict[str, int] = {}
         self._rejected = 0
@@ -161,7 +161,7 @@ class BrokerWatch(MemberWatch):
     # --- what happens --------------------------------------------------------------------------------------
 
     def told(self, position: int, event: Event, commands: list[Effect]) -> None:
-        """An event is safe and its commands were performed."""
+        """Count a durable event and its performed effects."""
         self._feed.told(position, event, commands)
         at, fresh = event.at, True
         if type(event) is MessageReceived:
@@ -174,7 +174,7 @@ class BrokerWatch(MemberWatch):
             self._submissions[event.client, event.request] = (self._tenants.of(event.spec.tenant), at)
             if len(self._submissions) > SUBMISSIONS_MAX:
                 del self._submissions[next(iter(self._submissions))]
-        if len(commands) > MANY_COMMANDS:  # then most of them tell of tasks that have ended
+        if len(commands) > MANY_COMMANDS:  # then most of them are ends of tasks
             tally(self._tasks, [command.outcome for command in commands if type(command) is TaskSettled])
             commands = [command for command in commands if type(command) is not TaskSettled]
         does = self._does
@@ -186,12 +186,12 @@ class BrokerWatch(MemberWatch):
             self._spans.told(event, commands, fresh)
 
     def close(self) -> None:
-        """Nothing more will be told."""
+        """Close the exporter of traces."""
         if self._exporter is not None:
             self._exporter.close()
 
     def know(self, rows: list[JobRow]) -> None:
-        """Jobs that were there when this process began."""
+        """Track the jobs that were there when this process started."""
         for row in rows:
             job = parse_job(row.id)
             assert job is not None, f"a row with the id {row.id}"
@@ -218,7 +218,7 @@ class BrokerWatch(MemberWatch):
         return known
 
     def _wait_for(self, job: _Job, reason: str) -> None:
-        """A job waits for another reason than before, or no longer."""
+        """Count a job under another reason to wait; empty: under none."""
         pending = self._pending
         if job.waits:
             pending[job.tenant, job.waits] -= 1
@@ -327,12 +327,12 @@ class BrokerWatch(MemberWatch):
         for job in body.jobs:
             known = self._jobs.get(job)
             if known is not None:
-                self._wait_for(known, "")  # for the adopter to count
+                self._wait_for(known, "")  # the new owner counts it
 
     # --- scraping ------------------------------------------------------------------------------------------
 
     async def own_families(self) -> list[Family]:
-        """A broker's metrics."""
+        """Return a broker's metrics."""
         return [
             *self._job_families(await self._feed.ask(self._feed.reads.counts)),
             *self._duration_families(),
@@ -342,12 +342,12 @@ class BrokerWatch(MemberWatch):
             *(self._exporter.families() if self._exporter is not None else ()),
             gauge(
                 "hanse_reads_behind_events",
-                "Events that are on the journal and not yet in the read model.",
+                "Events that are in the journal and not yet in the read model.",
                 plain(self._feed.lag),
             ),
             counter(
                 "hanse_rare_branches_total",
-                "How often the machine took each of its rare branches; for whoever looks for the odd.",
+                "How often the machine took each of its rare branches, to find unusual behaviour.",
                 by("branch", dict(self._machine.marks)),
             ),
         ]
@@ -369,7 +369,7 @@ class BrokerWatch(MemberWatch):
             ),
             counter(
                 "hanse_jobs_rejected_total",
-                "Jobs that kept the rules and were not taken.",
+                "Valid jobs that were not accepted.",
                 plain(self._rejected),
             ),
             counter(
@@ -393,7 +393,7 @@ class BrokerWatch(MemberWatch):
         return [
             histogram(
                 "hanse_submit_duration_seconds",
-                "Time from a job's arrival to its acknowledgement: safe on disk and with the heir.",
+                "Time from a job's arrival to its acknowledgement: safe on disk and with the standby.",
                 [((), self._submit_seconds)],
             ),
             histogram(
@@ -448,8 +448,8 @@ class BrokerWatch(MemberWatch):
             if name != self._machine.name
         }
         return [
-            gauge("hanse_cluster_up", "Whether this broker hears from a cluster.", by("cluster", up)),
-            gauge("hanse_peer_up", "Whether this broker takes another one to be alive.", by("peer", peers)),
+            gauge("hanse_cluster_up", "1 if this broker hears from a cluster.", by("cluster", up)),
+            gauge("hanse_peer_up", "1 if this broker considers another one alive.", by("peer", peers)),
             gauge(
                 "hanse_view_staleness_seconds",
                 "Time since this broker last heard from a cluster.",
@@ -457,19 +457,19 @@ class BrokerWatch(MemberWatch):
             ),
             gauge(
                 "hanse_cluster_standing_ratio",
-                "How well a cluster has kept its word to this broker, from 0 to 1.",
+                "This broker's trust in a cluster, 0 to 1: lower after accepted claims that did not start.",
                 by("cluster", standing),
             ),
             gauge(
                 "hanse_view_free",
-                "Room that this broker believes to be free: cores, bytes, GPUs, units.",
+                "Resources that this broker believes to be free: cores, bytes, GPUs, units.",
                 free,
             ),
         ]
 
 
 def living(reads: Reads) -> list[JobRow]:
-    """The jobs that have not ended, of the read model of a broker that comes back."""
+    """Return the jobs that have not ended, from the read model of a restarted broker."""
     rows: list[JobRow] = []
     for state in ("blocked", "queued", "placed", "running"):
         after: str | None = None
@@ -483,7 +483,7 @@ def living(reads: Reads) -> list[JobRow]:
 
 
 def sum_of(vectors: list[Vector]) -> Vector:
-    """The amounts of all nodes together."""
+    """Return the sum over all nodes, by column."""
     return tuple(sum(column) for column in zip(*vectors, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""What passes a door: requests by route, method and status, and how long each took."""
+"""The metrics of an HTTPS server: requests by route, method and status, and the duration of each."""
 
 import time
 from typing import Final
@@ -8,15 +8,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hanse.live.telemetry.prometheus_text import Family, Histogram, counter, gauge, histogram, plain
 
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
-"""Others are counted together: what strangers write must not become a label."""
+"""Methods that are counted by name; others are counted together, so that strangers cannot add labels."""
 NO_ROUTE: Final = "(none)"
-"""Requests for what does not exist."""
+"""Route of requests for paths that do not exist."""
 STATUS_BROKEN: Final = 500
-"""What a client is told when an answer fails before it began."""
+"""Status that a client gets when an answer fails before it has begun."""
 
 
 class DoorWatch:
-    """Counts the requests of one door."""
+    """The request counts and durations of one server."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, int], int] = {}
@@ -24,8 +24,8 @@ class DoorWatch:
         self._open = 0
 
     def around(self, application: ASGIApp) -> ASGIApp:
-        """The application, looked at. Its routes are known by their handlers; a request that reaches none has
-        the route ``NO_ROUTE``."""
+        """Return the application with its requests measured. Routes are known by their handlers; a request
+        without one has the route ``NO_ROUTE``."""
         paths = {route.endpoint: route.path for route in getattr(application, "routes", ())}
 
         async def observed(scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +58,7 @@ class DoorWatch:
         found.observe(seconds)
 
     def families(self) -> list[Family]:
-        """The door's metrics."""
+        """Return the server's metrics."""
         samples = [
             ((("method", method), ("route", route), ("status", str(status))), count)
             for (route, method, status), count in sorted(self._counts.items())
@@ -70,5 +70,5 @@ class DoorWatch:
                 "Time from a request to the end of its answer, by route; some routes wait on purpose.",
                 [((("route", route),), self._seconds[route]) for route in sorted(self._seconds)],
             ),
-            gauge("hanse_door_requests_open", "Requests under way.", plain(self._open)),
+            gauge("hanse_door_requests_open", "Requests in progress.", plain(self._open)),
         ]

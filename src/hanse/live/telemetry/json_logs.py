@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, on standard error, for machines to collect and people to grep."""
+"""Structured logs: one JSON object per line on standard error, for collectors and for grep."""
 
 import json
 import logging
@@ -10,14 +10,14 @@ FIELDS = "hanse_fields"
 
 
 class JsonLines(logging.Formatter):
-    """Time, level, logger, message, then the fields."""
+    """A formatter that writes time, level, logger, message, then the fields."""
 
     def __init__(self, member: str) -> None:
         super().__init__()
         self._member = member
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return one line."""
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, object] = {
             "at": moment.replace("+00:00", "Z"),
@@ -42,5 +42,5 @@ def set_up(member: str, level: str = "info") -> None:
 
 
 def fields(**values: object) -> dict[str, dict[str, object]]:
-    """For ``extra=``: structured fields of a log line."""
+    """Return structured fields of a log line, for ``extra=``."""
     return {FIELDS: values}

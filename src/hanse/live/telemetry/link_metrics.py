@@ -1,8 +1,8 @@
-"""What passes a machine's links, as its shell sees it: kinds of messages, each once, and how far behind a
-peer is.
+"""The metrics of a machine's links: messages by kind, each counted once, and the backlog of each peer.
 
-Messages may be repeated and may come before their turn; whoever counts what they say must count each once.
-This follows the numbers on the envelopes as ``core.messaging.link`` does, and holds nothing of the messages.
+Messages may be repeated and may arrive out of order; a counter of their content must count each once. This
+module follows the numbers on the envelopes as ``core.messaging.link`` does, and keeps nothing of the
+messages.
 """
 
 from typing import Final
@@ -10,11 +10,11 @@ from typing import Final
 from hanse.model.messages import Envelope
 
 AHEAD_MAX: Final = 1_024
-"""Numbers kept that came before their turn; the link drops further messages itself."""
+"""Numbers kept of messages that arrived out of order; the link itself drops further ones."""
 
 
 class _Side:
-    """One peer, in its present session."""
+    """The link to one peer, in its present session."""
 
     __slots__ = ("acked", "ahead", "received", "sent", "session")
 
@@ -34,25 +34,25 @@ class Links:
 
     def __init__(self) -> None:
         self.sent: dict[str, int] = {}
-        """Envelopes by kind of body, repeated ones too."""
+        """Envelopes sent by kind of body, with repetitions."""
         self.taken: dict[str, int] = {}
         self.repeated = 0
         """Numbered messages that were sent again."""
         self._sides: dict[str, _Side] = {}
 
     def takes(self, envelope: Envelope) -> bool:
-        """Note an envelope that arrived; whether it is the first of its number, or has none."""
+        """Note an envelope that arrived; return whether it is the first of its number, or has none."""
         kind = type(envelope.body).__name__
         self.taken[kind] = self.taken.get(kind, 0) + 1
         side = self._side(envelope.source, envelope.session)
         seq = envelope.seq
         if envelope.session < side.session:
-            return seq <= 0  # of a session that is over: what is numbered is not taken
+            return seq <= 0  # of an ended session: numbered messages are not taken
         side.acked = max(side.acked, envelope.ack)
         if seq <= 0:
             return True
         received = side.received
-        if received < 0 or seq == received + 1:  # of what a restart interrupted, only what follows is known
+        if received < 0 or seq == received + 1:  # after a restart only the sequence from here on is known
             side.received = seq
             while side.ahead and side.ahead.pop(side.received + 1, seq) is None:
                 side.received += 1
@@ -63,7 +63,7 @@ class Links:
         return True
 
     def sends(self, envelope: Envelope) -> bool:
-        """Note an envelope that leaves; whether it is the first of its number."""
+        """Note an envelope that leaves; return whether it is the first of its number."""
         kind = type(envelope.body).__name__
         self.sent[kind] = self.sent.get(kind, 0) + 1
         side = self._side(envelope.target, envelope.session)
@@ -78,7 +78,7 @@ class Links:
         return True
 
     def backlog(self) -> dict[str, int]:
-        """Numbered messages that each peer has not acknowledged."""
+        """Return the count of numbered messages that each peer has not acknowledged."""
         return {
             peer: max(side.sent - side.acked, 0)
             for peer, side in self._sides.items()

@@ -1,4 +1,4 @@
-"""What every member shows: its process, its wire, its door, its certificate, its journal."""
+"""The metrics of every member: its process, its links, its HTTPS server, its certificate, its journal."""
 
 import os
 import platform
@@ -43,11 +43,11 @@ _CONNECTIONS: Final = (
     "stalled",
     "unreachable",
 )
-"""Counters of the wire that tell of connections."""
+"""Counters of the transport that are about connections."""
 
 
 class Daemonic(Protocol):
-    """A daemon, as far as it is looked at."""
+    """The parts of a daemon that the metrics read."""
 
     identity: Identity
     directory: Path
@@ -56,19 +56,19 @@ class Daemonic(Protocol):
 
     @property
     def wire_counters(self) -> Mapping[str, int]:
-        """What the wire has counted."""
+        """Counters of the transport."""
         ...
 
 
 class JournalWatch:
-    """What a journal's commits take. Told by the journal's own thread."""
+    """The metrics of a journal's commits. The journal's own thread reports them."""
 
     def __init__(self, journal: Journal) -> None:
         self.seconds = Histogram()
         self.records = 0
         self.bytes = 0
         self.longest: Callable[[], float] = lambda: 0.0
-        """The longest that one event has kept the member's loop, as its shell knows."""
+        """Returns the longest time that one event has blocked the member's loop, as its shell knows."""
         self._journal = journal
         journal.committed = self.committed
 
@@ -78,13 +78,13 @@ class JournalWatch:
         return self._journal.position
 
     def committed(self, records: int, size: int, seconds: float) -> None:
-        """Some records are on disk."""
+        """Count records that are on disk."""
         self.records += records
         self.bytes += size
         self.seconds.observe(seconds)
 
     def families(self) -> list[Family]:
-        """The journal's metrics."""
+        """Return the journal's metrics."""
         return [
             histogram(
                 "hanse_journal_commit_duration_seconds",
@@ -93,7 +93,7 @@ class JournalWatch:
             ),
             gauge(
                 "hanse_event_longest_seconds",
-                "The most processor time that one event, or one snapshot, has kept the loop since the start.",
+                "The longest processor time of one event, or of one snapshot, since the start.",
                 plain(self.longest()),
             ),
             counter("hanse_journal_records_total", "Events that were made durable.", plain(self.records)),
@@ -104,32 +104,33 @@ class JournalWatch:
 
 
 class MemberWatch:
-    """The metrics that all members have. Others add theirs in ``own_families``."""
+    """The metrics of all members. Subclasses add theirs in ``own_families``."""
 
     def __init__(self, daemon: Daemonic) -> None:
         self.daemon = daemon
         self.door = DoorWatch()
         self.links = Links()
         self.league_file: Callable[[], tuple[int, list[str], list[str]]] = lambda: (0, [], [])
-        """The version of the league file, members with another one, members that may not act."""
+        """Returns the version of the league file, members with another one, members that may not act."""
         self.tasks_room: Callable[[], Room | None] = lambda: None
-        """The room of the disk under this member's tasks, as its backend last saw it; None: there is none."""
+        """Returns the free space of the disk under this member's tasks, as its backend last saw it, or
+        None."""
         self.lag: LoopLag | None = None
-        """Of the member's loop, when it has started."""
+        """Lag of the member's loop, after it has started."""
 
     async def scrape(self) -> bytes:
-        """The answer to Prometheus."""
+        """Return the answer to a scrape."""
         return render([*self.shared_families(), *await self.own_families()])
 
     def close(self) -> None:
-        """Nothing more will happen."""
+        """Release what the metrics hold. The base class holds nothing."""
 
     async def own_families(self) -> list[Family]:
-        """What only this kind of member shows."""
+        """Return the metrics of this kind of member."""
         return []
 
     def shared_families(self) -> list[Family]:
-        """What every member shows."""
+        """Return the metrics of every member."""
         return [
             *_process_families(),
             self._build(),
@@ -142,7 +143,7 @@ class MemberWatch:
             *self._lag_families(),
             counter(
                 "hanse_door_refusals_total",
-                "Requests that the door has refused, by the code of the refusal.",
+                "Requests that the HTTPS server has refused, by the code of the refusal.",
                 by("code", _those(self.daemon.counters, _REFUSED)),
             ),
         ]
@@ -152,12 +153,12 @@ class MemberWatch:
         return [
             gauge(
                 "hanse_loop_lag_longest_seconds",
-                "The longest that the member's loop was kept since the start, whatever kept it.",
+                "The longest that the member's loop was blocked since the start, for any reason.",
                 plain(lag.longest if lag is not None else 0.0),
             ),
             counter(
                 "hanse_loop_lags_total",
-                "How often the member's loop was kept for longer than 50 ms.",
+                "How often the member's loop was blocked for longer than 50 ms.",
                 plain(lag.long if lag is not None else 0),
             ),
         ]
@@ -171,7 +172,7 @@ class MemberWatch:
             ("role", str(identity.role)),
             ("version", __version__),
         )
-        return gauge("hanse_build_info", "What runs here; always 1.", [(labels, 1)])
+        return gauge("hanse_build_info", "The software that runs here; always 1.", [(labels, 1)])
 
     def _membership_families(self) -> list[Family]:
         version, differing, fenced = self.league_file()
@@ -179,12 +180,12 @@ class MemberWatch:
             gauge("hanse_league_file_version", "Version of the league file here.", plain(version)),
             gauge(
                 "hanse_league_file_differs",
-                "1 for each member that was heard to have another league file, or cannot live by this one.",
+                "1 for each member that has another league file, or cannot use this one.",
                 by("member", dict.fromkeys(differing, 1.0)),
             ),
             gauge(
                 "hanse_member_fenced",
-                "1 for each member that ended because it lost records or its peers remember more of it.",
+                "1 for each member that stopped because it lost records or its peers remember more of it.",
                 by("member", dict.fromkeys(fenced, 1.0)),
             ),
         ]
@@ -196,7 +197,7 @@ class MemberWatch:
         return [
             gauge(
                 "hanse_certificate_expiry_timestamp_seconds",
-                "When this member's certificate ends, in unix time.",
+                "End of this member's certificate, in unix time.",
                 plain(ends),
             ),
             counter(
@@ -214,13 +215,13 @@ class MemberWatch:
         return [
             gauge(
                 "hanse_disk_free_bytes",
-                "Free room on the disk of the member's own files, and of its tasks.",
+                "Free space on the disk of the member's own files, and of its tasks.",
                 by("disk", {name: room.bytes_free for name, room in rooms.items()}),
             ),
             gauge(
                 "hanse_disk_room_ratio",
-                "The same in bytes or inodes, whichever is scarcer, as a multiple of that below which "
-                "nothing new is taken.",
+                "The same in bytes or inodes, whichever is scarcer, as a multiple of the amount below which "
+                "no new work is taken.",
                 by("disk", {name: room.ratio for name, room in rooms.items()}),
             ),
         ]
@@ -258,7 +259,7 @@ class MemberWatch:
 
 
 def _those(counters: Mapping[str, int], prefix: str) -> dict[str, float]:
-    """Counters whose name begins so, without that beginning."""
+    """Return the counters with this prefix in their names, without the prefix."""
     return {name.removeprefix(prefix): count for name, count in counters.items() if name.startswith(prefix)}
 
 
@@ -268,12 +269,12 @@ def _wire_families(counters: Mapping[str, int]) -> list[Family]:
         return {way: counters.get(f"{prefix}{way}", 0) for way in ("received", "sent")}
 
     return [
-        counter("hanse_wire_messages_total", "Messages over the wire.", by("direction", both(""))),
-        counter("hanse_wire_frames_total", "Frames over the wire.", by("direction", both("frames"))),
-        counter("hanse_wire_bytes_total", "Bytes over the wire, before TLS.", by("direction", both("bytes"))),
+        counter("hanse_wire_messages_total", "Messages between members.", by("direction", both(""))),
+        counter("hanse_wire_frames_total", "Frames between members.", by("direction", both("frames"))),
+        counter("hanse_wire_bytes_total", "Bytes of the same, before TLS.", by("direction", both("bytes"))),
         counter(
             "hanse_wire_refusals_total",
-            "What the wire has refused, by reason.",
+            "Input from members that was refused, by reason.",
             by("reason", _those(counters, _REFUSED)),
         ),
         counter(
@@ -283,14 +284,14 @@ def _wire_families(counters: Mapping[str, int]) -> list[Family]:
         ),
         counter(
             "hanse_wire_connections_total",
-            "Connections of the wire, by what happened to them.",
+            "Connections between members, by event.",
             by("event", {name: counters.get(name, 0) for name in _CONNECTIONS}),
         ),
     ]
 
 
 def _process_families() -> list[Family]:
-    """What Prometheus' own libraries call a process: these names have no prefix by convention."""
+    """Return the process metrics, named as in Prometheus' own libraries: without a prefix."""
     ticks = os.sysconf("SC_CLK_TCK")
     cells = _STAT.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     resident = int(_MEMORY.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -308,14 +309,14 @@ def _process_families() -> list[Family]:
         ),
         gauge(
             "process_start_time_seconds",
-            "When this process was started, in unix time.",
+            "Start of this process, in unix time.",
             plain(_booted() + int(cells[19]) / ticks),
         ),
     ]
 
 
 def _booted() -> float:
-    """When the host was started, in unix time."""
+    """Return the boot time of the host, in unix time."""
     for line in _BOOT.read_text(encoding="ascii").splitlines():
         if line.startswith("btime "):
             return float(line.split()[1])

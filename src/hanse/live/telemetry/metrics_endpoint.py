@@ -1,4 +1,4 @@
-"""``GET /metrics`` on every door: for Prometheus, which shows a certificate like everybody else."""
+"""``GET /metrics`` on every server, for Prometheus, which shows a certificate like any other client."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from hanse.security.identity import Identity
 
 
 def metrics_route(watch: MemberWatch, count: Callable[[str], None]) -> Route:
-    """The route, for whoever may look."""
+    """Return the route, for the roles that may view."""
 
     async def metrics(_: Request, __: Identity) -> Response:
         return Response(await watch.scrape(), headers={"content-type": CONTENT_TYPE})

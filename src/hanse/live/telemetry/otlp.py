@@ -1,8 +1,8 @@
-"""Exports spans to an OpenTelemetry collector, over OTLP/HTTP, on a thread of its own.
+"""The export of spans to an OpenTelemetry collector, over OTLP/HTTP, on a thread of its own.
 
 Off unless ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` or ``OTEL_EXPORTER_OTLP_ENDPOINT`` is set; needs the extra
-``hanse[otel]``. The league never waits for a collector: what does not fit the queue, and what could not be
-delivered, is dropped and counted.
+``hanse[otel]``. The league never waits for a collector: spans that do not fit the queue or cannot be
+delivered are dropped and counted.
 """
 
 import http.client
@@ -26,22 +26,22 @@ QUEUE_SPANS_MAX: Final = 8_192
 """Spans that wait for the collector; further ones are dropped."""
 BATCH_SPANS_MAX: Final = 512
 LINGER_SECONDS: Final = 1.0
-"""How long spans wait for others to share a request."""
+"""Seconds that spans wait for others to share a request."""
 REQUEST_SECONDS_MAX: Final = 10.0
-"""A collector that takes longer has failed."""
+"""Seconds after which a request to the collector has failed."""
 RETRIES_MAX: Final = 2
 PAUSE_SECONDS: Final = 1.0
-"""Before the first retry; doubled before the next."""
+"""Seconds before the first retry; doubled before the next."""
 CLOSE_SECONDS_MAX: Final = 1.0
-"""How long a daemon that stops waits for the last request."""
+"""Seconds that a stopping daemon waits for the last request."""
 ANSWER_BYTES_MAX: Final = 1 << 16
 _AGAIN: Final = (429, 502, 503, 504)
-"""Answers after which the standard lets a request be sent again."""
+"""Statuses after which the standard allows a retry."""
 log = logging.getLogger(__name__)
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where spans go."""
+    """The collector to export to."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
@@ -50,7 +50,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def target_of(environment: Mapping[str, str]) -> Target | None:
-    """What OpenTelemetry's variables ask for; None: nothing."""
+    """Return the target that OpenTelemetry's variables name; None: none."""
     url = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
     if not url and environment.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
         url = environment["OTEL_EXPORTER_OTLP_ENDPOINT"].rstrip("/") + "/v1/traces"
@@ -62,15 +62,15 @@ def target_of(environment: Mapping[str, str]) -> Target | None:
 
 
 def exporter_of(identity: Identity, environment: Mapping[str, str] = os.environ) -> "Exporter | None":
-    """The exporter that the environment asks for. One that cannot be made is told, and the member goes on
-    without."""
+    """Return the exporter that the environment asks for. If it cannot be made, log a warning and return
+    None."""
     target = target_of(environment)
     if target is None:
         return None
     try:
         return Exporter(target, identity, environment.get("OTEL_SERVICE_NAME", "hanse"))
     except (ImportError, ValueError, OSError) as error:
-        log.warning("no traces are exported: %s (the extra is called hanse[otel])", error)
+        log.warning("no traces are exported: %s. If a module is missing, install hanse[otel]", error)
         return None
 
 
@@ -84,7 +84,7 @@ class Exporter:
         self._encode = _encoder(identity, service)
         self._parts = urlsplit(target.url)
         if self._parts.scheme not in ("http", "https") or not self._parts.hostname:
-            raise ValueError(f"{target.url!r} is no http or https address")
+            raise ValueError(f"{target.url!r} is not an http or https address")
         secure = self._parts.scheme == "https"
         self._context = ssl.create_default_context(cafile=target.authority or None) if secure else None
         self._queue: deque[Span] = deque()
@@ -94,7 +94,7 @@ class Exporter:
         self._thread.start()
 
     def offer(self, spans: list[Span]) -> None:
-        """Take the spans of a job, or drop them. Never waits for the collector."""
+        """Take the spans of a job, or drop them. Never wait for the collector."""
         with self._changed:
             if len(self._queue) + len(spans) > QUEUE_SPANS_MAX:
                 self.dropped["queue_full"] += len(spans)
@@ -104,20 +104,20 @@ class Exporter:
                 self._changed.notify()
 
     def families(self) -> list[Family]:
-        """What became of the spans."""
+        """Return the counts of exported and dropped spans."""
         return [
             counter(
                 "hanse_trace_spans_exported_total", "Spans that the collector took.", plain(self.exported)
             ),
             counter(
                 "hanse_trace_spans_dropped_total",
-                "Spans that were dropped, by reason, rather than let anybody wait.",
+                "Spans that were dropped, by reason, instead of waiting.",
                 by("reason", self.dropped),
             ),
         ]
 
     def close(self) -> None:
-        """Send what is left, if the collector is quick; otherwise leave it."""
+        """Send the remaining spans if the collector is fast; otherwise drop them."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -131,7 +131,7 @@ class Exporter:
             self._deliver(batch)
 
     def _next(self) -> list[Span]:
-        """Some spans, when there are any; none: it is over."""
+        """Wait for spans and return a batch; empty: the exporter is closed."""
         with self._changed:
             while not self._queue and not self._closing:
                 self._changed.wait()
@@ -153,14 +153,14 @@ class Exporter:
         self.dropped["stopped" if self._closing else "failed"] += len(batch)
 
     def _paused(self, seconds: float) -> bool:
-        """Wait before a retry; whether the daemon stops meanwhile."""
+        """Wait before a retry; return whether the daemon stops meanwhile."""
         with self._changed:
             if not self._closing:
                 self._changed.wait_for(lambda: self._closing, seconds)
             return self._closing
 
     def _post(self, body: bytes) -> int:
-        """The collector's answer; 0 if there was none."""
+        """Return the status of the collector's answer; 0: there was none."""
         host, port = self._parts.hostname or "", self._parts.port
         connection: http.client.HTTPConnection
         if self._context is not None:
@@ -184,7 +184,7 @@ class Exporter:
 
 
 def _encoder(identity: Identity, service: str) -> Any:
-    """Spans to an OTLP request, by OpenTelemetry's own messages."""
+    """Return an encoder of spans to an OTLP request, built on OpenTelemetry's own messages."""
     from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service_pb2  # noqa: PLC0415  an extra
     from opentelemetry.proto.common.v1.common_pb2 import (  # noqa: PLC0415  as above
         AnyValue,

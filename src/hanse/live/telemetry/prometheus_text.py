@@ -1,8 +1,7 @@
-"""Prometheus' text format (version 0.0.4), and the histogram that goes into it.
+"""Prometheus' text format (version 0.0.4), and a histogram.
 
-Counters and gauges need no class: whoever counts keeps a plain dictionary, because that costs a quarter of a
-library's counter on the way of every message (ADR 0018). What is here turns such dictionaries into text when
-somebody asks.
+Counters and gauges need no class: a caller keeps a plain dictionary, because that costs a quarter of a
+library's counter for every message (ADR 0018). This module turns such dictionaries into text at a scrape.
 """
 
 import math
@@ -18,9 +17,9 @@ LABEL_VALUES_MAX: Final = 200
 OTHER: Final = "(other)"
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Bounds for what a person waits for."""
+"""Bounds in seconds for times that a person waits for an answer."""
 LONG_SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0)
-"""Bounds for what a queue makes people wait for."""
+"""Bounds in seconds for times in a queue."""
 
 Labels = tuple[tuple[str, str], ...]
 Sample = tuple[Labels, float]
@@ -29,7 +28,7 @@ _HELP_ESCAPED: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 class Histogram:
-    """How often a duration lay below each bound. ``observe`` may be called by one thread only."""
+    """The number of durations below each bound. Only one thread may call ``observe``."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
@@ -39,18 +38,18 @@ class Histogram:
         self._sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Take a value in seconds, so many times. A clock that was set back cannot make it negative."""
+        """Add a value in seconds, ``times`` times. A clock that was set back cannot make it negative."""
         value = max(value, 0.0)
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 
     @property
     def count(self) -> int:
-        """How many values were taken."""
+        """Number of values."""
         return sum(self._counts)
 
     def samples(self, labels: Labels = ()) -> list[tuple[str, Labels, float]]:
-        """Suffix, labels and value of each line."""
+        """Return suffix, labels and value of each line."""
         lines: list[tuple[str, Labels, float]] = []
         total = 0
         for bound, count in zip((*self._bounds, math.inf), list(self._counts), strict=True):
@@ -60,7 +59,7 @@ class Histogram:
 
 
 class Family(msgspec.Struct, frozen=True):
-    """One metric: its name, what it means, and its lines."""
+    """One metric: its name, its meaning, and its lines."""
 
     name: str
     kind: str
@@ -69,39 +68,39 @@ class Family(msgspec.Struct, frozen=True):
 
 
 def counter(name: str, about: str, samples: Iterable[Sample]) -> Family:
-    """A metric that only rises, until its process restarts."""
+    """Return a metric that only rises, until its process restarts."""
     assert name.endswith("_total"), f"the name of the counter {name} does not end with _total"
     return Family(name, "counter", about, tuple(("", labels, value) for labels, value in samples))
 
 
 def gauge(name: str, about: str, samples: Iterable[Sample]) -> Family:
-    """A metric that rises and falls."""
+    """Return a metric that rises and falls."""
     return Family(name, "gauge", about, tuple(("", labels, value) for labels, value in samples))
 
 
 def histogram(name: str, about: str, parts: Iterable[tuple[Labels, Histogram]]) -> Family:
-    """Histograms of one name, told apart by their labels."""
+    """Return histograms of one name with different labels."""
     lines = tuple(line for labels, part in parts for line in part.samples(labels))
     return Family(name, "histogram", about, lines)
 
 
 def plain(value: float) -> list[Sample]:
-    """The only sample of a metric without labels."""
+    """Return the only sample of a metric without labels."""
     return [((), value)]
 
 
 def by(label: str, counts: Mapping[str, float]) -> list[Sample]:
-    """Samples that one label tells apart, in the order of its values."""
+    """Return samples with one label, in the order of its values."""
     return [(((label, key),), counts[key]) for key in sorted(counts)]
 
 
 def by_two(labels: tuple[str, str], counts: Mapping[tuple[str, str], float]) -> list[Sample]:
-    """Samples that two labels tell apart."""
+    """Return samples with two labels."""
     return [(tuple(zip(labels, key, strict=True)), counts[key]) for key in sorted(counts)]
 
 
 def amounts(cluster: str, dimensions: tuple[str, ...], vector: tuple[int, ...]) -> list[Sample]:
-    """Amounts of resources in base units: whole cores instead of thousandths."""
+    """Return amounts of resources in base units: whole cores instead of thousandths."""
     samples: list[Sample] = []
     for name, amount in zip(dimensions, vector, strict=False):
         labels: Labels = (("cluster", cluster), ("resource", name))
@@ -110,7 +109,7 @@ def amounts(cluster: str, dimensions: tuple[str, ...], vector: tuple[int, ...]) 
 
 
 def tally(counts: dict[str, int], values: list[str]) -> None:
-    """Add up values, most of which are equal: a few passes in C instead of a step of Python for each."""
+    """Count values, most of which are equal: a few passes in C instead of a step of Python for each."""
     while values:
         first = values[0]
         counts[first] += (times := values.count(first))
@@ -120,8 +119,8 @@ def tally(counts: dict[str, int], values: list[str]) -> None:
 
 
 def render(families: Iterable[Family]) -> bytes:
-    """The whole answer to a scrape. A metric that has nothing to say yet is named all the same, for whoever
-    looks for what there is."""
+    """Return the whole answer to a scrape. A metric without samples is listed too, so that its name can be
+    found."""
     text: list[str] = []
     for family in families:
         text.append(f"# HELP {family.name} {family.help.translate(_HELP_ESCAPED)}")
@@ -134,13 +133,13 @@ def render(families: Iterable[Family]) -> bytes:
 
 
 class Values:
-    """Keeps a label that people choose within ``LABEL_VALUES_MAX`` values, while the process lives."""
+    """Bounds a label that people choose to ``LABEL_VALUES_MAX`` values while the process lives."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
     def of(self, value: str) -> str:
-        """The value to write: itself, or ``OTHER`` when there are too many."""
+        """Return the value to write: itself, or ``OTHER`` when there are too many."""
         known = self._known.get(value)
         if known is None:
             if len(self._known) >= LABEL_VALUES_MAX:

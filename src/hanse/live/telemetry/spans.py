@@ -1,7 +1,7 @@
-"""The life of a job as spans: submit, queue, place, run, settle, under one span for the job.
+"""The spans of a job: submit, queue, place, run, settle, under one span for the job.
 
-They are built from what the shell tells, when the job has ended, and handed to an exporter that never waits.
-A job whose life a restart of its broker interrupted has none.
+They are built from events and effects when the job has ended, and handed to an exporter that never waits. A
+job that was interrupted by a restart of its broker has no spans.
 """
 
 import secrets
@@ -21,19 +21,19 @@ from hanse.model.messages import Claim, Outcome, TaskUpdates
 from hanse.security.wall_time import wall_now
 
 JOBS_MAX: Final = 10_000
-"""Jobs whose lives are followed at the same time; further ones have no spans, which is counted."""
+"""Jobs that are tracked at the same time; further ones have no spans, and are counted."""
 CLUSTERS_MAX: Final = 16
 """Clusters of a job that its span names."""
 TRACE_BYTES: Final = 16
 SPAN_BYTES: Final = 8
 _MICROSECOND: Final = 1_000
-"""In nanoseconds."""
+"""Nanoseconds in a microsecond."""
 
 Attributes = tuple[tuple[str, str | int], ...]
 
 
 class Span(msgspec.Struct, frozen=True):
-    """One span, ready to be exported. Times in unix nanoseconds."""
+    """One span, ready for export. Times in unix nanoseconds."""
 
     trace: bytes
     span: bytes
@@ -45,11 +45,11 @@ class Span(msgspec.Struct, frozen=True):
     attributes: Attributes = ()
     failed: bool = False
     outer: bool = False
-    """Whether it stands for the whole job."""
+    """True if the span covers the whole job."""
 
 
 class _Life:
-    """A job so far. Instants of the broker's clock; -1: not yet."""
+    """The times of a job so far. Instants of the broker's clock; -1: not yet."""
 
     __slots__ = (
         "accepted",
@@ -73,11 +73,11 @@ class _Life:
 
 
 class SpanMaker:
-    """Follows the jobs of one broker. ``offer`` takes the spans of a job; it must not wait."""
+    """Builds the spans of one broker's jobs. ``offer`` takes the spans of a job and must not wait."""
 
     def __init__(self, clock: Clock, offer: Callable[[list[Span]], None]) -> None:
         self.untraced = 0
-        """Jobs that were too many to be followed."""
+        """Jobs that were not tracked because there were too many."""
         self._clock = clock
         self._offer = offer
         self._submissions: dict[tuple[str, int], _Life] = {}
@@ -90,7 +90,7 @@ class SpanMaker:
         }
 
     def told(self, event: Event, commands: list[Effect], fresh: bool) -> None:
-        """An event is safe and its commands were performed. ``fresh``: it is no message that came before."""
+        """Note a durable event and its effects. ``fresh``: the event is no repeated message."""
         if type(event) is JobSubmitted:
             self._submitted(event)
         elif fresh and type(event) is MessageReceived and type(event.envelope.body) is TaskUpdates:
@@ -186,7 +186,7 @@ class SpanMaker:
 
 
 def _attributes(job: JobId, life: _Life, outcome: Outcome) -> Attributes:
-    """What the conventions for messaging ask for, and ours."""
+    """Return the attributes that the conventions for messaging require, and ours."""
     attributes: Attributes = (
         ("messaging.system", "hanse"),
         ("messaging.destination.name", life.spec.tenant),

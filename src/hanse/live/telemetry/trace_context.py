@@ -1,9 +1,8 @@
-"""Where a job belongs in its submitter's trace (W3C Trace Context, version 00).
+"""The place of a job in its submitter's trace (W3C Trace Context, version 00).
 
-A job carries a ``traceparent``: from its own field ``read_trace``, or from the header of the request that
-submits
-it. The field is checked strictly, because somebody wrote it; a header that makes no sense is ignored, as the
-standard asks, because programs on the way may have written it.
+A job has a ``traceparent`` from its own field ``trace``, or from the header of the request that submits it.
+The field is checked strictly, because the submitter wrote it; an invalid header is ignored, as the standard
+demands, because programs on the way may have written it.
 """
 
 from collections.abc import Mapping
@@ -19,18 +18,18 @@ _SAMPLED = 0x01
 
 
 class Parent(msgspec.Struct, frozen=True):
-    """A ``traceparent`` taken apart."""
+    """A parsed ``traceparent``."""
 
     trace: bytes
     """Sixteen bytes."""
     span: bytes
     """Eight bytes."""
     sampled: bool
-    """Whether the submitter records this trace: if not, nobody else should."""
+    """True if the submitter records this trace: if not, nobody else should."""
 
 
 def parent_of(text: str) -> Parent | None:
-    """The parts of a ``traceparent``; None if it is none."""
+    """Return the parts of a ``traceparent``; None if it is invalid."""
     if isinstance(read_trace(text, ""), Problem):
         return None
     _, trace_id, span_id, flags = text.split("-")
@@ -38,7 +37,7 @@ def parent_of(text: str) -> Parent | None:
 
 
 def traced(headers: Mapping[str, str], jobs: list[Any]) -> list[Any]:
-    """The data of a request's jobs; each with the request's trace, if it has one and the job names none."""
+    """Return the jobs of a request; those without a trace get the request's, if it has a valid one."""
     parent = headers.get(HEADER, "")
     if not parent or parent_of(parent) is None:
         return jobs

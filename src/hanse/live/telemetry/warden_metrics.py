@@ -1,5 +1,5 @@
-"""What a warden shows: its cluster's room, what runs there, what it granted and refused, and how fast tasks
-start; and what a runner on a machine of its own shows."""
+"""The metrics of a warden: its cluster's room, running tasks, grants, refusals, and start latency; and those
+of a runner on a machine of its own."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -38,23 +38,23 @@ _NOTHING: Final = Resources()
 
 
 ORDERS_MAX: Final = 10_000
-"""Orders to runners whose last start has not been reported, that are followed; the oldest go first."""
+"""Orders to runners, without a report of the last start, that are tracked; the oldest are dropped first."""
 
 
 class BackendCounts:
-    """What a runner reports of its backend."""
+    """Counts of the starts and ends that a runner reports."""
 
     def __init__(self) -> None:
         self.started = 0
         self.ended: dict[str, int] = dict.fromkeys(ENDS, 0)
 
     def take(self, report: RunnerReport) -> None:
-        """Starts and ends."""
+        """Count the starts and ends of a report."""
         self.started += len(report.started)
         tally(self.ended, [end.outcome for end in report.ended])
 
     def families(self) -> list[Family]:
-        """The backend's metrics."""
+        """Return the backend's metrics."""
         return [
             counter("hanse_backend_starts_total", "Attempts that runners have started.", plain(self.started)),
             counter(
@@ -66,7 +66,7 @@ class BackendCounts:
 
 
 class WardenWatch(MemberWatch):
-    """Looks on at one warden."""
+    """The metrics of one warden."""
 
     def __init__(self, daemon: Daemonic, machine: Warden, entry: ClusterEntry, journal: Journal) -> None:
         super().__init__(daemon)
@@ -76,10 +76,10 @@ class WardenWatch(MemberWatch):
         self._dimensions = dimensions_of(tuple(node.capacity for node in entry.nodes))
         self._backend = BackendCounts()
         self._ordered_at: dict[TaskId, int] = {}
-        """When the last task of each order was ordered. One for each order: a table of all that runs would
-        cost more than all the rest that is counted here."""
+        """Time at which the last task of each order was ordered. One task per order: a table of all running
+        tasks would cost more than all other counts here."""
         self._withheld: dict[int, Resources] = {}
-        """Of each node what its backend keeps from the league, as runners have told."""
+        """Resources of each node that its backend withholds from the league, as reported by runners."""
         self._grants = 0
         self._stops = 0
         self._refused: dict[str, float] = {}
@@ -89,7 +89,7 @@ class WardenWatch(MemberWatch):
         }  # fmt: skip
 
     def told(self, position: int, event: Event, commands: list[Effect]) -> None:
-        """An event is safe and its commands were performed."""
+        """Count a durable event and its performed effects."""
         del position
         if type(event) is MessageReceived:
             envelope = event.envelope
@@ -130,7 +130,7 @@ class WardenWatch(MemberWatch):
     # --- scraping ------------------------------------------------------------------------------------------
 
     async def own_families(self) -> list[Family]:
-        """A warden's metrics."""
+        """Return a warden's metrics."""
         return [
             *self._room_families(),
             *self._node_families(),
@@ -145,7 +145,7 @@ class WardenWatch(MemberWatch):
                 "Time from an order to a runner to its report that the last task of the order has started.",
                 [((), self._start_seconds)],
             ),
-            counter("hanse_grants_total", "Grants of room to brokers.", plain(self._grants)),
+            counter("hanse_grants_total", "Grants of resources to brokers.", plain(self._grants)),
             counter("hanse_stops_total", "Orders to runners to stop an attempt.", plain(self._stops)),
             counter(
                 "hanse_claims_refused_total",
@@ -155,7 +155,7 @@ class WardenWatch(MemberWatch):
             *self.journal.families(),
             counter(
                 "hanse_rare_branches_total",
-                "How often the machine took each of its rare branches; for whoever looks for the odd.",
+                "How often the machine took each of its rare branches, to find unusual behaviour.",
                 by("branch", dict(self._machine.marks)),
             ),
         ]
@@ -174,17 +174,17 @@ class WardenWatch(MemberWatch):
         return [
             gauge(
                 "hanse_cluster_capacity",
-                "What the cluster's nodes have: cores, bytes, GPUs, units.",
+                "Resources of the cluster's nodes: cores, bytes, GPUs, units.",
                 amounts(name, dimensions, capacity.vector(dimensions) or ()),
             ),
             gauge(
                 "hanse_cluster_allocated",
-                "What attempts and grants hold of it: cores, bytes, GPUs, units.",
+                "Resources that attempts and grants hold: cores, bytes, GPUs, units.",
                 amounts(name, dimensions, allocated.vector(dimensions) or ()),
             ),
             gauge(
                 "hanse_cluster_withheld",
-                "What the backend keeps from the league, as others use it or it is closed: cores, bytes, "
+                "Resources that the backend withholds, as others use them or they are closed: cores, bytes, "
                 "GPUs, units.",
                 amounts(name, dimensions, withheld.vector(dimensions) or ()),
             ),
@@ -198,7 +198,7 @@ class WardenWatch(MemberWatch):
 
 
 class RunnerWatch(MemberWatch):
-    """Looks on at a runner on a machine of its own, by what it tells its warden."""
+    """The metrics of a runner on a machine of its own, from its messages to its warden."""
 
     def __init__(self, daemon: Daemonic, send: Callable[[Envelope], None]) -> None:
         super().__init__(daemon)
@@ -206,11 +206,11 @@ class RunnerWatch(MemberWatch):
         self._backend = BackendCounts()
 
     def send(self, envelope: Envelope) -> None:
-        """Pass on what the runner says, having counted it."""
+        """Count and send an envelope of the runner."""
         if self.links.sends(envelope) and type(envelope.body) is RunnerReport:
             self._backend.take(envelope.body)
         self._send(envelope)
 
     async def own_families(self) -> list[Family]:
-        """A runner's metrics."""
+        """Return a runner's metrics."""
         return self._backend.families()
