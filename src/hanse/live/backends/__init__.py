@@ -1,1 +1,1 @@
-"""What wardens run work on: one small interface, and the adapters behind it."""
+"""Backends that run tasks for wardens and runners: one small interface and its implementations."""

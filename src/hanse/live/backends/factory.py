@@ -1,4 +1,4 @@
-"""Which backend a cluster's entry in the league file asks for."""
+"""Construction of the backend that a cluster's entry in the league file asks for."""
 
 import logging
 from pathlib import Path
@@ -17,11 +17,11 @@ from hanse.security.home import AUTHORITY, PEOPLE
 log = logging.getLogger(__name__)
 
 TASKS = "tasks"
-"""Where a runner keeps its tasks, in its member's directory or where the league file says."""
+"""Directory of a runner's tasks, in its member's directory or where the league file says."""
 
 
 def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
-    """The backend of one runner of this cluster."""
+    """Return the backend of one runner of this cluster."""
     wanted = entry.backend
     place = (Path(wanted.directory) / directory.name if wanted.directory else directory) / TASKS
     if wanted.kind is BackendKind.NULL:
@@ -49,8 +49,8 @@ def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
 
 
 def kept_places(directory: Path, elsewhere: str = "") -> tuple[Path, ...]:
-    """What a league keeps on this machine, seen from one member: its directory and those with keys beside it;
-    and the one in which all runners of the cluster have their tasks, if that is ``elsewhere``."""
+    """Return the directories of the league on this machine that tasks must not see: the member's own, those
+    with keys beside it, and ``shared_parent`` (the parent of all runners' tasks) if it is given."""
     home = directory.parent
     known = [home / AUTHORITY, home / PEOPLE, *(path.parent for path in home.glob(f"*/{IDENTITY_FILE}"))]
     if elsewhere:
@@ -59,10 +59,10 @@ def kept_places(directory: Path, elsewhere: str = "") -> tuple[Path, ...]:
 
 
 def open_to_tasks(directory: Path) -> None:
-    """Let tasks pass through a member's directory to their own below it, and close all else that is in there.
+    """Let tasks traverse a member's directory to their own below it, and close all other entries.
 
-    Whoever joins makes the directory for its key first, and closed: then a task could not enter its own
-    ``$HOME``. What the member makes later it makes for itself alone, or in a directory that is closed here.
+    A joining member creates the directory for its key first, and closed: then a task could not enter its own
+    ``$HOME``. The member creates later files for itself alone, or in a directory that is closed here.
     """
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     for entry in directory.iterdir():

@@ -1,10 +1,10 @@
-"""The interface between a runner's shell and whatever really runs tasks.
+"""The interface between a runner's shell and the backend that runs its tasks.
 
-A backend is told what to start and stop and says what happened, by callbacks on the event loop's thread. Its
-attempts outlive every daemon: after a restart ``reconcile`` says what still lives and what ended meanwhile,
-and nothing that ended is dropped before ``forget``. None of ``start``, ``stop``, ``guard`` and ``forget``
-blocks or raises for what is wrong with one task: a task that cannot be started *ends*, with a note that says
-why.
+The runner's shell says which attempts to start and stop; the backend reports what happened, by callbacks on
+the event loop's thread. Attempts outlive every daemon: after a restart ``reconcile`` returns the attempts
+that still run and those that ended meanwhile, and the backend drops no end before ``forget``. None of
+``start``, ``stop``, ``extend_watchdog`` and ``forget`` blocks, and none raises for a fault of one task: a
+task that cannot be started *ends*, with a note that gives the reason.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -20,125 +20,125 @@ from hanse.model.messages import AttemptEnd
 from hanse.model.resources import Resources
 
 WAIT_CHARACTERS_MAX: Final = 300
-"""Of the reason of a wait."""
+"""Characters of ``PendingAttempt.reason``."""
 
 
 class OutputDroppedError(FileNotFoundError):
-    """An output that was there and had to go: too much was kept, or the disk was nearly full."""
+    """An output that existed and was removed: too much was kept, or the disk was nearly full."""
 
 
 class Stream(StrEnum):
-    """Which output of a task."""
+    """An output stream of a task."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
 
 
 class Living(msgspec.Struct, frozen=True, array_like=True):
-    """An attempt that runs, as ``reconcile`` finds it."""
+    """A running attempt, as ``reconcile`` finds it."""
 
     task: TaskId
     attempt: int
     estate: str
     moves: bool
-    """Whether an unreachable league moves it: both as ``LaunchAttempt`` said."""
+    """True if an unreachable league moves it: this and ``shard`` are as in ``LaunchAttempt``."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """All that a backend holds for one runner."""
+    """All attempts that a backend holds for one runner."""
 
     running: tuple[Living, ...]
     ended: tuple[AttemptEnd, ...]
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """An attempt that was taken on and has not begun: it waits in a queue that is not the league's."""
+    """An attempt that a foreign queue has accepted and not started yet."""
 
     task: TaskId
     attempt: int
     node: int
     place: str
-    """The node as those who run it call it; empty: any node."""
+    """Name of the node in the foreign system; empty: any node."""
     since: int
-    """When it was taken on, in unix microseconds."""
+    """Time of the request to start, in unix microseconds."""
     reason: str
-    """A clause for people, ``WAIT_CHARACTERS_MAX`` at most: who says what about it."""
+    """A clause for people with its source, at most ``PENDING_REASON_CHARACTERS_MAX``."""
 
 
 class Reports(Protocol):
-    """Who hears of starts and ends: the runner's shell. Called on the loop's thread, never from inside a
-    call to the backend."""
+    """Listener for starts, ends and capacity: the runner's shell. The backend calls it on the loop's thread,
+    never from inside a call to the backend."""
 
     def started(self, task: TaskId, attempt: int) -> None:
-        """The attempt runs."""
+        """Note that the attempt runs."""
         ...
 
     def exited(self, end: AttemptEnd) -> None:
-        """The attempt is over; the backend keeps the record until ``forget``."""
+        """Note that the attempt has ended; the backend keeps the record until ``forget``."""
         ...
 
     def withheld(self, node: int, amount: Resources) -> None:
-        """So much of a node is not for the league from now on: others use it, or it is down or closed from
-        outside. Replaces what was said of this node before."""
+        """Note the amount of a node that the league may not use from now on: others use it, or it is down or
+        closed from outside. Replaces the amount reported for this node before."""
         ...
 
 
 class Backend(Protocol):
-    """Runs the tasks of one runner."""
+    """Runner of the tasks of one runner."""
 
     async def capacity(self) -> tuple[NodeConfig, ...]:
-        """The nodes there are: what they have and what is true of them. Positions are node numbers."""
+        """Return the nodes, with their resources and attributes. Positions are node numbers."""
         ...
 
     async def reconcile(self, reports: Reports) -> Found:
-        """After the runner's (re)start: what lives and what ended; from now on ``reports`` hears the rest.
+        """Return the attempts that run and those that ended, after a (re)start; ``listener`` hears the rest.
 
-        Called once, before anything else but ``capacity``. Attempts whose fate cannot be known have ended
-        with ``Outcome.LOST``, and nothing of them runs any more.
+        Called once, before any other method but ``capacity``. An attempt of unknown fate has ended with
+        ``Outcome.LOST``, and none of its processes runs any more.
         """
         ...
 
     def start(self, launch: LaunchAttempt) -> None:
-        """Start an attempt. It is on record before it runs, so that a crash in between cannot hide it."""
+        """Start an attempt. Its record exists before it runs, so that a crash in between cannot hide it."""
         ...
 
     def stop(self, task: TaskId, attempt: int, grace: int) -> None:
         """Ask an attempt to save its work (SIGTERM), and end it after ``grace`` microseconds (SIGKILL).
 
-        Ends as ``Outcome.CANCELLED`` whatever its exit code. A second stop with less grace shortens the
-        wait. Unknown attempts are ignored: they ended meanwhile.
+        The attempt ends as ``Outcome.CANCELLED``, for any exit code. A second stop with less grace shortens
+        the wait. Unknown attempts are ignored: they ended meanwhile.
         """
         ...
 
     def guard(self, until: int) -> None:
-        """To the watchdog: end every attempt at ``until`` (CLOCK_BOOTTIME, microseconds) unless told a later
-        time before. Holds while this process hangs or is dead; what it ends, ended with ``Outcome.LOST``."""
+        """Let the watchdog end every attempt at ``until`` (CLOCK_BOOTTIME, microseconds), unless a later call
+        moves that time. Holds while this process hangs or is dead; the attempts end with ``Outcome.LOST``."""
         ...
 
     def forget(self, task: TaskId, attempt: int) -> None:
-        """The end of this attempt is known where it matters: drop the record. Its output may be kept."""
+        """Drop the record of an attempt, because the warden knows its end. Its output may be kept."""
         ...
 
     def waits(self, job: JobId) -> tuple[Wait, ...]:
-        """Which attempts of a job's tasks wait outside of the league, by task and attempt, as of the latest
-        look: told to people who ask, and never a part of any decision."""
+        """Return the attempts of a job that wait outside of the league, by task and attempt, as of the latest
+        poll. For people who ask; never a part of a decision."""
         ...
 
     def closures(self) -> Mapping[int, str]:
-        """Why nothing of a node is for the league, in a clause, by the node's number, as of the latest look:
-        told to people who ask. The room itself is told by ``Reports.withheld``."""
+        """Return the nodes that the league may not use at all, by number, each with the reason as a clause,
+        as of the latest poll. For people; ``BackendListener.on_capacity_withheld`` reports the amounts."""
         ...
 
     def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False
     ) -> AsyncIterator[bytes]:
-        """The attempt's output from ``offset`` on, in pieces; with ``follow`` until the attempt ends.
+        """Yield the attempt's output from ``offset`` on, in chunks; with ``follow`` until the attempt ends.
 
-        Raises ``FileNotFoundError`` if there is none (never ran here, or so long ago that nothing is known),
-        and ``OutputDroppedError`` if it is known that there was one.
+        Raises ``FileNotFoundError`` if there is none (the attempt never ran here, or its records are gone),
+        and ``OutputDroppedError`` if the backend knows that there was one.
         """
         ...
 
     async def close(self) -> None:
-        """Let go, and leave what runs running."""
+        """Release all resources, and leave running attempts running."""
         ...

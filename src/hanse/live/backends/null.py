@@ -1,8 +1,8 @@
-"""A backend that runs nothing, for measuring all the rest.
+"""A backend that runs nothing, for measurements of everything else.
 
-An attempt lasts as long as its payload says (``NullTask``), or as the backend was told. All state is in this
-process: after a restart nothing runs and nothing ended here. The league then finds that attempts it had
-placed here are gone, counts them as lost and starts them anew, so nothing is lost but time.
+An attempt lasts as long as its payload (``NullTask``) or the backend's ``duration`` says. All state is in
+this process: after a restart no attempt runs or has ended here. The league then finds that the attempts it
+had placed here are gone, counts them as lost and starts them anew, so only time is lost.
 """
 
 import asyncio
@@ -26,26 +26,26 @@ FOLLOWERS_MAX: Final = 64
 
 
 class NullTask(msgspec.Struct, frozen=True, array_like=True, tag="null"):
-    """What a null task does."""
+    """Behaviour of a null task."""
 
     duration: int = 0
-    """Microseconds it lasts."""
+    """Run time in microseconds."""
     code: int = 0
-    """Its exit code."""
+    """Exit code."""
     stubborn: bool = False
-    """Whether it ignores the wish to stop, and is ended when the grace is over."""
+    """True if it ignores SIGTERM and ends only when the grace is over."""
 
 
 _decoder = msgspec.msgpack.Decoder(NullTask)
 
 
 def null_payload(task: NullTask) -> bytes:
-    """A payload for this backend."""
+    """Return a payload for this backend."""
     return msgspec.msgpack.encode(task)
 
 
 class _Live(msgspec.Struct):
-    """An attempt that is under way."""
+    """An attempt that runs."""
 
     task: NullTask
     began: int
@@ -56,7 +56,7 @@ class _Live(msgspec.Struct):
 
 
 class NullBackend:
-    """Runs the tasks of one runner by doing nothing; see ``interface.Backend``."""
+    """Runner of the tasks of one runner that does nothing; see ``interface.Backend``."""
 
     def __init__(self, nodes: tuple[NodeConfig, ...], *, duration: int = 0) -> None:
         self._nodes = nodes
@@ -73,11 +73,11 @@ class NullBackend:
         self._closed = False
 
     async def capacity(self) -> tuple[NodeConfig, ...]:
-        """The nodes, as they were configured."""
+        """Return the configured nodes."""
         return self._nodes
 
     async def reconcile(self, reports: Reports) -> Found:
-        """Nothing survives a restart here."""
+        """Return no attempts: none survives a restart."""
         assert self._reports is None, "reconcile is called once"
         self._reports = reports
         return Found((), ())
@@ -85,13 +85,13 @@ class NullBackend:
     def start(self, launch: LaunchAttempt) -> None:
         """Pretend to start an attempt."""
         key = (launch.task, launch.attempt)
-        assert key not in self._live, f"told twice to start {task_text(key[0])} attempt {key[1]}"
+        assert key not in self._live, f"start called twice for {task_text(key[0])} attempt {key[1]}"
         task = self._usual
         if launch.payload:
             try:
                 task = _decoder.decode(launch.payload)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                task = self._usual  # a real command: it lasts as long as the backend was told
+                task = self._usual  # a real program: it lasts for the default duration
         now = _now()
         outcome = Outcome.FAILED if task.code else Outcome.SUCCEEDED
         due = now + task.duration
@@ -102,7 +102,7 @@ class NullBackend:
         self._wake(now)
 
     def stop(self, task: TaskId, attempt: int, grace: int) -> None:
-        """Pretend to signal it."""
+        """Pretend to signal an attempt."""
         live = self._live.get((task, attempt))
         if live is None:
             return
@@ -115,7 +115,7 @@ class NullBackend:
             self._wake(live.due)
 
     def guard(self, until: int) -> None:
-        """End everything then; this one does not hold while the process hangs, but neither do its tasks."""
+        """End all attempts at ``until``; fails while the process hangs, but so do its tasks."""
         self._until = max(self._until, until)
         if self._live:
             self._wake(self._until)
@@ -124,18 +124,18 @@ class NullBackend:
         """Drop the end."""
         self._ended.pop((task, attempt), None)
 
-    def waits(self, job: JobId) -> tuple[Wait, ...]:  # noqa: ARG002  it is the same for all
-        """Nothing waits: what is started begins."""
+    def waits(self, job: JobId) -> tuple[Wait, ...]:  # noqa: ARG002  no job has any
+        """Return nothing: every started attempt runs at once."""
         return ()
 
     def closures(self) -> Mapping[int, str]:
-        """Nothing is withheld."""
+        """Return nothing: no node is withheld."""
         return {}
 
     async def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False
     ) -> AsyncIterator[bytes]:
-        """There is none, and for attempts not known here not even that."""
+        """Yield nothing; raise ``FileNotFoundError`` for attempts that are unknown here."""
         key = (task, attempt)
         if key not in self._live and key not in self._ended:
             raise FileNotFoundError(f"{task_text(task)} attempt {attempt} never wrote to {stream} here")
@@ -160,7 +160,7 @@ class NullBackend:
                 self._followers.pop(key, None)
 
     async def close(self) -> None:
-        """Stop pretending."""
+        """Stop the timer and release all followers."""
         self._closed = True
         if self._turn is not None:
             self._turn.cancel()
@@ -169,7 +169,7 @@ class NullBackend:
                 follower.set()
 
     def _wake(self, at: int) -> None:
-        """Be called at this time, by one timer for all."""
+        """Call ``_on_timer`` at this time, by one timer for all attempts."""
         if self._turn is not None:
             assert self._turn_at is not None
             if self._turn_at <= at:
@@ -207,7 +207,7 @@ class NullBackend:
         self._rest()
 
     def _rest(self) -> None:
-        """Sleep until something is due."""
+        """Set the timer for the next due time."""
         if self._fresh:
             self._wake(0)
         elif self._live:

@@ -1,44 +1,44 @@
-/* The launcher of a runner, and the supervisor of each of its attempts: tasks as real processes that outlive
- * every daemon.
+/* The launcher of a runner, and the supervisor of each of its attempts: tasks as processes that outlive every
+ * daemon.
  *
  * C99, no Python.h, no library but libc: a supervisor costs a fork of this small process, not the start of an
  * interpreter. One process per runner is the *launcher*: it is detached, listens on a socket in the runner's
- * directory (its working directory), and gives every attempt that it is told to start a *supervisor*. A
- * supervisor owns all of one attempt: control groups, limits, output, the lease watchdog, the clean-up, the
- * record of its end. Neither needs the daemon; a supervisor does not need the launcher either.
+ * directory (its working directory), and gives every attempt that it starts a *supervisor*. A supervisor owns
+ * all parts of one attempt: control groups, limits, output, the lease watchdog, the clean-up, the record of its
+ * end. Neither needs the daemon; a supervisor does not need the launcher either.
  *
- * A supervisor has one attempt at a time. When that has ended and left nothing behind, it waits a while for
- * the launcher to hand it the next one (over its *desk*, a socket of its own), with its control groups if the
- * next one's limits are the same: making and removing these, and the process, would cost more than a short
- * task does. A desk whose launcher is gone is closed, and its supervisor goes after the attempt that it has.
+ * A supervisor has one attempt at a time. When that has ended and left nothing behind, the supervisor waits a
+ * while for the launcher to hand it the next one (over its *desk*, a socket of its own), with its control groups
+ * if the limits are the same: to make and remove these, and the process, would cost more than a short task does.
+ * When the launcher is gone, its desks are closed, and each supervisor exits after its present attempt.
  *
  *   records/TASK.ATTEMPT    one file per attempt, written before it runs, locked (flock) by its supervisor
- *                           as proof of life: a lock cannot be mistaken as a process number can. The end is
+ *                           as proof of life: unlike a process number, a lock cannot be mistaken. The end is
  *                           written into the same file, over bytes reserved at its making (so a full disk
  *                           cannot lose it), in one write within one page, with a checksum. Nothing is
  *                           synced: records must survive the death of processes, not of the machine, after
- *                           which nothing runs and whatever has no valid end is lost.
- *   output/TASK.ATTEMPT.*   what it wrote to stdout and stderr, each made with its first byte
- *   output/silent, .old     which forgotten attempts wrote nothing, as pairs of numbers; bounded by replacing
+ *                           which nothing runs and an attempt without a valid end is lost.
+ *   output/TASK.ATTEMPT.*   its stdout and stderr, each made with its first byte
+ *   output/silent, .old     forgotten attempts that wrote nothing, as pairs of numbers; bounded by replacing
  *                           the older file
  *   work/TASK.ATTEMPT       its working directory
- *   records, work: spare.N  records and empty directories of forgotten attempts, for the next ones: to make
- *                           and remove files is the dearest thing that a file system can be asked
- *   guard                   shared memory: the time at which everything ends unless it is moved
- *   launcher, news          the launcher's socket, and the pipe by which supervisors tell it of starts and
- *                           ends. The record always says it first: who opens the pipe and then reads the
+ *   records, work: spare.N  records and empty directories of forgotten attempts, for the next ones: no operation
+ *                           of a file system costs more than to make and remove files
+ *   guard                   shared memory: the time at which all attempts end unless it is moved
+ *   launcher, news          the launcher's socket, and the pipe by which supervisors report starts and ends.
+ *                           The record has each of them first: a reader that opens the pipe and then reads the
  *                           records misses nothing.
  *
- * Between the launcher and each supervisor stands a *watchdog*, a process that has nothing to do but to end
- * the task at the end of its lease, because a supervisor may hang in a write to a disk, or be halted. It
- * opens no file of a disk, shares no memory that could be waited for, and is never waited for by anybody but
- * the launcher, to which it passes for the supervisor: signals for that one go through it.
+ * Between the launcher and each supervisor stands a *watchdog*, a process that only ends the task at the end of
+ * its lease, because a supervisor may hang in a write to a disk, or be halted. It opens no file of a disk and
+ * shares no memory that it could wait for, and only the launcher waits for it. The launcher takes the watchdog
+ * for the supervisor: signals for the supervisor go through the watchdog.
  *
- * When a supervisor is killed, the kernel kills its task (PR_SET_PDEATHSIG) and hands what is left to the
- * watchdog (PR_SET_CHILD_SUBREAPER), which kills it and goes; then the launcher writes the end: lost. When a
- * watchdog is killed, the kernel tells its supervisor to end, which ends its task; and the launcher kills
- * both, in case the supervisor hangs. When a launcher is killed, the daemon starts another, which finds the
- * supervisors by their records and watches them by process file descriptors.
+ * When a supervisor is killed, the kernel kills its task (PR_SET_PDEATHSIG) and hands the rest to the watchdog
+ * (PR_SET_CHILD_SUBREAPER), which kills it and exits; then the launcher writes the end: lost. When a watchdog is
+ * killed, the kernel signals its supervisor to end, which ends its task; and the launcher kills both, in case the
+ * supervisor hangs. When a launcher is killed, the daemon starts another, which finds the supervisors by their
+ * records and watches them by process file descriptors.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -95,57 +95,57 @@
 
 enum {
     RECORD_MAGIC = 0x48616e73,
-    FRAME_BYTES_MAX = 8 << 20,     /* a request; the daemon keeps to less */
-    REQUESTS_AT_ONCE = 16,         /* between looks at what ended */
-    EVENTS_BYTES_MAX = 64 << 20,   /* waiting for a daemon that does not read; then it must connect anew */
+    FRAME_BYTES_MAX = 8 << 20,     /* of a request; the daemon's limit is lower */
+    REQUESTS_AT_ONCE = 16,         /* between two checks for ended processes */
+    EVENTS_BYTES_MAX = 64 << 20,   /* queued for a daemon that does not read; above this it must reconnect */
     ATTEMPTS_MAX = 8192,           /* alive at once; more are refused */
     GROUPS_MAX = 4,
     SUPPLEMENTARY_MAX = 256,
     PATH_BYTES = 4096,
-    PIPE_BYTES = 1 << 20,          /* asked for the news pipe */
+    PIPE_BYTES = 1 << 20,          /* requested size of the news pipe */
     COPY_BYTES = 1 << 16,
-    LOCK_SECONDS_MAX = 10,         /* for another launcher to go */
+    LOCK_SECONDS_MAX = 10,         /* for another launcher to exit */
     LINGER_MS = 10000,             /* for the daemon that started this launcher to connect */
-    BURIAL_MS_MAX = 5000,          /* for killed processes to be gone */
-    RMDIR_TRIES_MAX = 200,         /* a millisecond apart: the kernel lets go of a group a little later */
+    BURIAL_MS_MAX = 5000,          /* for killed processes to disappear */
+    RMDIR_TRIES_MAX = 200,         /* a millisecond apart: the kernel releases a group a little later */
     BIRTH_MS_MAX = 1000,           /* for a supervisor's first instruction */
-    DESKS_MAX = 128,               /* supervisors that may be used again; others have one attempt and go */
-    IDLE_MS_MAX = 10000,           /* without anything to do, supervisors that wait go */
-    HANDED_BYTES_MAX = 1 << 15,    /* a request that fits into a desk; a longer one gets a new supervisor */
-    CROWD = 8,                     /* attempts under way from which on news are told together */
-    CROWD_MS = 3,                  /* at most so often */
-    SPARES_MAX = 64,               /* records, and directories, that are kept for the next attempts */
-    SPARE_BYTES_MAX = 4096,        /* of a directory; one that was large once is slow for ever */
-    SILENT_MAX = 10000,            /* attempts named in a file of those that wrote nothing */
-    LEFT_BYTES_MAX = 1 << 20,      /* memory still charged to a group that may be used again (caches, mostly) */
+    DESKS_MAX = 128,               /* supervisors that can be used again; others have one attempt and exit */
+    IDLE_MS_MAX = 10000,           /* after which idle supervisors exit, if there is no other work */
+    HANDED_BYTES_MAX = 1 << 15,    /* of a request that fits into a desk; a longer one gets a new supervisor */
+    CROWD = 8,                     /* attempts under way from which on news go out together */
+    CROWD_MS = 3,                  /* between two such batches */
+    SPARES_MAX = 64,               /* records, and directories, kept for the next attempts */
+    SPARE_BYTES_MAX = 4096,        /* of a directory; one that was large once stays slow */
+    SILENT_MAX = 10000,            /* attempts in a file of those that wrote nothing */
+    LEFT_BYTES_MAX = 1 << 20,      /* memory still charged to a group that may be used again (mostly caches) */
     LEFT_SHARE = 16,               /* and at most this part of its limit */
     GUARD_BYTES = 4096,
-    GUARD_AT = 40,                 /* behind the name of the boot */
+    GUARD_AT = 40,                 /* behind the boot id */
     HELD_MAX = 64,                 /* processes that a watchdog holds by descriptors at once */
-    ENTRIES_BYTES = 1 << 15,       /* of a directory that is read in one call */
-    DEPTH_BYTES = 1 << 18,         /* of stack that a watchdog has in memory: four times what it needs */
-    AGAIN_MS = 2,                  /* until a watchdog looks whether what it killed is gone; then twice as long */
-    LOOK_MS = 100,                 /* at most so long; and between looks at a lease that is over or unknown */
+    ENTRIES_BYTES = 1 << 15,       /* of a directory, read in one call */
+    DEPTH_BYTES = 1 << 18,         /* of a watchdog's stack kept in memory: four times its need */
+    AGAIN_MS = 2,                  /* until a watchdog checks that the killed are gone; then twice as long */
+    LOOK_MS = 100,                 /* at most; and between checks of a lease that is over or unknown */
     EXIT_LOCKED = 75,
 };
 
-/* Requests of the daemon, and what it is told. */
+/* Requests of the daemon, and reports to it. */
 enum { HELLO = 1, START = 2, STOP = 3, FORGET = 4, DROP = 5, WATCH = 6 };
-enum { LOOK = -1 }; /* instead of a grace: only look at the guard */
-/* A signal to stop says which of its supervisor's attempts it means, because one that is handed the next may
- * still be told to stop the last: their turn, from 1 on, above so many bits of grace. 0: whatever it has; so
- * for one that another launcher made, who is handed no more. */
+enum { LOOK = -1 }; /* instead of a grace: only read the guard */
+/* A signal to stop names its supervisor's attempt, because a supervisor with the next attempt may still get the
+ * stop of the last: the attempt's turn, from 1 on, above so many bits of grace. 0: the present attempt; used
+ * for a supervisor of another launcher, which gets no more attempts. */
 enum { GRACE_BITS = 44, TURNS = 1 << 17 };
 #define GRACE_MOST (((int64_t)1 << GRACE_BITS) - 1)
 enum { SILENT = 1 }; /* FORGET: it wrote nothing */
 enum { FOUND_RUNNING = 1, FOUND_ENDED = 2, READY = 3, STARTED = 4, ENDED = 5 };
-/* How an attempt ended, and what else is to be said of it. */
+/* How an attempt ended, and remarks on its end. */
 enum { NOT_ENDED = 0, EXITED = 1, STOPPED = 2, LEASE_OVER = 3, NO_LEASE = 4, UNFIT = 5, LOST = 6 };
 enum { OUT_OF_MEMORY = 1, STDOUT_CUT = 2, STDERR_CUT = 4 };
 /* Flags of a start. */
 enum { FRESH_DIRECTORY = 1, SANDBOXED = 2, NO_NEW_PRIVILEGES = 4, HAS_KEY = 8, ALONE = 16 };
 enum { NO_GROUP = 65534 }; /* a group that owns no files */
-enum { DIRECTORY_MADE = 1 << 16 }; /* set by the launcher, of the fresh one */
+enum { DIRECTORY_MADE = 1 << 16 }; /* set by the launcher, for a fresh directory */
 
 struct end {
     uint32_t sum;
@@ -153,7 +153,7 @@ struct end {
     int32_t code; /* exit code, or minus the signal */
     uint32_t flags;
     int64_t cpu;    /* microseconds */
-    int64_t memory; /* bytes at most at once */
+    int64_t memory; /* peak, bytes */
     int64_t began;  /* CLOCK_BOOTTIME, microseconds; 0: it never ran */
     int64_t ended;
     int64_t bytes_out;
@@ -163,7 +163,7 @@ struct end {
 
 struct record {
     uint32_t magic;
-    uint32_t meta;   /* bytes of the daemon's own, behind this */
+    uint32_t meta;   /* bytes of the daemon's metadata, behind this */
     uint32_t groups; /* bytes of the paths of its control groups, behind those */
     int32_t supervisor;
     int64_t task;
@@ -177,7 +177,7 @@ struct news {
     int64_t task;
     int64_t attempt;
     int32_t supervisor;
-    uint32_t stays; /* ENDED: whether it can take another attempt */
+    uint32_t stays; /* ENDED: nonzero if it can take another attempt */
     struct end end;
 };
 
@@ -186,22 +186,22 @@ struct request {
     uint32_t kind;
     int64_t task;
     int64_t attempt;
-    int64_t grace; /* STOP: microseconds. HELLO: the checksum of the source that the daemon has, or 0. START: when
-                    * the order is too old, on CLOCK_BOOTTIME in microseconds; 0: never */
+    int64_t grace; /* STOP: microseconds. HELLO: the checksum of the daemon's source, or 0. START: when the order
+                    * expires, on CLOCK_BOOTTIME in microseconds; 0: never */
 };
 
 struct start {
     struct request head;
-    int64_t output_max; /* bytes a stream */
-    int64_t data_max;   /* RLIMIT_DATA, bytes; 0: as it is */
-    int64_t processes_max; /* RLIMIT_NPROC; 0: as it is */
-    int32_t uid;        /* -1: as the launcher */
+    int64_t output_max; /* bytes per stream */
+    int64_t data_max;   /* RLIMIT_DATA, bytes; 0: unchanged */
+    int64_t processes_max; /* RLIMIT_NPROC; 0: unchanged */
+    int32_t uid;        /* -1: the launcher's */
     int32_t gid;
     uint32_t flags;
     uint32_t gids, meta, groups, argc, envc;
-    /* then gids as uint32, meta, and texts: working directory, groups, argv, env, and the key that it reads on
-     * its standard input, if it has one. A group is its role and directory, then `file=value` for each setting,
-     * then an empty text. */
+    /* then gids as uint32, meta, and texts: working directory, groups, argv, env, and the key for its standard
+     * input, if it has one. A group is its role and directory, then `file=value` for each setting, then an
+     * empty text. */
 };
 
 /* A control group of one attempt. Roles: c, a, m, p = cpu, cpuacct, memory, pids of version 1; u = version 2. */
@@ -209,16 +209,16 @@ struct group {
     char role;
     char path[PATH_BYTES];
     int join;
-    int cpu, peak, kills, level;         /* files to measure by; -1: it has none */
-    int64_t cpu_before, kills_before, level_before; /* what earlier attempts left in them */
+    int cpu, peak, kills, level;         /* files to measure by; -1: none */
+    int64_t cpu_before, kills_before, level_before; /* values left by earlier attempts */
     int64_t left_max;                    /* bytes of memory that may be left for another attempt */
 };
 
-/* The control groups that a supervisor has, and the text of the request that they were made by. */
+/* The control groups of a supervisor, and the request's text that made them. */
 struct quarters {
     struct group group[GROUPS_MAX];
     int groups;
-    bool spoilt; /* no longer as they were made: not for another attempt */
+    bool spoilt; /* changed since their making: not for another attempt */
     uint32_t text_size;
     char text[HANDED_BYTES_MAX];
 };
@@ -239,7 +239,7 @@ struct attempt {
     char work[64]; /* a directory of its own, if it asked for none */
     char **argv;
     char **env;
-    const char *secret; /* what it finds on its standard input; NULL: nothing */
+    const char *secret; /* the content of its standard input; NULL: none */
     char key[48];
     int record;
     struct stream stream[2];
@@ -249,30 +249,30 @@ struct attempt {
     int status;
     bool stopping;
     int64_t stop_at;
-    bool untold; /* that it started */
-    int64_t cpu;    /* microseconds of all processes that were waited for */
-    int64_t memory; /* bytes at most of one of them */
+    bool untold; /* its start is not reported */
+    int64_t cpu;    /* microseconds of all reaped processes */
+    int64_t memory; /* peak bytes of one of them */
 };
 
-/* What a supervisor and its watchdog tell each other, in memory that both have and no file is behind. */
+/* State that a supervisor and its watchdog share, in memory without a file behind it. */
 struct between {
-    volatile int64_t run;       /* which of its tasks the supervisor runs, from 1 on; 0: none */
-    volatile int64_t killed_at; /* when the watchdog last killed */
-    volatile bool grouped;      /* what follows is true */
+    volatile int64_t run;       /* number of the supervisor's present task, from 1 on; 0: none */
+    volatile int64_t killed_at; /* time of the watchdog's last kill */
+    volatile bool grouped;      /* the next two fields are valid */
     char role;
-    char path[PATH_BYTES];      /* of the group whose processes are counted */
+    char path[PATH_BYTES];      /* of the group with the counted processes */
 };
 
 /* An attempt as the launcher knows it. */
 struct life {
     int64_t task;
     int64_t attempt;
-    pid_t pid; /* of its watchdog, if it is our child */
-    int watch; /* process file descriptor of one that another launcher forked; -1: our child */
-    int desk;  /* where it can be handed another attempt; -1: it goes after this one */
+    pid_t pid; /* of its watchdog, if that is a child of this launcher */
+    int watch; /* process file descriptor of another launcher's fork; -1: own child */
+    int desk;  /* socket for another attempt; -1: it exits after this one */
     int64_t slot;   /* the name of its control groups */
-    uint64_t likes; /* a digest of how these were made */
-    int64_t turn;   /* of the attempt that it has; 0: another launcher made it */
+    uint64_t likes; /* a digest of their settings */
+    int64_t turn;   /* of its attempt; 0: another launcher made it */
     bool idle;      /* it waits for an attempt, and has none */
     bool ended;
     bool remover; /* a child that removes a directory, no supervisor */
@@ -288,28 +288,28 @@ static size_t inbox_used;
 static char *outbox;
 static size_t outbox_used, outbox_size;
 static bool outbox_armed;
-static bool greeted; /* the daemon was told what there is; before that, news would be about things unknown */
+static bool greeted; /* the daemon has all records; before that, it would not know the attempts in news */
 static char base[GROUPS_MAX][PATH_BYTES]; /* directories to remove with the launcher */
 static int base_count;
 static int spare_record[SPARES_MAX], spare_records, spare_place[SPARES_MAX], spare_places, spare_serial;
-static uid_t spare_uid, last_uid; /* whose the spare directories are, and who was last given one */
+static uid_t spare_uid, last_uid; /* owner of the spare directories, and last user of one */
 static gid_t spare_gid;
 static int64_t silent[SPARES_MAX][2];
 static int silent_count, silent_file = -1;
 static int64_t silent_written;
 
-/* Of a supervisor. */
+/* State of a supervisor. */
 static struct quarters quarters;
 static int64_t own_slot;
 static int desk = -1, timer = -1, null_file = -1;
-static struct between *between; /* it and its watchdog */
+static struct between *between; /* shared with its watchdog */
 static pid_t watchdog;
 
-/* What went wrong in the child before its program ran: it shares our memory until then. */
+/* Fault in the child before its program ran: it shares this memory until then. */
 static volatile int trouble_step, trouble_errno;
 enum { NO_TROUBLE, TROUBLE_GROUP, TROUBLE_SETUP, TROUBLE_USER, TROUBLE_WORKDIR, TROUBLE_PROGRAM, TROUBLE_LEASE, TROUBLE_ALONE };
 
-/* --- small things ----------------------------------------------------------------------------------------- */
+/* --- helpers ---------------------------------------------------------------------------------------------- */
 
 static int64_t now_us(void) {
     struct timespec t;
@@ -317,7 +317,7 @@ static int64_t now_us(void) {
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* Whether the lease is over, or that which an order to start counted on: a renewed one is not for an order that
+/* True if the lease is over, or the lease of the order to start: a renewed lease is not for an order that
  * waited for a disk meanwhile. */
 static bool lease_over(const struct start *start) {
     int64_t until = *guard, good = start->head.grace, now = now_us();
@@ -390,7 +390,7 @@ static int write_file(const char *directory, const char *name, size_t name_lengt
     return done < 0 ? -1 : 0;
 }
 
-/* The number behind a word of a file of lines `word number`; -1 if it is not there. */
+/* Return the number behind a word in a file of lines `word number`; -1 if it is missing. */
 static int64_t number_after(const char *text, const char *word) {
     size_t length = strlen(word);
     for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
@@ -431,16 +431,16 @@ static pid_t parent_of(const char *pid) {
     if (read_file(directory, "stat", text, sizeof text) <= 0) {
         return -1;
     }
-    const char *behind = strrchr(text, ')'); /* a program's name may hold anything */
+    const char *behind = strrchr(text, ')'); /* a program's name may contain any byte */
     int parent = -1;
     return behind && sscanf(behind + 1, " %*c %d", &parent) == 1 ? parent : -1;
 }
 
 static bool is_ours(pid_t pid);
 
-/* Everything below `root`; with `strangers` only what is not below those that the launcher forked for a purpose.
- * Children have larger numbers than their parents until numbers wrap around, so one walk finds nearly all;
- * callers repeat until nothing is left. It asks for no memory: a watchdog may not wait for any. */
+/* List all processes below `root`; with `strangers` without those below the launcher's own forks. Children have
+ * larger numbers than their parents until numbers wrap around, so one walk finds nearly all; callers repeat
+ * until nothing is left. It allocates no memory: a watchdog may not wait for any. */
 static int list_descendants(pid_t root, bool strangers) {
     int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), count = 0;
     for (long got; proc >= 0 && (got = syscall(SYS_getdents64, proc, entries, sizeof entries)) > 0;) {
@@ -464,7 +464,7 @@ static int list_descendants(pid_t root, bool strangers) {
     return count;
 }
 
-/* Of an attempt's groups, the one whose processes are counted. */
+/* Return the group of an attempt with the counted processes. */
 static const struct group *census(const struct group *group, int groups) {
     const struct group *best = NULL; /* pids: it can also stop forks */
     for (int i = 0; i < groups; i++) {
@@ -484,7 +484,7 @@ static void stop_forks(const struct group *count) {
     }
 }
 
-/* Collect what has ended. False: there is no child at all. */
+/* Reap the ended children. False: there is no child at all. */
 static bool reap(struct attempt *a) {
     int status;
     struct rusage used;
@@ -501,8 +501,8 @@ static bool reap(struct attempt *a) {
     return pid == 0;
 }
 
-/* Kill all that is left of an attempt and wait until it is gone. All of it is below us: we are the subreaper
- * of whatever loses its parent, so having no child means that nothing is left. */
+/* Kill all that is left of an attempt and wait until it is gone. All of it is below this process: as the
+ * subreaper it becomes the parent of every orphan, so without a child nothing is left. */
 static void kill_all(struct attempt *a) {
     const struct group *group = census(quarters.group, quarters.groups);
     for (bool forks_stopped = false; reap(a); forks_stopped = true) {
@@ -527,7 +527,7 @@ static bool await_end(pid_t pid, int64_t until) {
     struct pollfd gone = {.fd = pidfd_open_(pid), .events = POLLIN};
     int64_t left = (until - now_us()) / 1000;
     if (gone.fd < 0) {
-        doze_ms(1); /* it is going */
+        doze_ms(1); /* it is about to end */
     } else {
         poll(&gone, 1, left > 0 ? (int)left : 0);
         close(gone.fd);
@@ -535,7 +535,7 @@ static bool await_end(pid_t pid, int64_t until) {
     return left > 0;
 }
 
-/* The same for an attempt whose supervisor is dead: its processes are not below us, or were left to us. */
+/* The same for an attempt with a dead supervisor: its processes are not below this one, or were left to it. */
 static bool kill_group(const struct group *group) {
     int64_t until = now_us() + BURIAL_MS_MAX * (int64_t)1000;
     stop_forks(group);
@@ -550,7 +550,7 @@ static bool kill_group(const struct group *group) {
     return true;
 }
 
-/* The control groups of a supervisor that is gone or goes. */
+/* Remove the control groups of a supervisor that has exited or is exiting. */
 static void remove_groups(const struct group *group, int groups) {
     for (int i = 0; i < groups; i++) {
         for (int tries = 0; rmdir(group[i].path) && errno == EBUSY && tries < RMDIR_TRIES_MAX; tries++) {
@@ -592,8 +592,8 @@ static int64_t number_in(int file, const char *word) {
     return word ? number_after(text, word) : strtoll(text, NULL, 10);
 }
 
-/* CPU time in microseconds since the group was made, or -1. Children that nobody waited for are counted here
- * only; in c, if cpu and cpuacct are one hierarchy. */
+/* CPU time in microseconds since the group was made, or -1. Only it counts children that were not waited for;
+ * in c, if cpu and cpuacct are one hierarchy. */
 static int64_t cpu_in(const struct group *group) {
     int64_t found = number_in(group->cpu, group->role == 'u' ? "usage_usec" : NULL);
     return found > 0 && group->role != 'u' ? found / 1000 : found;
@@ -620,8 +620,8 @@ static void measure(struct attempt *a) {
     }
 }
 
-/* Whether the groups are as good as new: what was measured begins anew, and hardly any memory is left in
- * them. What is left is mostly caches, which the kernel takes back before a limit is reached. */
+/* True if the groups are as good as new: measurements begin anew, and hardly any memory is left in them. The
+ * rest is mostly caches, which the kernel reclaims before a limit is reached. */
 static bool freshen(void) {
     for (int i = 0; i < quarters.groups && !quarters.spoilt; i++) {
         struct group *group = &quarters.group[i];
@@ -638,11 +638,11 @@ static bool freshen(void) {
 static void write_end(int record, struct end *end) {
     end->sum = checksum(end);
     if (pwrite(record, end, sizeof *end, offsetof(struct record, end)) != (ssize_t)sizeof *end) {
-        say("cannot write an end: %s", strerror(errno)); /* whoever finds the record calls it lost */
+        say("cannot write an end: %s", strerror(errno)); /* a reader of the record will call it lost */
     }
 }
 
-/* Tell the launcher, if there is one. False: its pipe is full, try again. */
+/* Report to the launcher, if there is one. False: its pipe is full, try again. */
 static bool tell(uint32_t kind, const struct attempt *a, bool stays) {
     struct news news = {.kind = kind, .task = a->start->head.task, .attempt = a->start->head.attempt,
                         .supervisor = getpid(), .stays = stays, .end = a->end};
@@ -685,7 +685,7 @@ static void keep(struct stream *stream, const char *bytes, int64_t count, int64_
             continue;
         }
         if (done <= 0) {
-            break; /* no room: what is dropped is noted, and the task goes on */
+            break; /* no space: the drop is noted, and the task goes on */
         }
         kept += done;
         stream->written += done;
@@ -703,7 +703,7 @@ static void keep(struct stream *stream, const char *bytes, int64_t count, int64_
     }
 }
 
-/* Take what is there, at most one buffer of it. False: nothing there now, or ever again. */
+/* Read the present output, at most one buffer of it. False: there is none now, or the stream has ended. */
 static bool pump(struct attempt *a, struct stream *stream) {
     static char buffer[COPY_BYTES];
     if (stream->pipe < 0) {
@@ -723,8 +723,8 @@ static bool pump(struct attempt *a, struct stream *stream) {
 
 /* --- the start of a task ---------------------------------------------------------------------------------- */
 
-/* How an attempt ended that could not be started for this reason. A full disk is no loss of the task's: like one
- * without a lease it never ran, and may be tried again as often as need be. */
+/* The end of an attempt that could not be started for this reason. A full disk is no loss of the task: like one
+ * without a lease it never ran, and may be tried again any number of times. */
 static uint32_t unstarted(int error) {
     return error == ENOSPC || error == EDQUOT ? NO_LEASE : LOST;
 }
@@ -774,10 +774,10 @@ static int64_t left_max(const struct group *group) {
     return share < LEFT_BYTES_MAX ? share : LEFT_BYTES_MAX;
 }
 
-/* Open what a group is joined and measured by, once for all attempts that it will have. */
+/* Open the files to join and measure a group, once for all of its attempts. */
 static void open_group(struct attempt *a, struct group *group) {
     bool unified = group->role == 'u';
-    /* Version 1: moving one's only thread takes no global lock, moving a process does. */
+    /* Version 1: moving a process's only thread takes no global lock, moving a process does. */
     group->join = open_in(group, unified ? "cgroup.procs" : "tasks", O_WRONLY);
     if (group->join < 0) {
         fail(a, LOST, 0, "cannot enter the control group ", group->path);
@@ -806,7 +806,7 @@ static void make_group(struct attempt *a, const char **at, const char *end) {
     quarters.groups++;
     for (const char *line; (line = next_text(at, end)) && *line;) {
         const char *equals = strchr(line, '=');
-        bool optional = line[0] == '?'; /* a file that not every kernel has */
+        bool optional = line[0] == '?'; /* a file that some kernels lack */
         line += optional;
         if (!equals || (write_file(group->path, line, (size_t)(equals - line), equals + 1) && !optional)) {
             fail(a, LOST, 0, "cannot set the limit ", line);
@@ -815,7 +815,7 @@ static void make_group(struct attempt *a, const char **at, const char *end) {
     open_group(a, group);
 }
 
-/* Where the groups of a start are behind its working directory, as one text. */
+/* The groups of a start, behind its working directory, as one text. */
 static const char *skip_groups(const struct start *start, const char *at, const char *end) {
     for (uint32_t i = 0; i < start->groups; i++) {
         for (const char *line; (line = next_text(&at, end)) && *line;) {
@@ -824,7 +824,7 @@ static const char *skip_groups(const struct start *start, const char *at, const 
     return at;
 }
 
-/* The groups of an attempt with their limits: those that are there if they were made by the same words. */
+/* The groups of an attempt with their limits: the present ones if the same text made them. */
 static void take_groups(struct attempt *a, const char **at, const char *end) {
     const char *behind = skip_groups(a->start, *at, end);
     size_t size = (size_t)(behind - *at);
@@ -860,31 +860,31 @@ static void trouble(int step) {
     _exit(127);
 }
 
-/* Close a task that has a key to others of its user from its first instruction: nobody but root may trace it,
- * or look at its memory, its environment or its files. It could say so itself (PR_SET_DUMPABLE), but only
+/* Close a task that has a key to other processes of its user from its first instruction: only root may trace
+ * it, or read its memory, its environment or its files. The task could do so itself (PR_SET_DUMPABLE), but only
  * once its program runs, and until then others could take the key out of its standard input. The kernel also
- * does it where a program starts with another group for files than before; so have another until then. A
- * sandbox needs no such thing: others do not see into it, and it could not set itself up. */
+ * does it for a program that starts with another group for files than before; so it gets another until then. A
+ * sandbox does not need that: others cannot look into it, and it could not set itself up. */
 static int hide(const struct start *start) {
     if (!(start->flags & HAS_KEY) || start->flags & SANDBOXED) {
         return 0;
     }
     gid_t other = start->gid == NO_GROUP ? NO_GROUP - 1 : NO_GROUP;
     syscall(SYS_setfsgid, other);
-    errno = EPERM; /* it tells what it was before, and no error */
+    errno = EPERM; /* setfsgid returns the former group, and no error */
     return (gid_t)syscall(SYS_setfsgid, other) == other ? 0 : -1;
 }
 
-/* Put a /proc in front of the machine's in which other users' processes are not to be seen, for this process
- * and its children alone. Nothing of it reaches the machine: mounts come to us, and none goes back. The word
- * `invisible` is younger than the kernels (before 5.8) on which all mounts of one process namespace share their
- * options, and would change the machine's own: these refuse it, or take no notice, which `is_alone` sees. */
+/* Mount a /proc without other users' processes over the machine's, for this process and its children alone. The
+ * machine does not see it: mounts come in, and none goes back. The word `invisible` is younger than the kernels
+ * (before 5.8) on which all mounts of one process namespace share their options, and would change the machine's
+ * own: those kernels refuse or ignore it, which `is_alone` sees. */
 static int be_alone(void) {
     return unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL)
         || mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "hidepid=invisible");
 }
 
-/* Whether the /proc in front does hide processes, as the list of mounts has it; the last line for it counts. */
+/* True if the top /proc does hide processes, by the list of mounts; the last line for it counts. */
 static bool is_alone(void) {
     FILE *mounts = fopen("/proc/self/mounts", "re");
     char line[PATH_BYTES];
@@ -900,7 +900,7 @@ static bool is_alone(void) {
     return alone;
 }
 
-/* Whether something lies over parts of /proc, as in containers: a new one would show what that covers. */
+/* True if mounts lie over parts of /proc, as in containers: a new one would show what they cover. */
 static bool is_covered(void) {
     FILE *mounts = fopen("/proc/self/mounts", "re");
     char line[PATH_BYTES];
@@ -915,7 +915,7 @@ static bool is_covered(void) {
     return covered;
 }
 
-/* Try out whether tasks can be started alone; the answer is the exit status, and why not on standard error. */
+/* Try out whether tasks can be started alone; the exit status is the answer, and standard error the reason. */
 static int try_alone(void) {
     if (is_covered()) {
         fputs("something is mounted over parts of /proc", stderr);
@@ -932,8 +932,8 @@ static int try_alone(void) {
     return 0;
 }
 
-/* In the child, which shares our memory and on whom we wait: from here to its program. Raw system calls for
- * the user: the C library's would look for other threads. */
+/* In the child, which shares this memory and for which its parent waits: from here to its program. Raw system
+ * calls for the user: the C library's would look for other threads. */
 static void become(const struct attempt *a, pid_t supervisor, int in, int out, int err) {
     const struct start *start = a->start;
     sigset_t none;
@@ -952,7 +952,7 @@ static void become(const struct attempt *a, pid_t supervisor, int in, int out, i
         trouble(TROUBLE_SETUP);
     }
     umask(022);
-    if (start->flags & FRESH_DIRECTORY && chdir(a->workdir)) { /* we may enter where the user may not */
+    if (start->flags & FRESH_DIRECTORY && chdir(a->workdir)) { /* this process may enter where the user may not */
         trouble(TROUBLE_SETUP);
     }
     if (start->flags & ALONE && be_alone()) {
@@ -961,21 +961,21 @@ static void become(const struct attempt *a, pid_t supervisor, int in, int out, i
     if (start->uid >= 0
         && (syscall(SYS_setgroups, (size_t)start->gids, a->gids)
             || syscall(SYS_setresgid, start->gid, start->gid, start->gid)
-            || hide(start) /* while we may, and behind what would undo it */
+            || hide(start) /* while it is allowed, and after the calls that would undo it */
             || syscall(SYS_setresuid, start->uid, start->uid, start->uid))) {
         trouble(TROUBLE_USER);
     }
     if (start->flags & NO_NEW_PRIVILEGES && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) {
         trouble(TROUBLE_USER);
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* behind the change of user, which clears it */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* after the change of user, which clears it */
     if (getppid() != supervisor) {
         _exit(127); /* it died before the line above */
     }
     if (!(start->flags & FRESH_DIRECTORY) && chdir(a->workdir)) {
         trouble(TROUBLE_WORKDIR);
     }
-    if (lease_over(start)) { /* whatever came before may have waited for a disk: the watchdog looks only once */
+    if (lease_over(start)) { /* earlier calls may have waited for a disk: the watchdog looks only once */
         trouble(TROUBLE_LEASE);
     }
     execvp(a->argv[0], a->argv);
@@ -1016,7 +1016,7 @@ static void explain(struct attempt *a) {
     }
 }
 
-/* Tell the watchdog that a task runs from now on, and where its processes are counted. */
+/* Tell the watchdog that a task runs from now on, and the place where its processes are counted. */
 static void announce(void) {
     static int64_t runs;
     const struct group *group = census(quarters.group, quarters.groups);
@@ -1031,22 +1031,22 @@ static void announce(void) {
     between->run = ++runs;
 }
 
-/* Nothing of the task is left. Whether the watchdog had a hand in it: either it sees that there is none to be
- * killed any more, or we see that it killed. */
+/* No process of the task is left. True if the watchdog killed: either the watchdog sees that no task is left to
+ * kill, or this process sees that it killed. */
 static bool killed_by_watchdog(const struct attempt *a) {
     between->run = 0;
     __sync_synchronize();
     return between->killed_at >= a->end.began;
 }
 
-/* A pipe from which the task reads its key, once: nobody who looks at it later finds anything. */
+/* A pipe from which the task reads its key, once: later readers find nothing. */
 static int pipe_with(const char *secret) {
     int ends[2];
     size_t size = strlen(secret);
     if (size > PIPE_BUF || pipe2(ends, O_CLOEXEC)) {
         return -1;
     }
-    if (write(ends[1], secret, size) != (ssize_t)size) { /* it is empty: there is room */
+    if (write(ends[1], secret, size) != (ssize_t)size) { /* an empty pipe has room */
         close(ends[0]);
         ends[0] = -1;
     }
@@ -1061,7 +1061,7 @@ static void run_program(struct attempt *a) {
         fail(a, LOST, 0, "cannot make pipes", "");
     }
     pid_t self = getpid();
-    environ = a->env; /* execvp looks for the program along the task's own PATH */
+    environ = a->env; /* execvp searches the task's own PATH */
     int64_t began = now_us();
     trouble_step = NO_TROUBLE;
     announce();
@@ -1103,15 +1103,15 @@ static void arm(const struct attempt *a) {
     timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-/* Ask the task to end. In a sandbox its first process is the sandbox's own, which would take all others with
- * it: there everybody else is asked. */
+/* Ask the task to end. The first process of a sandbox is the sandbox's own, and its end would end all others:
+ * there all others are asked. */
 static void ask_to_end(struct attempt *a) {
     if (a->child_over) {
         return;
     }
     if (!(a->start->flags & SANDBOXED)) {
         kill(-a->child, SIGTERM);
-        kill(-a->child, SIGCONT); /* one that was halted must hear it too */
+        kill(-a->child, SIGCONT); /* a halted one must get it too */
         return;
     }
     const struct group *group = census(quarters.group, quarters.groups);
@@ -1127,12 +1127,12 @@ static void ask_to_end(struct attempt *a) {
         }
     }
     if (!began) {
-        a->stop_at = 0; /* its program would never hear that it was asked, and has nothing to save yet */
+        a->stop_at = 0; /* its program would never get the signal, and has nothing to save yet */
     }
 }
 
-static int64_t turn = 1; /* of the attempt that this supervisor has */
-static int64_t early = -1; /* the grace of a stop that came before its attempt was looked at; -1: none did */
+static int64_t turn = 1; /* of this supervisor's attempt */
+static int64_t early = -1; /* the grace of a stop that came before its attempt; -1: none did */
 
 static int64_t next_turn(int64_t last) {
     return last % (TURNS - 1) + 1;
@@ -1147,7 +1147,7 @@ static void stop_within(struct attempt *a, int64_t grace) {
     }
 }
 
-/* Whether a signal is one to stop, and what it says. */
+/* True if a signal means stop; also its content. */
 static bool says_stop(const struct signalfd_siginfo *heard, int64_t *whose, int64_t *grace) {
     int64_t said = (int64_t)heard->ssi_ptr;
     *whose = said >> GRACE_BITS;
@@ -1173,8 +1173,8 @@ static void hear(struct attempt *a) {
     }
 }
 
-/* Whether the task is over by itself. One that was asked to end has as long as it was given to save its work
- * in all its processes, though its first one may be a shell that is gone at once. */
+/* True if the task has ended without force. A task that was asked to end gets its whole grace to save its work
+ * in all its processes, though its first one may be a shell that ends at once. */
 static bool finished(const struct attempt *a) {
     return a->child_over && !(a->stopping && kill(-a->child, 0) == 0);
 }
@@ -1301,8 +1301,7 @@ static void supervise(struct attempt *a, const char *at, const char *end) {
     conclude(a);
 }
 
-/* Signals that were meant for the attempt before; what the one of turn `coming` is told is kept. True: to end
- * was among them. */
+/* Read signals for the attempt before; keep the content of those for turn `coming`. True: one means end. */
 static bool drain_signals(int64_t coming) {
     struct signalfd_siginfo heard[8];
     int64_t whose, grace;
@@ -1318,7 +1317,7 @@ static bool drain_signals(int64_t coming) {
     return told;
 }
 
-/* The next request and its record, from the launcher. Does not come back when there will be none. */
+/* Return the next request and its record, from the launcher. Does not return when there will be none. */
 static const struct start *next_letter(int *record) {
     static int64_t letter[HANDED_BYTES_MAX / sizeof(int64_t)];
     union {
@@ -1346,7 +1345,7 @@ static const struct start *next_letter(int *record) {
 
 static const char *read_start(struct attempt *a, const struct start *start);
 
-/* A supervisor's life: the attempt that it was made for, and those that it is handed. */
+/* Main loop of a supervisor: its first attempt, and those that it is handed. */
 static void attend(struct attempt *a, const char *at) {
     setpgid(0, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -1395,10 +1394,10 @@ static bool is_listed(pid_t pid, int count) {
     return false;
 }
 
-enum { GONE = -1, NOT_HELD = -2 }; /* instead of a descriptor; the latter: none could be had */
+enum { GONE = -1, NOT_HELD = -2 }; /* instead of a descriptor; NOT_HELD: none was available */
 
-/* Kill the processes of a run; how many lived. A number may be another's by the time it is killed: so each is
- * held by a descriptor first, and killed if its number is listed once more, which then means what is held. */
+/* Kill the processes of a run; return how many lived. A number may be reused before the kill: so a descriptor
+ * holds each process first, and the kill follows if its number is listed once more, as the same process. */
 static int kill_listed(int64_t run, const struct group *group, pid_t root) {
     int held[HELD_MAX], killed = 0, count = list_task(group, root);
     memcpy(found, listed, (size_t)count * sizeof found[0]);
@@ -1411,7 +1410,7 @@ static int kill_listed(int64_t run, const struct group *group, pid_t root) {
         int now_listed = list_task(group, root);
         for (int i = 0; i < some; i++) {
             if (held[i] != GONE && between->run == run && is_listed(found[from + i], now_listed)) {
-                between->killed_at = now_us(); /* whoever is listed began before */
+                between->killed_at = now_us(); /* every listed process began before */
                 __sync_synchronize();
                 killed += (held[i] == NOT_HELD ? kill(found[from + i], SIGKILL)
                            : (int)syscall(SYS_pidfd_send_signal, held[i], SIGKILL, NULL, 0)) == 0;
@@ -1422,8 +1421,8 @@ static int kill_listed(int64_t run, const struct group *group, pid_t root) {
     return killed;
 }
 
-/* Kill all of a run below `root`; how many lived. Nobody is left if none did: a task is in its group, and
- * below its supervisor, before it looks at the lease itself and begins. Forks are stopped from the second
+/* Kill all of a run below `root` and return how many lived. If none did, none is left: a task is in its group,
+ * and below its supervisor, before it checks the lease itself and begins. Forks are stopped from the second
  * time on: often there is none. */
 static int kill_task(int64_t run, pid_t root, bool again) {
     static struct group group;
@@ -1439,7 +1438,7 @@ static int kill_task(int64_t run, pid_t root, bool again) {
     return killed > 0 ? killed : kill_listed(run, NULL, root);
 }
 
-/* The supervisor is dead: all that it had is ours now. */
+/* The supervisor is dead: all of its processes belong to this one now. */
 static void kill_rest(void) {
     int64_t until = now_us() + BURIAL_MS_MAX * (int64_t)1000;
     for (bool again = false; now_us() < until; again = true) {
@@ -1452,10 +1451,10 @@ static void kill_rest(void) {
         kill_task(between->run, getpid(), again);
         doze_ms(1);
     }
-    _exit(0); /* what cannot be killed is the launcher's */
+    _exit(0); /* processes that cannot be killed fall to the launcher */
 }
 
-/* Pass on what the launcher tells the supervisor. */
+/* Pass on the launcher's signals to the supervisor. */
 static void relay(pid_t supervisor) {
     struct signalfd_siginfo heard[8];
     ssize_t got = read(signals, heard, sizeof heard);
@@ -1482,7 +1481,7 @@ static void touch(uintptr_t at, size_t size, bool written) {
     }
 }
 
-/* The code and the constants of the program and of what it is linked with. */
+/* The code and the constants of the program and of its libraries. */
 static int touch_program(struct dl_phdr_info *part, size_t size, void *nothing) {
     (void)size;
     (void)nothing;
@@ -1500,8 +1499,8 @@ static void touch_stack(void) {
     touch((uintptr_t)depth, sizeof depth, true);
 }
 
-/* Have in memory, and keep there, what a watchdog needs: it may not wait for a page that is on a disk, nor for
- * one that the kernel would make free by writing to a disk. What the user's limit does not allow is left out. */
+/* Load, and lock in memory, everything that a watchdog needs: it may not wait for a page on a disk, nor for one
+ * that the kernel would free by a write to a disk. Pages above the user's limit are left out. */
 static void stay_in_memory(void) {
     free(inbox);
     free(outbox);
@@ -1518,7 +1517,7 @@ static void stay_in_memory(void) {
     mlock((const void *)page, GUARD_BYTES);
 }
 
-/* A watchdog's life: until its supervisor is gone. */
+/* Main loop of a watchdog: until its supervisor is gone. */
 static void keep_watch(pid_t supervisor) {
     int64_t run, tried = 0, clean = 0, clean_until = 0, pause = 0;
     int clock = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -1529,12 +1528,12 @@ static void keep_watch(pid_t supervisor) {
         bool past = until == 0 || now >= until;
         int64_t next = past ? now + LOOK_MS * 1000 : until;
         run = between->run;
-        bool looked = run == clean && until == clean_until; /* a lease that was renewed ends again */
+        bool looked = run == clean && until == clean_until; /* a renewed lease ends again */
         if (run != 0 && ((past && until != 0 && !looked) || run == tried)) {
             bool again = run == tried;
             pause = !again ? AGAIN_MS * 1000 : pause < LOOK_MS * 500 ? pause * 2 : LOOK_MS * 1000;
             tried = run;
-            between->killed_at = now; /* before we look: see killed_by_watchdog */
+            between->killed_at = now; /* before the check: see killed_by_watchdog */
             __sync_synchronize();
             if (kill_task(run, supervisor, again) == 0) {
                 clean = run;
@@ -1553,7 +1552,7 @@ static void keep_watch(pid_t supervisor) {
     _exit(1); /* which ends the supervisor, and its task */
 }
 
-/* Come back as a supervisor that has a watchdog, which is the process that we were. */
+/* Return as a supervisor with a watchdog, which is the process before the fork. */
 static void get_watchdog(struct attempt *a) {
     watchdog = getpid();
     between = mmap(NULL, sizeof *between, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -1570,16 +1569,16 @@ static void get_watchdog(struct attempt *a) {
         }
         keep_watch(pid);
     }
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* not SIGKILL: whoever left its session would outlive us */
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* not SIGKILL: processes outside of the session would survive */
     if (getppid() != watchdog) {
         _exit(1); /* it died before the line above */
     }
 }
 
-/* --- the launcher: what the daemon is told ---------------------------------------------------------------- */
+/* --- the launcher: reports to the daemon ------------------------------------------------------------------ */
 
-/* Stop watching a file and close it. Closing alone would not do: a child that was forked in between may still
- * have it, and then it goes on to be reported, under a number that is nobody's. */
+/* Stop watching a file and close it. Closing alone is not enough: a child that was forked in between may still
+ * have it, and then it stays reported, under a number that belongs to no file. */
 static void unwatch(int file) {
     if (file >= 0) {
         epoll_ctl(loop, EPOLL_CTL_DEL, file, NULL);
@@ -1645,7 +1644,7 @@ static void report_end(int64_t task, int64_t attempt, const struct end *end) {
     report(&news, NULL);
 }
 
-/* --- the launcher: who lives ------------------------------------------------------------------------------ */
+/* --- the launcher: supervisors ---------------------------------------------------------------------------- */
 
 static struct life *find(int64_t task, int64_t attempt) {
     for (int i = 0; i < life_count; i++) {
@@ -1694,7 +1693,7 @@ static void remove_life(struct life *life) {
     *life = lives[--life_count];
 }
 
-/* An attempt is over. Whoever had it waits for another one, or goes. */
+/* An attempt has ended. Its supervisor waits for another one, or exits. */
 static void attempt_over(struct life *life, bool stays) {
     if (stays && life->desk >= 0) {
         life->idle = true;
@@ -1704,8 +1703,8 @@ static void attempt_over(struct life *life, bool stays) {
     }
 }
 
-/* The supervisor to be handed an attempt whose groups have this digest: best one that has such groups, then
- * the one that came last into the table. NULL: none waits. */
+/* Return the supervisor for an attempt whose groups have this digest: preferably one with such groups, then the
+ * last one in the table. NULL: none waits. */
 static struct life *choose_idle(uint64_t likes) {
     struct life *found = NULL;
     for (int i = life_count - 1; i >= 0 && idle_count > 0; i--) {
@@ -1717,7 +1716,7 @@ static struct life *choose_idle(uint64_t likes) {
     return found;
 }
 
-/* Nothing is to do: a closed desk tells its supervisor to go. */
+/* Close the desks of idle supervisors, because there is no work: they exit. */
 static void dismiss_idle(void) {
     for (int i = 0; i < life_count; i++) {
         if (lives[i].idle) {
@@ -1733,8 +1732,8 @@ static bool is_ours(pid_t pid) {
     return find_pid(pid) != NULL;
 }
 
-/* What the dead supervisors left to us: every child that we did not fork for a purpose, and all below it. One
- * of them may be a supervisor that was killed and cannot go yet, because it hangs in a write to a disk. */
+/* Kill the remains of dead supervisors: every child but this process's own forks, and all below it. One of them
+ * may be a killed supervisor that cannot exit yet, because it hangs in a write to a disk. */
 static void sweep_orphans(void) {
     int64_t until = now_us() + BURIAL_MS_MAX * (int64_t)1000;
     for (int count; (count = list_descendants(getpid(), true)) > 0 && now_us() < until;) {
@@ -1748,7 +1747,7 @@ static void sweep_orphans(void) {
     }
 }
 
-/* What is on record of an attempt: nothing, if the machine died while it was written. */
+/* Read the record of an attempt: nothing, if the machine died during its write. */
 static void read_record(int file, struct record *record, int64_t task, int64_t attempt) {
     if (pread(file, record, sizeof *record, 0) != (ssize_t)sizeof *record || record->magic != RECORD_MAGIC
         || record->task != task || record->attempt != attempt) {
@@ -1767,7 +1766,7 @@ static int open_record(int64_t task, int64_t attempt, struct record *record) {
     return file;
 }
 
-/* End an attempt whose supervisor is dead: nothing of it may run any more when this is over. */
+/* End an attempt with a dead supervisor: none of its processes runs after this call. */
 static void bury(int file, struct record *record) {
     static struct group group[GROUPS_MAX];
     static char paths[GROUPS_MAX * PATH_BYTES];
@@ -1793,7 +1792,7 @@ static void bury(int file, struct record *record) {
     write_end(file, &record->end);
 }
 
-/* What is left of the control groups of a supervisor that had no attempt. */
+/* Remove the control groups of a supervisor that had no attempt. */
 static void remove_slot(int64_t slot) {
     char path[PATH_BYTES + 32];
     for (int i = 0; i < base_count; i++) {
@@ -1825,14 +1824,14 @@ static void supervisor_gone(struct life *life) {
     report_end(task, attempt, &record.end);
 }
 
-/* Watch a supervisor that an earlier launcher forked. False: it is gone. */
+/* Watch a supervisor of an earlier launcher. False: it is gone. */
 static bool adopt(int64_t task, int64_t attempt, pid_t pid, int record) {
     int watch = pidfd_open_(pid);
     if (watch < 0) {
         return false;
     }
     if (record >= 0 && flock(record, LOCK_EX | LOCK_NB) == 0) {
-        close(watch); /* the number may be somebody else's by now: only the lock is proof */
+        close(watch); /* the number may be reused by now: only the lock is proof */
         return false;
     }
     struct epoll_event event = {.events = EPOLLIN, .data.fd = watch};
@@ -1877,7 +1876,7 @@ static void take_signals(void) {
         }
     }
     for (pid_t pid; (pid = waitpid(-1, NULL, WNOHANG)) > 0;) {
-        take_news(); /* what it said before it went */
+        take_news(); /* its last news */
         struct life *life = find_pid(pid);
         if (life) {
             supervisor_gone(life);
@@ -1885,7 +1884,7 @@ static void take_signals(void) {
     }
 }
 
-/* --- the launcher: what there is -------------------------------------------------------------------------- */
+/* --- the launcher: records -------------------------------------------------------------------------------- */
 
 static void find_one(int64_t task, int64_t attempt) {
     struct record record = {0};
@@ -1897,7 +1896,7 @@ static void find_one(int64_t task, int64_t attempt) {
         if (flock(file, LOCK_EX | LOCK_NB) == 0) {
             read_record(file, &record, task, attempt);
             if (!is_end(&record.end)) {
-                bury(file, &record); /* read again: it may have ended before it let go */
+                bury(file, &record); /* read again: it may have ended before it released the lock */
             }
             break;
         }
@@ -1905,7 +1904,7 @@ static void find_one(int64_t task, int64_t attempt) {
             break;
         }
         if (waited == BIRTH_MS_MAX) {
-            break; /* its first news will say who it is */
+            break; /* its first news will name it */
         }
         doze_ms(1);
         read_record(file, &record, task, attempt);
@@ -1935,7 +1934,7 @@ static bool parse_key(const char *name, int64_t *task, int64_t *attempt) {
 static void forget(int64_t task, int64_t attempt);
 static void drop_spares(void);
 
-/* Whether an attempt on record, or a supervisor of ours, has this group. */
+/* True if an attempt on record, or a supervisor of this launcher, has this group. */
 static bool group_in_use(const char *path) {
     static char paths[GROUPS_MAX * PATH_BYTES];
     DIR *place = opendir("records");
@@ -1962,7 +1961,7 @@ static bool group_in_use(const char *path) {
     return used;
 }
 
-/* Groups of supervisors that were killed while they waited, by whoever killed their launcher too. */
+/* Remove groups of supervisors that were killed while they waited, together with their launcher. */
 static void sweep_slots(void) {
     for (int i = 0; i < base_count; i++) {
         DIR *place = opendir(base[i]);
@@ -2008,7 +2007,7 @@ static void greet(const struct request *request, const char *end) {
             if (i == 0) {
                 find_one(task, attempt);
             } else if (access(path, F_OK) && !find(task, attempt)) {
-                forget(task, attempt); /* its launcher died in the middle of forgetting it */
+                forget(task, attempt); /* its launcher died while forgetting it */
             }
         }
         if (place) {
@@ -2021,7 +2020,7 @@ static void greet(const struct request *request, const char *end) {
     report(&ready, NULL);
 }
 
-/* --- the launcher: what it is told ------------------------------------------------------------------------ */
+/* --- the launcher: requests ------------------------------------------------------------------------------- */
 
 static void refuse(const struct request *request, const char *why, int error) {
     struct end end = {.kind = unstarted(error), .ended = now_us()};
@@ -2039,7 +2038,7 @@ static int new_record(const char *path, const struct iovec parts[3]) {
     if (file < 0) {
         return -1;
     }
-    errno = ENOSPC; /* what a short write means */
+    errno = ENOSPC; /* the meaning of a short write */
     flock(file, LOCK_EX); /* shared with the supervisor: never free while it lives */
     if (writev(file, parts, 3) != length_of(parts)) {
         int error = errno;
@@ -2055,8 +2054,8 @@ static void spare_path(char path[64], const char *place, int number) {
     snprintf(path, 64, "%s/spare.%d", place, number);
 }
 
-/* The record of a forgotten attempt, written anew before it gets the name of this one. -1 with EEXIST: it has
- * one already; otherwise a new file is to be made. */
+/* Write the record of a forgotten attempt anew, before it gets the name of this one. -1 with EEXIST: it has one
+ * already; otherwise a new file is to be made. */
 static int reuse_record(const char *path, const struct iovec parts[3]) {
     char spare[64];
     spare_path(spare, "records", spare_record[--spare_records]);
@@ -2107,7 +2106,7 @@ static uint64_t likes_of(const char *at, const char *end) {
     return digest;
 }
 
-/* The parts of a request; comes back with where its texts begin. */
+/* Parse a request; return the start of its texts. */
 static const char *read_start(struct attempt *a, const struct start *start) {
     const char *at = (const char *)(start + 1);
     memset(a, 0, sizeof *a);
@@ -2118,7 +2117,7 @@ static const char *read_start(struct attempt *a, const struct start *start) {
     return a->meta + start->meta;
 }
 
-/* Hand an attempt and its record to a supervisor that waits. */
+/* Hand an attempt and its record to a waiting supervisor. */
 static bool hand_over(const struct life *life, const struct attempt *a) {
     union {
         struct cmsghdr head;
@@ -2134,8 +2133,8 @@ static bool hand_over(const struct life *life, const struct attempt *a) {
     return sendmsg(life->desk, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)a->start->head.size;
 }
 
-/* What a supervisor does not need of the launcher's. Above all not the desks of others: these must be closed
- * when the launcher is gone. */
+/* Close the launcher's files that a supervisor does not need, above all the desks of others: these must be
+ * closed when the launcher is gone. */
 static void shed(void) {
     const int files[] = {listener, door, news_in, loop, lock_file};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
@@ -2147,7 +2146,7 @@ static void shed(void) {
     }
 }
 
-/* Make a supervisor, with a desk if there is one left. False: there can be no more processes. */
+/* Make a supervisor, with a desk if there is one left. False: no more processes are possible. */
 static bool make_supervisor(struct attempt *a, int64_t slot, uint64_t likes, const char *at) {
     int ends[2] = {-1, -1};
     if (desk_count < DESKS_MAX && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)) {
@@ -2203,7 +2202,7 @@ static void give(struct attempt *a, struct life *idle, uint64_t likes, const cha
     }
 }
 
-/* Give an attempt the empty directory of a forgotten one, as whose it was; false: there is none. */
+/* Give an attempt the empty directory of a forgotten one, as the same user; false: there is none. */
 static bool take_place(const struct attempt *a) {
     char spare[64], path[64];
     bool same = a->start->uid < 0;
@@ -2215,7 +2214,7 @@ static bool take_place(const struct attempt *a) {
     }
     spare_path(spare, "work", spare_place[--spare_places]);
     if (uid != spare_uid || gid != spare_gid) {
-        rmdir(spare); /* never another's: who has it open could look on. Room for those of this user */
+        rmdir(spare); /* never another user's: an open descriptor could look on. Make room for this user's */
         return false;
     }
     snprintf(path, sizeof path, "work/%s", a->key);
@@ -2245,7 +2244,7 @@ static void begin(struct start *start) {
     struct life *idle = start->head.size <= HANDED_BYTES_MAX ? choose_idle(likes) : NULL;
     a.record = make_record(&a, idle ? idle->slot : next_slot, at, end);
     if (a.record < 0) {
-        if (errno != EEXIST) { /* else told twice: it runs or has ended */
+        if (errno != EEXIST) { /* else a repeated start: it runs or has ended */
             refuse(&start->head, "cannot write its record", errno);
         }
         return;
@@ -2260,7 +2259,7 @@ static void begin(struct start *start) {
 static void signal_life(const struct life *life, int64_t number) {
     union sigval grace = {.sival_ptr = (void *)(intptr_t)number};
     if (life->watch < 0) {
-        sigqueue(life->pid, SIGRTMIN, grace); /* our child: its number is ours until we reap it */
+        sigqueue(life->pid, SIGRTMIN, grace); /* a child: its number stays valid until it is reaped */
         return;
     }
     siginfo_t info;
@@ -2281,7 +2280,7 @@ static void stop(const struct request *request) {
     }
 }
 
-/* The guard was set for the first time: who started before has no timer yet. */
+/* Tell all busy supervisors that the guard was set for the first time: they have no timer yet. */
 static void look_all(void) {
     for (int i = 0; i < life_count; i++) {
         if (!lives[i].remover && !lives[i].idle) {
@@ -2300,8 +2299,8 @@ static DIR *open_below(int parent, const char *name) {
     return file < 0 ? NULL : fdopendir(file);
 }
 
-/* Remove everything in a directory without following a link and without recursion, however deep it is:
- * directories inside directories are first moved up into `top`. */
+/* Remove the entries of a directory without following a link and without recursion, at any depth: nested
+ * directories are first moved up into `top`. */
 static void empty_directory(DIR *top) {
     static unsigned long moved;
     for (bool progress = true; progress;) {
@@ -2349,7 +2348,7 @@ static void spare_this_record(const char *path) {
     }
 }
 
-/* Whether a directory is as it was made: empty, small, its owner's alone, without lists of who may what. */
+/* True if a directory is as it was made: empty, small, open to its owner only, without access control lists. */
 static bool is_pristine(int file) {
     int64_t entries[64];
     char names[256];
@@ -2362,7 +2361,7 @@ static bool is_pristine(int file) {
         spare_gid = facts.st_gid;
     }
     if (facts.st_uid != spare_uid || facts.st_gid != spare_gid || facts.st_uid != last_uid) {
-        return false; /* the next one will hardly be his */
+        return false; /* the next one is hardly the same user's */
     }
     const struct entry {
         uint64_t number, offset;
@@ -2384,7 +2383,7 @@ static bool is_pristine(int file) {
     return true;
 }
 
-/* Keep the directory of a forgotten attempt for another one, if that could not tell it from a new one. */
+/* Keep the directory of a forgotten attempt for another one, if it cannot be told from a new one. */
 static bool spare_this_place(const char *path) {
     char spare[64];
     int file = spare_places < SPARES_MAX ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
@@ -2401,7 +2400,7 @@ static bool spare_this_place(const char *path) {
     return false;
 }
 
-/* What this launcher, or one before it, has kept for attempts that will not come. */
+/* Remove spares of this launcher, or of one before it, for attempts that will not come. */
 static void remove_spares(const char *place) {
     DIR *top = opendir(place);
     for (struct dirent *entry; top && (entry = readdir(top));) {
@@ -2421,7 +2420,7 @@ static void drop_spares(void) {
     remove_spares("work");
 }
 
-/* Write down which forgotten attempts had no output, so that they are not taken for unknown ones. */
+/* Write down the forgotten attempts without output, so that they do not count as unknown. */
 static void write_silent(void) {
     if (silent_count == 0) {
         return;
@@ -2449,8 +2448,8 @@ static void note_silent(int64_t task, int64_t attempt) {
     silent[silent_count++][1] = attempt;
 }
 
-/* Drop the record of an ended attempt. Its directory goes first: what is left half-way is found again by its
- * record. A directory with something in it is removed by a child, because that may take long. */
+/* Drop the record of an ended attempt. Its directory goes first: the record finds an interrupted removal again.
+ * A directory with entries is removed by a child, because that may take long. */
 static void forget(int64_t task, int64_t attempt) {
     char key[48], work[64], record[64];
     struct life *life = find(task, attempt);
@@ -2492,7 +2491,7 @@ static void drop_output(int64_t task, int64_t attempt) {
     unlink(path);
 }
 
-/* --- the launcher itself ---------------------------------------------------------------------------------- */
+/* --- the launcher's main loop ----------------------------------------------------------------------------- */
 
 static void obey(const struct request *request) {
     switch (request->kind) {
@@ -2523,7 +2522,7 @@ static void obey(const struct request *request) {
     }
 }
 
-/* Obey some of the requests that are in the inbox. True: there are more. */
+/* Obey some of the requests in the inbox. True: there are more. */
 static bool obey_some(void) {
     size_t at = 0;
     for (int done = 0; done < REQUESTS_AT_ONCE && inbox_used - at >= sizeof(struct request); done++) {
@@ -2547,8 +2546,7 @@ static bool obey_some(void) {
     return inbox_used >= sizeof(struct request) && inbox_used >= ((const struct request *)inbox)->size;
 }
 
-/* Read what the daemon sent. What a daemon asked before it died is still done, in order. False: there is
- * nothing now. */
+/* Read the daemon's requests. Those of a dead daemon are obeyed too, in order. False: there is nothing now. */
 static bool take_requests(void) {
     if (door < 0) {
         return false;
@@ -2566,7 +2564,7 @@ static bool take_requests(void) {
     return false;
 }
 
-/* A daemon connects. What an earlier one asked is done first: the new one is then told what there is. */
+/* A daemon connects. Requests of an earlier one come first: the new one then gets all records. */
 static void answer_door(void) {
     int caller = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (caller < 0) {
@@ -2582,7 +2580,7 @@ static void answer_door(void) {
     epoll_ctl(loop, EPOLL_CTL_ADD, door, &event);
 }
 
-/* Whether news may wait a moment for others to go with them: many attempts run, and some was just told. */
+/* True if news may wait a moment for others: many attempts run, and some news just left. */
 static bool hold_back(void) {
     static int64_t told_at;
     int64_t now = now_us();
@@ -2598,7 +2596,7 @@ static void watch_file(int file) {
     epoll_ctl(loop, EPOLL_CTL_ADD, file, &event);
 }
 
-/* Something was reported that we do not have: whatever it is, it cannot be removed by its number. */
+/* An event came for an unknown file: it cannot be removed by its number, so watch all others anew. */
 static void watch_anew(void) {
     int fresh = epoll_create1(EPOLL_CLOEXEC);
     if (fresh < 0) {
@@ -2620,7 +2618,7 @@ static void watch_anew(void) {
     }
 }
 
-/* A supervisor that another launcher forked is gone. False: none of them is reported under this number. */
+/* A supervisor of another launcher is gone. False: none of them has this number. */
 static bool watched_gone(int file) {
     take_news();
     for (int i = 0; i < life_count; i++) {
@@ -2644,7 +2642,7 @@ static void serve(void) {
         int quiet = !called ? LINGER_MS : idle_count > 0 ? IDLE_MS_MAX : -1;
         int count = epoll_wait(loop, events, 64, more ? 0 : held ? CROWD_MS : quiet);
         if (count == 0 && !more && !held) {
-            called = true; /* nobody came: stay only while something runs */
+            called = true; /* no daemon came: stay only while an attempt runs */
             dismiss_idle();
             drop_spares();
         }
@@ -2672,7 +2670,7 @@ static void serve(void) {
     }
 }
 
-/* Nobody needs this launcher any more: let its supervisors go, which take their groups along. */
+/* This launcher has no user any more: release its supervisors, which remove their groups. */
 static void leave(void) {
     unlink("launcher");
     close(listener);
@@ -2687,7 +2685,7 @@ static void leave(void) {
     }
 }
 
-/* One launcher a directory: the lock belongs to this process alone, no child inherits it. */
+/* One launcher per directory: the lock belongs to this process alone, no child inherits it. */
 static bool lock_directory(void) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     lock_file = open("launcher.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -2724,7 +2722,7 @@ static bool open_all(void) {
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     inbox = malloc(FRAME_BYTES_MAX + COPY_BYTES);
-    next_slot = now_us(); /* of no launcher before it since the machine was started */
+    next_slot = now_us(); /* larger than those of all earlier launchers since the boot */
     signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     loop = epoll_create1(EPOLL_CLOEXEC);
     if (mkfifo("news", 0600) && errno != EEXIST) {
@@ -2738,7 +2736,7 @@ static bool open_all(void) {
         || bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 4)) {
         return false;
     }
-    fcntl(news_in, F_SETPIPE_SZ, PIPE_BYTES); /* less is only slower */
+    fcntl(news_in, F_SETPIPE_SZ, PIPE_BYTES); /* a smaller one is only slower */
     watch_file(listener);
     watch_file(news_in);
     watch_file(signals);
@@ -2762,7 +2760,7 @@ static bool set_up(void) {
     return true;
 }
 
-/* Detach, and return in the new process; the caller's one ends when the new one listens or has failed. */
+/* Detach, and return in the new process; the caller's exits when the new one listens or has failed. */
 static void detach(int *ready) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC)) {
@@ -2798,7 +2796,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "--try-alone") == 0) {
         return try_alone();
     }
-    syscall(SYS_close_range, 3u, ~0u, 0u); /* nothing of the daemon's reaches a task */
+    syscall(SYS_close_range, 3u, ~0u, 0u); /* no file of the daemon's reaches a task */
     for (int number = 1; number < 32; number++) {
         signal(number, SIG_DFL); /* an interpreter ignores some, and tasks would inherit that */
     }

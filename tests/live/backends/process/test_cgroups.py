@@ -149,6 +149,6 @@ def test_texts_that_no_program_can_be_given_are_refused(tmp_path: Path) -> None:
     encoder = CommandEncoder(tmp_path, "north", TaskUser(), Limits("v1"), (), 1, 1, MemoryDefault(()))
     for command in (Program(("a\0b",)), Program(("a",), (("X=Y", "1"),)), Program(("a",), (), "x\0")):
         assert encoder.encode(launch(encode_program(command))) == Refused(
-            "a text of the command cannot be given to a program"
+            "the command has a NUL character or a bad variable name"
         )
     assert isinstance(encoder.encode(launch(encode_program(Program(("a",))))), bytes)

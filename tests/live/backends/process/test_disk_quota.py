@@ -88,7 +88,7 @@ def test_a_quota_holds_though_there_is_room(small: Path) -> None:
         end = await desk.end_of(0)
         assert (end.outcome, end.note) == (
             Outcome.FAILED,
-            f"its files took {9 << 20} bytes, and {8 << 20} is the most for one task",
+            f"its files took {9 << 20} bytes, and the limit of a task is {8 << 20}",
         )
 
     with_desk(lambda: ProcessBackend(small, "north", NODES, disk_quota=8 << 20), story)
@@ -189,7 +189,7 @@ def test_a_quota_of_files_holds(few: Path) -> None:
         end = await desk.end_of(0)
         assert (end.outcome, end.note) == (
             Outcome.FAILED,
-            "it made more files than 200, the most for one task",
+            "it made more files than 200, the limit of a task",
         )
 
     with_desk(lambda: ProcessBackend(few, "north", NODES, files_quota=200), story)

@@ -70,7 +70,7 @@ def test_memory_that_was_not_asked_for_is_limited(place: Path) -> None:
     async def story(desk: Desk) -> None:
         end = await desk.run(launch(hungry, size=Resources(cpu=1_000)))
         assert (end.outcome, end.exit_code) == (Outcome.FAILED, -9)
-        assert end.note == "out of memory (256 MiB, as it asked for none: --mem)"
+        assert end.note == "out of memory (256 MiB, the limit without --mem)"
         assert (await desk.run(launch(hungry, 1, size=Resources(cpu=2_000)))).outcome is Outcome.SUCCEEDED
         assert (await desk.run(launch(hungry, 2, size=Resources()))).outcome is Outcome.SUCCEEDED
         asked = await desk.run(launch(hungry, 3, size=Resources(1_000, MEMORY)))

@@ -1,12 +1,12 @@
-"""Tasks as real processes of this machine: the embedded backend.
+"""Tasks as processes of this machine: the embedded backend.
 
-Everything that must survive a daemon is done by the compiled supervisors (``supervisor.c``); here is only the
-daemon's side: what was asked, what was heard, and how to find both together again when the daemon or the
-launcher was away. Nothing is awaited, no file is touched and no thread exists per task.
+The compiled supervisors (``supervisor.c``) do everything that must survive a daemon. This module is the
+daemon's side: it keeps the requests and the reports, and brings both together again after an absence of the
+daemon or the launcher. It awaits nothing, touches no file and makes no thread per task.
 
-What is where in the runner's directory is said in ``supervisor.c``. Records are not synced to the disk: they
-must survive the death of every process, and after a crash of the whole machine nothing runs, so that an
-attempt without a readable end is lost, which is what the league then does with it.
+``supervisor.c`` lists the files of the runner's directory. Records are not synced to the disk: they must
+survive the death of every process, and after a crash of the machine nothing runs, so an attempt without a
+readable end is lost.
 """
 
 import asyncio
@@ -54,21 +54,21 @@ from hanse.model.ids import JobId, TaskId, task_text
 from hanse.model.messages import AttemptEnd, Outcome
 
 OUTPUT_BYTES_MAX: Final = 64 << 20
-"""What is kept of each stream of an attempt; the rest is dropped, with a note at its end."""
+"""Bytes kept of each stream of an attempt; the rest is dropped, with a note at its end."""
 PIDS_MAX: Final = 1_024
 """Processes and threads of an attempt."""
 RETRY_SECONDS: Final = (0.0, 0.05, 0.2, 1.0, 3.0)
-"""Waits before each try to find or start a launcher; when all have failed, what was never started is given
-up as lost, and the last wait is repeated for as long as something runs."""
+"""Delays before each try to find or start a launcher; when all have failed, attempts that never started end
+as lost, and the last delay repeats for as long as an attempt runs."""
 NOTE_LENGTH_MAX: Final = 200
-"""Characters of a note on an end; what is longer is cut."""
+"""Characters of a note on an end; longer notes are cut."""
 NO_USER: Final = "all user ids for jobs are in use here: give the backend more ('users' in the league file)"
 
 log = logging.getLogger(__name__)
 
 
 class _Attempt:
-    """What the daemon knows of an attempt until it is forgotten."""
+    """The daemon's knowledge of an attempt until it is forgotten."""
 
     __slots__ = ("default_memory", "end", "output_bytes", "request", "started", "stop_at", "verdict")
 
@@ -76,23 +76,23 @@ class _Attempt:
         self.default_memory = default_memory
         """Its limit in bytes if it did not ask for memory; 0 also for one that an earlier daemon started."""
         self.request = request
-        """The request to start it, until it is known to be on record."""
+        """The request to start it, until the launcher has a record of it."""
         self.started = False
         self.stop_at: int | None = None
         self.verdict = ""
-        """Why the backend itself stops it; empty: it does not."""
+        """Reason for which the backend itself ends it; empty: none."""
         self.end: AttemptEnd | None = None
         self.output_bytes = 0
 
 
 class ProcessBackend:
-    """Runs the tasks of one runner; see ``interface.Backend``.
+    """Runner of the tasks of one runner; see ``interface.Backend``.
 
-    ``directory`` is the runner's own and survives it. ``user`` is who tasks run as if the daemon is root;
-    None: root too; a ``UserRange``: each job as a user id of its own out of it. ``sandbox`` puts bubblewrap
-    around them; ``hidden`` are directories that are hidden from them then, besides this one, if it is
-    ``namespace``. ``driver`` is how they are limited (``cgroups``); ``warnings`` says what is not.
-    ``memory_default`` is the limit in bytes of tasks that asked for no memory; 0: a share of their node's.
+    ``directory`` belongs to the runner and survives it. ``user`` is the account of the tasks if the daemon is
+    root; None: root; a ``UserRange``: a user id of its own for each job. ``sandbox`` puts bubblewrap around
+    tasks; in the mode ``namespace`` it hides this directory and those in ``hidden``. ``driver`` selects the
+    kind of limits (``cgroups``); ``warnings`` lists missing limits. ``memory_default`` is the limit in bytes
+    of tasks that asked for no memory; 0: a share of their node's.
     """
 
     kept_bytes_max = KEPT_BYTES_MAX
@@ -154,18 +154,18 @@ class ProcessBackend:
         return self._link.pid
 
     async def capacity(self) -> tuple[NodeConfig, ...]:
-        """The nodes, as they were configured."""
+        """Return the configured nodes."""
         return self._nodes
 
     async def reconcile(self, reports: Reports) -> Found:
-        """Take over the directory; raises ``OSError`` if another daemon has it, or if it cannot be used."""
+        """Take over the directory; raise ``OSError`` if another daemon has it, or if it cannot be used."""
         assert self._reports is None, "reconcile is called once"
         self._lock = await lock_directory(self._directory)
         self._guard = open_guard(self._directory / "guard")
         if self._range is not None:
             self._users = JobUsers(self._range, self._directory)
         found = await self._link.open()
-        self._limits.make()  # behind the greeting: a launcher that goes away removes them
+        self._limits.make()  # after the greeting: a launcher that exits removes them
         self._reports = reports
         running, ended = [], []
         for news in found:
@@ -190,7 +190,7 @@ class ProcessBackend:
     def start(self, launch: LaunchAttempt) -> None:
         """Ask the launcher to start an attempt; it writes the record before it makes a process."""
         key = (launch.task, launch.attempt)
-        assert key not in self._attempts, f"told twice to start {task_text(key[0])} attempt {key[1]}"
+        assert key not in self._attempts, f"start called twice for {task_text(key[0])} attempt {key[1]}"
         uid = -1 if self._users is None else self._users.take(key)
         if uid is None:
             self._attempts[key] = _Attempt(None)
@@ -221,13 +221,13 @@ class ProcessBackend:
             self._lost("it was away")
 
     def guard(self, until: int) -> None:
-        """Move the time in the memory that all supervisors share."""
+        """Move the deadline in the memory that all supervisors share."""
         assert self._guard is not None, "guard before reconcile"
         before = DEADLINE.unpack_from(self._guard, GUARD_AT)[0]
         if until > before:
             DEADLINE.pack_into(self._guard, GUARD_AT, until)
         if before == 0:
-            self._link.send(simple(WATCH))  # supervisors that found no time there set no timer
+            self._link.send(simple(WATCH))  # supervisors that found no deadline set no timer
 
     def forget(self, task: TaskId, attempt: int) -> None:
         """Drop the record and the working directory; the output stays for a while."""
@@ -243,23 +243,23 @@ class ProcessBackend:
             for dropped in self._kept.add(key, over.output_bytes):
                 self.drop(dropped)
 
-    def waits(self, job: JobId) -> tuple[Wait, ...]:  # noqa: ARG002  it is the same for all
-        """Nothing waits: there is no queue between this machine and its tasks."""
+    def waits(self, job: JobId) -> tuple[Wait, ...]:  # noqa: ARG002  no job has any
+        """Return nothing: there is no queue between this machine and its tasks."""
         return ()
 
     def closures(self) -> Mapping[int, str]:
-        """All nodes while the disk of their tasks is nearly full: nobody else gives them out."""
+        """Return all nodes while the disk of their tasks is nearly full: no other program assigns them."""
         return self._disk.closures()
 
     @property
     def room(self) -> Room | None:
-        """Of the disk under the tasks, as of the latest look; None: there was none."""
+        """The disk under the tasks, as of the latest measurement; None: there was none."""
         return self._disk.room
 
     async def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False
     ) -> AsyncGenerator[bytes, None]:
-        """What the attempt wrote; see ``interface.Backend.output``."""
+        """Yield the attempt's output; see ``interface.Backend.output``."""
         key = (task, attempt)
         if self._kept.was_dropped(key):
             raise OutputDroppedError(f"the output of {task_text(task)} attempt {attempt} was dropped")
@@ -278,7 +278,7 @@ class ProcessBackend:
             await pieces.aclose()
 
     async def close(self) -> None:
-        """Hang up. Supervisors go on, and the launcher for as long as there are any."""
+        """Disconnect. Supervisors go on, and the launcher as long as a supervisor runs."""
         self._closed = True
         for task in (self._recovery, self._watching):
             if task is not None:
@@ -294,7 +294,7 @@ class ProcessBackend:
             os.close(self._lock)
             self._lock = -1
 
-    # --- what is heard ------------------------------------------------------------------------------------
+    # --- reports of the launcher --------------------------------------------------------------------------
 
     def _heard(self, batch: list[News]) -> None:
         for news in batch:
@@ -320,7 +320,7 @@ class ProcessBackend:
     def _over(self, key: Key, attempt: _Attempt, news: News) -> None:
         assert news.end is not None, "an end without an end"
         if attempt.end is not None:
-            return  # heard twice: from the supervisor and from its record
+            return  # reported twice: by the supervisor and by its record
         if news.ran:
             self._began(key, attempt)
         attempt.output_bytes = news.output_bytes
@@ -337,7 +337,7 @@ class ProcessBackend:
         self._reports.exited(end)
 
     def _end_soon(self, end: AttemptEnd) -> None:
-        """Report an end that nobody but us knows of, in a turn of its own."""
+        """Report an end that only this daemon knows, in a later turn of the loop."""
 
         def report() -> None:
             attempt = self._attempts.get((end.task, end.attempt))
@@ -346,14 +346,14 @@ class ProcessBackend:
 
         asyncio.get_running_loop().call_soon(report)
 
-    # --- what the disk asks for (``task_disk.Attempts``) ----------------------------------------------------
+    # --- ``task_disk.AttemptControl`` -----------------------------------------------------------------------
 
     def running(self) -> list[Key]:
-        """Attempts that have started and not ended."""
+        """Return the attempts that have started and not ended."""
         return [key for key, live in self._attempts.items() if live.started and live.end is None]
 
     def ended(self) -> dict[Key, int]:
-        """Attempts that are over and not forgotten, whose output is there, with its bytes."""
+        """Return the ended, not yet forgotten attempts that have output, with its bytes."""
         return {
             key: over.output_bytes
             for key, over in self._attempts.items()
@@ -361,18 +361,18 @@ class ProcessBackend:
         }
 
     def drop(self, key: Key) -> None:
-        """Have an output removed."""
+        """Remove an output."""
         self._link.send(simple(DROP, *key))
 
     def judge(self, key: Key, why: str) -> None:
-        """End an attempt whose files take too much room."""
+        """End an attempt that has too many or too large files."""
         live = self._attempts.get(key)
         if live is not None and live.end is None and live.stop_at is None:
             log.warning("%s attempt %d is ended: %s", task_text(key[0]), key[1], why)
             live.verdict = why
             self.stop(*key, 0)
 
-    # --- a launcher that was away -------------------------------------------------------------------------
+    # --- loss of the launcher -----------------------------------------------------------------------------
 
     def _lost(self, why: str) -> None:
         if self._closed or self._recovery is not None:
@@ -409,8 +409,8 @@ class ProcessBackend:
             return
 
     def _give_up(self, why: str, full: bool) -> bool:
-        """End what was never started; True if something may still run, so that more tries are due. ``full``:
-        for want of room on the disk, which is no loss of a task's."""
+        """End the attempts that never started; return True if others may still run, so that more tries are
+        due. ``disk_full``: the reason is a full disk, so no attempt counts as lost."""
         may_run = False
         outcome = Outcome.UNSTARTED if full else Outcome.LOST
         for (task, number), attempt in self._attempts.items():
@@ -425,10 +425,10 @@ class ProcessBackend:
         return may_run
 
     def _compare(self, found: list[News]) -> None:
-        """Bring what was asked and what is on record together again.
+        """Bring the requests and the launcher's records together again.
 
-        1. A launcher dies with requests unread. 2. Those attempts have no record: they never ran, and are
-        asked for again. 3. Those with a record run or have ended. Nobody else writes records meanwhile.
+        1. A launcher dies with unread requests. 2. Those attempts have no record: they never ran, and are
+        requested again. 3. Those with a record run or have ended. No other process writes records meanwhile.
         """
         there = {(news.task, news.attempt): news for news in found}
         for key, attempt in list(self._attempts.items()):
@@ -446,13 +446,13 @@ class ProcessBackend:
             if attempt.end is None and attempt.stop_at is not None:
                 self._link.send(simple(STOP, *key, max(0, attempt.stop_at - _now())))
         for key, news in there.items():
-            # Forgotten by us, but the request was lost; or never asked for.
+            # forgotten here and the request was lost, or never requested
             self._link.send(simple(FORGET if news.kind == FOUND_ENDED else STOP, *key))
-        self._link.send(simple(WATCH))  # one that was sent may not have been read
+        self._link.send(simple(WATCH))  # an earlier one may be unread
         self._take_kept()
 
     def _take_kept(self) -> None:
-        """Count the outputs on the disk that are not counted yet: wishes to drop some may have been lost."""
+        """Count the outputs on the disk that are not counted yet: requests to drop some may be lost."""
 
         def counted(key: Key) -> bool:
             return key in self._attempts or key in self._kept
@@ -462,7 +462,7 @@ class ProcessBackend:
 
 
 def _walls(sandbox: Walls, directory: Path, hidden: tuple[Path, ...], who: TaskUser) -> tuple[bytes, ...]:
-    """What stands before each command; empty: nothing."""
+    """Return the words before each command that set up the sandbox; empty: no sandbox."""
     if sandbox == "none":
         return ()
     words = bubblewrap() if sandbox == "bwrap" else namespace((directory, *hidden))

@@ -1,14 +1,13 @@
-"""How the processes of a task are kept within its size: control groups where the host lets us write them.
+"""Limits of a task's processes: control groups where this process can write them.
 
-Three drivers. ``v2`` and ``v1`` put every attempt into control groups of its own, below the group that the
-daemon itself is in: whatever limits hold for the daemon hold for its tasks, and nothing outside is touched.
-``rlimit`` is for hosts where neither can be written: per-process limits that stop accidents, not attackers;
-it warns. The groups of an attempt are made and removed by its supervisor; here is decided which and with what
-settings.
+There are three drivers. ``v2`` and ``v1`` put every attempt into control groups of its own, below the
+daemon's own group: the daemon's limits hold for its tasks too, and no group outside changes. ``rlimit`` is
+for hosts with no writable group: its limits per process stop accidents, not attackers; it warns. The
+supervisor of an attempt makes and removes the groups; this module chooses groups and settings.
 
-Version 2 demands that a group with controllers for its children holds no process itself: there the daemon
-moves into a group ``hanse-daemon`` of its own. Under systemd give the unit ``Delegate=yes`` and
-``KillMode=process``, or a restart of the daemon would end its tasks.
+In version 2 a group with controllers for its children may hold no process itself: there the daemon moves into
+a group ``hanse-daemon`` of its own. Under systemd give the unit ``Delegate=yes`` and ``KillMode=process``, or
+a restart of the daemon would end its tasks.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ CONTROLLERS: Final = ("cpu", "memory", "pids")
 PERIOD: Final = 100_000
 """Microseconds over which a CPU quota is counted: the kernel's default."""
 QUOTA_MIN: Final = 1_000
-"""The smallest quota that the kernel takes."""
+"""The smallest quota that the kernel accepts, in microseconds."""
 DAEMON_GROUP: Final = "hanse-daemon"
 _UNLIMITED: Final = (
     "CPU time is not limited, memory only for each process by itself, processes only for all tasks together"
@@ -40,13 +39,13 @@ class Mount(msgspec.Struct, frozen=True):
     version: int
     point: Path
     root: str
-    """Which group of the hierarchy is seen at ``point``."""
+    """The group of the hierarchy that appears at ``point``."""
     controllers: tuple[str, ...]
-    """Of version 1; those of version 2 are said by its files."""
+    """Controllers of version 1; files of version 2 list its own."""
 
 
 class Base(msgspec.Struct, frozen=True):
-    """A directory in which the groups of attempts are made."""
+    """A directory for the groups of attempts."""
 
     role: str
     """``c``, ``a``, ``m``, ``p``: cpu, cpuacct, memory, pids of version 1; ``u``: version 2."""
@@ -54,14 +53,14 @@ class Base(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """A chosen driver."""
+    """A chosen driver with its directories."""
 
     driver: DriverName
     bases: tuple[Base, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def make(self) -> None:
-        """Make the directories for attempts; raises ``OSError`` where the host does not let us."""
+        """Make the directories for attempts; raise ``OSError`` where the host forbids it."""
         for base in self.bases:
             if base.role == "u":
                 _make_v2(base.path)
@@ -69,15 +68,15 @@ class Limits(msgspec.Struct, frozen=True):
                 base.path.mkdir(exist_ok=True)
 
     def remove(self) -> None:
-        """Remove those directories if they are empty; what is in use stays."""
+        """Remove those directories if they are empty; the others stay."""
         for base in self.bases:
             try:
                 base.path.rmdir()
-            except OSError:  # in use, or not there
+            except OSError:  # in use, or missing
                 continue
 
     def groups(self, size: Resources, pids_max: int) -> tuple[bytes, ...]:
-        """The groups of an attempt of this size, as a start request has them."""
+        """Return the groups of an attempt of this size, in the form of a start request."""
         found = []
         for base in self.bases:
             lines = [f"{base.role}{base.path}", *settings(base.role, size, pids_max), ""]
@@ -86,10 +85,10 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 def settings(role: str, size: Resources, pids_max: int) -> list[str]:
-    """``file=value`` for each limit; a ``?`` in front of files that not every kernel has.
+    """Return ``file=value`` for each limit; a ``?`` marks files that some kernels lack.
 
-    Nothing asked is nothing promised: without CPU a task gets what others leave over. Memory that was not
-    asked for is limited before this is asked (``default_memory``).
+    Without a request there is no guarantee: a task that asked for no CPU gets the idle time of the others.
+    ``default_memory`` limits memory that was not asked for, before this call.
     """
     quota = max(QUOTA_MIN, size.cpu * PERIOD // 1_000)
     memory = size.memory // 4_096 * 4_096
@@ -110,10 +109,10 @@ def settings(role: str, size: Resources, pids_max: int) -> list[str]:
 
 
 def choose(driver: Literal["auto", "v2", "v1", "rlimit"], directory: Path) -> Limits:
-    """The driver asked for, or with ``auto`` the best that works here.
+    """Return the requested driver, or with ``auto`` the best that works here.
 
-    ``directory`` is the runner's: it names the groups. Raises ``OSError`` if a driver is asked for by name
-    and does not work.
+    ``directory`` belongs to the runner: it names the groups. Raises ``OSError`` if a driver is requested by
+    name and does not work.
     """
     name = group_name(directory)
     mounts = tuple(read_mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")))
@@ -142,22 +141,22 @@ def choose(driver: Literal["auto", "v2", "v1", "rlimit"], directory: Path) -> Li
 
 
 def limits_memory(driver: str) -> bool:
-    """Whether the memory of tasks is limited here by this driver; tried out as ``choose`` does."""
+    """True if this driver limits the memory of tasks here; tried out as in ``choose_limits``."""
     probe = Path(f"/hanse-probe-{os.getpid()}")
     try:
         chosen = choose(cast("Literal['auto', 'v2', 'v1', 'rlimit']", driver), probe)
     except OSError:
-        return True  # the daemon says what is wrong, and does not start
+        return True  # the daemon reports the fault, and does not start
     return any(base.role in "mu" for base in chosen.bases)
 
 
 def group_name(directory: Path) -> str:
-    """The group that all attempts of a runner are below: not a secret, but not shared by two runners."""
+    """Return the name of the group above all attempts of a runner: not secret, but unique to the runner."""
     return "hanse-" + hashlib.blake2b(os.fsencode(directory), digest_size=6).hexdigest()
 
 
 def find_v1(mounts: tuple[Mount, ...], own: dict[str, str], name: str) -> Limits:
-    """Version 1: a directory in each hierarchy that there is. Without all of them it says what is missing."""
+    """Return the limits of version 1: a directory in each hierarchy. A warning names missing controllers."""
     bases: list[Base] = []
     missing: list[str] = []
     for controller, role in _ROLES.items():
@@ -174,7 +173,7 @@ def find_v1(mounts: tuple[Mount, ...], own: dict[str, str], name: str) -> Limits
 
 
 def find_v2(mounts: tuple[Mount, ...], own: dict[str, str], name: str) -> Limits:
-    """Version 2, with all controllers."""
+    """Return the limits of version 2; raise ``OSError`` if a controller is missing."""
     mount = next((each for each in mounts if each.version == 2), None)
     if mount is None:
         raise OSError("version 2 is not mounted")
@@ -191,7 +190,7 @@ def find_v2(mounts: tuple[Mount, ...], own: dict[str, str], name: str) -> Limits
 
 
 def _make_v2(base: Path) -> None:
-    """A group whose children have controllers, below one that has them for its children too."""
+    """Make a group whose children have controllers, below one whose children have them too."""
     parent = base.parent
     wanted = " ".join(f"+{controller}" for controller in CONTROLLERS)
     if (parent / "cgroup.type").exists():  # not the root, which alone may hold processes and controllers
@@ -204,15 +203,15 @@ def _make_v2(base: Path) -> None:
 
 
 def group_directory(mount: Mount, group: str) -> Path:
-    """Where a group of a hierarchy is seen."""
+    """Return the directory at which a group of a hierarchy appears."""
     if mount.root != "/" and (group == mount.root or group.startswith(mount.root + "/")):
         group = group[len(mount.root) :]
-    inside = "/.." not in group  # else we are outside of what our namespace shows: take its root
+    inside = "/.." not in group  # else the group is outside of this namespace: take its root
     return mount.point / group.lstrip("/") if inside else mount.point
 
 
 def read_mounts(mountinfo: str) -> Iterator[Mount]:
-    """The hierarchies in the text of ``/proc/self/mountinfo``."""
+    """Yield the hierarchies in the text of ``/proc/self/mountinfo``."""
     for line in mountinfo.splitlines():
         front, _, back = line.partition(" - ")
         fields, kinds = front.split(" "), back.split(" ")
@@ -226,7 +225,8 @@ def read_mounts(mountinfo: str) -> Iterator[Mount]:
 
 
 def read_own(cgroups: str) -> dict[str, str]:
-    """Our own group by controller, from the text of ``/proc/self/cgroup``; that of version 2 under ``""``."""
+    """Return this process's group by controller, from the text of ``/proc/self/cgroup``; version 2:
+    ``""``."""
     found = {}
     for line in cgroups.splitlines():
         _, _, rest = line.partition(":")

@@ -1,5 +1,4 @@
-"""The memory of tasks that asked for none: a limit all the same, so that one task cannot take a node from the
-others."""
+"""Memory limit of tasks that asked for no memory, so that one task cannot take a node from the others."""
 
 from typing import Final
 
@@ -10,8 +9,7 @@ from hanse.model.messages import AttemptEnd
 from hanse.model.resources import Resources
 
 LEAST: Final = 256 << 20
-"""Bytes that the share of a task is at least, though it asked for a hundredth of a CPU; a smaller node is its
-own limit."""
+"""Least share of a task in bytes, even for a hundredth of a CPU; a smaller node is its own limit."""
 OUT_OF_MEMORY: Final = "out of memory"
 
 
@@ -22,10 +20,10 @@ class MemoryDefault(msgspec.Struct, frozen=True):
     setting: int = 0
 
     def limit(self, node: int, size: Resources) -> int:
-        """Bytes for a task of this size on this node, if it asked for none; 0: it asked for some.
+        """Return the bytes for a task of this size on this node; 0: it asked for memory.
 
-        It is the part of the node's memory that its CPUs are of the node's, or all of it if it asked for no
-        CPU either.
+        The share of the node's memory is the task's share of the node's CPUs, or all of it if the task asked
+        for no CPU either.
         """
         if size.memory or node >= len(self.nodes):
             return 0
@@ -38,9 +36,9 @@ class MemoryDefault(msgspec.Struct, frozen=True):
 
 
 def explained(end: AttemptEnd, limit: int) -> AttemptEnd:
-    """The end of an attempt that had this limit without asking (0: it had none), with a word on that if it
-    was too little."""
+    """Return the end, with an explanation if the attempt exceeded this ``limit``, for which it had not asked
+    (0: it had none)."""
     if not limit or not end.note.startswith(OUT_OF_MEMORY):
         return end
-    more = f"{OUT_OF_MEMORY} ({limit >> 20} MiB, as it asked for none: --mem)"
+    more = f"{OUT_OF_MEMORY} ({limit >> 20} MiB, the limit without --mem)"
     return msgspec.structs.replace(end, note=end.note.replace(OUT_OF_MEMORY, more, 1))

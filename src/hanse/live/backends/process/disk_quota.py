@@ -1,8 +1,8 @@
-"""Room that tasks take: who has more than its quota, and what must go before the disk is full.
+"""Disk usage of tasks: those above their quota, and what to remove before the disk is full.
 
-File systems have quotas for users, seldom for directories, and not everywhere. So the files are measured:
-when the room on the disk has changed, and in a thread, because a disk may hang. Files are counted too: a disk
-without a free inode is as full as one without a free byte.
+File systems have quotas for users, seldom for directories, and not everywhere. So this module measures the
+files: after a change of the disk's free space, and in a thread, because a disk may hang. It counts files too:
+a disk without a free inode is as full as one without a free byte.
 """
 
 import os
@@ -16,58 +16,58 @@ from hanse.live.backends.process.output_files import Key
 from hanse.live.disk_space import Room, room_of
 
 LOOK_SECONDS: Final = 1.0
-"""Time between two looks at the disk."""
+"""Time between two measurements of the disk."""
 QUOTA_SHARE: Final = 4
-"""The usual quota of a task: one part in so many of the disk, of bytes and of files."""
+"""Default quota of a task: one part in so many of the disk, of bytes and of files."""
 FILES_MAX: Final = 1_000_000
-"""The usual quota of a task in files, where one part in ``QUOTA_SHARE`` is more or the file system does not
-count them: to look at so many takes seconds, and to remove them as long."""
+"""Default quota of a task in files, where one part in ``QUOTA_SHARE`` is more or the file system does not
+count files: a walk over so many takes seconds, and their removal as long."""
 KEPT_BYTES: Final = 512 << 20
-"""Free room that tasks may not use; more than brokers need to take jobs, so that these are not refused."""
+"""Free bytes that tasks may not use; more than brokers need to accept jobs, so that these are not refused."""
 KEPT_FILES: Final = 16_384
 """Free inodes that tasks may not use, for the same reason: twice ``disk_space.LOW_FILES``."""
 KEPT_SHARE: Final = 10
 """On a small disk one part in so many is enough."""
 HELP_SHARE: Final = 8
-"""A task is ended for its files only if they are one part in so many of the room to be kept: ending another
-would not help."""
+"""A task is ended for its files only if they are one part in so many of the reserve: ending another would not
+help."""
 CHANGE_SHARE: Final = 500
-"""The files are measured again when the room has changed by one part in so many of the disk, or"""
+"""The files are measured again when the usage has changed by one part in so many of the disk, or"""
 CHANGE_QUOTA_SHARE: Final = 8
 """by one part in so many of the quota, which may be small on a large disk."""
 UNCOUNTED_SECONDS: Final = 60.0
-"""Where the file system does not count files, they are counted here so often, whatever the room says."""
+"""Period of measurements where the file system does not count files, for any free space."""
 BLOCK_BYTES: Final = 512
-"""The unit of ``st_blocks``, whatever the file system."""
+"""The unit of ``st_blocks`` in every file system."""
 
 
 class Taken(NamedTuple):
-    """What an attempt has on the disk."""
+    """Disk usage of an attempt."""
 
     bytes: int
     files: int
 
 
 class Offender(NamedTuple):
-    """An attempt that must end, and why."""
+    """An attempt that must end, and the reason."""
 
     key: Key
     why: str
 
 
 class Crowding(NamedTuple):
-    """What is missing of the room that tasks may not use."""
+    """Shortage of the reserve that tasks may not use."""
 
     bytes: int = 0
     files: int = 0
 
 
 class DiskWatch:
-    """The disk under one runner's tasks.
+    """Monitor of the disk under one runner's tasks.
 
-    ``quota`` is what the files of one task may take, in bytes, and ``files_quota`` how many there may be; 0:
-    one part in ``QUOTA_SHARE`` of the disk, and of files ``FILES_MAX`` at most. Output counts as what it is:
-    files of the task. Ties are broken by the lower task number.
+    ``quota`` limits the bytes of one task's files, and ``files_quota`` their number; 0: one part in
+    ``QUOTA_SHARE`` of the disk, and of files at most ``FILES_MAX``. Output counts as files of the task. The
+    lower task number breaks ties.
     """
 
     def __init__(self, directory: Path, quota: int = 0, files_quota: int = 0) -> None:
@@ -77,19 +77,19 @@ class DiskWatch:
         self._used_before = Taken(0, 0)
         self._measured_at = float("-inf")
         self.room: Room | None = None
-        """As of the latest look; None: there was none."""
+        """The disk as of the latest measurement; None: there was none."""
 
     def look(self) -> Crowding:
-        """Look at the disk: what is missing of the room to be kept. Blocks as long as the disk does."""
+        """Measure the disk and return the shortage of the reserve. Blocks as long as the disk does."""
         self.room = room = room_of(self._directory)
         kept = _kept(room)
         return Crowding(max(kept.bytes - room.bytes_free, 0), max(kept.files - room.files_free, 0))
 
     def offenders(self, running: Collection[Key], missing: Crowding) -> list[Offender]:
-        """Who must end now, of the attempts that run: all above their quota, or else the one that has most of
-        what is ``missing``. After ``look``, and blocks as that does."""
+        """Return the running attempts that must end now: all above their quota, or else the largest user of
+        what is short. Call after ``measure_shortage``; blocks in the same way."""
         room = self.room
-        assert room is not None, "nobody is judged before a look at the disk"
+        assert room is not None, "evictions are chosen after a measurement"
         quota, files_quota = self._quotas(room)
         if not any(missing) and not self._has_changed(room, quota, files_quota):
             return []
@@ -97,16 +97,16 @@ class DiskWatch:
         over = []
         for key, size in sizes.items():
             if size.bytes > quota:
-                why = f"its files took {size.bytes} bytes, and {quota} is the most for one task"
+                why = f"its files took {size.bytes} bytes, and the limit of a task is {quota}"
                 over.append(Offender(key, why))
             elif size.files > files_quota:
-                over.append(Offender(key, f"it made more files than {files_quota}, the most for one task"))
+                over.append(Offender(key, f"it made more files than {files_quota}, the limit of a task"))
         if over or not sizes or not any(missing):
             return over
         return self._largest(sizes, room, missing)
 
     def _largest(self, sizes: dict[Key, Taken], room: Room, missing: Crowding) -> list[Offender]:
-        """Whoever has most of what is missing, if its end would help."""
+        """Return the attempt with most of what is short, if its end would help."""
         kept = _kept(room)
         if missing.files:
             largest = min(sizes, key=lambda key: (-sizes[key].files, key))
@@ -127,7 +127,7 @@ class DiskWatch:
         return Taken(self._quota or room.bytes_total // QUOTA_SHARE, self._files_quota or usual)
 
     def _has_changed(self, room: Room, quota: int, files_quota: int) -> bool:
-        """Whether the files must be measured again; if so, that is noted as done."""
+        """True if the files must be measured again; if so, records that as done."""
         used = Taken(room.bytes_total - room.bytes_free, room.files_total - room.files_free)
         before, now = self._used_before, time.monotonic()
         step = min(room.bytes_total // CHANGE_SHARE, quota // CHANGE_QUOTA_SHARE)
@@ -150,13 +150,13 @@ class DiskWatch:
 
 
 def _kept(room: Room) -> Taken:
-    """The room that tasks may not use."""
+    """Return the reserve that tasks may not use."""
     files = min(KEPT_FILES, room.files_total // KEPT_SHARE)
     return Taken(min(KEPT_BYTES, room.bytes_total // KEPT_SHARE), files)
 
 
 def file_bytes(path: Path) -> int | None:
-    """What a file takes on the disk; None: it is not there."""
+    """Return the disk usage of a file in bytes; None: it does not exist."""
     try:
         return path.lstat().st_blocks * BLOCK_BYTES
     except OSError:
@@ -164,9 +164,9 @@ def file_bytes(path: Path) -> int | None:
 
 
 def tree_taken(directory: Path, files_max: int = FILES_MAX) -> Taken:
-    """What is below a directory, in bytes on the disk and in files. Links are not followed, and what vanishes
-    meanwhile takes nothing. With more files than ``files_max`` the walk ends, and says one more than that:
-    whoever asks knows that there are too many, and that their bytes are not all counted."""
+    """Return the usage below a directory, in bytes on the disk and in files. Links are not followed, and
+    vanished files do not count. Above ``files_max`` files the walk ends and returns one file more than that:
+    a sign of too many files, whose bytes are not all counted."""
     taken = entries = 0
     waiting = [os.fspath(directory)]
     while waiting:
@@ -186,7 +186,7 @@ def tree_taken(directory: Path, files_max: int = FILES_MAX) -> Taken:
 
 
 def unlinked_bytes(directory: Path, running: Collection[Key]) -> dict[Key, int]:
-    """What files take that attempts keep open and have no name any more, so that no walk finds them.
+    """Return the bytes of files that attempts keep open without a name, which no walk finds.
 
     A process belongs to the supervisor that is its ancestor, and a supervisor to the record that it has open.
     """
@@ -218,7 +218,7 @@ def unlinked_bytes(directory: Path, running: Collection[Key]) -> dict[Key, int]:
 
 
 def _owner(pid: int, parents: dict[int, int], owners: dict[int, Key]) -> Key | None:
-    """The attempt whose supervisor is an ancestor of a process."""
+    """Return the attempt whose supervisor is an ancestor of a process."""
     seen = 0
     while pid > 1 and seen < len(parents):
         if pid in owners:
@@ -228,7 +228,7 @@ def _owner(pid: int, parents: dict[int, int], owners: dict[int, Key]) -> Key | N
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    """Each process of this machine and its parent."""
+    """Yield each process of this machine and its parent."""
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
             try:

@@ -1,4 +1,4 @@
-"""This machine as nodes: its CPUs and memory cut into equal slices."""
+"""This machine as nodes: its CPUs and memory in equal slices."""
 
 import os
 import platform
@@ -17,10 +17,10 @@ _MEMINFO: Final = Path("/proc/meminfo")
 def default_nodes(
     count: int = 1, *, cpu: int | None = None, memory: int | None = None, runner: str = ""
 ) -> tuple[NodeConfig, ...]:
-    """``count`` equal nodes out of this machine, or out of so much of it.
+    """Return ``count`` equal nodes from this machine, or from the given part of it.
 
-    ``cpu`` is in thousandths of a core (all that this process may use if it is not given), ``memory`` in
-    bytes (what is there less ``MEMORY_KEPT_PERCENT``).
+    ``cpu`` is in thousandths of a core (default: all that this process may use), ``memory`` in bytes
+    (default: all but ``MEMORY_RESERVED_PERCENT``).
     """
     assert count > 0, f"{count} nodes"
     cpu = len(os.sched_getaffinity(0)) * 1_000 if cpu is None else cpu
@@ -31,7 +31,7 @@ def default_nodes(
 
 
 def _memory_total() -> int:
-    """Bytes of memory that this machine has."""
+    """Return the bytes of memory of this machine."""
     found = re.search(r"^MemTotal:\s+(\d+) kB$", _MEMINFO.read_text(encoding="ascii"), flags=re.MULTILINE)
     assert found is not None, "the kernel does not say how much memory there is"
     return int(found[1]) * 1_024

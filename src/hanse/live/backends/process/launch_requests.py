@@ -1,6 +1,6 @@
-"""From a launch to the request that starts it: program, environment, user, limits.
+"""Encoding of a launch as a start request: program, environment, user, limits.
 
-Tasks of one group differ in a few variables only, so what they share is encoded once.
+Tasks of one group differ in a few variables only, so the shared part is encoded once.
 """
 
 import os
@@ -32,36 +32,36 @@ from hanse.model.resources import Resources
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LANG: Final = "C.UTF-8"
 SHARED_MAX: Final = 256
-"""Encoded commands kept for the next task of the same group; beyond it all are dropped and made anew."""
+"""Encoded programs kept for the next task of the same group; above this number all are dropped."""
 META_BYTES_MAX: Final = 1 << 15
 
 
 class TaskUser(msgspec.Struct, frozen=True):
-    """Who a task runs as."""
+    """User that a task runs as."""
 
     uid: int = -1
-    """-1: whoever the daemon is."""
+    """-1: the daemon's user."""
     gid: int = -1
     gids: tuple[int, ...] = ()
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A command that cannot be started, and why."""
+    """Refusal of a program that cannot be started."""
 
     note: str
 
 
 class Meta(msgspec.Struct, frozen=True, array_like=True):
-    """What must be known of an attempt that is found alive."""
+    """Data of an attempt that a restarted daemon needs."""
 
     estate: str
     moves: bool
     uid: int = -1
-    """Who its job runs as, if that is the job's own user id; -1: it has none."""
+    """The job's own user id; -1: it has none."""
 
 
 class _Shared(msgspec.Struct, frozen=True):
-    """What tasks of one group have in common."""
+    """The part that tasks of one group have in common."""
 
     fixed: StartFixed
     argv: tuple[bytes, ...]
@@ -72,10 +72,10 @@ class _Shared(msgspec.Struct, frozen=True):
 
 
 def task_user(user: str | int | None) -> TaskUser:
-    """The user of a name or number, with its groups.
+    """Return the user of a name or number, with its groups.
 
-    Only root can be somebody else: for others the default (``nobody``) means themselves. Raises
-    ``ValueError`` for users that are not there or that we cannot become.
+    Only root can become another user: for others the default (``nobody``) means the daemon's user. Raises
+    ``ValueError`` for users that do not exist or that the daemon cannot become.
     """
     if os.geteuid() != 0:
         if user not in (None, "nobody", os.geteuid()):
@@ -94,7 +94,7 @@ def task_user(user: str | int | None) -> TaskUser:
 
 
 class CommandEncoder:
-    """Makes start requests for one runner."""
+    """Encoder of start requests for one runner."""
 
     def __init__(
         self,
@@ -116,11 +116,11 @@ class CommandEncoder:
         self._pids_max = pids_max
         self._memory_default = memory_default
         self.alone = False
-        """Whether tasks see no processes of other users."""
+        """True if tasks see no processes of other users."""
         self._shared: dict[tuple[object, ...], _Shared | Refused] = {}
 
     def encode(self, launch: LaunchAttempt, uid: int = -1) -> bytes | Refused:
-        """The request that starts this attempt; ``uid``: its job's own, instead of the runner's user."""
+        """Return the request that starts this attempt; ``uid``: the job's own, instead of the runner's."""
         key = (launch.payload, launch.node, launch.size, launch.shard, launch.is_movable, uid)
         shared = self._shared.get(key)
         if shared is None:
@@ -144,7 +144,7 @@ class CommandEncoder:
         argv = shared.argv
         if self._sandbox:
             argv = wrap(self._sandbox, b"" if shared.workdir else home, home, argv)
-        # In a sandbox the working directory need not be there outside of it.
+        # In a sandbox the working directory may exist inside only.
         where = b"/" if self._sandbox and shared.workdir else home
         own = attempt_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
         request = start_request(task, attempt, launch.until, shared.fixed, where, argv, env, own)
@@ -157,7 +157,7 @@ class CommandEncoder:
         env = self._environment(command, launch)
         texts = (*command.argv, command.workdir, *env, *env.values())
         if any("\0" in text for text in texts) or any(not name or "=" in name for name in env):
-            return Refused("a text of the command cannot be given to a program")
+            return Refused("the command has a NUL character or a bad variable name")
         meta = msgspec.msgpack.encode(Meta(launch.shard, launch.is_movable, uid))
         assert len(meta) <= META_BYTES_MAX, f"an estate's name of {len(meta)} bytes"
         return _Shared(
@@ -193,7 +193,7 @@ class CommandEncoder:
         )
 
     def default_memory(self, launch: LaunchAttempt) -> int:
-        """Bytes that its control groups limit it to though it asked for none; 0: they do not."""
+        """Return the limit in bytes of its control groups if it asked for no memory; 0: there is none."""
         return self._memory_default.limit(launch.node, launch.size) if self._limits.bases else 0
 
     def _limited(self, launch: LaunchAttempt) -> Resources:
@@ -201,7 +201,7 @@ class CommandEncoder:
         return msgspec.structs.replace(launch.size, memory=default) if default else launch.size
 
     def _environment(self, command: Program, launch: LaunchAttempt) -> dict[str, str]:
-        """What tasks of one group share; ours are set last, so nobody can pretend to be another task."""
+        """Return the variables shared by a group; Hanse's come last, so no task can pose as another."""
         whole, rest = divmod(launch.size.cpu, 1_000)
         cpus = f"{whole}.{rest:03}".rstrip("0").rstrip(".")
         env = {"PATH": PATH, "LANG": LANG, **dict(command.env)}
@@ -217,7 +217,7 @@ class CommandEncoder:
 
 
 def _processes_of(user: TaskUser) -> int:
-    """How many threads this user has now: RLIMIT_NPROC counts all of a user's, not a task's."""
+    """Return the threads that this user has now: RLIMIT_NPROC counts all of a user's, not a task's."""
     uid = user.uid if user.uid >= 0 else os.geteuid()
     total = 0
     for entry in Path("/proc").iterdir():
@@ -226,6 +226,6 @@ def _processes_of(user: TaskUser) -> int:
         try:
             if entry.stat().st_uid == uid:
                 total += sum(1 for _ in (entry / "task").iterdir())
-        except OSError:  # it is gone meanwhile
+        except OSError:  # it has ended meanwhile
             continue
     return total

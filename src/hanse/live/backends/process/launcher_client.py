@@ -1,7 +1,7 @@
-"""The process backend's line to its launcher: finds it or starts it, greets it, sends and hears.
+"""Connection of the process backend to its launcher.
 
 The launcher (``supervisor.c``) outlives the daemon, so the daemon connects to it by a socket in the runner's
-directory. Requests of one turn of the event loop leave together; news arrive in batches.
+directory. Requests of one turn of the event loop leave together; reports arrive in batches.
 """
 
 import asyncio
@@ -17,22 +17,22 @@ from hanse.live.supervisor import SupervisorMissingError, source_checksum, super
 SOCKET: Final = "launcher"
 LOG: Final = "launcher.log"
 OPEN_SECONDS_MAX: Final = 60
-"""How long finding, starting and greeting a launcher may take, with everything it has to tell."""
+"""Time limit for finding, starting and greeting a launcher, with all of its reports."""
 OPEN_TRIES_MAX: Final = 5
-"""Launchers that may go away during the greeting: one of another version does, once."""
+"""Launchers that may exit during the greeting: one of another version does, once."""
 BACKLOG_BYTES_MAX: Final = 64 << 20
 """Requests waiting for a launcher that is slow or gone; more are refused."""
 CLOSE_SECONDS_MAX: Final = 5
-"""How long closing waits for what was asked to be sent."""
+"""Time limit of ``close`` for sending the queue."""
 READ_BYTES: Final = 1 << 18
 
 
 class LauncherGoneError(ConnectionError):
-    """The launcher cannot be reached or started; the message says why."""
+    """The launcher cannot be reached or started; the message gives the reason."""
 
 
 class LauncherLink:
-    """One connection at a time; ``open`` makes it, and makes it anew after ``lost`` was called."""
+    """Client with one connection at a time; ``open`` makes it, and again after a call of ``on_lost``."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class LauncherLink:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a launcher to talk to."""
+        """True if there is a launcher to talk to."""
         return self._socket is not None
 
     async def open(self) -> list[News]:
-        """Connect, starting a launcher if there is none; tells all that it found on record.
+        """Connect, starting a launcher if there is none; return all reports of its records.
 
-        Raises ``LauncherGoneError`` or ``SupervisorMissingError``. What was sent before and not obeyed is
-        void.
+        Raises ``LauncherGoneError`` or ``SupervisorMissingError``. Requests that were sent before and not
+        carried out are void.
         """
         assert self._socket is None, "the link is open already"
         self._buffer.clear()
@@ -76,7 +76,7 @@ class LauncherLink:
             raise LauncherGoneError(f"no launcher answered within {OPEN_SECONDS_MAX} s") from None
 
     async def _open(self) -> list[News]:
-        reason = "it went away while it was greeted"
+        reason = "it exited during the greeting"
         for _ in range(OPEN_TRIES_MAX):
             connection = await self._connect()
             if connection is None:
@@ -97,11 +97,11 @@ class LauncherLink:
             return found
         log = self._directory / LOG
         text = log.read_text(encoding="utf-8", errors="replace")[-300:].strip() if log.exists() else ""
-        raise LauncherGoneError(f"the launcher of {self._directory} does not serve: {text or reason}")
+        raise LauncherGoneError(f"the launcher of {self._directory} does not work: {text or reason}")
 
     async def _connect(self) -> socket.socket | None:
-        """A connection to the launcher that is there, or None. By way of the open directory: a socket's
-        path may have 107 bytes only."""
+        """Connect to the running launcher; return None if there is none. By way of the open directory: the
+        path of a socket is limited to 107 bytes."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.setblocking(False)
         place = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -119,7 +119,7 @@ class LauncherLink:
         return connection
 
     async def _spawn(self) -> str:
-        """Start a launcher and wait until it listens; what went wrong, if anything did."""
+        """Start a launcher and wait until it listens; return the fault, or an empty text."""
         program = supervisor_program()
         pid = os.posix_spawn(program, [str(program), str(self._directory)], {})
         status = await _exit_status(pid)
@@ -141,7 +141,7 @@ class LauncherLink:
             for index, each in enumerate(news):
                 found.append(each)
                 if each.kind == READY and news[index + 1 :]:
-                    loop.call_soon(self._heard, news[index + 1 :])  # what happened since
+                    loop.call_soon(self._heard, news[index + 1 :])  # reports since then
                     break
         self.pid = found.pop().task
         return found
@@ -151,7 +151,7 @@ class LauncherLink:
         asyncio.get_running_loop().add_reader(connection, self._readable)
 
     def send(self, request: bytes) -> bool:
-        """Pass a request on; False if too many wait already."""
+        """Send a request; return False if too many wait already."""
         if self._waiting_bytes + len(request) > BACKLOG_BYTES_MAX:
             return False
         self._waiting.append(request)
@@ -218,7 +218,7 @@ class LauncherLink:
             connection.close()
 
     async def close(self) -> None:
-        """Send what waits, within a bounded time, and hang up."""
+        """Send the queue, within a bounded time, and disconnect."""
         connection = self._socket
         if connection is not None and (self._waiting or self._unsent):
             loop = asyncio.get_running_loop()
@@ -230,12 +230,12 @@ class LauncherLink:
                 async with asyncio.timeout(CLOSE_SECONDS_MAX):
                     await loop.sock_sendall(connection, data)
             except (OSError, TimeoutError):
-                pass  # a launcher that is gone or hangs: nothing was promised for what it did not read
+                pass  # the launcher is gone or hangs: no request was promised to take effect unread
         self._let_go()
 
 
 async def _exit_status(pid: int) -> int:
-    """Wait for a child of ours to end, without a thread."""
+    """Wait for the end of a child process, without a thread."""
     loop = asyncio.get_running_loop()
     over = loop.create_future()
     watch = os.pidfd_open(pid)

@@ -1,4 +1,4 @@
-"""What the process backend and its launcher say to each other, as bytes.
+"""Encoding of the messages between the process backend and its launcher.
 
 The layouts are those of the structures in ``supervisor.c``, in the machine's own byte order: both ends are on
 one machine. Every request is a multiple of 8 bytes long.
@@ -22,7 +22,7 @@ DROP: Final = 5
 WATCH: Final = 6
 
 SILENT: Final = 1
-"""The number of a ``FORGET``: the attempt wrote nothing, and this must be known after a restart."""
+"""The number of a ``FORGET``: the attempt wrote nothing, and a restarted daemon must know that."""
 
 FOUND_RUNNING: Final = 1
 FOUND_ENDED: Final = 2
@@ -39,9 +39,9 @@ ALONE: Final = 16
 """It sees no processes of other users in ``/proc``."""
 
 REQUEST_BYTES_MAX: Final = 4 << 20
-"""The longest request; a command that needs more could not be run by any kernel either."""
+"""The longest request; no kernel could run a longer command."""
 EXTRA_BYTES_MAX: Final = 1 << 16
-"""What may follow a piece of news."""
+"""The longest data behind a report."""
 
 _REQUEST: Final = Struct("=IIqqq")
 _START: Final = Struct("=IIqqqqqqiiIIIIII")
@@ -67,28 +67,28 @@ _REMARKS: Final = (
 
 
 class News(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the launcher says of one attempt."""
+    """A report of the launcher about one attempt."""
 
     kind: int
     task: TaskId
     attempt: int
-    """With ``READY``: the checksum of the source that the launcher was built from."""
+    """With ``READY``: the checksum of the launcher's source."""
     end: AttemptEnd | None = None
     ran: bool = False
-    """Whether it ever started."""
+    """True if it ever started."""
     output_bytes: int = 0
     extra: bytes = b""
 
 
 def simple(kind: int, task: int = 0, attempt: int = 0, number: int = 0, texts: Iterable[bytes] = ()) -> bytes:
-    """A request without parameters of its own, or with texts behind it (``HELLO``)."""
+    """Return a request without parameters of its own, or with texts behind it (``HELLO``)."""
     behind = b"".join(text + b"\0" for text in texts)
     behind += bytes(-len(behind) % 8)
     return _REQUEST.pack(_REQUEST.size + len(behind), kind, task, attempt, number) + behind
 
 
 class StartFixed(msgspec.Struct, frozen=True):
-    """What is the same for many starts."""
+    """The fields that are the same for many starts."""
 
     output_max: int
     data_max: int
@@ -101,7 +101,7 @@ class StartFixed(msgspec.Struct, frozen=True):
     gids: tuple[int, ...]
     flags: int
     meta: bytes
-    """Given back with ``FOUND_RUNNING``."""
+    """Returned with ``FOUND_RUNNING``."""
     groups: tuple[bytes, ...]
     """Each: role and directory, settings, an empty text; all ended by NUL."""
 
@@ -116,8 +116,8 @@ def start_request(
     env: list[bytes],
     key: bytes = b"",
 ) -> bytes:
-    """The request to start an attempt. From ``until`` on (CLOCK_BOOTTIME, microseconds; 0: never) it is not
-    carried out. No text may contain NUL. ``key``: if the flags say that it has one."""
+    """Return the request to start an attempt. From ``until`` on (CLOCK_BOOTTIME, microseconds; 0: never) the
+    launcher ignores it. No text may contain NUL. ``key``: if the flags say that it has one."""
     assert bool(key) == bool(fixed.flags & HAS_KEY), "a key and the flag that says so belong together"
     gids = b"".join(gid.to_bytes(4, sys.byteorder) for gid in fixed.gids)
     texts = [*argv, *env, key] if key else [*argv, *env]
@@ -145,7 +145,7 @@ def start_request(
 
 
 def read_news(data: bytes | bytearray) -> tuple[list[News], int]:
-    """All complete news at the front of ``data``, and how many bytes they took."""
+    """Return all complete reports at the front of ``data``, and the number of their bytes."""
     found: list[News] = []
     at = 0
     while len(data) - at >= NEWS_BYTES:

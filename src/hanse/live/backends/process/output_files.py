@@ -1,7 +1,6 @@
-"""The output of attempts: read from any place, followed as it grows, and kept for a while after they are
-forgotten.
+"""Output of attempts: reading from any offset, following, and retention after the attempts are forgotten.
 
-Files are written by the supervisors. Growth is heard from the kernel (inotify), never polled.
+Supervisors write the files. The kernel reports their growth (inotify); nothing polls.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from hanse.model.ids import TaskId
 Key = tuple[TaskId, int]
 
 PIECE_BYTES: Final = 1 << 16
-"""The largest piece that is read at once."""
+"""The largest chunk of one read."""
 FOLLOWERS_MAX: Final = 64
 """Followers at once; further ones are refused."""
 _IN_MODIFY: Final = 0x2
@@ -26,14 +25,14 @@ _IN_CREATE: Final = 0x100
 _IN_Q_OVERFLOW: Final = 0x4000
 _IN_MASK_ADD: Final = 0x2000_0000
 _EVENT: Final = Struct("=iIII")
-"""Watch, what happened, a cookie, and the length of the name behind it."""
+"""Watch, event mask, cookie, and the length of the name behind it."""
 _NOTE: Final = Struct("=qq")
 _FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC
 _EVENTS_BYTES: Final = 1 << 14
 
 
 class KeptOutputs:
-    """Which outputs of forgotten attempts are there, and which must go: the oldest first."""
+    """Register of the outputs of forgotten attempts, and of those to drop: the oldest first."""
 
     def __init__(self, bytes_max: int, count_max: int) -> None:
         self._bytes_most = self._bytes_max = bytes_max
@@ -41,35 +40,35 @@ class KeptOutputs:
         self._bytes = 0
         self._kept: dict[Key, int] = {}
         self._dropped: dict[Key, None] = {}
-        """The latest that were dropped, ``count_max`` of them: whoever asks is told so."""
+        """The latest dropped outputs, at most ``count_max``: readers get that as an answer."""
 
     def __contains__(self, key: Key) -> bool:
         return key in self._kept
 
     def was_dropped(self, key: Key) -> bool:
-        """Whether there was such an output, and had to go."""
+        """True if there was such an output, and it was dropped."""
         return key in self._dropped
 
     def note_dropped(self, key: Key) -> None:
-        """Remember that an output had to go."""
+        """Remember that an output was dropped."""
         self._dropped[key] = None
         if len(self._dropped) > self._count_max:
             del self._dropped[next(iter(self._dropped))]
 
     def add(self, key: Key, size: int) -> list[Key]:
-        """Keep one more; tells which to drop for it."""
+        """Keep one more; return those to drop for it."""
         self._bytes += size - self._kept.pop(key, 0)
         self._kept[key] = size
         return self._shrink()
 
     def bound(self, bytes_max: int) -> list[Key]:
-        """Keep so many bytes at most from now on, and never more than at first; tells which to drop."""
+        """Keep at most this many bytes from now on, and never more than at first; return those to drop."""
         self._bytes_max = min(self._bytes_most, bytes_max)
         return self._shrink()
 
     def relieve(self, size: int, files: int) -> dict[Key, int]:
-        """Give up outputs until so many bytes and so many files are free, the oldest first; those that wrote
-        nothing have no file, and stay. Tells which to drop, with the bytes of each."""
+        """Give up outputs until so many bytes and files are free, the oldest first; those without any byte
+        have no file, and stay. Return those to drop, with the bytes of each."""
         dropped: dict[Key, int] = {}
         freed = 0
         for key, kept in self._kept.items():
@@ -95,9 +94,9 @@ class KeptOutputs:
         return dropped
 
     def load(self, directory: Path, besides: Callable[[Key], bool]) -> list[Key]:
-        """Take over what is in a directory, oldest first, but for the attempts not yet forgotten.
+        """Register the outputs in a directory, oldest first, except those of attempts not yet forgotten.
 
-        Attempts that wrote nothing count as older than the others: there is nothing of them to lose.
+        Attempts that wrote nothing count as older than the others: they have nothing to lose.
         """
         dropped = []
         for silent in _silent(directory):
@@ -119,7 +118,7 @@ class KeptOutputs:
 
 
 def _silent(directory: Path) -> Iterator[Key]:
-    """Forgotten attempts that wrote nothing, as the launcher notes them; a torn last note is no note."""
+    """Yield forgotten attempts that wrote nothing, from the launcher's notes; a torn last note is ignored."""
     for name in ("silent.old", "silent"):
         try:
             notes = (directory / name).read_bytes()
@@ -139,14 +138,15 @@ def _key(name: str) -> Key | None:
 
 
 class Watches:
-    """One inotify instance for all followers (a user may have 128 as a rule): who is woken by what."""
+    """One inotify instance for all followers (a user usually may have 128), with the listeners of each
+    watch."""
 
     def __init__(self) -> None:
         self._inotify = -1
         self._woken: dict[int, list[asyncio.Event]] = {}
 
     def add(self, path: Path, mask: int, woken: asyncio.Event) -> int:
-        """Set ``woken`` whenever something of ``mask`` happens to ``path``; the number is for ``remove``."""
+        """Set ``listener`` at every event of ``mask`` on ``path``; return the number for ``remove``."""
         if self._inotify < 0:
             self._inotify = _libc.inotify_init1(_FLAGS)
             if self._inotify < 0:
@@ -161,7 +161,7 @@ class Watches:
         return watch
 
     def remove(self, watch: int, woken: asyncio.Event) -> None:
-        """Wake this one no more."""
+        """Stop setting this listener."""
         others = self._woken[watch]
         others.remove(woken)
         if not others:
@@ -191,7 +191,7 @@ class Watches:
 
 
 class Follower:
-    """Wakes whoever reads an output: when it grew, appeared, or when its attempt ended."""
+    """Wakeup of a reader: when the output grows or appears, or when its attempt ends."""
 
     def __init__(self, path: Path, watches: Watches) -> None:
         self.woken = asyncio.Event()
@@ -200,21 +200,21 @@ class Follower:
         self._watch = watches.add(path.parent, _IN_CREATE, self.woken)
 
     def file_is_there(self) -> None:
-        """From now on only the growth of the file matters."""
+        """Watch only the growth of the file from now on."""
         if not self._watches_file:
             before = self._watch
             self._watch = self._watches.add(self._path, _IN_MODIFY, self.woken)
             self._watches_file = True
             self._watches.remove(before, self.woken)
-            self.woken.set()  # it may have grown before it was watched
+            self.woken.set()  # it may have grown before the watch
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop watching."""
         self._watches.remove(self._watch, self.woken)
 
 
 class Outputs:
-    """The outputs in a directory."""
+    """Reader of the outputs in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -223,27 +223,27 @@ class Outputs:
         self._count = 0
 
     def ended(self, key: Key) -> None:
-        """An attempt has ended: who follows it reads the rest."""
+        """Wake the followers of an attempt, which has ended: they read the rest."""
         for follower in self._followers.get(key, ()):
             follower.woken.set()
 
     async def read(
         self, key: Key, stream: Stream, offset: int, follow: bool, alive: Callable[[], bool]
     ) -> AsyncGenerator[bytes, None]:
-        """The output from ``offset`` on; while ``alive`` and with ``follow``, also what comes."""
+        """Yield the output from ``offset`` on; with ``follow``, also later output while ``is_alive``."""
         path = self._directory / f"{key[0]}.{key[1]}.{stream}"
         follower = self._follow(key, path) if follow else None
         file = -1
         try:
             while True:
-                goes_on = follower is not None and alive()  # asked before reading: nothing comes after it
+                goes_on = follower is not None and alive()  # before reading: an ended attempt writes no more
                 file = file if file >= 0 else _open(path)
                 if file >= 0 and follower is not None:
                     follower.file_is_there()
                 while file >= 0 and (piece := os.pread(file, PIECE_BYTES, offset)):
                     offset += len(piece)
                     yield piece
-                    await asyncio.sleep(0)  # others have their turn between pieces
+                    await asyncio.sleep(0)  # other tasks run between chunks
                 if follower is None or not goes_on:
                     return
                 await follower.woken.wait()
@@ -271,7 +271,7 @@ class Outputs:
 
 
 def _open(path: Path) -> int:
-    """A file to read, or -1 if it is not there (yet)."""
+    """Open a file to read; return -1 if it does not exist (yet)."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

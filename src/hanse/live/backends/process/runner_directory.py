@@ -1,4 +1,4 @@
-"""What a daemon takes of its runner's directory: the lock on it, and the memory that watchdogs look at."""
+"""A daemon's hold on its runner's directory: the lock, and the memory that watchdogs read."""
 
 import asyncio
 import fcntl
@@ -10,19 +10,18 @@ from typing import Final
 
 LOCK_TRIES_MAX: Final = 20
 LOCK_SECONDS: Final = 0.05
-"""How often to ask for a directory that another daemon seems to have, and the wait between."""
+"""Tries for a directory that another daemon seems to have, and the delay between them."""
 GUARD_AT: Final = 40
 DEADLINE: Final = Struct("=q")
-"""Where in the shared memory the time is at which everything ends, and its form."""
+"""Offset and format of the time in the shared memory at which all attempts end."""
 _GUARD_BYTES: Final = 4_096
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 async def lock_directory(directory: Path) -> int:
-    """One daemon a directory: held until it is closed or dead.
+    """Lock a directory for one daemon, until the lock is closed or the daemon is dead.
 
-    A daemon that was killed while it started a launcher is outlived by that child, which holds the lock for a
-    moment more: hence a few tries.
+    A launcher that a killed daemon was starting holds the lock for a moment more: hence a few tries.
     """
     file = os.open(directory / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     kept = False
@@ -42,7 +41,7 @@ async def lock_directory(directory: Path) -> int:
 
 
 def open_guard(path: Path) -> mmap.mmap:
-    """The watchdog's shared memory. What an earlier boot of the machine left there means nothing now."""
+    """Open the watchdog's shared memory. Content from an earlier boot of the machine is void."""
     boot = _BOOT_ID.read_bytes().strip()[:GUARD_AT]
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

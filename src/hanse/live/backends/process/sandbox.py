@@ -1,13 +1,12 @@
-"""What bubblewrap puts around a task: a sandbox, or only walls between tasks.
+"""Isolation of tasks by bubblewrap: a sandbox, or only a namespace against other tasks.
 
 ``bwrap`` is the *sandbox*: inside there are no other processes, no network, no host files but ``/usr`` and a
 few of ``/etc`` (read only), a ``/tmp`` of its own and the attempt's working directory. It keeps a program
-from what it has no business with. A task's own ``workdir`` must exist *inside*.
+away from everything that it does not need. A task's own ``workdir`` must exist *inside*.
 
-``namespace`` is for daemons that are not root, whose tasks are all one user: everything is as outside, but
-there are no processes except the task's, and what the league keeps on this machine (keys, journals, output
-and directories of other tasks) is not there. What the user owns elsewhere is open to every task, as it is to
-the user.
+``namespace`` is for daemons that are not root, whose tasks all run as one user: a task sees everything except
+processes of other tasks and the files that the league keeps on this machine (keys, journals, output and
+directories of other tasks). Other files of the user are open to every task.
 
 The limits are those of ``cgroups`` in both.
 """
@@ -27,11 +26,11 @@ Walls = Literal["none", "namespace", "bwrap"]
 AUTO: Final = "auto"
 """``namespace`` for daemons that are not root, if it works; else ``none``."""
 PROBE_SECONDS_MAX: Final = 20.0
-"""How long a namespace may take to be made when it is tried out; it takes milliseconds."""
+"""Time limit of a trial namespace; it takes milliseconds."""
 WHY_LENGTH_MAX: Final = 120
-"""Characters of what bubblewrap says that are passed on."""
+"""Characters of bubblewrap's error message that are passed on."""
 TMP_BYTES_MAX: Final = 512 << 20
-"""Size of the sandbox's ``/tmp``; what is in it counts as the task's memory."""
+"""Size of the sandbox's ``/tmp``; its content counts as the task's memory."""
 _ROOTS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS: Final = (
     "/etc/alternatives",
@@ -45,11 +44,11 @@ _SETTINGS: Final = (
 
 
 class SandboxMissingError(RuntimeError):
-    """Bubblewrap was asked for and is not installed, or could not do its work here."""
+    """Bubblewrap is required and not installed, or does not work here."""
 
 
 def bubblewrap() -> tuple[bytes, ...]:
-    """The command that sets up the sandbox, but for the working directory and the program."""
+    """Return the command that sets up the sandbox, without the working directory and the program."""
     words = [
         _program(),
         "--unshare-all",
@@ -73,22 +72,22 @@ def bubblewrap() -> tuple[bytes, ...]:
 
 
 def namespace(hidden: tuple[Path, ...]) -> tuple[bytes, ...]:
-    """The command that sets up the walls between tasks, but for the working directory and the program.
+    """Return the command that sets up the namespace, without the working directory and the program.
 
-    ``hidden``: directories in whose place tasks find empty ones.
+    ``hidden``: directories that are empty for tasks.
     """
     words = [_program(), "--dev-bind", "/", "/", "--unshare-user", "--unshare-pid", "--unshare-ipc"]
     words += ["--die-with-parent", "--cap-drop", "ALL", "--proc", "/proc"]
-    words += ["--ro-bind-try", "/sys/fs/cgroup", "/sys/fs/cgroup"]  # whose groups are all one user's
+    words += ["--ro-bind-try", "/sys/fs/cgroup", "/sys/fs/cgroup"]  # all of these groups belong to one user
     session = f"/run/user/{os.geteuid()}"
     for place in (session, *map(str, hidden)):
-        if Path(place).is_dir():  # by its session's services a user could start processes outside
+        if Path(place).is_dir():  # the session's services could start processes outside
             words += ["--tmpfs", place]
     return tuple(os.fsencode(word) for word in words)
 
 
 def namespace_problem() -> str | None:
-    """Why walls between tasks cannot be had here, as a clause; None: they can. It is tried out."""
+    """Return the reason why no namespace can be made here, as a clause; None: it can. Tries it out."""
     try:
         words = [*namespace(()), b"--", b"true"]
         done = subprocess.run(  # noqa: S603  bubblewrap
@@ -105,10 +104,10 @@ def namespace_problem() -> str | None:
 
 
 def hiding_problem() -> str | None:
-    """Why processes of other users cannot be hidden from the tasks of a root daemon, as a clause; None: they
-    can. It is tried out."""
+    """Return the reason why tasks of a root daemon see processes of other users, as a clause; None: they do
+    not. Tries it out."""
     try:
-        done = subprocess.run(  # noqa: S603  our own program
+        done = subprocess.run(  # noqa: S603  Hanse's own program
             [supervisor_program(), "--try-alone"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -122,7 +121,7 @@ def hiding_problem() -> str | None:
 
 
 def can_hide() -> bool:
-    """Whether tasks can be kept from seeing the processes of others; the log says why not."""
+    """True if processes of other users can be hidden from tasks; the log gives the reason if not."""
     problem = hiding_problem()
     if problem is not None:
         log.warning("tasks see the command lines of other tasks: %s", problem)
@@ -130,8 +129,8 @@ def can_hide() -> bool:
 
 
 def chosen_walls(wanted: str) -> tuple[Walls, str | None]:
-    """What is put around the tasks of this process, if ``wanted`` is what the league file says; and why walls
-    that are usual are missing."""
+    """Return the sandbox mode of this process for the league file's ``configured``, and the reason if the
+    default isolation is missing."""
     if wanted != AUTO:
         return cast("Walls", wanted), None
     if os.geteuid() == 0:
@@ -150,7 +149,7 @@ def _program() -> str:
 
 
 def check_reach(directory: Path, uid: int, gids: tuple[int, ...]) -> None:
-    """Raise ``SandboxMissingError`` if bubblewrap, which runs as the task's user, could not get to the tasks'
+    """Raise ``SandboxMissingError`` if bubblewrap, which runs as the task's user, could not enter the tasks'
     directories."""
     for place in (directory, *directory.parents):
         facts = place.stat()
@@ -165,6 +164,7 @@ def check_reach(directory: Path, uid: int, gids: tuple[int, ...]) -> None:
 def wrap(
     sandbox: tuple[bytes, ...], home: bytes, workdir: bytes, argv: tuple[bytes, ...]
 ) -> tuple[bytes, ...]:
-    """The whole command: ``home`` (empty: none) can be written inside, ``workdir`` is where it begins."""
+    """Return the whole command: ``home`` (empty: none) is writable inside, ``workdir`` is the start
+    directory."""
     binding = (b"--bind", home, home) if home else ()
     return (*sandbox, *binding, b"--chdir", workdir, b"--", *argv)

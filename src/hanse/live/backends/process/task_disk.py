@@ -1,7 +1,7 @@
-"""The disk under a runner's tasks, kept from being full: old output goes first, then whoever has most, and
-while it is nearly full nothing is started.
+"""Protection of a runner's disk: old output goes first, then the largest task, and a nearly full disk stops
+all starts.
 
-All of this is done by the daemon, once a second: while it is halted or dead nobody looks.
+The daemon does all of this, once a second: a halted or dead daemon does not.
 """
 
 import asyncio
@@ -20,29 +20,29 @@ from hanse.model.resources import Resources
 KEPT_BYTES_MAX: Final = 1 << 30
 """Output of forgotten attempts that is kept, oldest dropped first."""
 KEPT_DISK_SHARE: Final = 8
-"""And one part in so many of the disk at most: several runners, and journals, may share a small one."""
+"""At most one part in so many of the disk: several runners, and journals, may share a small one."""
 LOOK_IDLE_SECONDS: Final = 10.0
 """Seconds between two looks while no task runs and the disk has plenty of room: a look costs a thread's wake-up."""
 PLENTY: Final = 8.0
 """Free room, as a multiple of that below which nothing is started, with which nobody need hurry."""
 KEPT_COUNT_MAX: Final = 10_000
-"""Forgotten attempts whose output is kept; and as many names of those whose output was dropped."""
+"""Forgotten attempts whose output is kept; also the number of remembered dropped outputs."""
 CLOSED: Final = "the disk of its tasks is nearly full"
-"""Why a node is withheld, in a clause."""
+"""Reason of a withheld node, as a clause."""
 _NOTHING: Final = Resources()
 
 log = logging.getLogger(__name__)
 
 
 class Attempts(Protocol):
-    """What a backend knows of its attempts, and does to them."""
+    """The operations of a backend on its attempts that the disk needs."""
 
     def running(self) -> list[Key]:
-        """Those that have started and not ended."""
+        """Return the attempts that have started and not ended."""
         ...
 
     def ended(self) -> dict[Key, int]:
-        """Those that have ended and are not forgotten, the oldest first, with the bytes of their output."""
+        """Return the attempts that have ended and are not forgotten, oldest first, with output bytes."""
         ...
 
     def drop(self, key: Key) -> None:
@@ -50,12 +50,12 @@ class Attempts(Protocol):
         ...
 
     def judge(self, key: Key, why: str) -> None:
-        """End an attempt, which has failed."""
+        """End an attempt as failed."""
         ...
 
 
 class TaskDisk:
-    """Looks at the disk, and acts on what it sees. ``watch`` measures; ``kept`` is the output that may go."""
+    """Manager of disk pressure. ``monitor`` measures; ``kept_outputs`` is the output that may be dropped."""
 
     def __init__(
         self, watch: DiskWatch, kept: KeptOutputs, nodes: tuple[NodeConfig, ...], attempts: Attempts
@@ -68,15 +68,15 @@ class TaskDisk:
 
     @property
     def room(self) -> Room | None:
-        """As of the latest look; None: there was none."""
+        """The disk as of the latest measurement; None: there was none."""
         return self._watch.room
 
     def closures(self) -> Mapping[int, str]:
-        """Why nothing of a node is for the league; see ``interface.Backend.closures``."""
+        """Return the nodes that the league may not use; see ``interface.Backend.closed_nodes``."""
         return dict.fromkeys(range(len(self._nodes)), CLOSED) if self._closed else {}
 
     async def keep(self, directory: Path, reports: Reports) -> None:
-        """Look at the disk for as long as the daemon lives."""
+        """Check the disk for as long as the daemon lives."""
         idle_seconds = LOOK_IDLE_SECONDS
         while True:
             if idle_seconds >= LOOK_IDLE_SECONDS or self._is_urgent():
@@ -84,7 +84,7 @@ class TaskDisk:
                 try:
                     await self._look(reports)
                 except OSError as error:
-                    log.warning("the room that tasks take in %s is not known: %s", directory, error)
+                    log.warning("the disk usage of the tasks in %s is unknown: %s", directory, error)
             await asyncio.sleep(LOOK_SECONDS)
             idle_seconds += LOOK_SECONDS
 
@@ -107,15 +107,15 @@ class TaskDisk:
                 self._end(offender)
 
     def _tell(self, reports: Reports, low: bool) -> None:
-        """Withhold all nodes while there is no room to start anything, and only then."""
+        """Withhold all nodes while there is no space to start anything, and only then."""
         if low is not self._closed:
             self._closed = low
-            log.warning("%s: %s", CLOSED, "nothing is started here" if low else "no longer so")
+            log.warning("%s: %s", CLOSED, "nothing is started here" if low else "space is free again")
             for number, node in enumerate(self._nodes):
                 reports.withheld(number, node.capacity if low else _NOTHING)
 
     def _relieve(self, missing: Crowding) -> Crowding:
-        """Drop as much output of ended attempts as is missing; what is missing then."""
+        """Drop as much output of ended attempts as is short; return the remaining shortage."""
         if not any(missing):
             return missing
         dropped = self._kept.relieve(missing.bytes, missing.files)
@@ -126,7 +126,7 @@ class TaskDisk:
         for key in dropped:
             self._attempts.drop(key)
         if dropped:
-            log.warning("the disk is nearly full: dropped the output of %d ended attempts", len(dropped))
+            log.warning("the disk is nearly full: removed the output of %d ended attempts", len(dropped))
         return Crowding(max(missing.bytes - sum(dropped.values()), 0), max(missing.files - len(dropped), 0))
 
     def _end(self, offender: Offender) -> None:

@@ -1,11 +1,11 @@
-"""User ids for jobs: on a machine where the daemon is root, each job's tasks run as a user id of their own.
+"""User ids for jobs: under a root daemon each job's tasks run as a user id of their own.
 
-The kernel then keeps tasks of different jobs apart: it closes environment, memory, working directory, files
-and signals of one user id to another. Ids come from a range that no account has. Each runner of a machine
+So the kernel keeps tasks of different jobs apart: environment, memory, working directory, files and signals
+of one user id are closed to another. Ids come from a range that no account has. Each runner of a machine
 reserves a *block* of that range by a file in ``/var/lib/hanse-users``, which outlives the runner, because its
-tasks do, and a boot, because their directories do. Within a block its runner alone hands out ids, each once
-before any is used again. Which are in use is never written down: it is read from what runs, from who owns the
-working directories that are left, and from what is left in the places where everybody may write.
+tasks do, and a boot, because their directories do. The runner of a block assigns each id once before it uses
+any again. No file lists the ids in use: this module reads them from processes, owners of working directories,
+and entries in directories that everybody may write to.
 """
 
 import fcntl
@@ -24,18 +24,18 @@ from hanse.model.ids import JobId, TaskId, job_of
 from hanse.security.atomic_files import PRIVATE, replace
 
 PER_JOB: Final = "per-job"
-"""The name of this choice where an account may be named instead."""
+"""The name of this choice, in place of an account."""
 BLOCK_IDS_MAX: Final = 100_000
 """Ids of one runner; a smaller range has smaller blocks."""
 BLOCKS: Final = 16
-"""Blocks that a small range is cut into, so that several runners of a machine find room in it."""
+"""Blocks of a small range, so that it serves several runners of a machine."""
 UID_MAX: Final = (1 << 31) - 2
 """The largest id that the supervisor's requests can name."""
 CLAIMS: Final = Path("/var/lib/hanse-users")
-SHARED_PLACES: Final = tuple(Path(name) for name in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"))  # noqa: S108  they are looked at
-"""Where any task may leave something; only what lies directly in them is looked at."""
+SHARED_PLACES: Final = tuple(Path(name) for name in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"))  # noqa: S108  they are only scanned
+"""Directories that any task may write to; only their direct entries are scanned."""
 ENTRIES_MAX: Final = 100_000
-"""How much of one such place is looked at."""
+"""Entries that are scanned in one such directory."""
 _SYSV: Final = tuple(Path("/proc/sysvipc") / name for name in ("shm", "sem", "msg"))
 _MAPS: Final = (Path("/proc/self/uid_map"), Path("/proc/self/gid_map"))
 _PROC: Final = Path("/proc")
@@ -52,20 +52,20 @@ class UserRange(msgspec.Struct, frozen=True):
 
     @property
     def problem(self) -> str:
-        """Why it cannot be a range of ids, as a clause; empty: it can."""
+        """The reason why it cannot be a range of ids, as a clause; empty: it can."""
         if not 1_000 <= self.first <= self.first + self.count - 1 <= UID_MAX:
             return f"user ids for jobs are at least one number between 1000 and {UID_MAX}"
         return ""
 
 
 class UsersMissingError(OSError):
-    """No user ids can be had for jobs here; the message says why and what to do."""
+    """No user ids are available for jobs; the message gives the reason and the next step."""
 
 
 class JobUsers:
-    """Hands out the user ids of one runner: one for each job that has attempts here.
+    """Pool of the user ids of one runner: one for each job with attempts here.
 
-    ``directory`` is the runner's; its attempts have their working directories in ``work`` below it.
+    ``directory`` belongs to the runner; its attempts have their working directories in ``work`` below it.
     """
 
     def __init__(self, users: UserRange, directory: Path, claims: Path = CLAIMS) -> None:
@@ -74,31 +74,31 @@ class JobUsers:
         self._work = directory / "work"
         self._of: dict[Key, int] = {}
         self._attempts: dict[int, int] = {}
-        """How many attempts an id in use has."""
+        """Attempts of each id in use."""
         self._job: dict[JobId, int] = {}
         self._shunned: frozenset[int] = frozenset()
         self._next: Iterator[int] = iter(())
 
     @property
     def in_use(self) -> int:
-        """How many ids are in use."""
+        """The number of ids in use."""
         return len(self._attempts)
 
     def hold(self, key: Key, uid: int) -> None:
-        """An attempt that was found alive has this id."""
+        """Record the id of an attempt that was found alive."""
         if uid in self._block and key not in self._of:
             self._of[key] = uid
             self._attempts[uid] = self._attempts.get(uid, 0) + 1
             self._job.setdefault(job_of(key[0]), uid)
 
     def begin(self) -> None:
-        """All that was found is known: from now on ids can be handed out. Ends what else has one of ours."""
+        """Prepare the ids for ``allocate``. Kill processes of the block that belong to no attempt."""
         self._shunned = self._remains() | self._attempts.keys()
         start = self._block.start + secrets.randbelow(len(self._block))
         self._next = chain(range(start, self._block.stop), range(self._block.start, start))
 
     def take(self, key: Key) -> int | None:
-        """The id for an attempt, the same for all attempts of its job; None if all are in use."""
+        """Return the id for an attempt, the same for all attempts of its job; None if all are in use."""
         job = job_of(key[0])
         uid = self._job.get(job)
         if uid is None:
@@ -109,7 +109,7 @@ class JobUsers:
         return uid
 
     def release(self, key: Key) -> None:
-        """An attempt is forgotten. An id without attempts is used again when all others were used before."""
+        """Release the id of a forgotten attempt. An id without attempts is used again after all others."""
         uid = self._of.pop(key, None)
         if uid is None:
             return
@@ -127,13 +127,13 @@ class JobUsers:
             for uid in self._next:
                 if uid not in self._attempts and uid not in self._shunned:
                     return uid
-            self.begin()  # all were used once: look which have nothing left
+            self.begin()  # all were used once: find those without leftovers
         return None
 
     def _remains(self) -> frozenset[int]:
-        """Ids that are not to be handed out: something of theirs is still there. Processes among it are
-        killed: an attempt that is over has none, unless its supervisor and launcher were killed. Files and
-        System V objects in shared places are left alone: whoever cleans those up frees the id."""
+        """Return the ids with leftovers, which must not be assigned. Kill such processes: an ended attempt
+        has none, unless its supervisor and launcher were killed. Keep files and System V objects in shared
+        directories: their removal frees the id."""
         owners = chain(_owners(self._work), *map(_owners, SHARED_PLACES), _owners_of_ipc())
         found = {uid for uid in owners if uid in self._block}
         for entry in _PROC.iterdir():
@@ -144,17 +144,17 @@ class JobUsers:
         return frozenset(found)
 
     def _end(self, pid: int) -> int | None:
-        """The id of a process if it is of our block; it is killed if no attempt has that id."""
+        """Return the id of a process if it is of this block; kill the process if no attempt has that id."""
         uid = uid_of(pid)
         if uid is None or uid not in self._block:
             return None
         if uid not in self._attempts:
             try:
                 handle = os.pidfd_open(pid)
-            except OSError:  # it is gone
+            except OSError:  # it has ended
                 return uid
             try:
-                if uid_of(pid) == uid:  # it, and not another one that has its number now
+                if uid_of(pid) == uid:  # it, and not another one with its number
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
             except ProcessLookupError:
                 pass
@@ -164,20 +164,20 @@ class JobUsers:
 
 
 def chosen_user(wanted: str, users: UserRange) -> str | UserRange:
-    """Who runs the tasks of a root daemon: each job as an id of its own, unless somebody is named, or the
-    machine (a container) has no such ids and nobody asked for them by name."""
+    """Return the user of a root daemon's tasks: an id for each job, unless the league file names an account,
+    or the machine (a container) lacks such ids and the file does not ask for them."""
     if wanted == PER_JOB or (not wanted and has_ids(users)):
         return users
     return wanted or "nobody"
 
 
 def has_ids(users: UserRange) -> bool:
-    """Whether the user namespace that we are in has these user and group ids; a container's may have few."""
+    """True if this user namespace has these user and group ids; a container's may have few."""
     return all(covers(path.read_text(encoding="ascii"), users) for path in _MAPS)
 
 
 def covers(id_map: str, users: UserRange) -> bool:
-    """Whether the text of an ``uid_map`` has a line that includes the whole range."""
+    """True if the text of an ``uid_map`` has a line that includes the whole range."""
     lines = [[int(word) for word in line.split()] for line in id_map.splitlines()]
     stop = users.first + users.count
     return any(inside <= users.first and stop <= inside + count for inside, _, count in lines)
@@ -185,7 +185,7 @@ def covers(id_map: str, users: UserRange) -> bool:
 
 def check_unused(users: UserRange) -> None:
     """Raise ``UsersMissingError`` if an account has one of these ids or may hand it on to containers, or if
-    there are no such ids here."""
+    the ids do not exist here."""
     if users.problem:
         raise UsersMissingError(f"{users.problem}: change 'users' of the backend in the league file")
     last = users.first + users.count - 1
@@ -209,7 +209,7 @@ def check_unused(users: UserRange) -> None:
 
 
 def reserve(users: UserRange, directory: Path, claims: Path = CLAIMS) -> range:
-    """The block of ids of a runner: the one that it has, or the first that no runner with a directory has."""
+    """Return the block of ids of a runner: its present one, or the first that no existing runner has."""
     size = min(BLOCK_IDS_MAX, max(1, users.count // BLOCKS))
     try:
         claims.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -253,7 +253,7 @@ def _holder(path: Path) -> Path | None:
 
 
 def _owners(place: Path) -> Iterator[int]:
-    """Who owns what is in a directory."""
+    """Yield the owners of the entries of a directory."""
     try:
         entries = os.scandir(place)
     except OSError:  # not every machine has it
@@ -267,7 +267,7 @@ def _owners(place: Path) -> Iterator[int]:
 
 
 def _owners_of_ipc() -> Iterator[int]:
-    """Who owns, or has made, the System V objects of this machine."""
+    """Yield the owners and creators of the System V objects of this machine."""
     for path in _SYSV:
         try:
             head, *lines = path.read_text(encoding="ascii").splitlines()
@@ -280,11 +280,11 @@ def _owners_of_ipc() -> Iterator[int]:
 
 
 def uid_of(pid: int) -> int | None:
-    """The user id of a process. The owner of its directory in ``/proc`` may be another: a process can have
-    that closed."""
+    """Return the user id of a process. The owner of its directory in ``/proc`` may differ: a process can
+    close it."""
     try:
         text = (_PROC / str(pid) / "status").read_bytes()
-    except OSError:  # it is gone
+    except OSError:  # it has ended
         return None
     _, found, behind = text.partition(b"\nUid:\t")
     return int(behind.split(None, 1)[0]) if found else None

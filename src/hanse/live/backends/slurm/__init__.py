@@ -1,1 +1,1 @@
-"""Tasks as jobs of a Slurm cluster that somebody else runs."""
+"""Slurm backend: tasks as jobs of a Slurm cluster with administrators of its own."""

@@ -1,8 +1,8 @@
-"""What the daemon knows of its attempts, in memory and on its own disk.
+"""The daemon's records of its attempts, in memory and on its own disk.
 
-The launch is on disk before anything is asked of Slurm, and the end until it is forgotten. Not synced: after
-a crash of the daemon's machine the shared directory still says what began and ended, and an attempt that is
-on no record never ran, because a job without orders does not start its task.
+A launch is on disk before its submission to Slurm, and its end until it is forgotten. Not synced: after a
+crash of the daemon's machine the shared directory still has the starts and ends, and an attempt without a
+record never ran, because a job without orders does not start its task.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ from hanse.model.messages import AttemptEnd, Outcome
 from hanse.model.program import Program
 
 NOTHING: Final = Program(())
-"""Stands for a command that could not be read."""
+"""Stands for a program that could not be read."""
 
 
 class Phase(IntEnum):
-    """How far an attempt has come with Slurm."""
+    """Progress of an attempt's submission to Slurm."""
 
     WAITING = 0
     """To be submitted."""
@@ -35,7 +35,7 @@ class Phase(IntEnum):
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """How an attempt ends once it is sure that it does not run."""
+    """End of an attempt, for the time when it certainly does not run."""
 
     outcome: Outcome
     note: str = ""
@@ -43,7 +43,7 @@ class Fate(msgspec.Struct, frozen=True):
 
 
 class Attempt:
-    """An attempt until it is forgotten. Times are in microseconds of CLOCK_BOOTTIME, but for ``taken_at``."""
+    """An attempt until it is forgotten. Times are in CLOCK_BOOTTIME microseconds except ``requested_at``."""
 
     __slots__ = (
         "began", "command", "doomed_at", "end", "ended", "fate", "launch", "launches", "lingers", "missing",
@@ -57,44 +57,44 @@ class Attempt:
         self.command = command
         self.phase = Phase.WAITING
         self.start_by = start_by
-        """When to give up a start that Slurm does not acknowledge."""
+        """Time to give up a start that Slurm does not acknowledge."""
         self.taken_at = taken_at
-        """When its start was asked for, in unix microseconds: for people."""
+        """Time of the request to start, in unix microseconds: for people."""
         self.submitted_at = 0
         self.submits = 0
         self.unsure_since = 0
-        """When a submission was given up that may have reached Slurm all the same."""
+        """Time of a submission that was given up and may have reached Slurm all the same."""
         self.stalled_since = 0
-        """Since when its job hangs, by the looks at Slurm; 0: it does not."""
+        """Time since which its job hangs, by the polls of Slurm; 0: it does not."""
         self.trouble = ""
-        """Why Slurm has not taken it yet, in Slurm's words; empty: it was not asked, or did not answer."""
+        """Slurm's reason for not taking it yet; empty: Slurm was not asked, or did not answer."""
         self.waited_for = ""
-        """What it waited for in Slurm's queue when it was told to stop; empty: it was not there."""
+        """Reason for which it waited in Slurm's queue at the request to stop; empty: it was not there."""
         self.missing = 0
-        """Looks at Slurm in a row that did not show it."""
+        """Polls in a row that did not show it."""
         self.started = False
         self.stop_at: int | None = None
         self.began: Began | None = None
         self.ended: Ended | None = None
         self.refused = False
         self.shaken = False
-        """Whether it lived while the controller was away: one that comes back ends what it does not remember
-        as it is."""
+        """True if it lived while the controller was away: a returning controller ends what it does not
+        remember as it is."""
         self.launches: dict[int, int] = {}
-        """When Slurm launched each of its jobs, by their own numbers, in unix seconds, as of the latest look
-        that showed any; 0: not yet."""
+        """Launch times of its jobs, by their own numbers, in unix seconds, as of the latest poll that showed
+        any; 0: not yet."""
         self.over_state = ""
-        """The state in which Slurm says that it ended."""
+        """State in which it ended, according to Slurm."""
         self.over_since = 0
         self.verdict_by = 0
-        """Until when to wait for Slurm's word on how it ended."""
+        """Time until which to wait for Slurm's explanation of its end."""
         self.verdict_last = 0
-        """The same for as long as Slurm is about to say it."""
+        """The same, as long as Slurm still lists the job."""
         self.lingers = False
-        """Whether the latest look at Slurm showed a job of it that was not over."""
+        """True if the latest poll showed a job of it that had not ended."""
         self.fate: Fate | None = None
         self.doomed_at = 0
-        """When it is over for certain, whatever becomes of its node."""
+        """Time at which it has certainly ended, even if its node is lost."""
         self.end: AttemptEnd | None = None
 
     @property
@@ -104,40 +104,40 @@ class Attempt:
 
 
 class AttemptStore:
-    """The daemon's own files: ``attempts/KEY`` and ``ends/KEY``."""
+    """Files of the daemon: ``attempts/KEY`` and ``ends/KEY``."""
 
     def __init__(self, directory: Path) -> None:
         self._launches = directory / "attempts"
         self._ends = directory / "ends"
 
     def prepare(self) -> None:
-        """Make what is missing."""
+        """Make the missing directories."""
         for path in (self._launches, self._ends):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def save_launch(self, launch: LaunchAttempt) -> None:
-        """Put an attempt on record."""
+        """Write the record of an attempt."""
         _write(self._launches / key_text((launch.task, launch.attempt)), msgspec.msgpack.encode(launch))
 
     def save_end(self, end: AttemptEnd) -> None:
-        """Keep an end."""
+        """Write an end."""
         _write(self._ends / key_text((end.task, end.attempt)), msgspec.msgpack.encode(end))
 
     def saved_at(self, key: Key) -> int:
-        """When an attempt was put on record, in unix microseconds; 0: it is not there."""
+        """Return the time of an attempt's record, in unix microseconds; 0: it has none."""
         try:
             return (self._launches / key_text(key)).stat().st_mtime_ns // 1_000
         except FileNotFoundError:
             return 0
 
     def drop(self, key: Key) -> None:
-        """Forget an attempt."""
+        """Remove both records of an attempt."""
         for path in (self._launches, self._ends):
             (path / key_text(key)).unlink(missing_ok=True)
 
     def load(self) -> list[tuple[LaunchAttempt, AttemptEnd | None]]:
-        """All attempts on record, in the order of their keys. A record that was cut short by a crash of the
-        machine is of an attempt that was never submitted."""
+        """Return all recorded attempts, in the order of their keys. A record that a crash of the machine cut
+        short is of an attempt that was never submitted."""
         found: list[tuple[LaunchAttempt, AttemptEnd | None]] = []
         for path in sorted(self._launches.iterdir(), key=lambda path: _order(path.name)):
             with contextlib.suppress(msgspec.MsgspecError):

@@ -1,8 +1,8 @@
-"""Keeps the attempts of a runner: learns from their records, reports starts and ends, and sees to it that
-what must end does, and is not called ended before that is certain.
+"""Tracker of a runner's attempts: it reads their records, forces ends, and reports only certain ends.
 
-Certain is one of three: the attempt was taken by us before any job took it; Slurm reported the end of the job
-that took it, on a node that lives (``reconciler``); or the lease that its script could have read has run out.
+An end is certain in three cases: this daemon took the attempt before any job; Slurm reported the end of the
+job that took it, on a node that lives (``reconciler``); or the lease that its script could have read has run
+out.
 """
 
 import asyncio
@@ -24,22 +24,22 @@ from hanse.model.ids import SECOND, task_text
 from hanse.model.messages import AttemptEnd, Outcome
 
 VERDICT_MICROSECONDS_MAX: Final = 10 * SECOND
-"""How long to wait for Slurm's word on a task that was killed from outside."""
+"""Time to wait for Slurm's explanation of a task that was killed from outside."""
 VERDICT_MICROSECONDS_LATE: Final = 120 * SECOND
 """The same while its job is still listed: it is completing, or an epilog runs."""
 SLACK_MICROSECONDS: Final = 2 * SECOND
-"""What a script may take to end its task when the time has come."""
+"""Time that a script may take to end its task when the time has come."""
 UNLEASED_MICROSECONDS: Final = 10 * SECOND
-"""How long a vanished attempt is waited for where no lease was ever given."""
+"""Time to wait for a vanished attempt where no lease was ever given."""
 GIVEN_BACK: Final = (Outcome.LOST, Outcome.PREEMPTED, Outcome.UNSTARTED)
-"""Ends after which a task starts anew: the log says why."""
+"""Outcomes after which a task starts anew: the log gives the reason."""
 
 log = logging.getLogger(__name__)
 
 
 class Keeper:
-    """The attempts, and all that can happen to one of them. ``look_again``: Slurm should be asked soon;
-    ``over``: an attempt has ended."""
+    """Tracker of all attempts. ``poll_soon`` requests a poll of Slurm; ``on_ended`` gets the key of an ended
+    attempt."""
 
     def __init__(
         self,
@@ -62,20 +62,20 @@ class Keeper:
         self._alarm: asyncio.TimerHandle | None = None
 
     def living(self, keys: list[Key]) -> list[Attempt]:
-        """Those of these that have not ended."""
+        """Return the attempts among ``keys`` that have not ended."""
         found = [self.attempts.get(key) for key in keys]
         return [attempt for attempt in found if attempt is not None and attempt.end is None]
 
     def close(self) -> None:
-        """Report nothing more."""
+        """Stop all reports."""
         self.closed = True
         if self._alarm is not None:
             self._alarm.cancel()
 
-    # --- what is on record ----------------------------------------------------------------------------------
+    # --- records --------------------------------------------------------------------------------------------
 
     def load(self, scripts: ScriptMaker) -> None:
-        """Everything on record, brought up to date by what scripts wrote meanwhile. Blocks."""
+        """Load all records, and update them from the scripts' records. Blocks."""
         lease = self.shared.read_lease()
         lapsed = 0 < lease <= time.time() * 1_000
         if lease:
@@ -106,14 +106,14 @@ class Keeper:
         elif known.began is not None and not attempt.started:
             attempt.end = untold(attempt, _taken(attempt))
         elif attempt.started and lapsed:
-            # Its script has ended it by the clock; one that is late all the same reads this.
+            # Its script has ended it by the clock; a late script still reads this.
             self.shared.order(attempt.key, "stop 0")
             attempt.end = untold(attempt, Fate(Outcome.LOST, LEASE_NOTE, -9))
         if attempt.end is not None:
             self._store.save_end(attempt.end)
 
     def heard(self, names: list[str] | None) -> None:
-        """Files appeared among the records; None: look which."""
+        """Read the new records with these names; None: list all records first."""
         if names is None:
             self.clerk.ask(self.shared.names, self._scanned)
             return
@@ -134,7 +134,7 @@ class Keeper:
         self.clerk.ask(lambda: self.shared.read(attempt.key), then)
 
     def learn(self, attempt: Attempt, known: Known | OSError) -> None:
-        """What an attempt's records say."""
+        """Apply the records of an attempt."""
         if isinstance(known, OSError) or attempt.end is not None or self.closed:
             return
         attempt.refused = known.refused
@@ -152,7 +152,7 @@ class Keeper:
             self.conclude(attempt, attempt.over_state or None)
 
     def conclude(self, attempt: Attempt, slurm_state: str | None) -> None:
-        """Its script has told the end; Slurm may have to explain it."""
+        """Finish an attempt whose script has recorded the end; Slurm may have to explain it first."""
         assert attempt.ended is not None, "no end to conclude from"
         end = told(attempt, attempt.ended, slurm_state)
         if end is not None:
@@ -167,7 +167,7 @@ class Keeper:
         attempt.verdict_last = now() + VERDICT_MICROSECONDS_LATE
 
     def finish(self, attempt: Attempt, end: AttemptEnd) -> None:
-        """It is over."""
+        """Record and report the end of an attempt."""
         if attempt.end is not None or self.closed:
             return
         attempt.end = end
@@ -175,7 +175,7 @@ class Keeper:
             log.info("%s attempt %d is %s: %s", task_text(end.task), end.attempt, end.outcome, end.note)
         try:
             self._store.save_end(end)
-        except OSError as error:  # after a restart it is found out anew, from the shared directory
+        except OSError as error:  # after a restart the shared directory gives the end again
             log.error("the end of %s cannot be kept: %s", task_text(end.task), error)  # noqa: TRY400  the sentence says it all
         self._over(attempt.key)
         assert self.reports is not None, "an end before reconcile"
@@ -183,21 +183,21 @@ class Keeper:
         if attempt.phase is not Phase.WAITING and not attempt.started:
             self._look_again()  # its job waits in Slurm for nothing
 
-    # --- ends that are wanted -------------------------------------------------------------------------------
+    # --- forced ends ----------------------------------------------------------------------------------------
 
     def stop(self, attempt: Attempt, grace: int) -> None:
-        """Order its end after so many microseconds; what has not begun never will."""
+        """Order its end after ``grace`` microseconds; an attempt that has not begun never will."""
         text = f"stop {grace // 1_000}"
         self.clerk.ask(lambda: self.shared.order(attempt.key, text))
         if not attempt.started:
             self.revoke(attempt)
 
     def revoke(self, attempt: Attempt) -> None:
-        """Take the attempt, if no job has."""
+        """Take the attempt, unless a job has taken it."""
         self.clerk.ask(lambda: self.shared.revoke(attempt.key), partial(self.learn, attempt))
 
     def recall(self, attempt: Attempt, fate: Fate) -> None:
-        """Give a start back that hangs. One that has begun meanwhile goes on as if nothing had been said."""
+        """Withdraw a start that hangs. An attempt that has begun meanwhile goes on."""
 
         def taken(known: Known | OSError) -> None:
             ours = isinstance(known, Known) and known.began is not None and known.began.verdict == "revoked"
@@ -208,7 +208,7 @@ class Keeper:
         self.clerk.ask(lambda: self.shared.revoke(attempt.key), taken)
 
     def doom(self, attempt: Attempt, fate: Fate) -> None:
-        """Order its end, and wait until it is certain: its script obeys, or cannot read the lease any
+        """Order its end, and wait until that is certain: its script obeys, or cannot read the lease any
         more."""
         attempt.fate = fate
         over = max(self._until, now()) if self._until else now() + UNLEASED_MICROSECONDS
@@ -219,11 +219,11 @@ class Keeper:
     # --- time -----------------------------------------------------------------------------------------------
 
     def lease_over(self) -> bool:
-        """Whether there was a lease and is none now."""
+        """True if there was a lease and is none now."""
         return 0 < self._until <= now()
 
     def guard(self, until: int) -> None:
-        """Move the lease. What outlived the last one is ended first: it counts as lost elsewhere."""
+        """Move the lease. First end the attempts that outlived the last one: elsewhere they count as lost."""
         if until <= self._until:
             return
         if self.lease_over():
@@ -234,7 +234,7 @@ class Keeper:
         self.rest()
 
     def _lapse(self) -> None:
-        """The lease is over: whatever runs ends now, and what has not begun never will."""
+        """End all running attempts, because the lease is over, and prevent the start of all others."""
         if self._lapsed:
             return
         self._lapsed = True
@@ -243,7 +243,7 @@ class Keeper:
                 self.doom(attempt, attempt.fate or Fate(Outcome.LOST, LEASE_NOTE, -9))
 
     def rest(self) -> None:
-        """Be woken when the next thing is due, by one timer for all."""
+        """Set one timer for the next time at which something is due."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -280,7 +280,7 @@ class Keeper:
         self.rest()
 
     def _last_look(self, attempt: Attempt) -> None:
-        """The time of a doomed attempt is over: what it said at last counts, or else its fate."""
+        """Finish an attempt at its forced end: by its last records, or else by its end reason."""
 
         def looked(known: Known | OSError) -> None:
             self.learn(attempt, known)
@@ -291,7 +291,7 @@ class Keeper:
 
 
 def _unsent(attempt: Attempt) -> bool:
-    """Whether Slurm has not acknowledged it, and it should be given back some time."""
+    """True if Slurm has not acknowledged it, so that it will be given up."""
     return attempt.phase is not Phase.SUBMITTED and attempt.start_by > 0 and attempt.fate is None
 
 
@@ -302,7 +302,7 @@ def _unsubmitted(attempt: Attempt) -> Fate:
 
 
 def _taken(attempt: Attempt) -> Fate:
-    """How an attempt ends that was taken before any task ran."""
+    """Return the end of an attempt that was taken before any task ran."""
     if attempt.fate is not None:
         return attempt.fate
     if attempt.stop_at is not None:
@@ -311,5 +311,5 @@ def _taken(attempt: Attempt) -> Fate:
 
 
 def now() -> int:
-    """CLOCK_BOOTTIME, microseconds: the clock of all times here but those in the shared directory."""
+    """Return CLOCK_BOOTTIME in microseconds: the clock of all times but those in the shared directory."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000

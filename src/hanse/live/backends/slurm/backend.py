@@ -1,9 +1,9 @@
-"""Tasks as jobs of a Slurm cluster: the backend of a warden whose cluster somebody else runs.
+"""Tasks as jobs of a Slurm cluster: the backend of a warden whose cluster has administrators of its own.
 
-The truth about an attempt is in the shared directory, where its script says that it began and how it ended
-(``batch_script``, ``shared_directory``); Slurm is asked to run scripts, and believed only about what scripts
-cannot tell. So a controller may crash, forget jobs or run them twice: an attempt begins at most once, and no
-attempt is called lost before it is certain that it does not run (``attempt_tracker``, ``reconciler``).
+The truth about an attempt is in the shared directory, where its script records start and end
+(``batch_script``, ``shared_directory``). Slurm is asked to run scripts; its word counts only where scripts
+cannot know. So a controller may crash, forget jobs or run them twice: an attempt begins at most once, and
+none counts as lost before it certainly does not run (``attempt_tracker``, ``reconciler``).
 """
 
 import asyncio
@@ -48,22 +48,22 @@ KEPT_BYTES_MAX: Final = 1 << 30
 KEPT_COUNT_MAX: Final = 10_000
 CAPACITY_TRIES_MAX: Final = 5
 SHAKY_MICROSECONDS: Final = 60 * SECOND
-"""How long after its return a controller may still end what it does not remember, or remembers wrongly: it
-waits for nodes that are slow to answer."""
+"""Time after its return in which a controller may still end jobs that it does not remember, or remembers
+wrongly: it waits for nodes that are slow to answer."""
 FORGETFUL: Final = "duplicate jobid"
-"""Why Slurm drains a node to which it has sent what runs there already. It cancels what it sent; others
-were seen to be cancelled as well."""
+"""Slurm's reason for draining a node to which it sent a job that runs there already. Slurm cancels that job;
+others were seen to be cancelled as well."""
 CLOSE_SECONDS_MAX: Final = 5.0
-"""For the last orders to be written."""
+"""Time limit for writing the last orders."""
 
 log = logging.getLogger(__name__)
 
 
 class SlurmBackend:
-    """Runs the tasks of one runner on one Slurm cluster; see ``interface.Backend``.
+    """Runner of the tasks of one runner on one Slurm cluster; see ``interface.Backend``.
 
-    ``directory`` is the runner's own. ``nodes`` may be empty: then ``capacity`` asks Slurm. Nodes with the
-    attribute ``slurm.node`` are that node; tasks of others run where Slurm likes.
+    ``directory`` belongs to the runner. ``nodes`` may be empty: then ``capacity`` asks Slurm. A node with the
+    attribute ``slurm.node`` is that node; Slurm chooses the node for tasks of the others.
     """
 
     kept_bytes_max = KEPT_BYTES_MAX
@@ -100,7 +100,7 @@ class SlurmBackend:
         self._room = Room(nodes, settings.partition)
         self._fresh: list[Key] = []
         self._jobs: dict[Key, list[SlurmJob]] = {}
-        """Those that the latest look showed."""
+        """Jobs in the latest poll."""
         self._is_away = False
         self._shaky_until = 0
         self._lookout: Lookout | None = None
@@ -110,7 +110,7 @@ class SlurmBackend:
         self._lock = -1
 
     async def capacity(self) -> tuple[NodeConfig, ...]:
-        """The nodes as configured, or as Slurm has them; raises ``OSError`` if it does not say."""
+        """Return the nodes as configured, or as Slurm lists them; raise ``OSError`` if it does not answer."""
         for left in reversed(range(CAPACITY_TRIES_MAX)):
             if self._nodes:
                 break
@@ -118,7 +118,7 @@ class SlurmBackend:
                 found = await self._driver.nodes()
             except (SlurmAwayError, SlurmRefusedError) as error:
                 if not left:
-                    raise OSError(f"Slurm does not say what nodes it has: {error}") from None
+                    raise OSError(f"Slurm does not list its nodes: {error}") from None
                 await asyncio.sleep(self._settings.poll / SECOND)
                 continue
             self._nodes = discover(found, self._settings.partition)
@@ -128,7 +128,7 @@ class SlurmBackend:
         return self._nodes
 
     async def reconcile(self, reports: Reports) -> Found:
-        """Take over the directories, by what they say alone: Slurm need not be there.
+        """Take over the directories, from their content alone: Slurm may be unavailable.
 
         Raises ``OSError`` if another daemon has them, or if they cannot be used.
         """
@@ -152,7 +152,7 @@ class SlurmBackend:
         for dropped in self._kept.load(self._shared.output, lambda key: key in keeper.attempts):
             self._shared.drop_output(dropped)
         self._clerk.start()
-        with contextlib.suppress(OSError):  # then the looks at Slurm find what is new
+        with contextlib.suppress(OSError):  # then the polls of Slurm find new records
             self._news = DirectoryNews(self._shared.records, keeper.heard)
         keeper.heard(None)
         self._lookout = Lookout(self._driver, self._submitter.prefix, self._interval, self._seen, self._away)
@@ -161,10 +161,10 @@ class SlurmBackend:
         return Found(tuple(running), tuple(ended))
 
     def start(self, launch: LaunchAttempt) -> None:
-        """Put an attempt on record; all that are started in one turn of the loop are submitted together."""
+        """Record an attempt; one submission follows for all that start in one turn of the loop."""
         key = (launch.task, launch.attempt)
         keeper = self._keeper
-        assert key not in keeper.attempts, f"told twice to start {task_text(key[0])} attempt {key[1]}"
+        assert key not in keeper.attempts, f"start called twice for {task_text(key[0])} attempt {key[1]}"
         command = self._scripts.check(launch)
         if isinstance(command, Refused):
             attempt = keeper.attempts[key] = Attempt(launch, NOTHING, 0)
@@ -188,7 +188,7 @@ class SlurmBackend:
         self._fresh.append(key)
 
     def stop(self, task: TaskId, attempt: int, grace: int) -> None:
-        """Write the wish into the attempt's orders, which its script reads every second."""
+        """Write the request into the attempt's orders, which its script reads every second."""
         live = self._keeper.attempts.get((task, attempt))
         if live is None or live.end is not None:
             return
@@ -222,9 +222,9 @@ class SlurmBackend:
         self._clerk.ask(lambda: self._shared.drop(key), dropped)
 
     def waits(self, job: JobId) -> tuple[Wait, ...]:
-        """What Slurm said at the latest look of a job's tasks that wait in its queue."""
+        """Return a job's tasks that wait in Slurm's queue, as of the latest poll."""
         found = []
-        names = dict(enumerate(self._room.names))  # what is on record may name a node that is gone
+        names = dict(enumerate(self._room.names))  # a record may name a node that is gone
         for key, attempt in self._keeper.attempts.items():
             if job_of(key[0]) == job:
                 place = names.get(attempt.launch.node, "")
@@ -234,14 +234,14 @@ class SlurmBackend:
         return tuple(sorted(found, key=lambda wait: (wait.task, wait.attempt)))
 
     def closures(self) -> Mapping[int, str]:
-        """Nodes that Slurm has closed, or all while it does not answer."""
+        """Return the nodes that Slurm has closed, or all while it does not answer."""
         return self._room.closures
 
     async def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False
     ) -> AsyncGenerator[bytes, None]:
-        """What the attempt wrote; see ``interface.Backend.output``. Where the file system tells nothing of
-        what nodes write, growth is seen with the next look at Slurm."""
+        """Yield the attempt's output; see ``interface.Backend.output``. Where the file system does not report
+        writes of other nodes, growth shows at the next poll of Slurm."""
         key = (task, attempt)
         attempts = self._keeper.attempts
         if key not in attempts and key not in self._kept:
@@ -263,7 +263,7 @@ class SlurmBackend:
             await pieces.aclose()
 
     async def close(self) -> None:
-        """Write what was ordered, and let go. Jobs go on under their scripts' watch."""
+        """Write the orders that wait, and release all resources. Jobs go on under their scripts' watch."""
         self._keeper.close()
         if self._news is not None:
             self._news.close()
@@ -279,10 +279,10 @@ class SlurmBackend:
             os.close(self._lock)
             self._lock = -1
 
-    # --- inside ---------------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------
 
     def _gather(self) -> None:
-        """Write the orders of what was started in one turn, then submit it."""
+        """Write the orders of all attempts started in one turn, then submit them."""
         keys, self._fresh = self._fresh, []
 
         secrets = {attempt.key: attempt.command.secret for attempt in self._keeper.living(keys)}
@@ -317,14 +317,14 @@ class SlurmBackend:
             self._lookout.soon()
 
     def _shake(self) -> None:
-        """The controller is away or has just come back: what is there may be ended by it."""
+        """Mark all attempts: an absent or just returned controller may end them."""
         for attempt in self._keeper.attempts.values():
             attempt.shaken = True
 
     def _away(self, why: str) -> None:
         self._shake()
         for attempt in self._keeper.attempts.values():
-            attempt.stalled_since = 0  # it has hung as long as Slurm says so at every look
+            attempt.stalled_since = 0  # a start hangs as long as every poll shows it
             attempt.lingers = False
         if not self._is_away:
             log.warning("Slurm does not answer: %s", why)
@@ -354,7 +354,7 @@ class SlurmBackend:
         self._tell_room(self._room.seen(look.nodes, ours, sizes, look.partitions))
         self._keeper.heard(None)
         for key in self._followed:
-            self._outputs.ended(key)  # only wakes them: they read on
+            self._outputs.ended(key)  # this only wakes them: they read on
 
     async def _cancel(self, jobs: list[SlurmJob]) -> None:
         try:
@@ -379,7 +379,7 @@ class SlurmBackend:
 
 
 def _lock(directory: Path) -> int:
-    """Have the directory alone."""
+    """Lock the directory for this daemon."""
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

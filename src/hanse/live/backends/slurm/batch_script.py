@@ -1,22 +1,21 @@
-"""The script that Slurm runs for a task, in plain POSIX shell: nodes need nothing of ours installed.
+"""The batch script of a task, in plain POSIX shell: nodes need no installed part of Hanse.
 
-Around the task it does what must hold without any daemon:
+The script does everything that must hold without a daemon:
 
-* It publishes that the attempt began (``began``), by a hard link, which succeeds once. Whoever executes the
-  same attempt again, because Slurm requeued it while the old step still ran, or because it was submitted
-  twice, finds the link taken, says ``refused`` and leaves. The daemon takes the link itself to revoke an
-  attempt.
+* It publishes the start of the attempt (``began``) by a hard link, which succeeds once. A second execution of
+  the attempt, because Slurm requeued it while the old step still ran, or because it was submitted twice,
+  finds the link taken, publishes ``refused`` and exits. The daemon takes the link to revoke an attempt.
 * It ends the task when the lease runs out. The lease is a time on the wall clock (milliseconds since 1970) in
   one file, which the daemon moves forward: the clocks of nodes and daemon must agree to well below the grace
-  that grantors add to a lease (``Timings.lease_grace``). A program apart does the killing, so a file system
-  that hangs, or a script that is halted, does not keep a task alive. It ends what is in the task's session,
-  what descends from it, what has its mark in its environment, and what is in the control group of its step.
+  that grantors add to a lease (``Timings.lease_grace``). A separate program kills the task, so a hanging file
+  system or a halted script does not keep a task alive. It ends the processes of the task's session, their
+  descendants, those with its mark in their environment, and those in the control group of its step.
 * It obeys ``stop`` in the attempt's orders: SIGTERM now, SIGKILL after the grace. Files that change are
-  written in place and opened anew for each look, which is what NFS promises to keep consistent.
-* It publishes how the task ended (``ended``), whole or not at all.
+  written in place and opened anew for each read, as NFS requires for consistency.
+* It publishes the end of the task (``ended``), whole or not at all.
 * It gives the task its key, if it has one, on its standard input; the file is gone before the task starts.
 
-Exit codes 129 to 192 are taken for signals, as shells do: a shell cannot tell them apart.
+Exit codes 129 to 192 count as signals: a shell cannot tell them apart.
 """
 
 import shlex
@@ -31,14 +30,14 @@ from hanse.model.effects import LaunchAttempt
 from hanse.model.program import Program, decode_program
 
 SCRIPT_BYTES_MAX: Final = 1 << 20
-"""Slurm's own limit is 4 MiB unless the site says otherwise."""
+"""Bytes of a program's texts; Slurm's own limit is 4 MiB unless the site sets another."""
 TICK_SECONDS: Final = 1
-"""How often a running task's orders and lease are looked at."""
+"""Time between two reads of a running task's orders and lease."""
 PUBLISH_TRIES_MAX: Final = 60
-"""A second apart: how long a script tries to tell an end to a file system that is away."""
+"""Tries, a second apart, of a script to record an end on a file system that is away."""
 LEASE_OVER: Final = 10
 STOPPED: Final = 11
-"""Why the script ended its task, in its ``ended`` record; 0: it did not."""
+"""Reason for which the script ended its task, in its ``ended`` record; 0: it did not."""
 
 _WATCHDOG: Final = r"""
 sleep "$1"
@@ -101,8 +100,8 @@ while [ $tries -lt 600 ]; do
     sleep 0.1
 done
 """
-"""Ends all of a task when the time has come. Without programs until the first round of killing is done, but
-for ``grep``: these are on a disk."""
+"""Ends all processes of a task when the time has come. Uses no programs but ``grep`` until the first round of
+killing is done: programs are on a disk."""
 
 _WRAPPER: Final = r"""
 now() {
@@ -248,27 +247,27 @@ exit $code
 
 
 class ScriptMaker:
-    """Writes the scripts of one runner's jobs."""
+    """Writer of the scripts of one runner's jobs."""
 
     def __init__(self, shared: Path, cluster: str) -> None:
         self._shared = shared
         self._cluster = cluster
 
     def check(self, launch: LaunchAttempt) -> Program | Refused:
-        """The command of a task, if Slurm can be given it."""
+        """Return the program of a task, if Slurm can run it."""
         command = decode_program(launch.payload)
         if command is None:
             return Refused("the payload is not a command")
         env = dict(command.env)
         texts = (*command.argv, command.workdir, *env, *env.values())
         if any("\0" in text for text in texts) or any(not name or "=" in name for name in env):
-            return Refused("a text of the command cannot be given to a program")
+            return Refused("the command has a NUL character or a bad variable name")
         if sum(len(text.encode(errors="replace")) + 8 for text in texts) > SCRIPT_BYTES_MAX:
             return Refused("the command is too long")
         return command
 
     def script(self, launch: LaunchAttempt, command: Program, keys: list[Key]) -> str:
-        """One script for attempts that differ in their keys alone."""
+        """Return one script for attempts that differ in their keys only."""
         env = {"PATH": PATH, "LANG": LANG, **dict(command.env), **self._own(launch)}
         for name in ("HANSE_JOB", "HANSE_TASK", "HANSE_ATTEMPT", "HANSE_RUN"):
             env.pop(name, None)
@@ -303,7 +302,8 @@ class ScriptMaker:
 
 
 class Began(msgspec.Struct, frozen=True):
-    """Who took an attempt: a job (``ran``), a job without a lease (``unstarted``), or us (``revoked``)."""
+    """Owner of an attempt: a job (``ran``), a job without a lease (``unstarted``), or this daemon
+    (``revoked``)."""
 
     verdict: str
     job: int = 0
@@ -314,7 +314,7 @@ class Began(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How an attempt ended, as its script saw it."""
+    """End of an attempt, as its script recorded it."""
 
     why: int
     code: int
@@ -326,11 +326,11 @@ class Ended(msgspec.Struct, frozen=True):
     ran: int
     """Microseconds."""
     outside: bool
-    """Whether somebody but us asked it to end."""
+    """True if a request to end came from outside of Hanse."""
 
 
 def read_began(text: str) -> Began | None:
-    """A ``began`` record; None if this is none."""
+    """Parse a ``began`` record; return None for anything else."""
     words = text.split()
     if words == ["revoked"]:
         return Began("revoked")
@@ -340,7 +340,7 @@ def read_began(text: str) -> Began | None:
 
 
 def read_ended(text: str) -> Ended | None:
-    """An ``ended`` record; None if this is none."""
+    """Parse an ``ended`` record; return None for anything else."""
     words = text.split()
     if len(words) != 8:
         return None
@@ -359,7 +359,7 @@ def read_ended(text: str) -> Ended | None:
 
 
 def _cpu(text: str) -> int:
-    """``1m2.345s``, as ``times`` prints it, in microseconds; 0 for anything else."""
+    """Return ``1m2.345s``, the format of ``times``, in microseconds; 0 for anything else."""
     minutes, mark, seconds = text.partition("m")
     try:
         return (

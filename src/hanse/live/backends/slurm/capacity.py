@@ -1,4 +1,4 @@
-"""Slurm's nodes as ours: their capacity and attributes, and how much of each is not for us now."""
+"""Slurm's nodes as nodes of the league: capacity, attributes, and withheld amounts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -9,35 +9,35 @@ from hanse.model.constraints import ATTRIBUTES_PER_NODE_MAX, TEXT_CHARACTERS_MAX
 from hanse.model.resources import CUSTOM_KINDS_MAX, Resources
 
 NODE: Final = "slurm.node"
-"""The attribute that says which node of Slurm it is."""
+"""The attribute with the name of the node in Slurm."""
 GPU: Final = "gpu"
-"""The generic resource that is counted as GPUs; all others are custom resources."""
+"""The generic resource that counts as GPUs; all others are custom resources."""
 MEMORY_LEAST_MIB: Final = 64
-"""Asked for a task that asks for no memory: Slurm takes 0 for all of a node's."""
+"""Request for a task that asks for no memory: 0 means all of a node's memory in Slurm."""
 _MIB: Final = 1 << 20
 
 
 def asked(size: Resources) -> tuple[int, int, tuple[tuple[str, int], ...]]:
-    """What Slurm is asked for a task of this size: whole CPUs, MiB, generic resources."""
+    """Return the request to Slurm for a task of this size: whole CPUs, MiB, generic resources."""
     gres = (((GPU, size.gpu),) if size.gpu else ()) + size.custom
     return max(1, -(-size.cpu // 1_000)), -(-size.memory // _MIB) or MEMORY_LEAST_MIB, tuple(sorted(gres))
 
 
 def amount(cpus: int, memory: int, gres: Iterable[tuple[str, int]]) -> Resources:
-    """Slurm's amounts as ours."""
+    """Return Slurm's amounts as ``Resources``."""
     counts = dict(gres)
     gpu = counts.pop(GPU, 0)
     return Resources(cpus * 1_000, memory, gpu, tuple(sorted((k, v) for k, v in counts.items() if v)))
 
 
 def held(size: Resources) -> Resources:
-    """What a task of this size really holds, rounded up as Slurm does."""
+    """Return the resources that a task of this size really holds, rounded up as Slurm does."""
     cpus, mib, gres = asked(size)
     return amount(cpus, mib * _MIB, gres)
 
 
 def less(whole: Resources, part: Resources) -> Resources:
-    """What is left of ``whole``, nothing where ``part`` is larger."""
+    """Return the rest of ``whole``; nothing where ``part`` is larger."""
     minus = dict(part.custom)
     custom = tuple((name, count - minus.get(name, 0)) for name, count in whole.custom)
     return Resources(
@@ -49,7 +49,7 @@ def less(whole: Resources, part: Resources) -> Resources:
 
 
 def at_most(some: Resources, limit: Resources) -> Resources:
-    """``some``, but of nothing more than ``limit``."""
+    """Return ``some``, but of nothing more than ``limit``."""
     most = dict(limit.custom)
     custom = tuple((name, min(count, most.get(name, 0))) for name, count in some.custom)
     return Resources(
@@ -61,7 +61,7 @@ def at_most(some: Resources, limit: Resources) -> Resources:
 
 
 def discover(nodes: Sequence[SlurmNode], partition: str) -> tuple[NodeConfig, ...]:
-    """The nodes of a partition (or all), in the order of their names, which a restart does not change."""
+    """Return the nodes of a partition (or all), ordered by name, which a restart does not change."""
     chosen = [node for node in nodes if not partition or partition in node.partitions]
     return tuple(_node(node) for node in sorted(chosen, key=lambda node: node.name))
 
@@ -82,39 +82,39 @@ def _node(node: SlurmNode) -> NodeConfig:
 
 
 def _attribute(word: str) -> str:
-    """A word of Slurm's as a part of an attribute's name."""
+    """Return a word of Slurm's as a part of an attribute's name."""
     return "".join(each if (each.isascii() and each.isalnum()) or each in "_.-/" else "_" for each in word)
 
 
 class Room:
-    """How much of each of our nodes is withheld: by its state and that of its partition, by others' jobs, and
-    by Slurm's rounding. ``partition``: where our jobs go; empty: Slurm's default."""
+    """Withheld amounts of each node: by its state and that of its partition, by jobs of others, and by
+    Slurm's rounding. ``partition``: the partition of the runner's jobs; empty: Slurm's default."""
 
     def __init__(self, nodes: Sequence[NodeConfig], partition: str = "") -> None:
         self._partition = partition
         self.names = tuple(str(dict(node.attributes).get(NODE, "")) for node in nodes)
-        """Slurm's name of each node; empty: any node that Slurm likes."""
+        """Slurm's name of each node; empty: any node that Slurm chooses."""
         self._capacities = tuple(node.capacity for node in nodes)
         self.closures: dict[int, str] = {}
-        """Why nothing of a node is for us, in a clause, by number: for people."""
+        """Nodes that the league may not use, by number, each with the reason as a clause: for people."""
         self._told: list[Resources] = [Resources()] * len(nodes)
         self._before: dict[tuple[int, int], SlurmJob] = {}
         self._over: dict[tuple[int, int], SlurmJob] = {}
 
     def away(self) -> list[tuple[int, Resources]]:
-        """Slurm does not answer: nothing of any node is for us. What has changed by that."""
+        """Withhold all of every node, because Slurm does not answer. Return the changes."""
         self.closures = dict.fromkeys(range(len(self.names)), "Slurm does not answer")
         return self._changes(list(self._capacities))
 
     def closed(self, nodes: Sequence[SlurmNode]) -> frozenset[int]:
-        """Which of our nodes take no jobs now."""
+        """Return the nodes that take no jobs now."""
         is_open = {node.name: node.is_open for node in nodes}
         return frozenset(
             number for number, name in enumerate(self.names) if name and not is_open.get(name, False)
         )
 
     def _closure(self, name: str, node: SlurmNode | None, partitions: Sequence[SlurmPartition]) -> str:
-        """Why none of our jobs can start on a node (with no name: on any); empty: they can."""
+        """Return the reason why no job can start on a node (with no name: on any); empty: jobs can."""
         if name and node is None:
             return "Slurm does not list it"
         if node is not None and not node.is_open:
@@ -122,10 +122,10 @@ class Room:
         return "its partition in Slurm is not up" if self._barred(node, partitions) else ""
 
     def _barred(self, node: SlurmNode | None, partitions: Sequence[SlurmPartition]) -> bool:
-        """Whether our jobs cannot start there, by the state of partitions. None: any node.
+        """True if no job of the runner can start there, by the state of partitions. None: any node.
 
-        They go to one partition. A node that is not in it is judged by all of its own, because a plugin of
-        Slurm's may send them there; a partition of which Slurm says nothing counts as open.
+        Jobs go to one partition. For a node outside of it all partitions of the node count, because a plugin
+        of Slurm may send jobs there; a partition without a known state counts as open.
         """
         ours = self._partition or next((each.name for each in partitions if each.is_default), "")
         names = (ours,) if node is None or ours in node.partitions else node.partitions
@@ -139,11 +139,11 @@ class Room:
         sizes: Mapping[int, Sequence[Resources]],
         partitions: Sequence[SlurmPartition] = (),
     ) -> list[tuple[int, Resources]]:
-        """What has changed, by what Slurm says and by the sizes of our tasks that hold room on each node.
+        """Return the changes, by Slurm's lists and by the sizes of the runner's running tasks on each node.
 
-        The two lists of Slurm are not of the same moment: a job of ours that ends in between would look like
-        somebody else's. So the jobs of the look before count as ours too, and those that are over since: for
-        one look a little too much is on offer, and whatever is placed on it waits in Slurm's queue.
+        Slurm's two lists are not of the same moment: a job of the runner that ends in between would look like
+        a job of others. So the jobs of the poll before count as the runner's too, and those that ended since:
+        for one poll a little too much is on offer, and tasks placed on it wait in Slurm's queue.
         """
         now = {(job.number, job.element): job for job in jobs if job.holds_room}
         over = {(job.number, job.element): job for job in jobs if job.is_over and job.node}
@@ -162,7 +162,7 @@ class Room:
             if closure := self._closure(name, node, partitions):
                 self.closures[number] = closure
                 wanted.append(capacity)
-            elif node is None:  # any node that Slurm likes
+            elif node is None:  # any node that Slurm chooses
                 wanted.append(Resources())
             else:
                 used = amount(node.cpus_used, node.memory_used, node.gres_used)

@@ -1,8 +1,7 @@
-"""Slurm by its commands.
+"""Slurm driver by commands.
 
-Every command has a time limit, and only a few run at once. They get an environment of their own making: what
-``sbatch`` finds there becomes the environment of the job, and ``--export`` with a value would have the node
-run a login shell first.
+Every command has a time limit, and only a few run at once. Their environment is made here: ``sbatch`` passes
+its own on to the job, and ``--export`` with a value would make the node run a login shell first.
 """
 
 import asyncio
@@ -36,18 +35,18 @@ COMMANDS_MAX: Final = 4
 """Commands at once."""
 COMMAND_SECONDS_MAX: Final = 20.0
 OUTPUT_BYTES_MAX: Final = 64 << 20
-"""Of one command; more is a mistake."""
+"""Bytes of output of one command; more is a mistake."""
 CANCELS_MAX: Final = 100
 """Jobs named in one command."""
 _JOB_FIELDS: Final = "%F|%K|%A|%T|%N|%C|%m|%b|%S|%r|%j"
 _UNIX_TIMES: Final = {"SLURM_TIME_FORMAT": "%s"}
-"""Has ``squeue`` write times as unix seconds. Not for ``sbatch``: jobs inherit from it."""
+"""Makes ``squeue`` write times as unix seconds. Not for ``sbatch``: jobs inherit from it."""
 _SUFFIXES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z:_]+)=")
 
 
 class CliDriver:
-    """Slurm by ``sbatch``, ``scancel``, ``squeue`` and ``scontrol``; see ``driver.SlurmDriver``."""
+    """Driver by ``sbatch``, ``scancel``, ``squeue`` and ``scontrol``; see ``driver.SlurmDriver``."""
 
     arrays = True
 
@@ -79,7 +78,7 @@ class CliDriver:
             options.append(f"--account={self._settings.account}")
         if self._settings.time_limit:
             options.append(f"--time={time_limit_minutes(self._settings)}")
-        if self._user.uid >= 0:  # without a group of its own the job would have ours
+        if self._user.uid >= 0:  # without a group of its own the job would have the daemon's
             options += [f"--uid={self._user.uid}", f"--gid={self._user.gid}"]
         answer = await self._run(["sbatch", *options], submission.script)
         number = answer.strip().partition(";")[0]
@@ -88,16 +87,16 @@ class CliDriver:
         return int(number)
 
     async def cancel(self, jobs: Sequence[SlurmJob]) -> None:
-        """End jobs by number *and* name: a number may be somebody else's by now.
+        """End jobs by number *and* name: by now a number may belong to a job of others.
 
-        Of an array whose elements wait, ``scancel`` with a name ends all of them, whichever are named. So
-        those are ended by number alone, right after a look that it still has its name.
+        Of an array whose elements wait, ``scancel`` with a name ends all of them, for any named elements. So
+        those are ended by number alone, right after a check of the name.
         """
         by_name: dict[str, list[SlurmJob]] = {}
         for job in jobs:
             by_name.setdefault(job.name, []).append(job)
         for name, some in by_name.items():
-            assert name.startswith(f"{WORD}:"), f"{name} is not ours"
+            assert name.startswith(f"{WORD}:"), f"{name} is not Hanse's"
             waiting = [job for job in some if job.element >= 0 and job.state in PENDING]
             await self._cancel([f"--name={name}"], [job for job in some if job not in waiting])
             for number in dict.fromkeys(job.number for job in waiting):
@@ -105,7 +104,7 @@ class CliDriver:
                     await self._cancel([], [job for job in waiting if job.number == number])
 
     async def _names_of(self, number: int) -> set[str]:
-        """The names of a job; it has one, or none if it is not there any more."""
+        """Return the names of a job: one, or none if the job is gone."""
         try:
             return set((await self._run(["squeue", "--noheader", f"--jobs={number}", "-o", "%j"])).split())
         except SlurmRefusedError:
@@ -117,28 +116,28 @@ class CliDriver:
             await self._run(["scancel", "--quiet", *options, *references[begin : begin + CANCELS_MAX]])
 
     async def jobs(self) -> list[SlurmJob]:
-        """One ``squeue``, of the jobs of our user alone: the controller sends no others."""
+        """Return the jobs by one ``squeue``, of the runner's user alone: the controller sends no others."""
         uid = self._user.uid if self._user.uid >= 0 else os.geteuid()
         command = ["squeue", "--noheader", "--array", "--states=all", f"--user={uid}", "-o", _JOB_FIELDS]
         found = [read_job(line) for line in (await self._run(command, more=_UNIX_TIMES)).splitlines()]
         return [job for job in found if job is not None and job.name.startswith(f"{WORD}:")]
 
     async def nodes(self) -> list[SlurmNode]:
-        """One ``scontrol show node``."""
+        """Return the nodes by one ``scontrol show node``."""
         text = await self._run(["scontrol", "show", "node", "--details", "--oneliner"])
         return [read_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
 
     async def partitions(self) -> list[SlurmPartition]:
-        """One ``scontrol show partition``, of hidden ones too."""
+        """Return the partitions, hidden ones too, by one ``scontrol show partition``."""
         text = await self._run(["scontrol", "show", "partition", "--all", "--oneliner"])
         return [read_partition(line) for line in text.splitlines() if line.startswith("PartitionName=")]
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     async def _run(self, command: list[str], text: str = "", more: Mapping[str, str] | None = None) -> str:
         conf = self._settings.conf
-        if conf and not Path(conf).is_file():  # Slurm's commands would look for it for a minute
+        if conf and not Path(conf).is_file():  # Slurm's commands would search for it for a minute
             raise SlurmAwayError(f"there is no file {conf}")
         async with self._slots:
             try:
@@ -167,12 +166,12 @@ class CliDriver:
 
 
 def time_limit_minutes(settings: SlurmSettings) -> int:
-    """The time limit as Slurm counts it, rounded up."""
+    """Return the time limit in minutes, Slurm's unit, rounded up."""
     return -(-settings.time_limit // 60_000_000)
 
 
 def read_job(line: str) -> SlurmJob | None:
-    """A line of ``squeue`` in our format; None if it is something else."""
+    """Parse a line of ``squeue`` in ``_JOB_FIELDS``; return None for anything else."""
     fields = line.split("|", 10)
     if len(fields) < 11 or not fields[0].isdigit():
         return None
@@ -193,14 +192,14 @@ def read_job(line: str) -> SlurmJob | None:
 
 
 def _facts(line: str) -> dict[str, str]:
-    """A line of ``scontrol show -o``: words with ``=``, of which some values have spaces."""
+    """Parse a line of ``scontrol show -o``: words with ``=``, of which some values have spaces."""
     marks = list(_FIELD.finditer(line))
     ends = [mark.start() for mark in marks[1:]] + [len(line)]
     return {mark[1]: line[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)}
 
 
 def read_partition(line: str) -> SlurmPartition:
-    """A line of ``scontrol show partition -o``."""
+    """Parse a line of ``scontrol show partition -o``."""
     facts = _facts(line)
     return SlurmPartition(
         facts["PartitionName"], facts.get("State", OPEN_STATE) == OPEN_STATE, facts.get("Default") == "YES"
@@ -208,7 +207,7 @@ def read_partition(line: str) -> SlurmPartition:
 
 
 def read_node(line: str) -> SlurmNode:
-    """A line of ``scontrol show node -o``."""
+    """Parse a line of ``scontrol show node -o``."""
     facts = _facts(line)
     states = facts.get("State", "UNKNOWN").upper()
     words = [word.rstrip("*~#!%$@^-") for word in states.split("+")]
@@ -240,6 +239,6 @@ def _whole(text: str) -> int:
 
 
 def _bytes(text: str) -> int:
-    """``64M`` or ``1.50G`` in bytes; a plain number is in MiB."""
+    """Return ``64M`` or ``1.50G`` in bytes; a plain number is in MiB."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)[cn]?", text)
     return int(float(found[1]) * _SUFFIXES[found[2] or "M"]) if found else 0

@@ -1,4 +1,4 @@
-"""What the backend asks of Slurm, and what it is told: the same by commands and by REST."""
+"""Interface to Slurm, with its records and errors: the same by commands and by REST."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -10,14 +10,14 @@ ENVIRONMENT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 PENDING: Final = frozenset(
     ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 )
-"""States of jobs that wait: they hold no room."""
+"""States of jobs that wait: they hold no resources."""
 OVER: Final = frozenset(
     (
         "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
         "PREEMPTED", "REVOKED", "TIMEOUT",
     )
 )  # fmt: skip
-"""States of jobs that have ended. All others hold room: running, completing, suspended."""
+"""States of jobs that have ended. All others hold resources: running, completing, suspended."""
 CLOSED_STATES: Final = frozenset(
     (
         "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL", "MAINT",
@@ -37,21 +37,21 @@ _AWAY: Final = (
     "not responding", "socket", "munge", "in standby", "protocol authentication error", "transport",
     "unexpected message",
 )  # fmt: skip
-"""What Slurm says when it is not there rather than unwilling."""
+"""Parts of Slurm's messages for an absent Slurm rather than a refusal."""
 _LATER: Final = (
     "required node not available", "nodes required for job are down", "temporarily unable to accept job",
     "violates accounting/qos policy", "requested partition configuration not available now",
     "slurm temporarily", "required partition not available",
 )  # fmt: skip
-"""What Slurm says of jobs that it may take another time."""
+"""Parts of Slurm's messages for jobs that it may take another time."""
 
 
 class SlurmAwayError(Exception):
-    """Slurm did not answer: what was asked may or may not have been done. Ask again later."""
+    """Slurm did not answer: it may or may not have carried out the request. Try again later."""
 
 
 class SlurmRefusedError(Exception):
-    """Slurm has understood, and will not do it."""
+    """Slurm understood the request, and refuses it."""
 
 
 class SlurmLaterError(SlurmRefusedError):
@@ -59,55 +59,55 @@ class SlurmLaterError(SlurmRefusedError):
 
 
 class SlurmJob(msgspec.Struct, frozen=True):
-    """A job, or an element of an array, with a name that begins like ours."""
+    """A job of Hanse's, or an element of an array."""
 
     number: int
-    """Of the job, or of the whole array."""
+    """Number of the job, or of the whole array."""
     element: int
-    """Its place in the array; -1: no array. -2: those elements of an array that are not listed otherwise."""
+    """Index in the array; -1: no array. -2: all elements of an array that are not listed otherwise."""
     own: int
-    """Its own number, which an element has too; 0: none yet."""
+    """Own number, also of an element; 0: none yet."""
     name: str
     state: str
     node: str
-    """Where it holds room; empty: nowhere."""
+    """Node on which it holds resources; empty: none."""
     cpus: int = 0
     memory: int = 0
     """Bytes."""
     gres: tuple[tuple[str, int], ...] = ()
     reason: str = ""
-    """Why it waits, in Slurm's word."""
+    """Slurm's reason for the wait."""
     launched: int = 0
-    """When Slurm launched it, the last time, in unix seconds; 0: not yet, or it does not say."""
+    """Time of its last launch by Slurm, in unix seconds; 0: not yet, or unknown."""
 
     @property
     def reference(self) -> str:
-        """How Slurm's commands call it."""
+        """Name of the job in Slurm's commands."""
         return str(self.number) if self.element < 0 else f"{self.number}_{self.element}"
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """True if it has ended."""
         return self.state in OVER
 
     @property
     def holds_room(self) -> bool:
-        """Whether room on a node is held by it."""
+        """True if it holds resources on a node."""
         return self.node != "" and self.state not in OVER and self.state not in PENDING
 
 
 class SlurmNode(msgspec.Struct, frozen=True):
-    """A node as Slurm sees it now."""
+    """A node in Slurm's present state."""
 
     name: str
     is_open: bool
-    """Whether new jobs can start there, as far as it depends on the node's state."""
+    """True if new jobs can start there, as far as it depends on the node's state."""
     cpus: int
     memory: int
     """Bytes."""
     gres: tuple[tuple[str, int], ...]
     cpus_used: int
-    """By all jobs, ours and others'."""
+    """CPUs held by all jobs, Hanse's and others'."""
     memory_used: int
     gres_used: tuple[tuple[str, int], ...]
     partitions: tuple[str, ...]
@@ -116,19 +116,19 @@ class SlurmNode(msgspec.Struct, frozen=True):
     system: str
     """The name of its operating system."""
     state: str = ""
-    """In Slurm's words, such as ``IDLE+DRAIN``."""
+    """State in Slurm's words, such as ``IDLE+DRAIN``."""
     reason: str = ""
-    """Why somebody, or Slurm, has closed it; empty: nobody said."""
+    """Reason given for its closing, by a person or by Slurm; empty: none."""
 
 
 class SlurmPartition(msgspec.Struct, frozen=True):
-    """A partition as Slurm sees it now."""
+    """A partition in Slurm's present state."""
 
     name: str
     is_open: bool
-    """Whether it takes jobs and starts them: not down, inactive or draining."""
+    """True if it takes jobs and starts them: not down, inactive or draining."""
     is_default: bool
-    """Whether jobs go there that name none."""
+    """True if jobs without a named partition go there."""
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -143,17 +143,17 @@ class Submission(msgspec.Struct, frozen=True):
     memory_mib: int
     gres: tuple[tuple[str, int], ...]
     node: str
-    """Where it must run; empty: where Slurm likes."""
+    """Required node; empty: Slurm chooses."""
 
 
 class SlurmDriver(Protocol):
-    """One way to talk to one Slurm cluster. Every call raises ``SlurmAwayError`` or ``SlurmRefusedError``."""
+    """Access to one Slurm cluster. Calls raise ``SlurmUnavailableError`` or ``SlurmRefusedError``."""
 
     arrays: bool
-    """Whether equal tasks can be one job."""
+    """True if equal tasks can be one job."""
 
     async def submit(self, submission: Submission) -> int:
-        """Submit a job; its number."""
+        """Submit a job and return its number."""
         ...
 
     async def cancel(self, jobs: Sequence[SlurmJob]) -> None:
@@ -161,24 +161,24 @@ class SlurmDriver(Protocol):
         ...
 
     async def jobs(self) -> list[SlurmJob]:
-        """All jobs whose name begins like ours, ended ones for as long as Slurm remembers them."""
+        """Return all jobs whose names have Hanse's prefix, ended ones for as long as Slurm remembers them."""
         ...
 
     async def nodes(self) -> list[SlurmNode]:
-        """All nodes."""
+        """Return all nodes."""
         ...
 
     async def partitions(self) -> list[SlurmPartition]:
-        """All partitions."""
+        """Return all partitions."""
         ...
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End all open requests."""
         ...
 
 
 def complaint_error(complaint: str) -> Exception:
-    """The error that Slurm's own words mean."""
+    """Return the error for a message of Slurm's."""
     words = complaint.lower()
     if any(each in words for each in _AWAY):
         return SlurmAwayError(complaint)
@@ -188,14 +188,14 @@ def complaint_error(complaint: str) -> Exception:
 
 
 def plain_reason(text: str) -> str:
-    """Why a job waits, as Slurm says it, with the spaces that lists replace; empty: there is no reason."""
+    """Return the reason why a job waits, with spaces for underscores; empty: there is none."""
     words = text.strip("()").replace("_", " ").strip()
     return "" if words in ("None", "null") else words[:REASON_LENGTH_MAX]
 
 
 def parse_gres(text: str) -> tuple[tuple[str, int], ...]:
-    """Counts by name from ``gpu:a100:2(IDX:0-1),fpga:3`` or ``gres:gpu:1``, sorted; kinds of one name are
-    summed."""
+    """Return counts by name from ``gpu:a100:2(IDX:0-1),fpga:3`` or ``gres:gpu:1``, sorted; kinds of one name
+    are summed."""
     found: dict[str, int] = {}
     depth, plain = 0, []
     for character in text:

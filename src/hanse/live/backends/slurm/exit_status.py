@@ -1,4 +1,4 @@
-"""From what a script and Slurm say to the end of an attempt."""
+"""End of an attempt, from its script's record and Slurm's state."""
 
 from typing import Final
 
@@ -9,8 +9,8 @@ from hanse.model.messages import AttemptEnd, Outcome, ResourceUsage
 
 NOTE_LENGTH_MAX: Final = 200
 CLOCKS_APART_MILLISECONDS_MAX: Final = 1_500
-"""By how much the clocks of controller and node may differ, with Slurm's times in whole seconds, before a
-launch seems to be later than what it launched."""
+"""Largest difference between the clocks of controller and node, with Slurm's times in whole seconds, before a
+launch seems to be later than the start of its task."""
 LEASE_NOTE: Final = "the lease it ran under is over"
 KILLED: Final = -9
 FATES: Final = {
@@ -23,22 +23,22 @@ FATES: Final = {
     "REVOKED": Fate(Outcome.LOST, "Slurm's federation ran it elsewhere"),
     "TIMEOUT": Fate(Outcome.FAILED, "it ran into Slurm's time limit", -15),
 }
-"""What the states of ended jobs mean for an attempt whose script could not tell its end, or was told to end
-by somebody else."""
+"""Ends by the state of an ended job, for an attempt whose script could not record its end, or was ended from
+outside."""
 SHAKEN: Final = Fate(Outcome.LOST, "ended by Slurm when its controller came back", -15)
 LAUNCHED_AGAIN: Final = Fate(Outcome.LOST, "Slurm forgot that it ran, and launched it again", -15)
 REQUEUED: Final = Fate(Outcome.LOST, "Slurm ended it to launch it anew", -15)
-"""It was told not to, and does it when its first launch was answered too late."""
+"""Despite ``--no-requeue``: Slurm does it when its first launch was answered too late."""
 OUTSIDE: Final = Fate(Outcome.LOST, "ended from outside, and Slurm does not say why", -15)
 NEVER_BEGAN: Final = Fate(Outcome.LOST, "cancelled in Slurm before it began")
 UNEXPLAINED: Final = Fate(
-    Outcome.LOST, "it ended in Slurm without a word: can its node use the shared directory?"
+    Outcome.LOST, "it ended in Slurm without a record: check its node's shared directory"
 )
 
 
 def told(attempt: Attempt, ended: Ended, slurm_state: str | None) -> AttemptEnd | None:
-    """The end that an ``ended`` record means; None if Slurm must be asked first. ``slurm_state``: its answer,
-    empty if there is none to be had, None if it has not been asked."""
+    """Return the end that an ``ended`` record means; None if Slurm must be asked first. ``slurm_state``: its
+    answer, empty if there is none to come, None if it has not been asked."""
     task, number = attempt.key
     usage = ResourceUsage(ended.cpu, ended.memory, ended.ran)
     by_itself = ended.why == 0 and not ended.outside
@@ -61,7 +61,7 @@ def told(attempt: Attempt, ended: Ended, slurm_state: str | None) -> AttemptEnd 
 
 
 def explained(attempt: Attempt, slurm_state: str) -> Fate | None:
-    """What Slurm's word means for an attempt that was ended from outside; None if it says nothing."""
+    """Return the end that Slurm's state means for an attempt ended from outside; None if it means none."""
     if slurm_state in ("", "CANCELLED"):
         if attempt.shaken:
             return SHAKEN
@@ -71,11 +71,11 @@ def explained(attempt: Attempt, slurm_state: str) -> Fate | None:
 
 
 def _launched_again(attempt: Attempt) -> bool:
-    """Whether Slurm has launched the job of an attempt after that had begun.
+    """True if Slurm has launched the job of an attempt after the attempt had begun.
 
     1. The controller launches a job and crashes before that is saved. 2. The next one is there so soon that
-    no look at it failed. 3. It launches the job again; the node says that it runs already, cannot put a job
-    back that asked not to be, and cancels it. In Slurm that looks as if somebody had.
+    no poll failed. 3. It launches the job again; the node answers that the job runs already, cannot requeue a
+    job with ``--no-requeue``, and cancels it. In Slurm that looks like a cancellation by a person.
     """
     began = attempt.began
     if began is None or began.verdict != "ran":
@@ -84,5 +84,5 @@ def _launched_again(attempt: Attempt) -> bool:
 
 
 def untold(attempt: Attempt, fate: Fate) -> AttemptEnd:
-    """The end of an attempt whose script told nothing."""
+    """Return the end of an attempt whose script recorded none."""
     return AttemptEnd(*attempt.key, fate.outcome, fate.code, note=fate.note[:NOTE_LENGTH_MAX])

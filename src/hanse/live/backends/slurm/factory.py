@@ -1,4 +1,4 @@
-"""A Slurm backend as a league file describes it."""
+"""Construction of a Slurm backend from the league file's settings."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from hanse.live.backends.slurm.settings import SlurmSettings
 def make_slurm_backend(
     directory: Path, cluster: str, nodes: tuple[NodeConfig, ...], settings: SlurmSettings, user: str
 ) -> SlurmBackend:
-    """The backend of one runner. ``user``: who runs the jobs if the daemon is root; empty: nobody."""
+    """Return the backend of one runner. ``user``: runs the jobs if the daemon is root; empty: nobody."""
     who = task_user(user or "nobody")
     driver: SlurmDriver = RestDriver(settings, who) if settings.driver == "rest" else CliDriver(settings, who)
     return SlurmBackend(directory, cluster, nodes, driver, settings, who)

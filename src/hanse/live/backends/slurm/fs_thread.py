@@ -1,6 +1,6 @@
-"""Who reads and writes the shared directory: one thread, one thing after the other, in the order of asking.
+"""Thread for the shared directory: it reads and writes one request after the other, in their order.
 
-A file system over the network can hang; then this hangs, and the daemon does not.
+A network file system can hang; then this thread hangs, and the daemon does not.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Clerk:
-    """Does work in a thread and tells the results on the loop. What waits is bounded by who asks: a few works
+    """Executor of work in a thread, with callbacks on the loop. Its callers bound the queue: a few requests
     per attempt."""
 
     def __init__(self) -> None:
@@ -27,18 +27,18 @@ class Clerk:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread's loop."""
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(report_failure)
 
     def ask(self, work: Callable[[], T], then: Callable[[T | OSError], None] | None = None) -> None:
-        """Have something done after all that was asked before."""
+        """Run ``work`` after all earlier requests."""
         self._asked.append((work, then))
         self._idle.clear()
         self._woken.set()
 
     async def finish(self, seconds: float) -> None:
-        """Wait until all is done, but not for ever, and stop."""
+        """Wait until all is done, at most ``seconds``, and stop."""
         if self._task is None:
             return
         if not self._task.done():
@@ -76,8 +76,8 @@ def _do(works: list[Callable[[], Any]]) -> list[Any]:
 
 
 def report_failure(task: "asyncio.Task[None]") -> None:
-    """A background task that fails does so by a bug of ours, whatever it raised, and from then on nobody does
-    its work: the daemon must stop, and be started again. Its tasks go on meanwhile."""
+    """Report the failure of a background task, which is always a bug: nothing does its work any more, so the
+    daemon must stop and be started again. Its tasks go on meanwhile."""
     if task.cancelled():
         return
     cause = task.exception()

@@ -1,7 +1,7 @@
-"""News from a directory as the kernel tells it: the names of files that appeared there.
+"""Watch of a directory by the kernel: the names of files that appear there.
 
-A shortcut, not a promise: file systems over the network tell nothing of what other hosts do, so whoever
-listens looks by himself too, now and then.
+It is a shortcut, not a guarantee: network file systems do not report what other hosts do, so the listener
+must also scan the directory now and then.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ _IN_MOVED_TO: Final = 0x80
 _IN_Q_OVERFLOW: Final = 0x4000
 _FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC
 _EVENT: Final = Struct("=iIII")
-"""Watch, what happened, a cookie, and the length of the name behind it."""
+"""Watch, event mask, cookie, and the length of the name behind it."""
 _EVENTS_BYTES: Final = 1 << 16
 
 
 class DirectoryNews:
-    """Calls ``heard`` with the names of new files, or with None if some were missed: then look yourself."""
+    """Watch that calls ``on_files_created`` with the names of new files, or with None if it missed some."""
 
     def __init__(self, directory: Path, heard: Callable[[list[str] | None], None]) -> None:
         self._heard = heard
@@ -38,7 +38,7 @@ class DirectoryNews:
         self._loop.add_reader(self._inotify, self._read)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop watching."""
         if self._inotify >= 0:
             self._loop.remove_reader(self._inotify)
             os.close(self._inotify)

@@ -1,6 +1,6 @@
-"""The names of our jobs: which tasks they are, for whom. By them alone are jobs known again.
+"""Names of Hanse's jobs in Slurm: tasks and runner. A name alone identifies a job.
 
-Slurm can forget a job that it acknowledged and give its number to somebody else's; a name stays with its job.
+Slurm can forget a job that it acknowledged and give its number to a job of others; a name stays with its job.
 A name is ``hanse:CLUSTER:INSTANCE:TASKS``. The instance is drawn once for a runner's directory, so two
 leagues on one Slurm cannot take each other's jobs for their own. The tasks are in the order of the elements
 of an array: ``2-17.3#1`` is attempt 1 of task 2-17.3, ``2-17.3..9#1`` stands for seven tasks, ``+`` is in
@@ -23,17 +23,17 @@ from hanse.model.ids import (
 Key = tuple[TaskId, int]
 WORD: Final = "hanse"
 TASKS_CHARACTERS_MAX: Final = 200
-"""Of the tasks in a name: more of them are put into another job."""
+"""Characters of the tasks in a name: more of them go into another job."""
 ATTEMPT_DIGITS_MAX: Final = 18
 
 
 def prefix_of(cluster: str, instance: str) -> str:
-    """How the names of all jobs of one runner begin."""
+    """Return the prefix of the names of one runner's jobs."""
     return f"{WORD}:{cluster}:{instance}:"
 
 
 def write_tasks(keys: list[Key]) -> str:
-    """The tasks of a job, in order."""
+    """Return the tasks of a job as text, in order."""
     words: list[str] = []
     at = 0
     while at < len(keys):
@@ -51,7 +51,7 @@ def write_tasks(keys: list[Key]) -> str:
 
 
 def read_tasks(text: str) -> tuple[Key, ...] | None:
-    """What ``write_tasks`` wrote; None for anything else."""
+    """Parse the text of ``format_tasks``; return None for anything else."""
     keys: list[Key] = []
     for word in text.split("+"):
         span, mark, number = word.partition("#")
@@ -74,7 +74,7 @@ def _number(text: str) -> int | None:
 
 
 def parts(keys: list[Key], count_max: int) -> list[list[Key]]:
-    """Tasks cut into jobs: each with at most so many, and with a name that is not too long."""
+    """Split tasks into jobs: each with at most ``count_max``, and with a name that is not too long."""
     found: list[list[Key]] = []
     begin = 0
     while begin < len(keys):
@@ -87,7 +87,7 @@ def parts(keys: list[Key], count_max: int) -> list[list[Key]]:
 
 
 def title(keys: list[Key]) -> str:
-    """A job's comment, for people."""
+    """Return a job's comment, for people."""
     more = f" and {len(keys) - 1} more tasks" if len(keys) > 1 else ""
     task, attempt = keys[0]
     return f"Hanse job {job_text(job_of(task))}, task {index_of(task)}, attempt {attempt}{more}"

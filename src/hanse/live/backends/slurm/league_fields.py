@@ -11,7 +11,7 @@ from hanse.model.quantities import parse_duration, parse_whole
 
 DRIVERS: Final = ("cli", "rest")
 POLL_MIN: Final = 100_000
-"""Microseconds; a controller has other things to do than to answer us."""
+"""Microseconds; shorter intervals would burden the controller."""
 SLURM_TABLE: Final = (
     FormField(
         "driver", "`cli` or `rest`", "cli", "",
@@ -82,7 +82,7 @@ _DURATIONS: Final = ("poll", "time_limit", "begin_max")
 
 
 def slurm_settings(fields: FieldReader) -> SlurmSettings:
-    """What a cluster's ``backend`` says of Slurm."""
+    """Read the Slurm settings of a cluster's ``backend``."""
     usual = SlurmSettings()
     words = {
         name: fields.read(name, read_text, getattr(usual, name))
@@ -103,7 +103,7 @@ def slurm_settings(fields: FieldReader) -> SlurmSettings:
 
 
 def slurm_to_data(settings: SlurmSettings) -> dict[str, object]:
-    """The settings that are not as usual, as the file has them."""
+    """Return the settings that differ from the defaults, in the form of the file."""
     usual = SlurmSettings()
     changed = {
         name: getattr(settings, name)
@@ -122,7 +122,7 @@ def _driver(value: object, field: str) -> str | Problem:
 def _poll(value: object, field: str) -> int | Problem:
     poll = parse_duration(value, field)
     if isinstance(poll, int) and poll < POLL_MIN:
-        return Problem(field, "Slurm is looked at every 100 ms at most")
+        return Problem(field, "the time between two polls of Slurm is at least 100 ms")
     return poll
 
 

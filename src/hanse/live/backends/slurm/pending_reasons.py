@@ -1,7 +1,7 @@
-"""Slurm's reasons why a job waits: what each means in words, and which have nothing to do with room.
+"""Slurm's reasons for pending jobs: the meaning of each, and the reasons that do not concern free resources.
 
-Matched by how they begin, the first that fits: there are more than a hundred limits, and later versions have
-more. A reason that is not here is told as Slurm says it, and its job is left to wait.
+The first entry with a matching beginning counts: there are more than a hundred limits, and later versions
+have more. An unknown reason is passed on unchanged, and its job is left to wait.
 """
 
 from typing import Final
@@ -12,11 +12,11 @@ _ROOM: Final = (
     ("reqnodenotavail", "the node is taken, reserved, down or drained"),
     ("nodedown", "the node is down"),
     ("reservation", "it waits for a reservation"),
-    ("cleaning", "what ran before is being cleared away"),
+    ("cleaning", "the node is being cleaned up"),
     ("prolog", "the node is being made ready"),
-    ("begintime", "Slurm has put it off"),
-    ("jobheld", "somebody holds it"),
-    ("jobhold", "somebody holds it"),
+    ("begintime", "Slurm has postponed it"),
+    ("jobheld", "a user or an administrator holds it"),
+    ("jobhold", "a user or an administrator holds it"),
     ("joblaunchfailure", "it could not be launched"),
     ("launch failed", "it could not be launched"),
     ("job requeued", "Slurm has put it back into its queue"),
@@ -36,23 +36,23 @@ _BARRED: Final = (
     ("accountingpolicy", "a limit of the account or user is reached"),
     ("max", "a limit of the account is reached"),
     ("licenses", "no licence is free"),
-    ("badconstraints", "no node is as it must be"),
+    ("badconstraints", "no node has the required features"),
 )
-"""What keeps a job from starting however much room there is: somebody must change it, or end other jobs."""
+"""Reasons that hold back a job however many resources are free, until a person or another job acts."""
 
 
 def bars(reason: str) -> bool:
-    """Whether a job that waits for this reason waits for something other than room."""
+    """True if a job with this reason waits for something other than free resources."""
     return bool(_found(reason, _BARRED))
 
 
 def in_words(reason: str) -> str:
-    """``PartitionDown`` as ``PartitionDown (the partition is down)``."""
+    """Return ``PartitionDown`` as ``PartitionDown (the partition is down)``."""
     words = _found(reason, _BARRED) or _found(reason, _ROOM)
     return f"{reason} ({words})" if words else reason
 
 
 def _found(reason: str, table: tuple[tuple[str, str], ...]) -> str:
-    """What the first entry says whose beginning fits; empty: none does."""
+    """Return the text of the first entry with a matching beginning; empty: there is none."""
     plain = reason.lower()
     return next((words for beginning, words in table if plain.startswith(beginning)), "")

@@ -1,4 +1,4 @@
-"""What people are told of starts that wait in Slurm: made from the latest look when somebody asks."""
+"""Report on starts that wait in Slurm, for people: made from the latest poll on request."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,8 @@ from hanse.live.backends.slurm.pending_reasons import in_words
 
 
 def wait_of(attempt: Attempt, jobs: Sequence[SlurmJob], place: str, away: bool) -> Wait | None:
-    """That an attempt waits, and why; None: it has begun, is over, or is being taken back. ``place``: its
-    node; ``away``: Slurm does not answer now."""
+    """Return the wait of an attempt, with its reason; None: it has begun, has ended, or is being taken back.
+    ``is_unavailable``: Slurm does not answer now."""
     if attempt.started or attempt.end is not None or attempt.fate is not None or attempt.stop_at is not None:
         return None
     launch = attempt.launch

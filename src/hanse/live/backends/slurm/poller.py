@@ -1,8 +1,8 @@
-"""Looks at Slurm again and again: Slurm tells nothing by itself.
+"""Periodic poll of Slurm, which reports nothing unasked.
 
-One look is one list of partitions, one of nodes and one of our jobs. While something of ours is there looks
-follow each other at the interval that was set, otherwise five times more slowly; whoever waits for an answer
-asks for one sooner.
+One poll is one list of partitions, one of nodes and one of the runner's jobs. While the runner has attempts,
+polls follow each other at the configured interval, otherwise five times more slowly; ``poll_soon`` requests
+one sooner.
 """
 
 import asyncio
@@ -25,27 +25,27 @@ from hanse.live.backends.slurm.job_names import Key, read_tasks
 
 IDLE_FACTOR: Final = 5
 LOOK_SECONDS_MIN: Final = 0.1
-"""Between two looks, however urgent."""
+"""Time between two polls, however urgent."""
 NAMES_MAX: Final = 10_000
-"""Names of jobs that are kept as they were read."""
+"""Parsed names of jobs that are kept."""
 
 log = logging.getLogger(__name__)
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What Slurm said at once."""
+    """Result of one poll of Slurm."""
 
     at: int
-    """When it was asked: what was submitted before must be in it (CLOCK_BOOTTIME, microseconds)."""
+    """Start of the poll: earlier submissions must be in it (CLOCK_BOOTTIME, microseconds)."""
     nodes: list[SlurmNode]
     jobs: list[SlurmJob]
-    """Of our instance alone, every element of an array by itself."""
+    """Jobs of this runner alone, with one entry for every element of an array."""
     by_key: dict[Key, list[SlurmJob]]
     partitions: tuple[SlurmPartition, ...] = ()
 
 
 class Lookout:
-    """Calls ``seen`` with every look, and ``away`` when Slurm does not answer."""
+    """Poller that calls ``on_result`` after every poll, and ``on_unavailable`` when Slurm does not answer."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Lookout:
         self._names: dict[str, tuple[Key, ...]] = {}
 
     def soon(self) -> None:
-        """Look as soon as it is decent."""
+        """Poll as soon as ``POLL_SECONDS_MIN`` allows."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Look, and look again."""
+        """Poll until cancelled."""
         while True:
             self._wanted.clear()
             at = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
@@ -80,9 +80,9 @@ class Lookout:
             except (SlurmAwayError, SlurmRefusedError) as error:
                 self._away(str(error))
             except (ValueError, TypeError, LookupError) as error:
-                # Not the end of looking: without it a cluster that is withheld would stay so for ever.
-                log.exception("what Slurm says is not understood")
-                self._away(f"what it says is not understood: {error!r}")
+                # Polling must go on: without it a cluster that is withheld would stay withheld for ever.
+                log.exception("Slurm's answer cannot be parsed")
+                self._away(f"its answer cannot be parsed: {error!r}")
             if look is not None:
                 self._seen(look)
             await asyncio.sleep(LOOK_SECONDS_MIN)
@@ -116,7 +116,7 @@ class Lookout:
         return Look(at, nodes, ours, by_key, partitions)
 
     def _tasks(self, name: str) -> tuple[Key, ...]:
-        """The tasks of a job of ours; none for somebody else's."""
+        """Return the tasks of a job of this runner; none for a job of others."""
         if not name.startswith(self._prefix):
             return ()
         keys = self._names.get(name)

@@ -1,12 +1,12 @@
-"""Brings together what was asked of Slurm and what Slurm has, at every look at it.
+"""Reconciliation of requested attempts with Slurm's jobs, at every poll.
 
-1. The controller acknowledges a job and crashes before it is saved. 2. Another comes up, does not know the
-job, and gives its number to somebody else's. So jobs are known by name alone, and one that is missing is
-submitted again if it has not begun: should the first be alive somewhere, only one of the two begins.
+1. The controller acknowledges a job and crashes before it is saved. 2. Another one starts, does not know the
+job, and gives its number to a job of others. So only names identify jobs, and a missing job is submitted
+again if it has not begun: should the first be alive somewhere, only one of the two begins.
 
 1. A node falls silent; Slurm calls it down and its jobs failed. 2. The step goes on there, and its task with
-it. So an attempt on such a node is ordered to end, and counts as lost when its script says so, or when the
-lease that the script could have read has run out.
+it. So an attempt on such a node is ordered to end, and counts as lost when its script records that, or when
+the lease that the script could have read has run out.
 """
 
 import logging
@@ -26,18 +26,17 @@ from hanse.model.ids import SECOND, task_text
 from hanse.model.messages import Outcome
 
 SUBMITS_MAX: Final = 5
-"""How often an attempt is submitted that Slurm forgets."""
+"""Submissions of an attempt that Slurm forgets."""
 MISSING_MAX: Final = 2
-"""Looks in a row without a job, after which Slurm has forgotten it."""
+"""Polls in a row without a job, after which Slurm has forgotten it."""
 LINGER_MICROSECONDS: Final = 5 * SECOND
-"""How long a job that is of no use any more may run on."""
+"""Time that a useless job may run on."""
 
 log = logging.getLogger(__name__)
 
 
 class Review:
-    """Looks through the attempts that a keeper keeps. ``submit``: have these submitted; ``begin_max``: see
-    ``settings``."""
+    """Reconciler of a tracker's attempts. ``submit``: submits these; ``begin_max``: see ``settings``."""
 
     def __init__(self, keeper: Keeper, submit: Callable[[list[Key]], None], begin_max: int) -> None:
         self._keeper = keeper
@@ -46,14 +45,14 @@ class Review:
         self._judging: dict[Key, None] = {}
         self._useless: dict[tuple[int, int], int] = {}
         self.outstaying: frozenset[tuple[int, int]] = frozenset()
-        """Jobs (number, element) of no use that Slurm does not let go of: their room is not free."""
+        """Useless jobs (number, element) that Slurm does not let go: their resources are not free."""
 
     def compare(self, look: Look, closed: frozenset[int] = frozenset()) -> None:
-        """See to every attempt; what waits to be submitted is. ``closed``: nodes that take no jobs now.
+        """Check every attempt, and submit those that wait. ``closed_nodes``: nodes that take no jobs now.
 
-        A submission without an answer may have been taken. So it is repeated only after later looks that do
-        not show it. A controller that was overwhelmed can take it even then; then there are two jobs, and
-        the second to begin finds the attempt taken.
+        A submission without an answer may have been taken. So it is repeated only after later polls that do
+        not show it. An overloaded controller can take it even then; then there are two jobs, and the second
+        to begin finds the attempt taken.
         """
         waiting = []
         for key, attempt in self._keeper.attempts.items():
@@ -66,7 +65,7 @@ class Review:
         self._submit(waiting)
 
     def _hurry(self, attempt: Attempt, jobs: list[SlurmJob], closed: bool, at: int) -> None:
-        """Take a start back that hangs in Slurm for too long."""
+        """Withdraw a start that hangs in Slurm for too long."""
         found = None
         if attempt.phase is Phase.SUBMITTED and attempt.stop_at is None and attempt.ended is None:
             if attempt.started:
@@ -91,8 +90,8 @@ class Review:
         end_it(attempt, Fate(Outcome.LOST, why))
 
     def useless(self, look: Look) -> list[SlurmJob]:
-        """Jobs of ours to cancel: of attempts that are over, or that do not obey. Those that run have a while
-        to go by themselves: a script tells its end before Slurm does."""
+        """Return the jobs to cancel: of attempts that have ended, or that do not obey. Running ones get some
+        time to end alone: a script records its end before Slurm does."""
         found: list[SlurmJob] = []
         since: dict[tuple[int, int], int] = {}
         outstaying: list[tuple[int, int]] = []
@@ -109,14 +108,14 @@ class Review:
                 if job.state in PENDING or (outstays and job.state != "COMPLETING"):
                     found.append(job)
                 if outstays and (attempt is None or attempt.end is not None):
-                    outstaying.append(which)  # the league counts its room as free
+                    outstaying.append(which)  # the league counts its resources as free
         self._useless, self.outstaying = since, frozenset(outstaying)
         return found
 
     def _compare(self, attempt: Attempt, jobs: list[SlurmJob], at: int) -> None:
         if jobs and attempt.phase is Phase.WAITING:
-            attempt.phase, attempt.submitted_at = Phase.SUBMITTED, at  # it was taken, and we were not told
-            log.warning("Slurm has taken %s after all", title([attempt.key]))
+            attempt.phase, attempt.submitted_at = Phase.SUBMITTED, at  # the answer was lost
+            log.warning("Slurm has taken %s, though its answer was lost", title([attempt.key]))
         if attempt.phase is not Phase.SUBMITTED or attempt.submitted_at > at:
             return
         if not jobs:
@@ -131,7 +130,7 @@ class Review:
             attempt.over_state = ""
             mine = _begun(attempt, jobs)
             if attempt.ended is not None and all(job.state in PENDING for job in mine):
-                self._keeper.conclude(attempt, mine[0].state)  # it is to be launched anew
+                self._keeper.conclude(attempt, mine[0].state)  # Slurm will launch it anew
             return
         if not attempt.over_state:
             attempt.over_since = at
@@ -142,7 +141,7 @@ class Review:
             self._judge(attempt, lambda known: self._silent(attempt, known, len(jobs)))
 
     def _judge(self, attempt: Attempt, verdict: Callable[[Known], None]) -> None:
-        """Read its records once more, and decide unless they do."""
+        """Read its records once more, and decide if they do not."""
         if attempt.fate is not None or attempt.key in self._judging:
             return
         self._judging[attempt.key] = None
@@ -156,7 +155,7 @@ class Review:
         self._keeper.read(attempt, read)
 
     def _forgotten(self, attempt: Attempt, _known: Known) -> None:
-        """Slurm has no such job."""
+        """Submit again, or end, an attempt whose job Slurm does not have."""
         if attempt.started:
             self._keeper.doom(attempt, Fate(Outcome.LOST, "Slurm forgot it while it ran"))
         elif attempt.submits >= SUBMITS_MAX:
@@ -165,14 +164,14 @@ class Review:
             task, number = attempt.key
             log.warning("Slurm forgot %s attempt %d: submitting it again", task_text(task), number)
             attempt.phase, attempt.missing = Phase.WAITING, 0
-            attempt.start_by = now() + START_MICROSECONDS_MAX  # the next look submits all of them together
+            attempt.start_by = now() + START_MICROSECONDS_MAX  # the next poll submits all of them together
 
     def _silent(self, attempt: Attempt, known: Known, jobs: int) -> None:
-        """Slurm says that it is over, and its script says nothing. On a node that Slurm has lost sight of the
-        step may live; so it may when another execution was refused."""
+        """End an attempt that has ended in Slurm and has no end record. The step may live on a node that
+        Slurm has lost; it may live too when another execution was refused."""
         fate = explained(attempt, attempt.over_state) or UNEXPLAINED
         if attempt.over_state == "CANCELLED" and attempt.stop_at is not None:
-            fate = Fate(Outcome.CANCELLED)  # by us, because it did not obey
+            fate = Fate(Outcome.CANCELLED)  # by this daemon, because it did not obey
         elif attempt.over_state == "CANCELLED" and not attempt.started:
             fate = NEVER_BEGAN
         unseen = attempt.over_state in ("NODE_FAIL", "BOOT_FAIL") or known.refused or jobs > 1
@@ -183,13 +182,13 @@ class Review:
 
 
 def _begun(attempt: Attempt, jobs: list[SlurmJob]) -> list[SlurmJob]:
-    """The job that took an attempt; all of its jobs if none is known to."""
+    """Return the job that took an attempt; all of its jobs if none is known to have taken it."""
     number = attempt.began.job if attempt.began is not None else 0
     return [job for job in jobs if job.own == number] or jobs
 
 
 def _is_due(attempt: Attempt, at: int) -> bool:
-    """Whether it should be submitted again, after a look that was begun ``at``."""
+    """True if it should be submitted again, after a poll that began ``at``."""
     if attempt.phase is not Phase.WAITING or not attempt.submits or at < attempt.unsure_since:
         return False
     attempt.missing += 1

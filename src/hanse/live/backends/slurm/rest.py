@@ -1,9 +1,9 @@
-"""Slurm by its REST daemon, over a socket of this machine or over HTTP, with a token.
+"""Slurm driver by its REST daemon, over a socket of this machine or over HTTP, with a token.
 
-A connection per request: requests are few (a look at Slurm every second or so), and slurmrestd closes
-connections as it likes. The version to speak is agreed upon with the first request (``rest_versions``). None
-of those cancels a waiting element of an array reliably; so there are no arrays here, and a submission is one
-exchange of a few milliseconds.
+Each request has its own connection: requests are few (a poll of Slurm every second or so), and slurmrestd
+closes connections at will. The first request negotiates the version (``rest_versions``). No version cancels a
+waiting element of an array reliably; so this driver has no arrays, and a submission is one exchange of a few
+milliseconds.
 """
 
 import asyncio
@@ -51,14 +51,14 @@ log = logging.getLogger(__name__)
 
 
 class RestDriver:
-    """Slurm by slurmrestd; see ``driver.SlurmDriver``."""
+    """Driver by slurmrestd; see ``driver.SlurmDriver``."""
 
     arrays = False
 
     def __init__(self, settings: SlurmSettings, user: TaskUser) -> None:
         self._settings = settings
         self._version = settings.api
-        """Empty: it must be agreed upon."""
+        """Empty: not negotiated yet."""
         self._runs_as = user
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
 
@@ -73,7 +73,7 @@ class RestDriver:
             "standard_input": "/dev/null",
             "standard_output": "/dev/null",
             "standard_error": "/dev/null",
-            "no_requeue": True,  # ``requeue: false`` is taken and not heeded by 22.05
+            "no_requeue": True,  # 22.05 accepts ``requeue: false`` and ignores it
             "nodes": 1,
             "tasks": 1,
             "cpus_per_task": submission.cpus,
@@ -97,9 +97,9 @@ class RestDriver:
         return number
 
     async def cancel(self, jobs: Sequence[SlurmJob]) -> None:
-        """End jobs by number, each after a look that it still has its name."""
+        """End jobs by number, each after a check that it still has its name."""
         for job in jobs:
-            assert job.name.startswith(f"{WORD}:"), f"{job.name} is not ours"
+            assert job.name.startswith(f"{WORD}:"), f"{job.name} is not Hanse's"
             if not job.own:
                 continue  # it waits in an array that was submitted by commands: it finds itself revoked
             try:
@@ -109,28 +109,28 @@ class RestDriver:
                 ]
                 if found == [job.name]:
                     await self._ask("DELETE", f"/job/{job.own}")
-            except SlurmRefusedError:  # it is over, or not there any more
+            except SlurmRefusedError:  # it has ended, or is gone
                 continue
 
     async def jobs(self) -> list[SlurmJob]:
-        """All jobs; those of others are passed over."""
+        """Return all of Hanse's jobs; those of others are skipped."""
         answer = await self._ask("GET", "/jobs")
         return [
             read_job(job) for job in answer.get("jobs", ()) if str(job.get("name", "")).startswith(f"{WORD}:")
         ]
 
     async def nodes(self) -> list[SlurmNode]:
-        """All nodes."""
+        """Return all nodes."""
         answer = await self._ask("GET", "/nodes")
         return [read_node(node) for node in answer.get("nodes", ())]
 
     async def partitions(self) -> list[SlurmPartition]:
-        """All partitions."""
+        """Return all partitions."""
         answer = await self._ask("GET", "/partitions")
         return [read_partition(partition) for partition in answer.get("partitions", ())]
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     async def _ask(self, verb: str, path: str, body: object = None) -> dict[str, Any]:
         if not self._version:
@@ -157,7 +157,7 @@ class RestDriver:
             words = content[:200].decode(errors="replace")
             raise SlurmAwayError(f"slurmrestd answered {status}: {words}") from None
         errors = answer.get("errors") or []
-        taken = bool(answer.get("job_id"))  # by a closed node, say: what it calls an error is a warning then
+        taken = bool(answer.get("job_id"))  # by a closed node, for example: its error is a warning then
         if (errors or status >= 400) and not taken:
             complaint = "; ".join(
                 str(each.get("error") or each.get("description") or each) for each in errors
@@ -170,7 +170,7 @@ class RestDriver:
         return answer
 
     async def _exchange(self, verb: str, path: str, body: object) -> tuple[int, bytes]:
-        """One request on a connection of its own."""
+        """Send one request on a connection of its own."""
         content = b"" if body is None else msgspec.json.encode(body)
         lines = [f"{verb} {path} HTTP/1.1", "Host: slurm", "Connection: close", "Accept: application/json"]
         if body is not None:
@@ -203,7 +203,7 @@ class RestDriver:
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Status and content of an answer."""
+    """Return status and content of a response."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     status = int(head[0].split(" ")[1])
     fields = {
@@ -229,7 +229,7 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 def read_job(job: Mapping[str, Any]) -> SlurmJob:
-    """A job as slurmrestd tells it."""
+    """Parse a job of slurmrestd's."""
     array = int(job.get("array_job_id") or 0)
     element = job.get("array_task_id")
     rest_of_array = array and element is None
@@ -252,12 +252,12 @@ def read_job(job: Mapping[str, Any]) -> SlurmJob:
 
 
 def _launched(job: Mapping[str, Any]) -> int:
-    """When it was launched; of a job that waits Slurm tells a guess."""
+    """Return the launch time; for a pending job Slurm gives a guess."""
     return 0 if job["job_state"] in PENDING else int(job.get("start_time") or 0)
 
 
 def read_partition(partition: Mapping[str, Any]) -> SlurmPartition:
-    """A partition as slurmrestd tells it."""
+    """Parse a partition of slurmrestd's."""
     return SlurmPartition(
         name=str(partition["name"]),
         is_open=str(partition.get("state") or OPEN_STATE) == OPEN_STATE,
@@ -266,7 +266,7 @@ def read_partition(partition: Mapping[str, Any]) -> SlurmPartition:
 
 
 def read_node(node: Mapping[str, Any]) -> SlurmNode:
-    """A node as slurmrestd tells it."""
+    """Parse a node of slurmrestd's."""
     words = [str(node.get("state", "unknown")), *map(str, node.get("state_flags") or ())]
     return SlurmNode(
         name=str(node["name"]),

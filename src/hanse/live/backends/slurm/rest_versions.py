@@ -1,7 +1,7 @@
-"""Which version of slurmrestd's interface to speak: the newest that it offers and that is understood here.
+"""Negotiation of the version of slurmrestd's interface: the newest that both sides know.
 
-A slurmrestd speaks several versions at once, the older ones for a few releases. What it offers is in the
-document that it serves about itself.
+A slurmrestd speaks several versions at once, the older ones for a few releases. The document that it serves
+about itself lists them.
 """
 
 import re
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 DOCUMENT: Final = "/openapi/v3"
-"""Where a slurmrestd says what it offers."""
+"""Path of the document that lists the versions."""
 KNOWN: Final = ("v0.0.38", "v0.0.37")
-"""The versions that are understood here, the newest first: of Slurm 22.05 and 21.08. Older ones do not tell
+"""The versions that this driver knows, the newest first: of Slurm 22.05 and 21.08. Older ones do not report
 how much of a node is in use; later ones write numbers and states in another form."""
 _JOBS: Final = re.compile(r"/slurm/(v\d+(?:\.\d+)*)/jobs/?")
 _OFFERED_MAX: Final = 20
@@ -19,19 +19,19 @@ _OFFERED_MAX: Final = 20
 
 
 def offered(document: Mapping[str, Any]) -> list[str]:
-    """The versions in which jobs can be listed, by a slurmrestd's own document, the newest first."""
+    """Return the versions that can list jobs, from a slurmrestd's own document, the newest first."""
     paths = document.get("paths")
     found = [_JOBS.fullmatch(path) for path in paths] if isinstance(paths, dict) else []
     return sorted({match[1] for match in found if match is not None}, key=_order, reverse=True)
 
 
 def choose(versions: list[str]) -> str | None:
-    """The newest version that is offered and understood; None if there is none."""
+    """Return the newest version that both sides know; None if there is none."""
     return next((version for version in KNOWN if version in versions), None)
 
 
 def no_common(versions: list[str]) -> str:
-    """What to say when there is none."""
+    """Return the error message for no common version."""
     theirs = ", ".join(versions[:_OFFERED_MAX]) or "no version at all"
     return (
         f"slurmrestd offers {theirs}, and Hanse speaks {', '.join(KNOWN)}: "

@@ -1,16 +1,15 @@
-"""The directory that the daemon and all nodes share, as the daemon uses it. All of this blocks: it is called
-in a thread.
+"""The directory that the daemon and all nodes share, as the daemon uses it. Every method blocks: it runs in a
+thread.
 
-    lease               until when tasks may run: milliseconds since 1970; 0: no limit yet
+    lease               end of the tasks' lease: milliseconds since 1970; 0: no limit yet
     orders/KEY          ``run`` or ``stop GRACE`` (milliseconds), by the daemon, before the job is submitted
-    records/KEY.began   who took the attempt; made once, by a hard link
-    records/KEY.ended   how it ended
+    records/KEY.began   the job that took the attempt; made once, by a hard link
+    records/KEY.ended   its end
     records/KEY.refused an execution that found the attempt taken
-    output/KEY.*        what it wrote
-    keys/KEY            what it reads on its standard input, if its job has a secret; the script removes it
+    output/KEY.*        its output
+    keys/KEY            its standard input, if its job has a secret; the script removes it
 
-``KEY`` is ``TASK.ATTEMPT``, both as numbers. What is said of NFS in ``batch_script`` decides how these are
-written.
+``KEY`` is ``TASK.ATTEMPT``, both as numbers. The writes follow the rules for NFS in ``batch_script``.
 """
 
 import contextlib
@@ -42,12 +41,12 @@ class Known(msgspec.Struct, frozen=True):
 
 
 def key_text(key: Key) -> str:
-    """An attempt as its files are called."""
+    """Return an attempt's part of its file names."""
     return f"{key[0]}.{key[1]}"
 
 
 def key_of(name: str) -> Key | None:
-    """The attempt that a record is about; None for other files."""
+    """Return the attempt of a record; None for other files."""
     task, _, rest = name.partition(".")
     attempt, _, kind = rest.partition(".")
     if kind not in ("began", "ended", "refused") or not (task.isdecimal() and attempt.isdecimal()):
@@ -56,7 +55,7 @@ def key_of(name: str) -> Key | None:
 
 
 class SharedDirectory:
-    """One runner's part of it."""
+    """One runner's part of the shared directory."""
 
     def __init__(self, directory: Path, user: TaskUser) -> None:
         self.path = directory
@@ -68,10 +67,10 @@ class SharedDirectory:
         self._user = user
 
     def prepare(self) -> str:
-        """Make what is missing; gives the instance, which is drawn once."""
+        """Make the missing files; return the instance, which is drawn once."""
         for directory in (self.path, self._orders, self.records, self.output):
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        self._keys.mkdir(mode=0o700, exist_ok=True)  # nobody but the tasks' account looks into it
+        self._keys.mkdir(mode=0o700, exist_ok=True)  # only the tasks' account may read it
         if self._user.uid >= 0:
             for directory in (self.records, self.output, self._keys):
                 os.chown(directory, self._user.uid, self._user.gid)
@@ -85,7 +84,7 @@ class SharedDirectory:
         return instance.read_text(encoding="ascii").strip()
 
     def write_lease(self, until: int) -> None:
-        """Move the lease, in place: a file put there anew may be seen late."""
+        """Write the lease, in place: a new file may be seen late."""
         file = os.open(self._lease, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(file, f"{until:<{_LEASE_DIGITS}}\n".encode(), 0)
@@ -93,7 +92,7 @@ class SharedDirectory:
             os.close(file)
 
     def read_lease(self) -> int:
-        """The lease; 0 if none was ever written."""
+        """Return the lease; 0 if none was ever written."""
         text = _read(self._lease)
         return int(text) if text is not None and text.strip().isdigit() else 0
 
@@ -107,7 +106,7 @@ class SharedDirectory:
             os.close(file)
 
     def write_key(self, key: Key, text: str) -> None:
-        """Write what an attempt reads on its standard input, for the account of the tasks alone."""
+        """Write an attempt's standard input, for the account of the tasks alone."""
         path = self._keys / key_text(key)
         path.unlink(missing_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -119,11 +118,11 @@ class SharedDirectory:
             os.close(file)
 
     def orders(self, key: Key) -> str:
-        """An attempt's orders; empty if it has none."""
+        """Return an attempt's orders; empty if it has none."""
         return (_read(self._orders / key_text(key)) or "").strip()
 
     def revoke(self, key: Key) -> Known:
-        """Take an attempt, so that no job ever runs it, unless one has taken it before."""
+        """Take an attempt, so that no job ever runs it, unless a job has taken it before."""
         part = self.records / f".{key_text(key)}.daemon"
         part.write_text("revoked\n", encoding="ascii")
         try:
@@ -134,7 +133,7 @@ class SharedDirectory:
         return self.read(key)
 
     def read(self, key: Key) -> Known:
-        """What is known of an attempt. The end is read last: it is the last that is written."""
+        """Return an attempt's records. The end is read last: it is the last that is written."""
         base = str(self.records / key_text(key))
         began = _read(Path(f"{base}.began"))
         refused = Path(f"{base}.refused").exists()
@@ -146,12 +145,12 @@ class SharedDirectory:
         )
 
     def names(self) -> list[str]:
-        """The records that there are."""
+        """Return the names of all records."""
         return [path.name for path in self.records.iterdir()]
 
     def drop(self, key: Key) -> int:
-        """Drop all but the output, whose size is told. Orders go first: without them a late job does not
-        run."""
+        """Drop all but the output, and return the output's size. Orders go first: without them a late job
+        does not run."""
         name = key_text(key)
         (self._orders / name).unlink(missing_ok=True)
         (self._keys / name).unlink(missing_ok=True)
@@ -164,7 +163,7 @@ class SharedDirectory:
         return size
 
     def drop_output(self, key: Key) -> None:
-        """Drop the output too."""
+        """Drop the output."""
         for stream in _STREAMS:
             (self.output / f"{key_text(key)}.{stream}").unlink(missing_ok=True)
 

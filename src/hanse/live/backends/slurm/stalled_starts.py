@@ -1,10 +1,10 @@
-"""Starts that hang in Slurm: acknowledged, not begun, and not in the queue for room either.
+"""Starts that hang in Slurm: acknowledged, not begun, and not queued for resources either.
 
-1. The controller sends a job to its node, and the node's daemon does not answer in time. 2. Slurm puts the
-job back into its queue, whatever was said about requeueing, with leave to begin two minutes later; or it
-shows the job as completing until it asks the node again, a minute later. 3. Until then nobody says anything,
-while there may be room elsewhere. So such a start has a limit, after which it is taken back: one that has
-begun all the same goes on, and one that has not never will.
+1. The controller sends a job to its node, and the node's daemon does not answer in time. 2. Slurm requeues
+the job, against its options, and lets it begin two minutes later; or it shows the job as completing until it
+asks the node again, a minute later. 3. Until then nothing reports the fault, while other nodes may be free.
+So such a start has a limit, after which it is withdrawn: an attempt that has begun all the same goes on, and
+one that has not never will.
 """
 
 from collections.abc import Iterable
@@ -17,11 +17,11 @@ from hanse.live.backends.slurm.pending_reasons import bars, in_words
 from hanse.model.ids import SECOND
 
 SETTLE_MICROSECONDS: Final = 3 * SECOND
-"""How much later than Slurm's word a script's may be seen."""
+"""Longest delay of a script's record behind Slurm's state."""
 BARRED_DOUBLINGS_MAX: Final = 6
-"""How often the patience with a limit is doubled, once for every earlier attempt of the task. The room that a
-limit bars is on offer all the same; without that a league of one cluster would take a task back from a queue
-that moves slowly, and put it there again, until it counts as lost too often."""
+"""Doublings of the patience with a limit, once for every earlier attempt of the task. The resources that a
+limit bars are on offer all the same; without the doubling a league of one cluster would take a task back from
+a queue that moves slowly, and put it there again, until it counts as lost too often."""
 _HELD_STATES: Final = PENDING - {"PENDING"}
 _HELD_REASONS: Final = (
     "begintime",
@@ -31,14 +31,14 @@ _HELD_REASONS: Final = (
     "launch failed",
     "job requeued",
 )
-"""How the reasons begin of jobs that do not wait for room: ours ask for no time, and nobody should hold
-them."""
+"""Beginnings of reasons that do not concern free resources: Hanse's jobs ask for no start time, and no one
+should hold them."""
 _BOOTING: Final = "CONFIGURING"
-"""The node is made ready, for which Slurm has a limit of its own (``ResumeTimeout``)."""
+"""The node is booting, for which Slurm has a limit of its own (``ResumeTimeout``)."""
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """Why a start hangs, and how long it may."""
+    """Reason and time limit of a start that hangs."""
 
     why: str
     limit: int
@@ -46,8 +46,8 @@ class Stall(msgspec.Struct, frozen=True):
 
 
 def stall(jobs: Iterable[SlurmJob], closed: bool, begin_max: int, attempt: int = 1) -> Stall | None:
-    """Why the start of an attempt that has not begun hangs, if every one of its jobs does that is not over;
-    the most patient of the reasons. ``closed``: its node takes no jobs now. ``attempt``: its number, see
+    """Return the stall of an attempt that has not begun, if each of its jobs that has not ended hangs; the
+    one with the longest limit. ``closed``: its node takes no jobs now. ``attempt``: its number, see
     ``BARRED_DOUBLINGS_MAX``."""
     found: Stall | None = None
     for job in jobs:
@@ -62,7 +62,7 @@ def stall(jobs: Iterable[SlurmJob], closed: bool, begin_max: int, attempt: int =
 
 
 def went_back(jobs: Iterable[SlurmJob], begin_max: int) -> Stall | None:
-    """The same for an attempt that has begun and has not told its end: its job waits in the queue again."""
+    """Return the stall of an attempt that has begun and not recorded its end: its job is pending again."""
     again = [job for job in jobs if job.state in PENDING]
     return Stall("Slurm ended it to launch it anew", begin_max) if again else None
 

@@ -1,4 +1,4 @@
-"""Submits attempts to Slurm, equal ones as one array, and waits out a controller that is away."""
+"""Submission of attempts to Slurm, equal ones as one array, with retries while the controller is away."""
 
 import logging
 from collections.abc import Callable, Coroutine
@@ -21,13 +21,13 @@ from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 
 START_MICROSECONDS_MAX: Final = 10 * SECOND
-"""How long a start waits for a controller that is away, before it is given back."""
+"""Time that a start waits for a controller that is away, before it is given back."""
 
 log = logging.getLogger(__name__)
 
 
 class Submitter:
-    """Submits the attempts that a keeper keeps. ``away`` hears when Slurm does not answer."""
+    """Submitter of a tracker's attempts. ``on_unavailable`` is called when Slurm does not answer."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class Submitter:
         away: Callable[[str], None],
     ) -> None:
         self.prefix = ""
-        """How the names of our jobs begin."""
+        """Prefix of the names of the runner's jobs."""
         self.names: tuple[str, ...] = ()
-        """Slurm's names of our nodes; empty: where Slurm likes."""
+        """Slurm's names of the nodes; empty: Slurm chooses."""
         self._keeper = keeper
         self._driver = driver
         self._scripts = scripts
@@ -50,7 +50,7 @@ class Submitter:
         self._away = away
 
     def submit(self, keys: list[Key]) -> None:
-        """Submit those of these that wait, in their order."""
+        """Submit those of ``keys`` that wait, in their order."""
         groups: dict[tuple[bytes, int, Resources], list[Key]] = {}
         for attempt in self._keeper.living(keys):
             if _waits(attempt):
@@ -110,8 +110,8 @@ class Submitter:
         self._keeper.rest()
 
     async def _refused(self, attempts: list[Attempt], why: str) -> None:
-        """Slurm does not want a job. Perhaps it was too large an array; otherwise it is not the task's fault,
-        and another cluster may take it."""
+        """Handle a refused job. An array may have been too large; otherwise the fault is not the task's, and
+        another cluster may take it."""
         if len(attempts) > 1:
             log.warning("Slurm refused an array of %d (%s): submitting one by one", len(attempts), why)
             for attempt in attempts:
