@@ -145,7 +145,7 @@ def test_a_drained_cluster_gets_nothing_until_it_is_opened(live: LiveLeague) -> 
     assert "south is drained (new disks, by " in told
     assert " UTC, until " in told
     plan = live.broker().ask("POST", "/v1/plan", {"command": "true", "where": 'zone == "b"'})
-    assert plan["unknown"].startswith("As things are it would not start: south is drained (new disks")
+    assert plan["unknown"].startswith("In the current state it would not start: south is drained (new disks")
     known = {one["name"]: one for one in live.broker().ask("GET", "/v1/league")["clusters"]}
     assert known["south"]["draining"] is True
     assert known["south"]["drains"][0]["reason"] == "new disks"

@@ -96,7 +96,7 @@ def test_a_running_member_is_refused_before_the_question(
     try:
         assert run(["journal", "repair", "b1"]) == ExitCode.FILE
         told = capfd.readouterr()
-        assert f"is in use by process {os.getpid()}; stop that one first" in told.err
+        assert f"is in use by process {os.getpid()}; stop it first" in told.err
         assert "Go on?" not in told.out + told.err
         assert run(["journal", "verify", "b1"]) == ExitCode.OK
         assert "b1 runs: what it is writing now was not judged." in capfd.readouterr().out

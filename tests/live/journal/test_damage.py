@@ -311,7 +311,7 @@ def test_a_tear_before_what_a_snapshot_has_seen_is_damage(tmp_path: Path) -> Non
     path.write_bytes(data[: end - SECTOR] + bytes(len(data) - end + SECTOR))
     found = judged(tmp_path)
     assert isinstance(found, CorruptJournal)
-    assert "a snapshot has seen 6" in found.what
+    assert "before snapshot 6" in found.what
     assert found.last_good == 3
 
 

@@ -82,7 +82,7 @@ def test_some_run_and_some_wait_because_every_cluster_is_full_or_closed() -> Non
     assert why(detail, summary, [WAITING], (NORTH, SOUTH)) == [
         (
             "3 of 10 tasks run in north (2) and south (1); 7 wait since 14:02:11 because no cluster has"
-            " 4 CPUs and 8 GiB free on one node: north's largest hole is 2 CPUs,"
+            " 4 CPUs and 8 GiB free on one node: the best node of north has 2 CPUs free,"
             " south is drained and takes no new work."
         ),
         "Something can start when a node of north has 2 CPUs more free or when south is opened again.",
@@ -93,7 +93,7 @@ def test_one_task_is_spoken_of_as_one() -> None:
     spec = JobSpec((TaskGroup(ask=ASK),))
     assert why(detail_of(spec, {"queued": 1}), TaskSummary(), [WAITING], (NORTH,))[0] == (
         "The task waits since 14:02:11 because no cluster has 4 CPUs and 8 GiB free on one node:"
-        " north's largest hole is 2 CPUs."
+        " the best node of north has 2 CPUs free."
     )
     running = TaskSummary(running=(("main", "north", 1),))
     assert why(detail_of(spec, {"running": 1}), running, [], ()) == ["The task runs in north."]
@@ -104,8 +104,8 @@ def test_what_has_room_now_is_not_given_as_a_reason_to_wait() -> None:
     sentences = why(detail_of(spec, {"queued": 2}), TaskSummary(), [WAITING], (NORTH,))
     assert sentences == [
         (
-            "All 2 tasks wait since 14:02:11; the last word on it: no room in any cluster's view. As far as"
-            " is known now there is room in north for 3."
+            "All 2 tasks wait since 14:02:11; latest reason: no room in any cluster's view. By the latest"
+            " data there is room in north for 3."
         )
     ]
 
@@ -113,7 +113,7 @@ def test_what_has_room_now_is_not_given_as_a_reason_to_wait() -> None:
 def test_without_facts_only_the_recorded_word_is_repeated() -> None:
     spec = JobSpec((TaskGroup(),))
     assert why(detail_of(spec, {"queued": 1}), TaskSummary(), [WAITING], ()) == [
-        "The task waits since 14:02:11; the last word on it: no room in any cluster's view."
+        "The task waits since 14:02:11; latest reason: no room in any cluster's view."
     ]
     assert why(detail_of(spec, {"queued": 1}), TaskSummary(), [], ()) == ["The task waits."]
 
@@ -126,8 +126,8 @@ def test_what_never_fits_says_what_the_user_can_do() -> None:
     sentences = why(detail_of(spec, {"queued": 1}), TaskSummary(), [WAITING], (NORTH, SOUTH, west))
     assert sentences == [
         (
-            "The task waits since 14:02:11, and as things are no cluster can ever run this: no node of north"
-            ' satisfies zone == "a" (none has the attribute zone), the job\'s own rules do not allow south,'
+            "The task waits since 14:02:11, and no cluster can ever run this: no node of north"
+            ' satisfies zone == "a" (none has the attribute zone), the job does not allow south,'
             " west's largest suitable node has 8 CPUs."
         ),
         (
@@ -140,12 +140,12 @@ def test_what_never_fits_says_what_the_user_can_do() -> None:
 @pytest.mark.parametrize(
     ("spec", "cluster", "standing", "text"),
     [
-        (JobSpec((TaskGroup(),)), ClusterFacts("c", ()), Standing.UNKNOWN, "nothing is known of c yet"),
+        (JobSpec((TaskGroup(),)), ClusterFacts("c", ()), Standing.UNKNOWN, "c has not reported yet"),
         (
             JobSpec((TaskGroup(),)),
             msgspec.structs.replace(NORTH, reachable=False, seen=42.0),
             Standing.UNREACHABLE,
-            "north has not been reached for 42 s",
+            "north has not answered for 42 s",
         ),
         (
             JobSpec((TaskGroup(),)),
@@ -159,7 +159,7 @@ def test_what_never_fits_says_what_the_user_can_do() -> None:
                 "c", (one_node(8_000, 0), one_node(500, 500), one_node(8_000, 8_000, draining=True))
             ),
             Standing.FULL,
-            "c's largest hole is 0 CPUs (1 of its nodes is drained)",
+            "the best node of c has 0 CPUs free (1 more is drained)",
         ),
         (
             JobSpec((TaskGroup(),)),
@@ -237,7 +237,7 @@ def test_dependencies_are_named_with_their_states() -> None:
     ]
     after = detail_of(JobSpec((TaskGroup(),)), {"blocked": 1}, after=(("1-3", "running"), ("2-4", "")))
     assert why(after, TaskSummary(), [], (NORTH,)) == [
-        "The task is blocked: it waits for job 1-3 (running) and job 2-4 (of which nothing is known here)."
+        "The task is blocked: it waits for job 1-3 (running) and job 2-4 (unknown to this broker)."
     ]
 
 
@@ -261,7 +261,7 @@ def test_attempts_that_did_not_last_are_told() -> None:
         "1 task must start again: the latest attempt in south failed with exit code 1.",
         "Moved, last at 14:02:11: preempted.",
         "Started again after exit code 1, last at 14:02:11; 2 retries are allowed for each task.",
-        "Its deadline is 15:02:11; what has not ended by then is cancelled.",
+        "Its deadline is 15:02:11; unfinished tasks are then cancelled.",
     ]
 
 
@@ -292,8 +292,8 @@ def test_a_failed_job_names_codes_places_and_notes() -> None:
         "1 task was cancelled because of that.",
         "7 tasks succeeded.",
         (
-            "1 task failed in north: exit code 137, which usually means: killed by SIGKILL; the backend"
-            " notes: out of memory."
+            "1 task failed in north: exit code 137, which usually means: killed by SIGKILL; note of the"
+            " backend: out of memory."
         ),
         "1 task failed in north: its attempts were lost too often, not by their own fault.",
     ]
@@ -312,7 +312,7 @@ def test_success_and_cancellation() -> None:
     going = detail_of(spec, {"running": 2}, cancel_reason="asked for by me")
     assert why(going, TaskSummary(running=(("main", "north", 2),)), [], ()) == [
         "All 2 tasks run in north.",
-        "It is being cancelled: asked for by me. What still runs is given time to save its work.",
+        "It is being cancelled: asked for by me. Running tasks get time to save their work.",
     ]
 
 
@@ -320,8 +320,8 @@ def test_a_copy_sends_the_asker_to_the_owner() -> None:
     detail = detail_of(JobSpec((TaskGroup(count=3),)), {"queued": 2, "succeeded": 1}, owner="west", copy=True)
     assert why(detail, TaskSummary(), [], (NORTH,)) == [
         (
-            "west acts for this job; here is only a copy, in which 1 of 3 tasks has ended. Ask west where the"
-            " others are."
+            "west owns this job; this broker has only a copy, in which 1 of 3 tasks has ended. Ask west for"
+            " the other tasks."
         )
     ]
 
@@ -405,16 +405,16 @@ def test_a_cluster_that_has_tasks_and_does_not_answer_is_named() -> None:
     silent = msgspec.structs.replace(NORTH, reachable=False, seen=42.0)
     row = detail_of(JobSpec((TaskGroup(count=2),)), {"placed": 2})
     summary = TaskSummary(placed=(("main", "north", 2),))
-    begin = "north has not answered for 42 s. If it stays silent, the 2 tasks there will "
+    begin = "north has not answered for 42 s. If it does not answer, the 2 tasks there will "
     assert why(row, summary, [], (silent, SOUTH))[1] == (
-        f"{begin}be started elsewhere when what may still run there has surely ended."
+        f"{begin}be started elsewhere when no attempt can still run there."
     )
     assert why(row, summary, [], (silent,))[1] == f"{begin}wait for it, because the job may run nowhere else."
     waits = detail_of(JobSpec((TaskGroup(count=2),), unreachable=UnreachablePolicy.WAIT), {"placed": 2})
     assert why(waits, summary, [], (silent, SOUTH))[1] == f"{begin}wait for it, as the job asks."
     once = detail_of(JobSpec((TaskGroup(count=2),), on_loss=OnLoss.FAIL), {"placed": 2})
     assert why(once, summary, [], (silent, SOUTH))[1] == (
-        f"{begin}fail: what may have begun is not started again (on_loss: fail)."
+        f"{begin}fail: a task that may have begun is not started again (on_loss: fail)."
     )
 
 

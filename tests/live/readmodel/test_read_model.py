@@ -436,7 +436,7 @@ def test_a_file_of_another_version_or_a_damaged_one_is_set_aside(
     assert again.applied == 0
     assert again.jobs() == []
     assert path.with_name(path.name + schema.ASIDE).exists()
-    assert "built anew" in caplog.text
+    assert "is rebuilt" in caplog.text
     again.apply(script.steps, EPOCH)
     again.close()
     assert schema.content(path) == before

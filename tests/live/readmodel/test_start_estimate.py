@@ -47,7 +47,7 @@ def test_a_job_that_fits_starts_now() -> None:
         ("b", 3, 1_000, True),
         ("a", 0, 0, False),
     ]
-    assert found.candidates[1].reason == "a's largest hole is 0 CPUs"
+    assert found.candidates[1].reason == "the best node of a has 0 CPUs free"
     assert found.unknown == ""
 
 
@@ -92,14 +92,14 @@ def test_what_nobody_measured_is_unknown() -> None:
     found = plan(asks(1, 4), cluster("a", 0), running=(runs("a", 0, 4, 5),))
     assert seconds(found.start) == (None, None, None)
     assert found.unknown == (
-        "It depends on ends that nobody can foretell: of 1 running task no such run time is known."
+        "It depends on ends that cannot be estimated: no usable run times of 1 running task."
     )
     assert not any(one.chosen for one in found.candidates)
     outlived = plan(asks(1, 4), cluster("a", 0), running=(runs("a", 0, 4, 5, 1, 2),))
     assert seconds(outlived.start) == (None, None, None)
     silent = plan(asks(1, 4), cluster("a", 4), ahead=(Ahead(asks(2, 4), 0, 2),))
     assert silent.unknown == (
-        "It depends on ends that nobody can foretell: of 2 tasks ahead of it no such run time is known."
+        "It depends on ends that cannot be estimated: no usable run times of 2 tasks ahead of it."
     )
 
 
@@ -135,7 +135,7 @@ def test_some_quantiles_may_be_known_and_others_not() -> None:
 def test_what_never_fits_does_not_start() -> None:
     found = plan(asks(1, 8), cluster("a", 4))
     assert seconds(found.start) == (None, None, None)
-    assert found.unknown == "As things are it would not start: no cluster comes to have room for it."
+    assert found.unknown == "In the current state it would not start: no cluster will have room for it."
 
 
 def test_a_gang_starts_as_a_whole() -> None:

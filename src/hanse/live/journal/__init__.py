@@ -1,4 +1,4 @@
-"""The append-only journal of a daemon: records in, in order, durable, and snapshots."""
+"""Append-only journal of a daemon: ordered, durable records, and snapshots."""
 
 from hanse.live.journal.errors import (
     CorruptJournal,

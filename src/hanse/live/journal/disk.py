@@ -1,7 +1,7 @@
-"""The few things a journal asks of the operating system, in one place, so that tests can stand in between.
+"""File operations of the journal, in one place, so that tests can replace them.
 
-Nothing here retries or hides an error: after a failed ``fdatasync`` the kernel may have dropped what could
-not be written and report success the next time.
+No operation retries or hides an error: after a failed ``fdatasync`` the kernel may have dropped unwritten
+data and report success the next time.
 """
 
 import errno
@@ -14,67 +14,67 @@ from hanse.live.journal.errors import JournalInUse
 
 LOCK_NAME = "lock"
 LOCK_TRIES_MAX = 100
-"""How often an opener that only meets readers, who hold the lock for microseconds, tries again."""
+"""Number of tries to get the lock from readers, which hold it for microseconds."""
 _PID_WIDTH = 20
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-"""What a full disk says."""
+"""Error numbers of a full disk."""
 _ZEROS: Final = bytes(1 << 16)
 
 
 class Disk:
-    """The operating system's files."""
+    """File operations of the operating system."""
 
     def create(self, path: Path) -> int:
-        """A new, empty file, open for reading and writing."""
+        """Create an empty file and open it for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def open(self, path: Path) -> int:
-        """An existing file, open for reading and writing."""
+        """Open an existing file for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def close(self, fd: int) -> None:
-        """Let go of a file."""
+        """Close a file."""
         os.close(fd)
 
     def allocate(self, fd: int, begin: int, end: int) -> None:
-        """Room on the disk for these bytes, all zero, and a file that is at least ``end`` long.
+        """Allocate disk space for these bytes, all zero, and make the file at least ``end`` bytes long.
 
-        The zeros are really written: room that is only reserved makes every later sync record that it is in
-        use now (measured on ext4: 4 ms a sync instead of 0.1).
+        The zeros are really written: with space that is only reserved, every later sync must also record
+        that it is now used (measured on ext4: 4 ms for a sync instead of 0.1).
         """
         os.posix_fallocate(fd, begin, end - begin)
         for at in range(begin, end, len(_ZEROS)):
             self.write(fd, _ZEROS[: end - at], at)
 
     def free(self, directory: Path) -> int:
-        """Bytes that anybody may still write to the disk under a directory."""
+        """Return the bytes available to unprivileged users on the disk of a directory."""
         facts = os.statvfs(directory)
         return facts.f_bavail * facts.f_frsize
 
     def truncate(self, fd: int, size: int) -> None:
-        """Give room back."""
+        """Cut a file to ``size`` bytes."""
         os.ftruncate(fd, size)
 
     def write(self, fd: int, data: bytes, offset: int) -> None:
-        """All of ``data`` to the operating system; durable only after ``sync``."""
+        """Write all of ``data``; durable only after ``sync``."""
         rest = memoryview(data)
         while rest:
             written = os.pwrite(fd, rest, offset)
             if written == 0:
-                raise OSError(errno.EIO, "the disk took nothing of a write")
+                raise OSError(errno.EIO, "the disk accepted no byte of a write")
             rest, offset = rest[written:], offset + written
 
     def sync(self, fd: int) -> None:
-        """What was written is on disk when this comes back."""
+        """Make the written data durable."""
         os.fdatasync(fd)
 
     def sync_all(self, fd: int) -> None:
-        """As ``sync``, and the file's size too."""
+        """Make the written data and the file's size durable."""
         os.fsync(fd)
 
     def sync_directory(self, directory: Path) -> None:
-        """New, renamed and removed names are on disk when this comes back."""
+        """Make new, renamed and removed names in a directory durable."""
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -82,7 +82,7 @@ class Disk:
             os.close(fd)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Change a name, in one step, replacing what has the new one."""
+        """Rename a file atomically, replacing a file of the new name."""
         source.replace(target)
 
     def unlink(self, path: Path) -> None:
@@ -94,7 +94,7 @@ DISK = Disk()
 
 
 def write_file(disk: Disk, path: Path, parts: list[bytes]) -> None:
-    """A whole file under its name, or nothing: written beside it, made durable, renamed."""
+    """Write a file atomically: to a temporary name, made durable, then renamed."""
     temporary = path.with_name(path.name + ".tmp")
     if temporary.exists():
         disk.unlink(temporary)
@@ -112,9 +112,9 @@ def write_file(disk: Disk, path: Path, parts: list[bytes]) -> None:
 
 
 def lock(directory: Path) -> int:
-    """Take the journal for this process; the returned descriptor holds it until it is closed.
+    """Lock the journal for this process. Return a descriptor that holds the lock until it is closed.
 
-    A forked child that does not ``exec`` shares the lock; every other way of ending gives it back.
+    A forked child that does not ``exec`` shares the lock; otherwise the end of the process releases it.
     """
     fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for _ in range(LOCK_TRIES_MAX):
@@ -130,7 +130,7 @@ def lock(directory: Path) -> int:
     try:
         os.pwrite(fd, b"%*d" % (_PID_WIDTH, os.getpid()), 0)
     except OSError as error:
-        # A journal must open on a full disk too, to be read and to have room made; the number is a courtesy.
+        # A journal must also open on a full disk, to be read and to free space; the pid is only a hint.
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             os.close(fd)
             raise
@@ -138,7 +138,7 @@ def lock(directory: Path) -> int:
 
 
 def in_use(directory: Path) -> bool:
-    """Whether some process (perhaps this one) has the journal open for writing."""
+    """Return True if some process (perhaps this one) has the journal open for writing."""
     try:
         fd = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

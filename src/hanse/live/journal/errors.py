@@ -1,6 +1,6 @@
-"""What can go wrong with a journal, each with what to do next.
+"""Errors of a journal, each with the next step.
 
-Exceptions and not values: whoever opens or writes a journal cannot go on without it.
+They are exceptions, not values: a caller that opens or writes a journal cannot go on without it.
 """
 
 import shlex
@@ -8,26 +8,26 @@ from pathlib import Path
 
 
 class JournalError(Exception):
-    """Any trouble with a journal. After one from ``append`` or ``commit`` the journal refuses everything;
-    only ``JournalBehind``, ``JournalFull`` and ``RecordTooLarge`` leave it usable."""
+    """Base class of the errors of a journal. After an error from ``append`` or ``commit`` the journal refuses
+    every call; only ``JournalBehind``, ``JournalFull`` and ``RecordTooLarge`` leave it usable."""
 
 
 def repair_command(directory: Path) -> str:
-    """What mends the journal in a member's directory."""
+    """Return the command that repairs the journal in a member's directory."""
     member = directory.absolute().parent
     return f"hanse journal repair {member.name} --home {shlex.quote(str(member.parent))}"
 
 
 class CorruptJournal(JournalError):  # noqa: N818  # it says what is the matter
-    """What is on disk is not what was written, and no crash can explain it. Nothing was changed."""
+    """The files differ from what was written, and no crash can explain it. Nothing was changed."""
 
     def __init__(self, file: Path, offset: int, good: tuple[int, int], what: str, advice: str = "") -> None:
         self.file = file
-        """Where the first problem is."""
+        """File with the first problem."""
         self.offset = offset
         """Byte offset in that file."""
         self.first_good, self.last_good = good
-        """Record numbers that can be read before the problem; an empty range when the second is smaller."""
+        """Range of record numbers that can be read before the problem; empty if the second is smaller."""
         self.what = what
         self.advice = advice or (
             "Keep the files, find out what happened to the disk, then run "
@@ -35,7 +35,7 @@ class CorruptJournal(JournalError):  # noqa: N818  # it says what is the matter
             "and says which records are lost."
         )
         readable = (
-            f"records {self.first_good} to {self.last_good} before it are good"
+            f"records {self.first_good} to {self.last_good} before it are intact"
             if self.last_good >= self.first_good
             else "no record before it is readable"
         )
@@ -47,44 +47,44 @@ class JournalInUse(JournalError):  # noqa: N818  # it says what is the matter
 
     def __init__(self, directory: Path, pid: int | None) -> None:
         self.pid = pid
-        """Who holds it; None when its holder has not said."""
+        """Process that has the journal open; None if it has not recorded its number."""
         holder = f"process {pid}" if pid is not None else "another process"
-        super().__init__(f"the journal in {directory} is in use by {holder}; stop that one first")
+        super().__init__(f"the journal in {directory} is in use by {holder}; stop it first")
 
 
 class JournalFull(JournalError):  # noqa: N818  # it says what is the matter
-    """The disk is full. Nothing that was not acknowledged before is durable; an open journal keeps what was
-    appended, and writes it with a later commit."""
+    """The disk is full. Only records acknowledged before are durable; an open journal keeps the appended
+    records, and writes them with a later commit."""
 
     def __init__(self, directory: Path, needed: int) -> None:
         self.needed = needed
-        """Bytes that must be free at least before it is worth trying again."""
-        super().__init__(f"no room for the journal in {directory}: free at least {needed} bytes")
+        """Minimal number of free bytes for another try."""
+        super().__init__(f"no space for the journal in {directory}: free at least {needed} bytes")
 
 
 class JournalBehind(JournalError):  # noqa: N818  # it says what is the matter
-    """More has been appended than one commit may hold: commit, then append again. Nothing is lost and the
-    journal stays usable."""
+    """The uncommitted records exceed the limit of one commit: commit, then append again. Nothing is lost and
+    the journal stays usable."""
 
     def __init__(self, pending: int, limit: int) -> None:
-        super().__init__(f"{pending} bytes wait for a commit and at most {limit} may: commit first")
+        super().__init__(f"{pending} bytes are uncommitted, and the limit is {limit}: commit first")
 
 
 class RecordTooLarge(JournalError):  # noqa: N818  # it says what is the matter
-    """A record beyond what the journal takes. It was not appended, and the journal stays usable."""
+    """The record exceeds the size limit. It was not appended, and the journal stays usable."""
 
     def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"a record of {size} bytes; the largest the journal takes has {limit}")
+        super().__init__(f"the record has {size} bytes, and the limit is {limit}")
 
 
 class NotRetained(JournalError):  # noqa: N818  # it says what is the matter
-    """A reader wants records that are no longer kept."""
+    """The requested records are no longer kept."""
 
     def __init__(self, after: int, oldest: int) -> None:
         self.oldest = oldest
-        """Number of the oldest record that can be read."""
+        """Number of the oldest readable record."""
         super().__init__(
-            f"records after {after} were asked for and {oldest} is the oldest kept: start from the history"
+            f"records after {after} were requested, and {oldest} is the oldest kept: begin with the history"
         )
 
 

@@ -1,8 +1,8 @@
-"""The journal: the records a daemon has taken, in order, durable; the only durability primitive there is.
+"""Journal: the durable, ordered records of a daemon, and the only durability primitive of Hanse.
 
-The shell appends each event and hands it to its machine at once; what the machine wants done waits until a
-commit has made the event durable. One commit writes all that was appended meanwhile as one block and syncs
-once, so that the cost of a sync is shared by as many records as arrive during one.
+The shell appends each event and passes it to its machine at once; the machine's effects wait until a commit
+has made the event durable. One commit writes all records appended meanwhile as one block and syncs once, so
+that the records that arrive during one sync share the cost of the next.
 """
 
 import errno
@@ -27,28 +27,28 @@ from hanse.live.journal.walk import segment_name, snapshot_name
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What a journal held when it was opened."""
+    """Contents of a journal when it was opened."""
 
     snapshot: bytes | None
-    """The newest snapshot's state; None: there is none, begin from nothing."""
+    """State of the newest snapshot; None: there is no snapshot, start from the initial state."""
     snapshot_position: int
-    """Number of the last record which that state has seen; 0 without one."""
+    """Number of the last record that this state includes; 0 without a snapshot."""
     records: list[bytes]
-    """Those after it, in order."""
+    """Records after the snapshot, in order."""
     cut: int
-    """Bytes of a block that was not completely written, never acknowledged, and cut off. 0: none."""
+    """Bytes of an incomplete block that was never acknowledged and was cut off. 0: none."""
     chain: str = ""
-    """The hash chain behind the record that was sought, in hexadecimal; empty: no retained block ends with
-    it."""
+    """Value of the hash chain after the record ``chain_at`` of ``Journal.open``, in hexadecimal; empty: no
+    retained block ends with this record."""
 
 
 class Journal:
-    """A journal that is open for writing. Made by ``open``.
+    """Journal that is open for writing. Made by ``open``.
 
-    ``append`` belongs to one thread. ``commit``, ``snapshot`` and ``close`` block and belong on another; they
-    may overlap with ``append`` and with each other. After any error but ``JournalBehind`` and ``JournalFull``
-    the journal refuses everything: close it, and open it again. After a ``JournalFull`` what was appended
-    still waits, and a later ``commit`` writes it when there is room.
+    Only one thread may call ``append``. ``commit``, ``snapshot`` and ``close`` block and belong on another
+    thread; they may overlap with ``append`` and with each other. After any error but ``JournalBehind`` and
+    ``JournalFull`` the journal refuses every call: close it, and open it again. After a ``JournalFull`` the
+    appended records still wait, and a later ``commit`` writes them when there is space.
     """
 
     def __init__(
@@ -67,28 +67,28 @@ class Journal:
         self._retain_bytes = retain_bytes
         self._journal = survey.identity.journal
         self.identity = self._journal.hex()
-        """Drawn at random when the journal was made."""
+        """Random identity, drawn when the journal was created."""
         self._segments = Segments(directory, disk, segment_bytes, survey)
         self._snapshots = survey.snapshots
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._handover = threading.Lock()
-        """Held for moments: while the pending records change hands."""
+        """Lock of the pending records; held only briefly."""
         self._writing = threading.Lock()
         self._snapshotting = threading.Lock()
         self._failure: JournalError | None = None
-        """Why everything is refused."""
+        """Error with which every call is refused; None: usable."""
         self.position = survey.link.next - 1
-        """Number of the last appended record, counted from 1 over the journal's whole life; 0: none."""
+        """Number of the last appended record, counted from 1 since the journal was created; 0: none."""
         self.durable = self.position
-        """Number of the last record on disk."""
+        """Number of the last durable record."""
         self.snapshot_position = survey.position
-        """What the newest snapshot had seen when the journal was opened; 0 without one."""
+        """Position of the newest snapshot when the journal was opened; 0 without a snapshot."""
         self.snapshot_bytes = len(survey.state or b"")
         self.bytes = sum(map(len, survey.records))
-        """Bytes of all records since that snapshot: those that were found after it, and those appended."""
+        """Bytes of all records after that snapshot, both read and appended."""
         self.committed: Callable[[int, int, float], None] = lambda *_: None
-        """Told after each commit, on its thread: how many records, their bytes, and how long it took."""
+        """Callback after each commit, on its thread: number of records, their bytes, duration in seconds."""
 
     @classmethod
     def open(
@@ -101,11 +101,11 @@ class Journal:
         disk: Disk = DISK,
         sought: int = 0,
     ) -> tuple[Self, Recovered]:
-        """Take the journal in ``directory`` for this process and read it; ``create`` it where there is none.
-        ``sought``: a record whose chain value is wanted (``Recovered.chain``).
+        """Lock the journal in ``directory`` for this process and read it; ``create`` it if it is missing.
+        ``chain_at``: record whose chain value is returned in ``JournalContents.chain``.
 
-        Raises ``JournalInUse`` while another process has it, ``CorruptJournal`` when anything retained is not
-        as it was written (nothing is changed then), ``JournalFull`` when there is no room for a new one.
+        Raises ``JournalInUse`` while another process has it open, ``CorruptJournal`` if anything retained is
+        damaged (nothing is changed then), ``JournalFull`` if there is no space for a new one.
         """
         if create:
             _make_directory(directory, disk)
@@ -131,18 +131,18 @@ class Journal:
 
     @property
     def mark(self) -> tuple[int, str]:
-        """Number of the last record on disk and the value of the hash chain behind its block, which stands
-        for all before it; an empty value if no record is retained."""
+        """Number of the last durable record, and the value of the hash chain after its block, which covers
+        all records before it; empty if no record is retained."""
         position, chain = self._segments.mark
         return (position, chain.hex()) if chain else (self.durable, "")
 
     @property
     def is_crowded(self) -> bool:
-        """Whether half of what may wait for a commit does."""
+        """True if the uncommitted records exceed half of the limit of one commit."""
         return self._pending_bytes * 2 > PENDING_BYTES_MAX
 
     def ensure_room(self, size: int) -> None:
-        """Raise what ``append`` would raise for a record of so many bytes, before anybody acts on it."""
+        """Raise the error that ``append`` would raise for a record of ``size`` bytes."""
         with self._handover:
             self._check_room(size)
 
@@ -155,7 +155,7 @@ class Journal:
             raise JournalBehind(self._pending_bytes, PENDING_BYTES_MAX)
 
     def append(self, record: bytes) -> int:
-        """Number a record and keep it for the next commit. Not durable yet."""
+        """Keep a record for the next commit, not yet durable. Return its number."""
         with self._handover:
             self._check_room(len(record))
             self._pending.append(record)
@@ -165,7 +165,7 @@ class Journal:
             return self.position
 
     def commit(self) -> int:
-        """Make everything appended so far durable, as one block; the number of the last durable record."""
+        """Make all appended records durable, as one block. Return the number of the last durable record."""
         with self._writing:
             with self._handover:
                 self._refuse_after_failure()
@@ -190,15 +190,15 @@ class Journal:
             return self.durable
 
     def snapshot(self, position: int, state: bytes) -> None:
-        """Keep the state after record ``position``, durably, and drop what is then too old to be retained.
+        """Write the state after record ``position`` durably, then drop files beyond the retention.
 
-        With a full disk it raises ``JournalFull`` and the journal goes on without this snapshot.
+        On a full disk it raises ``JournalFull``, and the journal goes on without this snapshot.
         """
-        assert len(state) <= SNAPSHOT_BYTES_MAX, "a state beyond what a snapshot may hold"
+        assert len(state) <= SNAPSHOT_BYTES_MAX, "the state exceeds the limit of a snapshot"
         with self._snapshotting:
             self._refuse_after_failure()
             newest = max(self._snapshots, default=0)
-            assert newest <= position <= self.durable, "a snapshot ahead of the disk, or in reverse"
+            assert newest <= position <= self.durable, "a snapshot beyond the durable records, or in reverse"
             path = self._directory / snapshot_name(position)
             try:
                 kept = self._plan(position)
@@ -213,10 +213,10 @@ class Journal:
                 raise self._refusing(self._broken(error)) from error
 
     def close(self) -> None:
-        """Commit what was appended, say that all is in order, and let go of the directory. Twice is once.
+        """Commit the appended records, write the block of an orderly close, and release the directory.
 
-        After a failure only the last: what failed is not tried again. What finds no room on the disk is
-        dropped: nobody was told that it is durable.
+        A second call does nothing. After a failure only the directory is released: nothing is tried again.
+        Records that find no space on the disk are dropped: they were never acknowledged.
         """
         with self._snapshotting:
             try:
@@ -266,11 +266,11 @@ class Journal:
         name = errno.errorcode.get(error.errno or 0, "an error")
         return JournalError(
             f"the disk under {self._directory} failed ({name}: {os.strerror(error.errno or 0)}); what was "
-            "not acknowledged is in doubt: check the disk, then open the journal again"
+            "not acknowledged may be lost: check the disk, then open the journal again"
         )
 
     def _refusing(self, failure: JournalError) -> JournalError:
-        """From now on everything is refused with this."""
+        """Refuse every later call with ``failure``."""
         with self._handover:
             self._failure = failure
         return failure

@@ -1,12 +1,12 @@
-"""What the bytes of a journal mean: blocks, snapshots, the identity, and the names of files. No I/O.
+"""Binary layout of a journal: blocks, snapshots and the identity. No I/O.
 
-A *block* is what one commit writes: a header and the records, cut into sectors of 512 bytes of which the last
-four are a stamp. Disks write sectors whole, but in any order; a fresh segment is all zero. So after a crash
-each sector of the last block is either all zero or as written, never something else, and because of the stamp
-no written sector is all zero, whatever the records hold. That is what lets recovery tell a torn block (some
-sector is missing) from a damaged one (all are there, and the checksum is wrong).
+A commit writes a *block*: a header and the records, cut into sectors of 512 bytes whose last four bytes are a
+stamp. Disks write sectors whole, but in any order; a new segment is all zero. So after a crash each sector of
+the last block is either all zero or as written, and because of the stamp no written sector is all zero,
+whatever the records hold. This lets recovery distinguish a torn block (a sector is missing) from a damaged
+block (all sectors are present, and the checksum is wrong).
 
-Every header carries the hash of its predecessor and its own, over header and records: a chain from the
+Every header carries the hash of the block before and its own, over header and records: a chain from the
 journal's first block to its last. Numbers are little-endian.
 """
 
@@ -21,19 +21,19 @@ import numpy as np
 from hanse.live.journal.errors import UnknownFormat
 
 SECTOR = 512
-"""Bytes that a disk writes whole or not at all."""
+"""Bytes that a disk writes atomically."""
 STAMP = b"\xa5\xc3\x96\x69"
-"""The last bytes of every written sector: many ones, so that no flipped bit makes a sector all zero."""
+"""Last bytes of every written sector: many one bits, so that no flipped bit makes a sector all zero."""
 ROOM = SECTOR - len(STAMP)
-"""Bytes of a sector that are ours."""
+"""Bytes of a sector without the stamp."""
 RECORD_BYTES_MAX = 8 << 20
-"""The largest record."""
+"""Size of the largest record."""
 PENDING_BYTES_MAX = 64 << 20
-"""The most that one commit may hold, with length prefixes; beyond it ``append`` raises ``JournalBehind``."""
+"""Maximal size of one commit, with length prefixes; beyond it ``append`` raises ``JournalBehind``."""
 SNAPSHOT_BYTES_MAX = 1 << 30
-"""The largest state of a snapshot."""
+"""Size of the largest state in a snapshot."""
 FORMAT = 1
-"""Version of everything here."""
+"""Version of the layout."""
 
 _BLOCK_MAGIC = b"HanseBlk"
 _SNAPSHOT_MAGIC = b"HanseSnp"
@@ -45,41 +45,41 @@ _SNAPSHOT = struct.Struct("<8sHHI16sQQQQQ32s32sI")
 _IDENTITY = struct.Struct("<8sHHI16sQI")
 _BLANK = bytes(SECTOR)
 PREFIX_BYTES = _LENGTH.size
-"""What a record takes in a block beside itself."""
+"""Bytes that a record takes in a block besides its own."""
 HEADER_BYTES = _HEADER.size
 SNAPSHOT_HEAD_BYTES = _SNAPSHOT.size
 MAGIC = _BLOCK_MAGIC
 
 
 class Kind(IntEnum):
-    """What a block is for. All but the first hold no records."""
+    """Kind of a block. Only ``RECORDS`` holds records."""
 
     RECORDS = 1
     SEALED = 2
-    """The last block of a full segment: the next one exists and has ``allocated`` bytes."""
+    """Last block of a full segment: the next segment exists and has ``allocated`` bytes."""
     CLOSED = 3
-    """The journal was closed in good order: what is before it cannot be torn."""
+    """Mark of an orderly close: no block before it can be torn."""
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The head of a block."""
+    """Header of a block."""
 
     kind: Kind
     sectors: int
-    """How long the block is."""
+    """Length of the block in sectors."""
     first: int
-    """Number of its first record; for a block without records, of the next that will be."""
+    """Number of its first record; in a block without records, of the next record."""
     count: int
     payload_bytes: int
     allocated: int
-    """Bytes that the segment's file is known to have, durably (see ``Kind.SEALED`` for its other use). A
-    shorter file was cut by somebody: no crash shortens it."""
+    """Durable minimal length of the segment's file (``BlockKind.SEALED`` uses it for the next file). No
+    crash shortens a file: a shorter file was cut."""
     journal: bytes
-    """Which journal: 16 random bytes, so that no block of another can be taken for one of ours."""
+    """Identity of the journal: 16 random bytes, so that a block of another journal is detected."""
     previous: bytes
-    """Chain value of the block before."""
+    """Chain value of the previous block."""
     chain: bytes
-    """Own chain value: SHA-256 over this header up to here and the payload."""
+    """Chain value of this block: SHA-256 over this header up to here and the payload."""
     body_crc: int
 
     @property
@@ -89,24 +89,24 @@ class Header(msgspec.Struct, frozen=True):
 
 
 def genesis(journal: bytes) -> bytes:
-    """The chain value before the first block of a journal."""
+    """Return the chain value before the first block of a journal."""
     return hashlib.sha256(b"hanse journal " + journal).digest()
 
 
 def restart(journal: bytes, digest: bytes) -> bytes:
-    """The chain value after a repair that has only a snapshot (with that digest) to go on from."""
+    """Return the chain value after a repair that kept only a snapshot, with this digest."""
     return hashlib.sha256(b"hanse journal restarted " + journal + digest).digest()
 
 
 def extent(payload_bytes: int) -> int:
-    """Bytes on disk of a block with that payload."""
+    """Return the bytes on disk of a block with a payload of this size."""
     return -(-(HEADER_BYTES + payload_bytes) // ROOM) * SECTOR
 
 
 def encode(
     kind: Kind, first: int, records: list[bytes], *, allocated: int, journal: bytes, previous: bytes
 ) -> tuple[bytes, bytes]:
-    """A block as it goes to disk, and its chain value."""
+    """Encode a block. Return its bytes on disk and its chain value."""
     parts: list[bytes] = []
     for record in records:
         parts.append(_LENGTH.pack(len(record)))
@@ -144,7 +144,7 @@ def _stamped(logical: bytes, sectors: int) -> bytes:
 
 
 def header(sector: bytes) -> Header | None:
-    """The header in the first sector of a block, or None where there is no intact one."""
+    """Decode the header in the first sector of a block; None if it is not intact."""
     if len(sector) < SECTOR or sector[:8] != _BLOCK_MAGIC or sector[ROOM:] != STAMP:
         return None
     _, version, kind, *fields, crc = _HEADER.unpack_from(sector)
@@ -161,7 +161,7 @@ def header(sector: bytes) -> Header | None:
 
 
 def body(block: bytes, head: Header) -> bytes | None:
-    """The payload of a block whose header is intact, or None when anything of it is not as written."""
+    """Decode the payload of a block with an intact header; None if the block is damaged."""
     if len(block) != head.bytes:
         return None
     if head.sectors == 1:
@@ -179,7 +179,7 @@ def body(block: bytes, head: Header) -> bytes | None:
 
 
 def records(payload: bytes) -> list[bytes]:
-    """The records of a payload. The payload has passed its checksum, so what does not parse is our bug."""
+    """Split a payload into its records. The checksum was right, so a parse error is a bug."""
     found = []
     at, end = 0, len(payload)
     while at < end:
@@ -192,14 +192,14 @@ def records(payload: bytes) -> list[bytes]:
 
 
 def torn(block: bytes) -> bool:
-    """Whether a crash can have left a block so: some sector was never written, all others were."""
+    """Return True if a crash explains the block: some sector was never written, all others were."""
     sectors = [block[at : at + SECTOR] for at in range(0, len(block), SECTOR)]
     written = [sector for sector in sectors if sector != _BLANK]
     return len(written) < len(sectors) and all(sector[ROOM:] == STAMP for sector in written)
 
 
 class Floor(msgspec.Struct, frozen=True):
-    """How far back a journal goes, as its newest snapshot says; older files are leftovers of a drop."""
+    """Oldest retained files, as recorded in the newest snapshot; older files are leftovers of a drop."""
 
     snapshot: int
     """Position of the oldest retained snapshot."""
@@ -208,15 +208,15 @@ class Floor(msgspec.Struct, frozen=True):
     chain: bytes
     """Chain value before that segment."""
     allocated: int
-    """Bytes that this segment's file has at least."""
+    """Minimal length of this segment's file."""
 
 
 class SnapshotHead(msgspec.Struct, frozen=True):
-    """All of a snapshot but the state."""
+    """Header of a snapshot: all but the state."""
 
     journal: bytes
     position: int
-    """The state is the one after this record."""
+    """Number of the last record that the state includes."""
     state_bytes: int
     floor: Floor
     digest: bytes
@@ -224,7 +224,7 @@ class SnapshotHead(msgspec.Struct, frozen=True):
 
 
 def snapshot_head(journal: bytes, position: int, state: bytes, floor: Floor) -> bytes:
-    """What stands in front of the state in a snapshot's file."""
+    """Encode the bytes before the state in a snapshot's file."""
     head = _SNAPSHOT.pack(
         _SNAPSHOT_MAGIC, FORMAT, 0, 0, journal, position, len(state),
         floor.snapshot, floor.segment, floor.allocated, floor.chain, hashlib.sha256(state).digest(), 0,
@@ -233,7 +233,7 @@ def snapshot_head(journal: bytes, position: int, state: bytes, floor: Floor) -> 
 
 
 def snapshot(data: bytes) -> tuple[SnapshotHead, bytes] | None:
-    """A snapshot's file taken apart, or None when it is not as written."""
+    """Decode a snapshot's file; None if it is damaged."""
     if len(data) < SNAPSHOT_HEAD_BYTES or data[:8] != _SNAPSHOT_MAGIC:
         return None
     if zlib.crc32(data[: SNAPSHOT_HEAD_BYTES - 4]) != _LENGTH.unpack_from(data, SNAPSHOT_HEAD_BYTES - 4)[0]:
@@ -250,21 +250,21 @@ def snapshot(data: bytes) -> tuple[SnapshotHead, bytes] | None:
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Which journal a directory holds."""
+    """Identity of the journal in a directory."""
 
     journal: bytes
     allocated: int
-    """Bytes that the first segment's file had from the start."""
+    """Initial length of the first segment's file."""
 
 
 def encode_identity(identity: Identity) -> bytes:
-    """The identity as its file holds it."""
+    """Encode an identity file."""
     head = _IDENTITY.pack(_IDENTITY_MAGIC, FORMAT, 0, 0, identity.journal, identity.allocated, 0)[:-4]
     return head + _LENGTH.pack(zlib.crc32(head))
 
 
 def identity(data: bytes) -> Identity | None:
-    """An identity file taken apart, or None when it is not as written."""
+    """Decode an identity file; None if it is damaged."""
     if len(data) != _IDENTITY.size or data[:8] != _IDENTITY_MAGIC:
         return None
     _, version, _, _, journal, allocated, crc = _IDENTITY.unpack(data)

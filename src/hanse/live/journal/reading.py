@@ -1,7 +1,7 @@
-"""Reading a journal without opening it: of a dead one, or of a live one while its daemon writes.
+"""Readers of a journal that do not open it for writing, also while its daemon writes.
 
-Nothing is locked or changed. Of a live journal the newest block may be seen a moment before it is durable;
-who must not run ahead of a crash asks the journal's owner for ``durable``.
+Nothing is locked or changed. In a live journal the newest block may be visible shortly before it is durable;
+a reader that needs durable records asks the journal's owner for ``durable``.
 """
 
 from collections.abc import Iterator
@@ -18,25 +18,25 @@ from hanse.live.journal.salvage import read_identity
 from hanse.live.journal.walk import IDENTITY_NAME, End, Link, PatientWalk, listing, segment_name
 
 READ_TRIES_MAX = 3
-"""How often a reader looks again when the files change under its eyes."""
+"""Number of tries of a reader while the files change."""
 
 
 class History(msgspec.Struct, frozen=True):
-    """All that a journal retains, from its beginning or from its oldest snapshot on."""
+    """Retained history of a journal, from its beginning or from its oldest snapshot on."""
 
     snapshot: bytes | None
-    """The oldest retained state; None: the records begin with the first of all."""
+    """Oldest retained state; None: the records begin with record 1."""
     position: int
-    """Number of the last record which that state has seen; 0 without one."""
+    """Number of the last record that this state includes; 0 without a state."""
     records: Iterator[tuple[int, bytes]]
-    """Number and record, read as they are asked for; one segment at a time is in memory."""
+    """Numbers and records, read lazily; one segment at a time is in memory."""
 
 
 def read(directory: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Every record after number ``after``, with its number; one segment at a time is in memory.
+    """Iterate over the records after number ``after``, with their numbers, with one segment in memory.
 
-    Raises ``NotRetained`` at once when the next record is no longer there, and ``CorruptJournal`` where
-    something is not as it was written. What of a live journal is just being written is not there yet.
+    Raises ``NotRetained`` at once if the next record is no longer kept, and ``CorruptJournal`` at damage. A
+    block that a live journal is writing is not included.
     """
     exists(directory)
     identity = read_identity(directory)
@@ -54,7 +54,7 @@ def read(directory: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def history(directory: Path) -> History:
-    """The whole past: for rebuilding what is derived from the journal, and for replaying it elsewhere."""
+    """Read the retained history, to rebuild derived data or to replay it elsewhere."""
     exists(directory)
     for _ in range(READ_TRIES_MAX):
         files = listing(directory)
@@ -65,11 +65,11 @@ def history(directory: Path) -> History:
                 data = path.read_bytes()
                 found = layout.snapshot(data)
                 if found is None:
-                    raise CorruptJournal(path, 0, (1, 0), "a snapshot that is not as it was written")
+                    raise CorruptJournal(path, 0, (1, 0), "a damaged snapshot")
                 return History(found[1], position, read(directory, position))
             except (FileNotFoundError, NotRetained):
-                continue  # dropped while we looked, or a leftover of a drop: the next one is the oldest
-    raise JournalError(f"nothing in {directory} reaches back to a beginning: neither record 1 nor a snapshot")
+                continue  # dropped meanwhile, or a leftover of a drop: the next one is the oldest
+    raise JournalError(f"the journal in {directory} has no beginning: neither record 1 nor a snapshot")
 
 
 def _records(directory: Path, link: Link, after: int) -> Iterator[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""Making a journal's directory ready for writing: a new one, or an old one after whatever happened."""
+"""Preparation of a journal's directory for writing: creation, and recovery after a crash."""
 
 import os
 from pathlib import Path
@@ -13,8 +13,8 @@ from hanse.live.journal.walk import IDENTITY_NAME, REPAIRING_NAME, listing, segm
 
 
 def found(directory: Path, disk: Disk, segment_bytes: int) -> None:
-    """Make a new journal where none is. The identity comes last: without it there is no journal yet, and what
-    an interrupted attempt left is empty and goes."""
+    """Create a journal if there is none. The identity file is written last: without it there is no journal
+    yet, and the empty files of an interrupted creation are removed."""
     files = listing(directory)
     if (directory / IDENTITY_NAME).exists() or (directory / REPAIRING_NAME).exists():
         return
@@ -39,23 +39,23 @@ def found(directory: Path, disk: Disk, segment_bytes: int) -> None:
 
 
 def exists(directory: Path) -> None:
-    """Refuse where there is no journal."""
+    """Raise an error if there is no journal."""
     files = listing(directory) if directory.is_dir() else None
     if files is None or not (files.segments or files.snapshots or (directory / IDENTITY_NAME).exists()):
         raise JournalError(f"there is no journal in {directory}")
 
 
 def recover(directory: Path, disk: Disk, sought: int = 0) -> Survey:
-    """Check everything, then leave the files as if the last acknowledged commit had been the last.
+    """Check all files, then bring them to the state after the last acknowledged commit.
 
-    1. A torn tail is overwritten with zeros: the next block must find empty space, or its own tear could not
-       be told from damage.
-    2. The newest block is written once more. It may be complete only in memory: its writer was killed before
-       its sync, or its sync failed and the kernel then took it for clean. Before anybody acts on it, it is on
-       disk. The bytes are the same, so a crash in here does no harm.
-    3. Leftovers go.
+    1. Overwrite a torn tail with zeros: the next block needs empty space, otherwise a tear in it could not be
+       distinguished from damage.
+    2. Write the newest block again. It may be complete only in memory: its writer was killed before its sync,
+       or its sync failed and the kernel then regarded it as clean. It must be on disk before its records are
+       used. The bytes are the same, so a crash during the write does no harm.
+    3. Remove leftovers.
 
-    ``sought``: the record whose chain value is wanted, if it is the last of a block.
+    ``chain_at``: record whose chain value is returned, if it is the last of a block.
     """
     survey = Survey(directory)
     survey.sought = sought

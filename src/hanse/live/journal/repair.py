@@ -1,11 +1,11 @@
-"""Checking a journal, and making a damaged one usable again without throwing anything away.
+"""Check of a journal, and repair of a damaged one that deletes nothing.
 
-A repair keeps the most that is certainly right: the longest run of intact, linked records from the beginning
-or from a snapshot. Whatever is damaged, or stands behind damage, is moved to ``damaged-<n>``, never deleted.
-The record numbers that are lost are given out again; who has acted on them elsewhere is told by the report.
+A repair keeps all that is certainly right: the longest run of intact, linked records from the beginning or
+from a snapshot. Files that are damaged, or that follow damage, are moved to ``damaged-<n>``, never deleted.
+The numbers of lost records are used again; the report names them, for systems that have acted on them.
 
-A repair can be interrupted anywhere: it first prepares its files in ``repairing``, marks them complete, and
-only then changes the journal; run again, it goes on from there.
+A repair may be interrupted at any point: it first prepares its files in ``repairing``, marks them complete,
+and only then changes the journal; a second run continues from there.
 """
 
 import shutil
@@ -24,12 +24,12 @@ from hanse.live.journal.survey import Survey
 from hanse.live.journal.walk import IDENTITY_NAME, REPAIRING_NAME, listing, segment_name, snapshot_name
 
 VERIFY_TRIES_MAX = 10
-"""How often a check begins anew when a live journal drops files under its eyes."""
+"""Number of tries of a check while a live journal drops files."""
 _READY = "ready"
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """The first thing found wrong."""
+    """First problem found."""
 
     file: str
     offset: int
@@ -38,49 +38,49 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a check found. With a problem the counts are those up to it."""
+    """Result of a check. With a problem, the counts are those before it."""
 
     live: bool
-    """Whether somebody had the journal open: its unfinished last block, if any, was not judged."""
+    """True if a process had the journal open: an unfinished last block was not checked."""
     first: int
     last: int
-    """Numbers of the first and last good record retained; an empty range when the second is smaller."""
+    """Numbers of the first and last good record retained; an empty range if the second is smaller."""
     blocks: int
     segments: int
     snapshots: int
     torn: int
-    """Bytes of a torn tail: not a problem, the next opening cuts them."""
+    """Bytes of a torn tail: not a problem, the next opening cuts them off."""
     problem: Problem | None
 
     @property
     def records(self) -> int:
-        """How many good records are retained."""
+        """Number of good records retained."""
         return max(0, self.last - self.first + 1)
 
 
 class Repaired(msgspec.Struct, frozen=True):
-    """What a repair kept and what it could not."""
+    """Result of a repair: what was kept and what was lost."""
 
     kept: tuple[int, int] | None
-    """First and last record that can still be read; None: none."""
+    """First and last readable record; None: none."""
     snapshot: int | None
-    """Position of the snapshot to begin with, if there is one to begin with."""
+    """Position of the snapshot that recovery begins with; None: none."""
     last: int
-    """Record whose state the journal now ends with: the next record gets the number after it."""
+    """Number of the last record in the repaired journal: the next record gets the next number."""
     lost: tuple[int, int] | None
-    """Records that are gone, first and last, with all they did. None: the state is complete."""
+    """First and last record whose changes are lost. None: the state is complete."""
     lost_open: bool
-    """Whether more records than ``lost`` says may be gone: the end is too damaged to tell."""
+    """True if more records than ``lost`` may be lost: the end is too damaged to tell."""
     history_lost: tuple[int, int] | None
-    """Records that can no longer be read one by one, though the snapshot has seen them."""
+    """First and last record that can no longer be read, but that the snapshot includes."""
     moved: tuple[str, ...]
-    """Files moved aside."""
+    """Names of the files moved aside."""
     moved_to: str
-    """Directory they are in, inside the journal's; empty: nothing was moved."""
+    """Name of their directory, inside the journal's; empty: nothing was moved."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """A repair that is ready to be carried out; stands in ``repairing/ready``."""
+    """Plan of a prepared repair, stored in ``repairing/ready``."""
 
     move: list[str]
     place: list[str]
@@ -88,7 +88,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 def verify(directory: Path) -> Verdict:
-    """Check everything retained. Changes nothing; a live journal may be checked too."""
+    """Check everything retained, without any change; also of a live journal."""
     exists(directory)
     for attempt in range(VERIFY_TRIES_MAX):
         live = in_use(directory)
@@ -121,10 +121,10 @@ def _verdict(survey: Survey, problem: Problem | None) -> Verdict:
 
 
 def repair(directory: Path, *, segment_bytes: int = SEGMENT_BYTES, disk: Disk = DISK) -> Repaired:
-    """Make the journal usable again. One without a problem is left as it is (a torn tail is none).
+    """Make a damaged journal usable again. A sound journal is not changed (a torn tail is no damage).
 
-    Raises ``JournalInUse`` while somebody has it open. Needs room for the files it writes anew: at most two
-    segments and the retained snapshots.
+    Raises ``JournalInUse`` while a process has it open. Needs disk space for the files that it rewrites: at
+    most two segments and the retained snapshots.
     """
     exists(directory)
     lock_fd = lock(directory)
@@ -132,7 +132,7 @@ def repair(directory: Path, *, segment_bytes: int = SEGMENT_BYTES, disk: Disk = 
         ready = directory / REPAIRING_NAME / _READY
         if not ready.exists():
             if (directory / REPAIRING_NAME).exists():
-                shutil.rmtree(directory / REPAIRING_NAME)  # copies only, of a repair that was not ready
+                shutil.rmtree(directory / REPAIRING_NAME)  # only copies, of an incomplete preparation
             survey = Survey(directory)
             try:
                 survey.run()
@@ -155,7 +155,7 @@ def _nothing_wrong(survey: Survey) -> Repaired:
 
 
 def _prepare(directory: Path, disk: Disk, segment_bytes: int) -> None:
-    """Write the new files to ``repairing``, and last the plan."""
+    """Write the new files to ``repairing``, and the plan last."""
     best = salvage(directory)
     files = _new_files(directory, best, first_room(segment_bytes))
     stay = {piece.path.name for piece in best.pieces if piece.whole} | {
@@ -177,8 +177,8 @@ def _prepare(directory: Path, disk: Disk, segment_bytes: int) -> None:
 
 
 def _new_files(directory: Path, best: Salvage, room: int) -> list[tuple[str, bytes]]:
-    """What has to be written anew: segments that are only partly good, an empty one to go on with where that
-    is needed, the newest snapshot if it promises more than is left, and the identity if it is damaged."""
+    """Build the files to write: partly good segments, an empty segment to continue in if one is needed, the
+    newest snapshot if it refers to more files than are left, and the identity if it is damaged."""
     files = [(segment_name(piece.first), _excerpt(piece)) for piece in best.pieces if not piece.whole]
     if best.pieces and best.pieces[-1].sealed:
         files.append((segment_name(best.last + 1), bytes(best.pieces[-1].following)))
@@ -235,14 +235,14 @@ def _aside(directory: Path) -> str:
 
 
 def _carry_out(directory: Path, disk: Disk, plan: _Plan) -> None:
-    """Move the damaged files aside and the new ones in. Every step that is done already is passed over."""
+    """Move the damaged files aside and the new files in. Steps that are already done are skipped."""
     prepared = directory / REPAIRING_NAME
     if plan.move:
         aside = directory / plan.report.moved_to
         aside.mkdir(exist_ok=True)
         disk.sync_directory(directory)
         for name in plan.move:
-            # What is aside already was moved by an earlier try; what has its name now is the new file.
+            # A file already aside was moved by an earlier try; the file of the same name is the new one.
             if (directory / name).exists() and not (aside / name).exists():
                 disk.rename(directory / name, aside / name)
         disk.sync_directory(aside)

@@ -1,4 +1,4 @@
-"""What of a journal's past is kept when a new snapshot is made."""
+"""Retention of a journal's history when a new snapshot is written."""
 
 import msgspec
 
@@ -6,27 +6,27 @@ from hanse.live.journal.layout import Floor
 from hanse.live.journal.survey import Segment
 
 RETAIN_BYTES = 256 << 20
-"""How much of what the newest snapshot makes superfluous is kept, for audits, read models and replays."""
+"""Bytes of files kept from before the newest snapshot, for audits, read models and replays."""
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The outcome: everything below is dropped."""
+    """Files to drop, and the resulting floor."""
 
     floor: Floor
     snapshots: list[int]
-    """Positions of older snapshots that go."""
+    """Positions of the older snapshots to drop."""
     segments: int
-    """How many of the oldest segments go."""
+    """Number of the oldest segments to drop."""
 
 
 def plan(
     segments: list[Segment], sizes: list[int], snapshots: dict[int, int], position: int, retain_bytes: int
 ) -> Kept:
-    """Keep the farthest beginning (the first record, or a snapshot with all records after it) whose files
-    take at most ``retain_bytes``, and in any case the newest snapshot before ``position`` with what follows
-    it, so that one damaged snapshot is never the end.
+    """Keep the oldest base (the first record, or a snapshot with all records after it) whose files take at
+    most ``retain_bytes``. Always keep the newest snapshot before ``position`` with the records after it, so
+    that one damaged snapshot is never fatal.
 
-    ``sizes`` are the bytes of the segments' files; ``snapshots`` has position and bytes of the present ones.
+    ``sizes``: bytes of the segments' files; ``snapshots``: position and bytes of the present snapshots.
     """
     bases = sorted(before for before in snapshots if before < position)
     if segments[0].first == 1 and bases[:1] != [0]:
@@ -34,7 +34,7 @@ def plan(
     ends = [segment.first - 1 for segment in segments[1:]]
 
     def dropped(base: int) -> int:
-        """How many segments end at or before that base."""
+        """Count the segments that end at or before a base."""
         return sum(end <= base for end in ends)
 
     def cost(base: int) -> int:

@@ -1,6 +1,6 @@
-"""What of a journal, however damaged, is still good: runs of linked blocks, and the best state to go on from.
+"""Salvage of a damaged journal: finds runs of linked blocks, and the best state to continue from.
 
-Only used when something is wrong; it reads everything.
+Used only for damaged journals; it reads every file.
 """
 
 import os
@@ -24,7 +24,7 @@ from hanse.live.journal.walk import (
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Linked, intact blocks that stand together in one segment."""
+    """Run of linked, intact blocks within one segment."""
 
     path: Path
     begin: int
@@ -32,44 +32,44 @@ class Piece(msgspec.Struct, frozen=True):
     """Byte offsets in the file."""
     first: int
     next: int
-    """Number of the first record, and one more than that of the last."""
+    """Number of the first record, and one more than the number of the last."""
     before: bytes
     after: bytes
     """Chain values before and after."""
     room: int
-    """Bytes that its blocks say the file has."""
+    """Length of the file according to its blocks."""
     following: int
-    """When ``sealed``: bytes that the next segment's file has."""
+    """If ``sealed``: length of the next segment's file."""
     sealed: bool
     whole: bool
-    """Whether the file holds nothing else, and can stay as it is."""
+    """True if the file holds nothing else, and can stay unchanged."""
 
 
 class Salvage(msgspec.Struct, frozen=True):
-    """The best that can be kept."""
+    """Best part of a journal that can be kept."""
 
     journal: bytes
     base: int | None
-    """Position of the snapshot to begin with; 0: from the first record, without one; None: nothing."""
+    """Position of the snapshot to begin with; 0: no snapshot, begin with record 1; None: nothing."""
     digest: bytes
-    """That snapshot's digest (empty without one)."""
+    """Digest of this snapshot; empty without one."""
     pieces: list[Piece]
-    """The records to keep, in order."""
+    """Pieces with the records to keep, in order."""
     last: int
     """Number of the last record that the kept state and records cover; 0: none."""
     snapshots: list[tuple[int, Path]]
-    """Good snapshots that fit what is kept."""
+    """Good snapshots that fit the kept records."""
     oldest: int
-    """Number of the oldest record that was retained."""
+    """Number of the oldest retained record."""
     known: int
-    """The highest record number of which any trace is left."""
+    """Highest record number found anywhere."""
     open_ended: bool
-    """Whether the end is so damaged that there may have been records beyond ``known``."""
+    """True if the end is so damaged that there may have been records after ``known``."""
 
 
 def salvage(directory: Path) -> Salvage:
-    """Look at everything and choose the base and run that reach farthest; of equals the one that begins
-    earliest, because it keeps the most history."""
+    """Read all files, and choose the base and run that reach the highest record; among equals the oldest
+    base, because it keeps the most history."""
     files = listing(directory)
     journal = _journal(directory, files) or os.urandom(16)
     identity = read_identity(directory)
@@ -101,7 +101,7 @@ def salvage(directory: Path) -> Salvage:
 
 
 def read_identity(directory: Path) -> Identity | None:
-    """The identity of a journal, or None when it is missing or damaged."""
+    """Read the identity of a journal; None if it is missing or damaged."""
     try:
         return layout.identity((directory / IDENTITY_NAME).read_bytes())
     except FileNotFoundError:
@@ -109,7 +109,7 @@ def read_identity(directory: Path) -> Identity | None:
 
 
 def _journal(directory: Path, files: Listing) -> bytes | None:
-    """Which journal this is: by its identity, else by the first intact block, else by a snapshot."""
+    """Find the journal's id: in its identity, else in the first intact block, else in a snapshot."""
     if (known := read_identity(directory)) is not None:
         return known.journal
     for _, path in files.segments:
@@ -133,7 +133,7 @@ def _good_snapshots(files: Listing, journal: bytes) -> list[tuple[int, Path, Sna
 
 
 class _Search:
-    """Finds every piece of every segment, what numbers there were, and whether the end can be trusted."""
+    """Search of all segments for pieces, for the highest record number, and for damage at the end."""
 
     def __init__(self, journal: bytes, allocated: int) -> None:
         self.journal = journal
@@ -141,10 +141,10 @@ class _Search:
         self.known = 0
         self.open_ended = False
         self._allocated = allocated
-        """Bytes that the file of the segment looked at next must have."""
+        """Minimal length of the file of the next segment."""
 
     def segment(self, path: Path) -> None:
-        """Look through one more segment."""
+        """Search one more segment."""
         data = path.read_bytes()
         at, walk = 0, None
         while (found := next_header(data, at, self.journal, 0)) is not None:
@@ -169,7 +169,7 @@ class _Search:
         short = len(data) < max(
             self._allocated, walk.link.allocated if walk and walk.end is not End.SEALED else 0
         )
-        # A sealed segment promises another: the promise is broken unless one more call follows.
+        # A sealed segment has a successor: the end is open unless one more call follows.
         sealed = walk is not None and walk.end is End.SEALED
         self.open_ended = unreadable or short or sealed
         self._allocated = walk.link.allocated if walk is not None and sealed else 0
@@ -194,7 +194,7 @@ def _piece(path: Path, begin: int, head: Header, walk: Walk, last: Block, room: 
 
 
 def _joined(pieces: list[Piece]) -> list[list[Piece]]:
-    """Pieces put together where one segment's sealed end meets the beginning of the next."""
+    """Join pieces where the sealed end of a segment links to the beginning of the next."""
     runs: list[list[Piece]] = []
     for piece in pieces:
         if runs:
@@ -204,6 +204,6 @@ def _joined(pieces: list[Piece]) -> list[list[Piece]]:
                 runs[-1].append(piece)
                 continue
         runs.append([piece])
-    # A run that begins with nothing but the end of a segment begins with the next segment instead.
+    # Drop a first piece that holds only the sealed end of a segment.
     trimmed = [run[1:] if run[0].sealed and run[0].first == run[0].next else run for run in runs]
     return [run for run in trimmed if run]

@@ -1,10 +1,10 @@
-"""Writing blocks: into the newest segment, which grows, and into the next one when it is full.
+"""Segments of a journal: blocks are written into the newest segment, which grows, then into the next one.
 
-A segment's room is taken before it is needed, in steps that quadruple from 64 KiB to the segment's size. Room
-taken in advance makes ``fdatasync`` cheap (no new length to record) and shows a full disk before anything is
-half written; the steps keep the segment of an idle daemon at 64 KiB of disk. A step costs one more sync, four
-times in 16 MiB. Every block says how much room its file has, so that a file cut short is noticed. When the
-disk has no room, the reserve becomes the next segment.
+A segment's space is allocated in advance, in steps that quadruple from 64 KiB to the segment's size. This
+makes ``fdatasync`` cheap (no new length to record) and detects a full disk before anything is half written;
+the steps keep the segment of an idle daemon at 64 KiB. A step costs one more sync, four times in 16 MiB.
+Every block records the length of its file, so that a cut file is detected. If the disk has no space, the
+reserve becomes the next segment.
 """
 
 from pathlib import Path
@@ -17,17 +17,17 @@ from hanse.live.journal.survey import Segment, Survey
 from hanse.live.journal.walk import segment_name
 
 SEGMENT_BYTES = 16 << 20
-"""Size at which a segment is full. A block that is larger by itself gets a larger segment of its own."""
+"""Size at which a segment is full. A larger block gets a larger segment."""
 SEGMENT_BYTES_FIRST = 64 << 10
-"""Room that a segment begins with."""
+"""Initial size of a segment."""
 GROWTH = 4
-"""By what factor a segment's room grows."""
+"""Growth factor of a segment's space."""
 PAGE = 4096
-"""Room is asked for in multiples of this many bytes."""
+"""Space is allocated in multiples of this number of bytes."""
 
 
 class NoRoom(Exception):  # noqa: N818  # it says what is the matter
-    """The disk has not that many bytes left. Nothing was written: the same may be tried again."""
+    """The disk does not have the needed bytes free. Nothing was written: the call may be repeated."""
 
     def __init__(self, needed: int) -> None:
         super().__init__(needed)
@@ -35,14 +35,14 @@ class NoRoom(Exception):  # noqa: N818  # it says what is the matter
 
 
 def first_room(segment_bytes: int) -> int:
-    """Bytes that a segment begins with: one step below its size at most, four sectors at least."""
+    """Return the initial size of a segment: at most one step below its size, at least four sectors."""
     return min(SEGMENT_BYTES_FIRST, max(4 * SECTOR, segment_bytes // GROWTH // SECTOR * SECTOR))
 
 
 class Segments:
-    """The writing end of a journal's segments. One thread at a time. Errors of the operating system come out
-    as they are, and nothing may be written any more after one. A full disk is found when room is taken,
-    before anything is written (``NoRoom``), and leaves everything as it was."""
+    """Writer of a journal's segments, for one thread at a time. Errors of the operating system are raised
+    unchanged, and nothing may be written after one. A full disk is detected at the allocation, before any
+    write (``NoSpace``), and changes nothing."""
 
     def __init__(self, directory: Path, disk: Disk, segment_bytes: int, found: Survey) -> None:
         self._directory = directory
@@ -58,13 +58,14 @@ class Segments:
         self._allocated = found.link.allocated
         self._closed = found.last_block is not None and found.last_block.closed
         self.segments = found.segments
-        """Those in use, oldest first; the last is written to. Others may copy it, and drop from its front."""
+        """Segments in use, oldest first; the last one is written. Others may copy the list, and drop from
+        its front."""
         self._fd = disk.open(directory / segment_name(self.segments[-1].first))
         self._reserve = Reserve(directory, disk, min(RESERVE_BYTES, self._segment_bytes))
         self._reserve.fill()
 
     def write(self, records: list[bytes]) -> None:
-        """One block with these records, durable."""
+        """Write one block with these records, durably."""
         size = layout.extent(sum(map(len, records)) + layout.PREFIX_BYTES * len(records))
         try:
             self._make_room(size)
@@ -75,7 +76,7 @@ class Segments:
         self._put(Kind.RECORDS, records, self._allocated)
 
     def finish(self) -> None:
-        """Say that the journal is closed in good order, if there is room for that; let go of the file."""
+        """Write the mark of an orderly close, if it fits into the allocated space; close the files."""
         try:
             if not self._closed and self._offset + 2 * SECTOR <= self._allocated:
                 self._put(Kind.CLOSED, [], self._allocated)
@@ -84,7 +85,7 @@ class Segments:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._reserve.abandon()
         self._disk.close(self._fd)
 
@@ -104,11 +105,11 @@ class Segments:
         self._next += len(records)
         self._chain = chain
         if records:
-            self.mark = (self._next - 1, chain)  # both at once: others read it
+            self.mark = (self._next - 1, chain)  # one assignment: other threads read it
         self._closed = kind is Kind.CLOSED
 
     def _make_room(self, size: int) -> None:
-        """Room for a block of ``size`` and, behind it, for the one sector that says where it goes on."""
+        """Ensure space for a block of ``size`` bytes and, after it, one sector for the next header."""
         end = self._offset + size + SECTOR
         if end <= self._allocated:
             return
@@ -125,15 +126,15 @@ class Segments:
             self._reserve.fill()
 
     def _grow(self, needed: int) -> None:
-        """More room for this segment, durable before it is used. The header of the next block, in the sector
-        that was kept free, is the first to tell of it: whoever cuts the file cuts that header or is told on
-        by it."""
+        """Enlarge this segment, durably before the space is used. The header of the next block, in the sector
+        that was kept free, records the new length: a cut of the file removes this header, or the header
+        reveals the cut."""
         size = self._take(self._fd, self._allocated, needed)
         self._disk.sync_all(self._fd)
         self._allocated = size
 
     def _roll(self, needed: int) -> None:
-        """Go on in a new segment: first it exists, then the old one says so, then it is used."""
+        """Start a new segment: create it, then write the sealing block of the old one, then use it."""
         try:
             fd, size = self._create(self._directory / segment_name(self._next), needed)
         except NoRoom:
@@ -144,7 +145,7 @@ class Segments:
             self._reserve.fill()
 
     def _create(self, path: Path, needed: int) -> tuple[int, int]:
-        """A new segment with room; its descriptor and size. Without room there is no file either."""
+        """Create a segment; return its descriptor and size. Without space, leave no file."""
         fd = self._disk.create(path)
         try:
             return fd, self._take(fd, 0, max(needed, first_room(self._segment_bytes)))
@@ -155,7 +156,7 @@ class Segments:
             raise
 
     def _roll_into_reserve(self, needed: int) -> bool:
-        """Go on in the room that was kept; whether there is so much."""
+        """Start a new segment in the reserve. Return False if the reserve is too small."""
         kept = self._reserve.become(self._directory / segment_name(self._next), needed)
         if kept is None:
             return False
@@ -163,7 +164,7 @@ class Segments:
         return True
 
     def _go_on_in(self, fd: int, size: int) -> None:
-        """Make a new segment durable, say at the end of the old one that it exists, and use it."""
+        """Make a new segment durable, write the sealing block of the old one, and use the new one."""
         try:
             self._disk.sync_all(fd)
             self._disk.sync_directory(self._directory)
@@ -176,8 +177,8 @@ class Segments:
         self.segments.append(Segment(self._next, self._chain, size))
 
     def _take(self, fd: int, before: int, needed: int) -> int:
-        """Room for ``needed`` bytes and as many more as the next step has, or only those when there are no
-        more; the file's new size. With ``before`` 0 the file is new and begins with what is needed."""
+        """Allocate the next step, at least ``needed`` bytes, or only these if the disk has no more. Return
+        the file's new size. With ``before`` 0 the file is new and begins with the needed bytes."""
         needed = -(-needed // PAGE) * PAGE
         step = min(before * GROWTH, self._segment_bytes)
         for size in sorted({max(needed, step), needed}, reverse=True):
@@ -189,4 +190,4 @@ class Segments:
                 self._disk.truncate(fd, before)
             else:
                 return size
-        raise NoRoom(needed - before + PAGE)  # the mark of an orderly close may have to go first
+        raise NoRoom(needed - before + PAGE)  # also room for the mark of an orderly close

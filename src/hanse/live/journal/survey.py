@@ -1,4 +1,4 @@
-"""Reading a whole journal and checking all of it: what opening and verifying have in common."""
+"""Survey of a journal: reads and checks all of it, for opening and for verification."""
 
 from functools import partial
 from pathlib import Path
@@ -25,30 +25,30 @@ from hanse.live.journal.walk import (
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A segment that is in use."""
+    """Segment in use."""
 
     first: int
     chain: bytes
-    """Chain value before it."""
+    """Chain value before the segment."""
     allocated: int
-    """Bytes that its file has at least."""
+    """Minimal length of its file."""
 
 
 class LastBlock(msgspec.Struct, frozen=True):
-    """Where the newest block stands."""
+    """Location of the newest block."""
 
     path: Path
     offset: int
     bytes: int
     closed: bool
-    """Whether it says that the journal was closed."""
+    """True if it is the mark of an orderly close."""
 
 
 class Survey:
-    """A look at everything retained. ``run`` raises ``CorruptJournal`` at the first problem; what was found
-    until then stays in the attributes.
+    """Check of everything retained. ``run`` raises ``CorruptJournal`` at the first problem; the attributes
+    keep the data found before it.
 
-    ``live`` says that somebody may be writing: an unfinished last block is then the writer's and no damage.
+    ``live``: a process may be writing, so an unfinished last block belongs to the writer and is no damage.
     """
 
     def __init__(self, directory: Path, *, live: bool = False) -> None:
@@ -56,26 +56,26 @@ class Survey:
         self.live = live
         self.identity = Identity(b"", 0)
         self.state: bytes | None = None
-        """Of the newest snapshot."""
+        """State of the newest snapshot."""
         self.snapshots: dict[int, int] = {}
         """Position and bytes of each retained snapshot, oldest first."""
         self.floor = Floor(0, 1, b"", 0)
         self.segments: list[Segment] = []
         self.records: list[bytes] = []
-        """Those after the newest snapshot."""
+        """Records after the newest snapshot."""
         self.blocks = 0
         self.link = Link(b"", 1, None, 0)
-        """What the next block has to continue."""
+        """Chain tip that the next block must continue."""
         self.tail_offset = 0
         self.cut = 0
         self.last_block: LastBlock | None = None
         self.mark = (0, b"")
-        """Number and chain value of the last record: of the last block that has any; 0: none is retained."""
+        """Number of the last record and chain value after its block; 0: no record is retained."""
         self.sought = 0
-        """A record whose chain value is to be kept, if a block ends with it."""
+        """Record whose chain value is kept, if a block ends with it."""
         self.sought_chain = b""
         self.leftovers: list[Path] = []
-        """Files that mean nothing any more: unfinished ones, and those an interrupted drop left."""
+        """Files without meaning: unfinished files, and files left by an interrupted drop."""
 
     @property
     def position(self) -> int:
@@ -83,7 +83,7 @@ class Survey:
         return max(self.snapshots, default=0)
 
     def run(self) -> None:
-        """Look at everything."""
+        """Check all files."""
         files = listing(self.directory)
         self.leftovers += files.temporary
         if (self.directory / REPAIRING_NAME).exists():
@@ -104,7 +104,7 @@ class Survey:
             raise self._corrupt(
                 self.directory / segment_name(self.segments[-1].first),
                 self.tail_offset,
-                f"the journal ends with record {self.link.next - 1}, and a snapshot has seen {self.position}",
+                f"the journal ends with record {self.link.next - 1}, before snapshot {self.position}",
             )
 
     # --- snapshots ---------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Survey:
                 continue
             found = layout.snapshot(path.read_bytes())
             if found is None or found[0].journal != self.identity.journal or found[0].position != position:
-                raise self._corrupt(path, 0, "a snapshot that is not as it was written", self._way_back(path))
+                raise self._corrupt(path, 0, "a damaged snapshot", self._way_back(path))
             if not self.snapshots:
                 self.floor, self.state = found[0].floor, found[1]
             self.snapshots[position] = path.stat().st_size
@@ -130,14 +130,14 @@ class Survey:
             )
 
     def _way_back(self, path: Path) -> str:
-        """What a repair could do without that snapshot, in words."""
+        """Describe the result of a repair without a snapshot."""
         best = salvage(self.directory)
         if best.base is None:
-            return f"Nothing else in {self.directory} is complete: get {path.name} back from a copy."
+            return f"Nothing else in {self.directory} is complete: restore {path.name} from a copy."
         base = f"snapshot {best.base}" if best.base else "the first record"
         return (
             f"Without it the journal is complete from {base} to record {best.last}: "
-            f"'{repair_command(self.directory)}' moves the damaged file aside and goes on from there."
+            f"'{repair_command(self.directory)}' moves the damaged file aside and continues from there."
         )
 
     # --- segments ----------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class Survey:
         self._look_behind(walk, [path for first, path in files.segments if first > self.segments[-1].first])
 
     def _along(self, path: Path) -> Walk:
-        # Whoever opens a journal holds its lock: nobody else writes, and one look is enough.
+        # A process that opens a journal holds its lock: nobody else writes, and one read is enough.
         looks = PatientWalk(path, self.link, partial(in_use, self.directory) if self.live else lambda: False)
         seen = self.position
         for block in looks:
@@ -180,14 +180,14 @@ class Survey:
         return walk
 
     def _look_behind(self, walk: Walk, later: list[Path]) -> None:
-        """Segments behind the last block: only an empty one that was about to be used may be there."""
+        """Check the segments after the last block: only one empty, not yet used segment is allowed."""
         if self.live:
             return
         for path in later:
             data = path.read_bytes()
             expected = path.name == segment_name(self.link.next) and data.count(0) == len(data)
             if walk.end is not End.CLEAN or not expected:
-                raise self._corrupt(path, 0, "a segment behind the end of the journal")
+                raise self._corrupt(path, 0, "a segment after the end of the journal")
             self.leftovers.append(path)
         self.cut = walk.cut
 

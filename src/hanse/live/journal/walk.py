@@ -1,8 +1,8 @@
-"""Reading segments: one block after the other, and a verdict on why it ended.
+"""Walk along a segment: reads block after block, and determines the reason of its end.
 
-The rule: a commit begins only after the one before it is durable, and a segment's file is made long enough,
-durably, before anything is written to it. So a crash can only leave zeros in place of some sectors of the
-last block. Everything else is damage.
+A commit begins only after the commit before it is durable, and a segment's file gets its length, durably,
+before anything is written to it. So a crash can only leave zeros in place of some sectors of the last block.
+Everything else is damage.
 """
 
 import re
@@ -17,32 +17,32 @@ from hanse.live.journal.layout import MAGIC, SECTOR, Header, Kind
 
 IDENTITY_NAME = "journal"
 REPAIRING_NAME = "repairing"
-"""Directory in which a repair prepares its files; there only while one is under way."""
+"""Directory in which a repair prepares its files; it exists only during a repair."""
 _SEGMENT_NAME = re.compile(r"(\d{20})\.seg")
 _SNAPSHOT_NAME = re.compile(r"(\d{20})\.snap")
 
 
 def segment_name(first: int) -> str:
-    """File name of the segment that begins with that record."""
+    """Return the file name of the segment that begins with a record."""
     return f"{first:020d}.seg"
 
 
 def snapshot_name(position: int) -> str:
-    """File name of the snapshot of the state after that record."""
+    """Return the file name of the snapshot of the state after a record."""
     return f"{position:020d}.snap"
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The files of a journal, each kind in the order of numbers."""
+    """Files of a journal, each kind in the order of numbers."""
 
     segments: list[tuple[int, Path]]
     snapshots: list[tuple[int, Path]]
     temporary: list[Path]
-    """Leftovers of files that were never finished."""
+    """Files that were never finished."""
 
 
 def listing(directory: Path) -> Listing:
-    """What is in a journal's directory. Files with other names are not the journal's."""
+    """List the files of a journal. Files with other names are ignored."""
     found = Listing([], [], [])
     for path in sorted(directory.iterdir()):
         if match := _SEGMENT_NAME.fullmatch(path.name):
@@ -55,44 +55,44 @@ def listing(directory: Path) -> Listing:
 
 
 class Link(msgspec.Struct, frozen=True):
-    """What the next block must continue."""
+    """End of the chain so far, which the next block must continue."""
 
     journal: bytes
     next: int
     """Number of the next record."""
     chain: bytes | None
-    """Chain value of the block before; None: not known, take the first block's word."""
+    """Chain value of the block before; None: unknown, accept any value in the first block."""
     allocated: int
-    """Bytes that the segment's file is known to have."""
+    """Minimal length of the segment's file."""
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A block that passed every check."""
+    """Block that passed every check."""
 
     offset: int
     head: Header
     payload: bytes
 
     def records(self) -> list[bytes]:
-        """Its records, in order."""
+        """Return the records, in order."""
         return layout.records(self.payload)
 
 
 class End(StrEnum):
-    """Why a walk along a segment ended."""
+    """Reason of the end of a walk."""
 
     CLEAN = "clean"
-    """The rest is empty."""
+    """The rest of the file is empty."""
     SEALED = "sealed"
-    """The next segment goes on."""
+    """The journal continues in the next segment."""
     TORN = "torn"
-    """The last block was not written completely; it was never acknowledged."""
+    """The last block is incomplete; it was never acknowledged."""
     DAMAGED = "damaged"
 
 
 class Walk:
-    """A walk along one segment. Iterate to the end; then ``end`` and ``what`` say why it ended, ``offset``
-    where, and ``link`` what the next block would have to continue."""
+    """Walk along one segment. After a complete iteration, ``end`` and ``what`` give the reason of the end,
+    ``offset`` its place, and ``tip`` the chain that the next block must continue."""
 
     def __init__(self, data: bytes, link: Link, offset: int = 0) -> None:
         self.data = data
@@ -100,11 +100,11 @@ class Walk:
         self.offset = offset
         self.end = End.CLEAN
         self.what = ""
-        """The damage, in words."""
+        """Description of the damage."""
         self.behind = False
-        """Whether intact blocks stand behind the damage: then no writer at work can explain it."""
+        """True if intact blocks follow the damage: then a concurrent writer cannot explain it."""
         self.cut = 0
-        """Bytes from ``offset`` on that belong to a torn block."""
+        """Bytes of a torn block, from ``offset`` on."""
 
     def __iter__(self) -> Iterator[Block]:
         while True:
@@ -132,7 +132,7 @@ class Walk:
         if head.first != self.link.next:
             return f"a block that begins with record {head.first} where {self.link.next} should be"
         if self.link.chain is not None and head.previous != self.link.chain:
-            return "a block whose hash chain does not continue that of the block before"
+            return "a block that does not continue the hash chain of the block before"
         return ""
 
     def _headless(self) -> None:
@@ -141,7 +141,7 @@ class Walk:
         if sector.count(0) != len(sector):
             self._damaged("neither a block's header nor empty space")
         elif self._header_behind(self.offset):
-            self._damaged("a block is missing before intact ones", behind=True)
+            self._damaged("a block is missing before intact blocks", behind=True)
         elif self.data.count(0, self.offset) != rest:
             self._torn()
         else:
@@ -157,7 +157,7 @@ class Walk:
 
     def _sealed(self, head: Header) -> None:
         if self._header_behind(self.offset):
-            self._damaged("blocks behind the end of a full segment", behind=True)
+            self._damaged("blocks after the end of a full segment", behind=True)
         elif self._long_enough():
             self.end = End.SEALED
             self.link = msgspec.structs.replace(self.link, allocated=head.allocated)
@@ -184,12 +184,12 @@ class Walk:
 
 
 class PatientWalk:
-    """A walk along a segment that somebody may be writing to. Iterate to the end; then ``walk`` is the last
-    look, and ``damaged`` says whether what ended it is damage.
+    """Walk along a segment that a process may be writing. After a complete iteration, ``walk`` is the last
+    read, and ``is_damaged`` is True if damage ended it.
 
-    A look at a file takes time: it may miss a block and see the next one, or see half of a block. So damage
-    counts only if the file is nobody's, before the look and after it, or if a second look finds it at a place
-    that intact blocks stood behind in the first. Every look but the last gets farther than the one before.
+    A read takes time: it may miss a block and see the next one, or see half of a block. So damage counts only
+    if no process has the journal open, before and after the read, or if a second read finds it at a place
+    that had intact blocks after it in the first. Every read but the last gets farther than the one before.
     """
 
     def __init__(self, path: Path, link: Link, in_use: Callable[[], bool]) -> None:
@@ -200,7 +200,7 @@ class PatientWalk:
 
     def __iter__(self) -> Iterator[Block]:
         seen = surely_written = -1
-        quiet = False  # not known; who finds no damage need not ask
+        quiet = False  # unknown; without damage there is no need to check
         while True:
             self.walk = Walk(self._path.read_bytes(), self.walk.link, self.walk.offset)
             yield from self.walk
@@ -216,8 +216,8 @@ class PatientWalk:
 
 
 def next_header(data: bytes, offset: int, journal: bytes, number: int) -> tuple[int, Header] | None:
-    """The first intact header of this journal at or behind ``offset`` that begins at record ``number`` or
-    later. Blocks begin at sectors; elsewhere the magic is somebody's data."""
+    """Find the first intact header of this journal at or after ``offset`` with a first record ``number`` or
+    later. Blocks begin at sectors; elsewhere the magic is data of a record."""
     while (offset := data.find(MAGIC, offset)) >= 0:
         if offset % SECTOR == 0:
             head = layout.header(data[offset : offset + SECTOR])

@@ -1,1 +1,1 @@
-"""Read models: what people may ask about jobs, kept in a SQLite file that can be rebuilt from the journal."""
+"""Read model of a broker: the jobs as users see them, in a SQLite file that the journal can rebuild."""

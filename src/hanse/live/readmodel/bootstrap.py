@@ -1,8 +1,8 @@
-"""A projector that begins in the middle of a broker's history, from the broker's own dumped state.
+"""Construction of a projector from a broker's dumped state, in the middle of the broker's history.
 
-A journal keeps only so much of the past. What was before its oldest snapshot is known as far as the state
-says it: live jobs and the states of their tasks, copies kept for peers. Jobs that had ended, decisions, and
-the nodes, starts and ends of earlier attempts are not in it, and are not shown.
+A journal drops its oldest records. The state after the oldest snapshot holds live jobs, the states of their
+tasks, and the copies of peers' jobs. It does not hold jobs that had ended, decisions, or the nodes, starts
+and ends of earlier attempts; the read model does not show these.
 """
 
 from typing import Final
@@ -32,13 +32,13 @@ STATES: Final = {
     job_table.FAILED: FAILED,
     job_table.CANCELLED: CANCELLED,
 }
-"""A broker's own states of tasks, as people see them."""
+"""State code in a broker's job table -> state code in the read model."""
 
 
 def from_state(broker: str, state: bytes, position: int, clusters: tuple[str, ...]) -> Projector:
-    """The projector of a broker whose dumped state, after the event at ``position``, is ``state``.
+    """Build the projector of a broker from its dumped ``state`` after the event at ``position``.
 
-    ``clusters`` are those of its configuration, in that order.
+    ``clusters``: cluster names in the order of the broker's configuration.
     """
     saved = decode_state(state)
     before = position << SERIAL_BITS
@@ -66,7 +66,7 @@ def from_state(broker: str, state: bytes, position: int, clusters: tuple[str, ..
 
 
 def _add(projector: Projector, record: JobRecord, clusters: tuple[str, ...]) -> None:
-    """A job of the broker's own."""
+    """Add a job that the broker owns."""
     job = new_live(record.id, record.spec, projector.broker, record.shard, record.accepted_at)
     job.waits = dict.fromkeys(record.after)
     projector.remind(job)
@@ -97,7 +97,7 @@ def _add(projector: Projector, record: JobRecord, clusters: tuple[str, ...]) -> 
 
 
 def _keep(projector: Projector, shard: ShardId, ward: StandbyShard) -> None:
-    """Copies of a peer's jobs."""
+    """Add the copies of a peer's jobs."""
     projector.memory.wards[shard] = WardNote(ward.owner, ward.term)
     if ward.is_taking_over:
         projector.memory.bids[shard] = Bid(ward.takeover_id, ward.running, ward.ends)

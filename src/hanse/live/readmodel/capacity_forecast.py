@@ -1,8 +1,8 @@
-"""Possible futures of the clusters: room frees as tasks end, and what waits takes it in turn.
+"""Simulation of the clusters' near future: tasks end, and waiting tasks take the freed resources in turn.
 
-What waits is sorted into *kinds* that fit alike. Room only shrinks while one node is being served, so a kind
-that found none there is not asked again; that and a node-wise view keep a future cheap. Of ends at the same
-time what was running at the beginning comes first, in the order given; then what started first.
+Waiting tasks are grouped into *task classes* with the same fit. The free resources of a node only shrink
+while it is served, so a class that did not fit is not tried again; this and work per node keep a run cheap.
+Of simultaneous ends, tasks of the initial state come first, in the given order; then tasks by their start.
 """
 
 from collections import deque
@@ -20,29 +20,29 @@ from hanse.model.messages import Shape
 from hanse.model.resources import Dimensions, Resources, dimensions_of
 
 STEPS_MAX: Final = 20_000
-"""Ends that one future follows; a job that has not started by then has no start in it."""
+"""Task ends that one run simulates; a job that has not started by then does not start in this run."""
 NEVER: Final = 1 << 62
 
 Room = list[int]
 Place = tuple[int, int]
-"""Cluster and node."""
+"""Cluster number and node number."""
 Task = tuple[str, int, Resources, int, tuple[int, ...]]
-"""A running task: cluster, node, size, elapsed time, and run times of its kind."""
+"""Cluster name, node number, size, elapsed time, and measured run times of similar tasks."""
 
 
 class Kind:
-    """Tasks that fit alike and look in the same order."""
+    """Equivalence class of waiting tasks: same shape, same order of clusters."""
 
     def __init__(self, shape: Shape, ask: Room, fits: list[list[bool]], order: tuple[int, ...]) -> None:
         self.ask = ask
         self.gang, self.apart = shape.gang, shape.max_per_node
         self.open = fits
-        """By cluster and node: whether it may ever take one."""
+        """By cluster and node: True if the node may ever run such a task."""
         self.order = order
-        """Clusters, the first to be looked in first."""
+        """Cluster numbers, in the order in which the tasks try them."""
 
     def slots(self, room: Room) -> int:
-        """How many of these fit into some room."""
+        """Count the tasks of this class that fit into an amount of resources."""
         most = NEVER
         for have, need in zip(room, self.ask, strict=True):
             if need:
@@ -51,17 +51,17 @@ class Kind:
 
 
 class Waiting(msgspec.Struct):
-    """Tasks of one group that wait."""
+    """Waiting tasks of one group."""
 
     turn: int
-    """Its place in the queue."""
+    """Position in the queue; smaller is served first."""
     count: int
     expected: tuple[int, ...]
     ours: bool
 
 
 class Stage:
-    """The clusters and the queue as they are now."""
+    """Clusters and queue at the time of the question."""
 
     def __init__(self, facts: tuple[ClusterFacts, ...]) -> None:
         self.facts = facts
@@ -75,15 +75,14 @@ class Stage:
         self._turns = 0
 
     def vector(self, size: Resources) -> Room:
-        """An amount in the order of the columns; more than anybody has, if it needs what nobody has."""
+        """Convert an amount to a vector; infinite if it names a resource that no node has."""
         found = size.vector(self.dimensions)
         return list(found) if found is not None else [NEVER] * len(self.dimensions)
 
     def wait(
         self, spec: JobSpec, group: int, count: int, expected: tuple[int, ...], ours: bool = False
     ) -> None:
-        """Tasks join the end of the queue. They look first where their data is, then in the clusters'
-        order."""
+        """Append tasks to the queue. They try the clusters of their data first, then the others in order."""
         shape = shape_of(spec, group, count if spec.gang else 0)
         near = {name: at for at, name in enumerate(spec.data)}
         places = range(len(self.facts))
@@ -105,7 +104,7 @@ class Stage:
 
 
 class Future:
-    """One course of things, from a copy of a stage or of another future."""
+    """One simulated course of events, from a copy of an initial state or of another run."""
 
     def __init__(self, stage: Stage, rng: Random, before: "Future | None" = None) -> None:
         self.stage = stage
@@ -115,11 +114,11 @@ class Future:
             kind: deque(msgspec.structs.replace(one) for one in waiting) for kind, waiting in source.items()
         }
         self.rooms: dict[Place, Room] = {}
-        """Nodes whose room is no longer what it was."""
+        """Free resources of the nodes where they differ from the initial state."""
         self.on: dict[tuple[Kind, Place], None] = {}
-        """Nodes that hold one of a kind that keeps apart."""
+        """Nodes that run a task of a class with at most one task per node."""
         self.taken: list[tuple[Kind, Place, tuple[int, ...]]] = []
-        """What started at the very beginning, and its run times."""
+        """Tasks that started at time zero, with their possible run times."""
         self.ends: list[tuple[int, int, Kind, Place]] = []
         self._count = 0
         if before is not None:
@@ -127,15 +126,15 @@ class Future:
             self.on = dict(before.on)
 
     def room(self, place: Place) -> Room:
-        """What is free on a node."""
+        """Return the free resources of a node."""
         return self.rooms.get(place) or self.stage.free[place[0]][place[1]]
 
     def change(self, place: Place, size: Room, sign: int) -> None:
-        """Room is taken (-1) or given back."""
+        """Add resources to a node (``sign`` 1) or take them away (-1)."""
         self.rooms[place] = [have + sign * part for have, part in zip(self.room(place), size, strict=True)]
 
     def begin(self) -> int:
-        """Let everything that waits look everywhere, in turn; the cluster where our job starts, or -1."""
+        """Try all waiting tasks everywhere, in order. Return the cluster where the subject starts, or -1."""
         entries = sorted(
             ((one.turn, kind) for kind, waiting in self.queue.items() for one in waiting),
             key=lambda entry: entry[0],
@@ -143,7 +142,7 @@ class Future:
         for turn, kind in entries:
             waiting = self.queue[kind]
             if not waiting or waiting[0].turn < turn:
-                continue  # its kind has found no room any more
+                continue  # an earlier task of this class found no room
             for cluster in kind.order:
                 found = self._fill(kind, waiting[0], cluster, None)
                 if found and waiting[0].ours:
@@ -154,7 +153,7 @@ class Future:
         return -1
 
     def freed(self, place: Place, now: int) -> int:
-        """Room has come free on a node; the cluster where our job starts because of that, or -1."""
+        """Start waiting tasks on a node with freed resources. Return the subject's cluster, or -1."""
         heads = [(waiting[0].turn, kind) for kind, waiting in self.queue.items() if waiting]
         heads.sort(key=lambda entry: entry[0])
         while heads:
@@ -167,13 +166,13 @@ class Future:
                 return place[0]
             if found and not waiting[0].count:
                 waiting.popleft()
-                if waiting:  # the next of its kind waits for its own turn
+                if waiting:  # the next entry of this class has its own position
                     heads.append((waiting[0].turn, kind))
                     heads.sort(key=lambda entry: entry[0])
         return -1
 
     def _fill(self, kind: Kind, entry: Waiting, cluster: int, node: int | None, now: int = 0) -> bool:
-        """Start as many tasks of an entry as one node, or the whole cluster, has room for."""
+        """Start as many tasks of an entry as fit on one node, or in the whole cluster."""
         whole = node is None or bool(kind.gang)
         nodes = range(len(kind.open[cluster])) if whole or node is None else (node,)
         found: list[tuple[Place, int]] = []
@@ -202,20 +201,20 @@ class Future:
         return True
 
     def _run(self, kind: Kind, place: Place, expected: tuple[int, ...], now: int) -> None:
-        """A task starts; one of which no run time is known never ends."""
+        """Draw the end of a task that starts now; a task without known run times never ends."""
         if expected:
             self._count += 1
             heappush(self.ends, (now + self.rng.choice(expected), self._count, kind, place))
 
     def go_on(self, taken: list[tuple[Kind, Place, tuple[int, ...]]]) -> None:
-        """What started at the beginning gets its run times."""
+        """Draw the ends of the tasks that started at time zero."""
         for kind, place, expected in taken:
             self._run(kind, place, expected, 0)
 
     def play(self, known: "Endings", times: list[int], order: list[int]) -> tuple[int, int]:
-        """Follow the ends of what runs and of what starts: when and where our job starts.
+        """Simulate the ends of all tasks until the subject starts. Return its start time and cluster.
 
-        ``times`` are those of the running tasks of ``known`` in ``order``, rising.
+        ``times``: ends of the tasks of ``running``, rising; ``order``: the tasks that they belong to.
         """
         at = 0
         for _ in range(STEPS_MAX):
@@ -237,7 +236,7 @@ class Future:
 
 
 def futures(stage: Stage, running: list[Task], seed: int, draws: int) -> list[tuple[int, int]]:
-    """When and in which cluster the job starts in each of so many futures; ``NEVER`` and -1: it does not."""
+    """Return start time and cluster of the subject in each of ``draws`` runs; ``NEVER`` and -1: no start."""
     rng = Random(seed)
     present = Future(stage, rng)
     started = present.begin()
@@ -254,7 +253,7 @@ def futures(stage: Stage, running: list[Task], seed: int, draws: int) -> list[tu
 
 
 class Endings:
-    """The running tasks that are known to end, as columns."""
+    """Columns of the running tasks that have a known distribution of their ends."""
 
     def __init__(self, stage: Stage, running: list[Task]) -> None:
         self.places: list[Place] = []
@@ -283,7 +282,8 @@ class Endings:
         self._elapsed, self._flat = np.array(elapsed, dtype=np.int64), np.array(flat, dtype=np.int64)
 
     def draw(self, rng: np.random.Generator) -> tuple[list[int], list[int]]:
-        """When they end, rising, and which: every run time above the elapsed one is equally likely."""
+        """Draw the times to their ends, rising, with the task of each. Every measured run time above the
+        elapsed time is equally likely."""
         if not self.places:
             return [], []
         picks = self._starts + (rng.random(len(self.places)) * self._spans).astype(np.int64)

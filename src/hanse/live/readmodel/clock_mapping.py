@@ -1,19 +1,18 @@
-"""From a machine's own clock to the time of day.
+"""Mapping from machine time to wall-clock time.
 
-Events carry instants of the machine's clock, which says nothing about the calendar. With every batch the
-shell tells the time of day; the difference between that and the instant of the batch's last event is the
-clock's offset plus however late the batch was written. Lateness is never negative, so the *least*
-difference seen is the best guess. Instants are stored as they came and converted when somebody asks, so a
-better guess corrects what was stored before: a file that is rebuilt from an old journal shows the old times
-as soon as it has caught up.
+Events carry instants of the machine's clock, which has no relation to the calendar. The shell passes the
+wall-clock time with every batch; the difference to the instant of the batch's last event is the clock's
+offset plus the delay of the write. The delay is never negative, so the *least* difference seen is the best
+estimate. The file stores instants, and a query converts them, so a better estimate corrects older rows: a
+file that is rebuilt from an old journal shows the old times as soon as it has caught up.
 
-Clocks drift, and the time of day is set now and then. So the offset is kept by *span*: a new one begins with
-every start of the process and every ``SPAN_MAX`` of machine time. A span's offset is the least difference
-seen in it or in any later span.
+Clocks drift, and operators set the wall clock. So the offset is kept by *span*: a new span begins with every
+start of the process and after every ``SPAN_MAX`` of machine time. A span's offset is the least difference
+seen in this span or in any later one.
 
-A machine's clock must not run backwards. If one does (it began anew with its host), the instants behind the
-jump are moved up so that stored times never fall; how long the host was away is then unknown, and its first
-span begins where the last one ended.
+A machine's clock must not run backwards. If it does (the host restarted), the instants after the jump are
+shifted so that stored times never fall; the duration of the outage is then unknown, and the first span after
+the jump begins where the last one ended.
 """
 
 from bisect import bisect_right
@@ -26,36 +25,36 @@ from hanse.model.ids import SECOND
 SPAN_MAX: Final = 3_600 * SECOND
 """Machine time after which a new span begins."""
 SPANS_MAX: Final = 4_096
-"""Spans kept; instants before the first one use its offset."""
+"""Number of spans kept; instants before the first span use its offset."""
 
 
 class Times(msgspec.Struct):
-    """The offsets of a machine's clock. A *moment* is an instant moved up by ``shift``."""
+    """Offsets of a machine's clock. A *moment* is an instant plus ``shift``."""
 
     since: list[int] = []
-    """The first moment of each span."""
+    """First moment of each span."""
     offsets: list[int] = []
-    """For each span: the least difference between the time of day and a moment, in microseconds."""
+    """For each span: least difference between wall-clock time and a moment, in microseconds."""
     shift: int = 0
     latest: int | None = None
-    """The latest moment."""
+    """Latest moment."""
 
     def moment(self, instant: int) -> int:
-        """The moment of an event; call it for every event, in order."""
+        """Convert the instant of an event to a moment. Must be called for every event, in order."""
         found = instant + self.shift
         if self.latest is not None and found < self.latest:
-            self.shift += self.latest + 1 - found  # one later, so that a span can begin between them
+            self.shift += self.latest + 1 - found  # one later, so that a span can begin between the two
             found = self.latest + 1
         self.latest = found
         return found
 
     def begin(self) -> None:
-        """The process has started again: what was known of the clock may not hold any more."""
+        """Begin a new span: the offset of the clock may have changed with the restart of the process."""
         if self.latest is not None and (not self.since or self.since[-1] < self.latest):
             self._add(self.latest)
 
     def told(self, wall: int) -> None:
-        """It is ``wall`` o'clock (unix microseconds), no earlier than the latest event."""
+        """Record the wall-clock time ``wall`` (unix microseconds), not earlier than the latest event."""
         if self.latest is None:
             return
         if not self.since or self.latest - self.since[-1] >= SPAN_MAX:
@@ -69,7 +68,7 @@ class Times(msgspec.Struct):
             del self.since[0], self.offsets[0]
 
     def wall(self) -> "WallTimes":
-        """What converts moments, as known now."""
+        """Build a converter from the offsets known now."""
         best, offsets = _UNTOLD, list(self.offsets)
         for at in range(len(offsets) - 1, -1, -1):
             best = min(best, offsets[at])
@@ -78,14 +77,14 @@ class Times(msgspec.Struct):
 
 
 class WallTimes:
-    """Converts moments to the time of day."""
+    """Converter from moments to wall-clock time."""
 
     def __init__(self, since: list[int], offsets: list[int]) -> None:
         self._since = since
         self._offsets = offsets
 
     def of(self, moment: int | None) -> int | None:
-        """Unix microseconds; None for no moment, or while nobody has told the time."""
+        """Convert a moment to unix microseconds; None without a moment or without a known offset."""
         if moment is None or not self._since:
             return None
         offset = self._offsets[max(0, bisect_right(self._since, moment) - 1)]
@@ -93,4 +92,4 @@ class WallTimes:
 
 
 _UNTOLD: Final = 1 << 62
-"""An offset that nobody has told."""
+"""Marker of an unknown offset."""

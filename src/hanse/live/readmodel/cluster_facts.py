@@ -1,6 +1,6 @@
-"""What is known of the clusters at the moment somebody asks, and how a job's tasks stand to them.
+"""Snapshot of the clusters as a broker sees them, and the fit of a job's tasks to each cluster.
 
-The broker's view fills these records. They are beliefs: ``seen`` says how old.
+The broker's view fills these records. They may be out of date: ``seen`` is their age.
 """
 
 from enum import StrEnum
@@ -17,40 +17,40 @@ from hanse.model.messages import Shape
 from hanse.model.resources import Resources
 
 _DRAINS_SHOWN_MAX: Final = 3
-"""Drains that one sentence names."""
+"""Number of drains that one sentence names."""
 _UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
-    """One node. Its place in the cluster's list is its number."""
+    """Facts about one node. The node's number is its index in the cluster's list."""
 
     capacity: Resources
     free: Resources
-    """What could be claimed now."""
+    """Resources that a broker could claim now."""
     attributes: tuple[tuple[str, Value], ...] = ()
     draining: bool = False
     reserved: bool = False
-    """Kept for latency work."""
+    """True if only latency work may use the node."""
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
-    """One cluster as a broker believes it to be."""
+    """Facts about one cluster, from a broker's view."""
 
     name: str
     nodes: tuple[NodeFacts, ...]
-    """Empty: nothing has been heard yet."""
+    """Empty if the broker has no data yet."""
     draining: bool = False
     seen: float | None = None
-    """Seconds since the latest news of its room; None: never."""
+    """Seconds since the latest update of its free resources; None: never."""
     reachable: bool = True
     fenced: bool = False
-    """Whether its warden refuses this broker's claims for now: no valid lease, or an adoption under way."""
+    """True if its warden refuses this broker's claims now: no valid lease, or a takeover in progress."""
     drains: tuple[DrainFacts, ...] = ()
-    """What is known of nodes that drain."""
+    """Known facts about draining nodes."""
 
 
 class Standing(StrEnum):
-    """How a group stands to a cluster. In this order: what is true first is said."""
+    """Fit of a group to a cluster. The first member that applies, in this order, is reported."""
 
     NOT_ALLOWED = "not allowed"
     UNKNOWN = "unknown"
@@ -64,35 +64,35 @@ class Standing(StrEnum):
 
 
 NEVER: Final = (Standing.NOT_ALLOWED, Standing.UNSUITABLE, Standing.TOO_SMALL)
-"""What waiting does not cure."""
+"""Fits that waiting does not change."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """How a group stands to one cluster, in words."""
+    """Fit of a group to one cluster, with an explanation."""
 
     cluster: str
     standing: Standing
     text: str
-    """A clause about the cluster: ``north's largest hole is 2 CPUs``."""
+    """Clause about the cluster: ``the best node of north has 2 CPUs free``."""
     change: str = ""
-    """What would have to change, as a clause behind *when* or *if*; empty: nothing to wait for."""
+    """Required change, as a clause that follows *when* or *if*; empty: waiting does not help."""
     slots: int = 0
-    """How many of the group's tasks have room there now."""
+    """Number of the group's tasks that would fit now."""
 
 
 def judge(spec: JobSpec, group: int, cluster: ClusterFacts) -> Verdict:
-    """How a group of a job stands to a cluster, as far as is known."""
+    """Assess the fit of a group of a job to a cluster."""
     name = cluster.name
     shape = shape_of(spec, group, spec.groups[group].count if spec.gang else 0)
     if not shape.allows_cluster(name):
-        return Verdict(name, Standing.NOT_ALLOWED, f"the job's own rules do not allow {name}")
+        return Verdict(name, Standing.NOT_ALLOWED, f"the job does not allow {name}")
     if not cluster.nodes:
-        return Verdict(name, Standing.UNKNOWN, f"nothing is known of {name} yet", f"{name} is heard of")
+        return Verdict(name, Standing.UNKNOWN, f"{name} has not reported yet", f"{name} has reported")
     return _misfit(shape, cluster) or _closed(shape, cluster) or _room(shape, cluster)
 
 
 def suits(shape: Shape, node: NodeFacts) -> bool:
-    """Whether an empty node could take one such task, by its attributes and its size."""
+    """Return True if the node, when empty, could run one such task, by its attributes and its size."""
     return (
         shape.ask.fits(node.capacity)
         and (shape.latency or not node.reserved)
@@ -101,7 +101,7 @@ def suits(shape: Shape, node: NodeFacts) -> bool:
 
 
 def slots_of(shape: Shape, room: Resources) -> int:
-    """How many such tasks this much room holds."""
+    """Count the tasks of a shape that fit into an amount of resources."""
     if not shape.ask.fits(room):
         return 0
     has = dict(room.custom)
@@ -119,7 +119,7 @@ def slots_of(shape: Shape, room: Resources) -> int:
 
 
 def _misfit(shape: Shape, cluster: ClusterFacts) -> Verdict | None:
-    """Why a cluster could not run the group even if it were empty."""
+    """Return the fit of a cluster that could not run the group even if it were empty; else None."""
     name = cluster.name
     where = shape.where
     fitting = [node for node in cluster.nodes if where is None or is_satisfied(where, dict(node.attributes))]
@@ -152,12 +152,12 @@ def _lacking(where: Constraint, cluster: ClusterFacts) -> str:
 
 
 def _closed(shape: Shape, cluster: ClusterFacts) -> Verdict | None:
-    """Why nothing may be claimed there now, whatever is free."""
+    """Return the fit of a cluster that takes no claims now, whatever is free; else None."""
     name = cluster.name
     if not cluster.reachable:
         since = f" for {cluster.seen:.0f} s" if cluster.seen is not None else ""
-        text = f"{name} has not been reached{since}"
-        return Verdict(name, Standing.UNREACHABLE, text, f"{name} can be reached again")
+        text = f"{name} has not answered{since}"
+        return Verdict(name, Standing.UNREACHABLE, text, f"{name} answers again")
     if cluster.fenced:
         text = f"{name} does not take this broker's claims for now"
         return Verdict(name, Standing.FENCED, text, f"{name} takes this broker's claims again")
@@ -170,14 +170,14 @@ def _closed(shape: Shape, cluster: ClusterFacts) -> Verdict | None:
 
 
 def _drains(shape: Shape, cluster: ClusterFacts) -> str:
-    """Why suitable nodes are drained: each answer once, as many as a sentence holds."""
+    """Format the reasons why suitable nodes are drained: each once, at most ``_DRAINS_SHOWN_MAX``."""
     suited = {number for number, node in enumerate(cluster.nodes) if suits(shape, node)}
     texts = [one.text() for one in cluster.drains if not one.nodes or not suited.isdisjoint(one.nodes)]
     return ",".join([text for text in dict.fromkeys(texts) if text][:_DRAINS_SHOWN_MAX])
 
 
 def _room(shape: Shape, cluster: ClusterFacts) -> Verdict:
-    """What is free there now."""
+    """Return the fit to the resources that are free now."""
     name = cluster.name
     usable = [node for node in cluster.nodes if suits(shape, node) and not node.draining]
     slots = sum(slots_of(shape, node.free) for node in usable)
@@ -189,15 +189,15 @@ def _room(shape: Shape, cluster: ClusterFacts) -> Verdict:
         return Verdict(name, Standing.FULL, text, f"{name} has room for all {shape.gang} at once", slots)
     largest = max(usable, key=lambda node: _nearness(shape.ask, node.free))
     lacks = _shortfall(shape.ask, largest.free)
-    text = f"{name}'s largest hole is {size_text(largest.free, lacks)}"
+    text = f"the best node of {name} has {size_text(largest.free, lacks)} free"
     shut = sum(suits(shape, node) for node in cluster.nodes) - len(usable)
     if shut:
-        text += f" ({shut} of its nodes {'is' if shut == 1 else 'are'} drained{_drains(shape, cluster)})"
+        text += f" ({shut} more {'is' if shut == 1 else 'are'} drained{_drains(shape, cluster)})"
     return Verdict(name, Standing.FULL, text, f"a node of {name} has {size_text(lacks)} more free")
 
 
 def _nearness(ask: Resources, room: Resources) -> tuple[int, ...]:
-    """How near room comes to an ask: the scarcest resource first, in thousandths; ties go to the first."""
+    """Return the covered share of an ask by resource, in thousandths, scarcest first (in ties the first)."""
     has = dict(room.custom)
     pairs = [(room.cpu, ask.cpu), (room.memory, ask.memory), (room.gpu, ask.gpu)]
     pairs += [(has.get(kind, 0), amount) for kind, amount in ask.custom]
@@ -214,11 +214,11 @@ def _shortfall(ask: Resources, room: Resources) -> Resources:
     )
 
 
-# --- words -------------------------------------------------------------------------------------------------
+# --- texts -------------------------------------------------------------------------------------------------
 
 
 def size_text(size: Resources, ask: Resources | None = None) -> str:
-    """An amount as people say it: ``4 CPUs and 8 GiB``; with ``ask`` only the resources that it names."""
+    """Format an amount: ``4 CPUs and 8 GiB``; with ``ask`` only the resources that it names."""
     wanted = dict(ask.custom) if ask is not None else dict(size.custom)
     has = dict(size.custom)
     parts = []
@@ -234,11 +234,11 @@ def size_text(size: Resources, ask: Resources | None = None) -> str:
 
 
 def _decimal(amount: int, unit: int) -> str:
-    """A multiple of a unit, rounded down to hundredths: less is never called enough."""
+    """Format a multiple of a unit, rounded down to hundredths so that too little never looks enough."""
     hundredths = amount * 100 // unit
     return f"{hundredths / 100:.2f}".rstrip("0").rstrip(".")
 
 
 def listed(parts: list[str]) -> str:
-    """``a, b and c``."""
+    """Join parts as ``a, b and c``."""
     return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)

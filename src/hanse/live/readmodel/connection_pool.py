@@ -1,4 +1,4 @@
-"""Connections for questions: a few, each used by one thread at a time."""
+"""Pool of SQLite connections for queries; one thread at a time uses a connection."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from typing import Final
 from hanse.live.readmodel.schema import connect
 
 READERS_MAX: Final = 8
-"""Questions answered at the same time; further ones wait for one of these to end."""
+"""Number of concurrent queries; further queries wait until one of these has ended."""
 
 
 class Pool:
-    """Connections that cannot write. Each question sees the file as one batch left it."""
+    """Pool of read-only connections. Each query sees the file in the state after one batch."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -24,7 +24,7 @@ class Pool:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection in a transaction of its own."""
+        """Yield a connection in a read transaction."""
         connection = self._free.get()
         try:
             if connection is None:
@@ -39,7 +39,7 @@ class Pool:
             self._free.put(connection)
 
     def close(self) -> None:
-        """Wait for the questions at hand, and close all connections."""
+        """Wait for the running queries, then close all connections."""
         for _ in range(READERS_MAX):
             connection = self._free.get()
             if connection is not None:

@@ -1,8 +1,8 @@
-"""What has happened to all jobs, as one sequence: changes of state and decisions, by their serials.
+"""Event log of all jobs: state changes and decisions in one sequence, ordered by serial.
 
-Serials are made of positions in the broker's journal, so they are the same after a restart and in a file
-that was built anew. Both kinds are kept for a limited time; whoever asks for what came behind a serial is
-told whether anything of that is missing.
+Serials are derived from positions in the broker's journal, so they are the same after a restart and in a
+rebuilt file. Both kinds of entries are kept for a limited time; the answer to a request for the entries
+after a serial says if any of them are missing.
 """
 
 import sqlite3
@@ -21,29 +21,29 @@ _specs: Final = msgspec.msgpack.Decoder(JobSpec)
 
 
 class Happened(msgspec.Struct, frozen=True):
-    """A page of the sequence."""
+    """Page of the event log."""
 
     items: tuple[Change | Decided, ...]
     upto: int
-    """Everything up to this serial has been looked at: where the next page begins."""
+    """Serial up to which the page is complete: the next page begins after it."""
     missing: tuple[bool, bool]
-    """Whether changes, and whether decisions, behind the asked serial are no longer on record (or never were:
-    the serial is of a future that this file does not know)."""
+    """True if changes, and True if decisions, after the requested serial are missing: they were dropped, or
+    the serial is higher than any serial in this file."""
     newest: int
-    """No serial so far is higher."""
+    """Highest possible serial so far."""
 
 
 class _Kept(msgspec.Struct):
-    """The part of ``Memory`` that this needs."""
+    """Fields of ``ProjectorState`` that this module reads."""
 
     dropped_changes: int = 0
     dropped_decisions: int = 0
 
 
 def happened(base: sqlite3.Connection, after: int, limit: int, since_kept: bool) -> Happened:
-    """Up to ``limit`` changes and decisions behind a serial.
+    """Read up to ``limit`` changes and decisions after a serial.
 
-    ``since_kept``: whoever asks begins with the oldest on record, so nothing is missing.
+    ``from_oldest``: the reader begins with the oldest entry on record, so nothing counts as missing.
     """
     row = base.execute("SELECT applied, state FROM meta").fetchone()
     if row is None:

@@ -1,7 +1,7 @@
-"""Why a job waits, runs where it does, or ended so: plain sentences, as an operator would say them.
+"""Explanation of a job's state in plain sentences: why it waits, where it runs, how it ended.
 
-They are made from what was recorded (states, ends, decisions) and from what is believed of the clusters now;
-no sentence says more. Pure functions: the same facts give the same words.
+The sentences are made from recorded data (states, ends, decisions) and from the broker's current view of the
+clusters, and from nothing else. Pure functions: the same facts give the same text.
 """
 
 import signal
@@ -27,23 +27,23 @@ from hanse.model.ids import SECOND
 from hanse.model.job import OnLoss, UnreachablePolicy
 
 ENDS_MAX: Final = 5
-"""Kinds of ends that are told one by one; the others are counted."""
+"""Number of different ends that get a sentence each; the others are counted."""
 _TERMINAL: Final = ("succeeded", "failed", "cancelled")
 _ROOMY: Final = (Standing.FULL, Standing.UNKNOWN)
-"""Where room is what is missing, as far as is known."""
+"""Fits where free resources may be all that is missing."""
 _CODES: Final = {
     126: "the program cannot be executed",
     127: "there is no such program",
 }
-"""Exit codes that shells give a meaning; above 128 it is a signal."""
+"""Meanings that shells give to exit codes; a code above 128 is 128 plus a signal number."""
 
 
 class EndCount(msgspec.Struct, frozen=True):
-    """Tasks whose latest attempt ended alike."""
+    """Count of tasks whose latest attempts ended in the same way."""
 
     group: str
     state: str
-    """Of the tasks now."""
+    """Current state of the tasks."""
     outcome: str
     code: int | None
     note: str
@@ -52,17 +52,17 @@ class EndCount(msgspec.Struct, frozen=True):
 
 
 class TaskSummary(msgspec.Struct, frozen=True):
-    """Where a job's tasks are and how their latest attempts ended, counted."""
+    """Counts of a job's tasks by place, and by the end of their latest attempt."""
 
     running: tuple[tuple[str, str, int], ...] = ()
-    """Group, cluster, tasks."""
+    """Group, cluster, number of tasks."""
     placed: tuple[tuple[str, str, int], ...] = ()
     ends: tuple[EndCount, ...] = ()
-    """The most frequent first."""
+    """Most frequent first."""
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """All that the sentences are made from."""
+    """Input of the sentences."""
 
     detail: JobDetail
     summary: TaskSummary
@@ -72,7 +72,7 @@ class _Told(msgspec.Struct, frozen=True):
     zone: tzinfo
 
     def time(self, wall: int | None) -> str:
-        """A time of day, with the date where it is not today's; empty if it is not known."""
+        """Format a wall-clock time, with the date if it is not today's; empty if the time is unknown."""
         if wall is None:
             return ""
         moment = datetime.fromtimestamp(wall // SECOND, self.zone)
@@ -81,7 +81,7 @@ class _Told(msgspec.Struct, frozen=True):
         return f"{moment:%Y-%m-%d %H:%M:%S}"
 
     def at(self, word: str, wall: int | None) -> str:
-        """`` since 14:02:11``; empty if the time is not known."""
+        """Format a time with a preposition: `` since 14:02:11``; empty if the time is unknown."""
         return f" {word} {self.time(wall)}" if wall is not None else ""
 
 
@@ -94,10 +94,10 @@ def why(
     now: int | None = None,
     zone: tzinfo = UTC,
 ) -> list[str]:
-    """Sentences about a job, the most important first.
+    """Explain a job in sentences, the most important first.
 
-    ``decisions`` are in the order in which they were made. ``now`` (unix microseconds) lets times of another
-    day be written with their date, in ``zone``.
+    ``decisions``: oldest first. With ``now`` (unix microseconds), times of another day include their date, in
+    ``zone``.
     """
     told = _Told(detail, tasks, decisions, clusters, now, zone)
     if detail.row.state in _TERMINAL:
@@ -114,17 +114,17 @@ def why(
 
 
 def _abroad(told: _Told) -> list[str]:
-    """A job that another broker acts for: only what has ended is told here."""
+    """Describe a job that another broker owns: this broker knows only the tasks that have ended."""
     row = told.detail.row
     if not told.detail.copy:
         return []
     done = row.succeeded + row.failed + row.cancelled
-    known = f"{row.owner} acts for this job; here is only a copy, in which {done} of {_tasks(row.total)}"
-    return [f"{known} {'has' if done == 1 else 'have'} ended. Ask {row.owner} where the others are."]
+    known = f"{row.owner} owns this job; this broker has only a copy, in which {done} of {_tasks(row.total)}"
+    return [f"{known} {'has' if done == 1 else 'have'} ended. Ask {row.owner} for the other tasks."]
 
 
 def _group(told: _Told, number: int, group: GroupDetail) -> list[str]:
-    """Where the tasks of one group are, and why the others wait."""
+    """Describe where the tasks of one group are, and why the others wait."""
     states = group.states
     left = sum(count for state, count in states.items() if state not in _TERMINAL)
     if not left:
@@ -151,7 +151,7 @@ def _group(told: _Told, number: int, group: GroupDetail) -> list[str]:
 
 
 def _agreeing(part: str) -> str:
-    """``1 wait since noon`` as ``1 waits since noon``."""
+    """Make the verb agree with its number: ``1 wait since noon`` becomes ``1 waits since noon``."""
     if part.startswith("1 "):
         for plural, singular in (("run", "runs"), ("wait", "waits"), ("are", "is"), ("have", "has")):
             if part.startswith(f"1 {plural}"):
@@ -160,7 +160,7 @@ def _agreeing(part: str) -> str:
 
 
 def _of_total(part: str, count: int) -> str:
-    """``3 run in north`` as ``3 of 10 tasks run in north``."""
+    """Add the total: ``3 run in north`` becomes ``3 of 10 tasks run in north``."""
     number, _, rest = part.partition(" ")
     if int(number) == count:
         return f"The task {rest}" if count == 1 else f"All {count} tasks {rest}"
@@ -176,25 +176,23 @@ def _where(count: int, verb: str, group: str, places: tuple[tuple[str, str, int]
 
 
 def _waiting(told: _Told, number: int, group: GroupDetail) -> tuple[str, str]:
-    """Why queued tasks wait, as a clause, and what would have to change, as a sentence."""
+    """Return the reason why queued tasks wait, as a clause, and the required change, as a sentence."""
     last = _last_word(told, group.name)
     since = told.at("since", last.at) if last is not None else ""
     verdicts = [judge(told.detail.spec, number, cluster) for cluster in told.clusters]
     if not verdicts:
-        return since + (f"; the last word on it: {last.reason}" if last is not None else ""), ""
+        return since + (f"; latest reason: {last.reason}" if last is not None else ""), ""
     room = [verdict for verdict in verdicts if verdict.standing is Standing.ROOM]
     if room:
         where = listed([f"{verdict.cluster} for {verdict.slots}" for verdict in room])
-        reason = f"; the last word on it: {last.reason}" if last is not None else ""
+        reason = f"; latest reason: {last.reason}" if last is not None else ""
         others = told.detail.spec.groups[number].affinity
         wish = ", but its affinity to other jobs' tasks also decides" if others else ""
-        return f"{since}{reason}. As far as is known now there is room in {where}{wish}", ""
+        return f"{since}{reason}. By the latest data there is room in {where}{wish}", ""
     reasons = ", ".join([verdict.text for verdict in verdicts])
     if all(verdict.standing in NEVER for verdict in verdicts):
         ask = size_text(group.ask)
-        return f"{since}, and as things are no cluster can ever run this: {reasons}", _cure(
-            told, verdicts, ask
-        )
+        return f"{since}, and no cluster can ever run this: {reasons}", _cure(told, verdicts, ask)
     if not any(verdict.standing in _ROOMY for verdict in verdicts):
         return f"{since} because no cluster that could run it takes new work now: {reasons}", _change(
             verdicts
@@ -205,7 +203,7 @@ def _waiting(told: _Told, number: int, group: GroupDetail) -> tuple[str, str]:
 
 
 def _last_word(told: _Told, group: str) -> DecisionRow | None:
-    """The latest decision that says since when, and why, tasks of a group wait."""
+    """Find the decision since which tasks of a group wait."""
     said = (DecisionKind.WAITING, DecisionKind.MOVED, DecisionKind.RETRIED)
     found: DecisionRow | None = None
     for entry in told.decisions:
@@ -224,7 +222,7 @@ def _change(verdicts: list[Verdict]) -> str:
 
 
 def _cure(told: _Told, verdicts: list[Verdict], ask: str) -> str:
-    """What the submitter could change about a job that fits nowhere."""
+    """Suggest changes of a job that fits nowhere."""
     kinds = [verdict.standing for verdict in verdicts]
     cures = []
     if Standing.NOT_ALLOWED in kinds:
@@ -239,11 +237,11 @@ def _cure(told: _Told, verdicts: list[Verdict], ask: str) -> str:
 
 
 def _dependencies(told: _Told, group: GroupDetail) -> str:
-    """What a blocked group waits for."""
+    """List the jobs and groups that a blocked group waits for."""
     parts = []
     for job, state in told.detail.after:
         if state != "succeeded":
-            parts.append(f"job {job} ({state or 'of which nothing is known here'})")
+            parts.append(f"job {job} ({state or 'unknown to this broker'})")
     by_name = {part.name: part for part in told.detail.groups}
     for need in group.needs:
         states = by_name[need].states
@@ -254,7 +252,7 @@ def _dependencies(told: _Told, group: GroupDetail) -> str:
 
 
 def _silent(told: _Told) -> list[str]:
-    """Clusters that have tasks of the job and do not answer."""
+    """Describe the clusters that hold tasks of the job and do not answer."""
     there: dict[str, int] = {}
     shape = shape_of(told.detail.spec, 0, 0)
     for _, name, number in (*told.summary.placed, *told.summary.running):
@@ -266,19 +264,19 @@ def _silent(told: _Told) -> list[str]:
             continue
         since = f" for {cluster.seen:.0f} s" if cluster.seen is not None else ""
         which = "the task" if count == 1 else f"the {count} tasks"
-        fate = f"{which} there will be started elsewhere when what may still run there has surely ended"
+        fate = f"{which} there will be started elsewhere when no attempt can still run there"
         if told.detail.spec.unreachable is not UnreachablePolicy.MOVE:
             fate = f"{which} there will wait for it, as the job asks"
         elif _is_once(told):
-            fate = f"{which} there will fail: what may have begun is not started again (on_loss: fail)"
+            fate = f"{which} there will fail: a task that may have begun is not started again (on_loss: fail)"
         elif not any(shape.allows_cluster(other.name) for other in told.clusters if other is not cluster):
             fate = f"{which} there will wait for it, because the job may run nowhere else"
-        sentences.append(f"{cluster.name} has not answered{since}. If it stays silent, {fate}.")
+        sentences.append(f"{cluster.name} has not answered{since}. If it does not answer, {fate}.")
     return sentences
 
 
 def _troubles(told: _Told) -> list[str]:
-    """Tasks that wait again, or that failed while the others go on."""
+    """Describe tasks that wait for another attempt, and failed tasks of a job that goes on."""
     sentences = []
     for end in told.summary.ends[:ENDS_MAX]:
         if end.state == "failed":
@@ -304,7 +302,7 @@ def _again_text(end: EndCount) -> str:
 
 
 def _sizes(told: _Told) -> list[str]:
-    """How much elastic tasks were last asked for, group by group."""
+    """Report the latest size chosen for elastic tasks, by group."""
     latest = {entry.group: entry for entry in told.decisions if entry.answered is DecisionKind.SIZED}
     several = len(told.detail.groups) > 1
     return [
@@ -314,7 +312,7 @@ def _sizes(told: _Told) -> list[str]:
 
 
 def _moves(told: _Told) -> list[str]:
-    """What was decided about attempts that did not last, once per kind, the latest time."""
+    """Report moved and retried attempts, once per reason, with the latest time."""
     latest: dict[tuple[str, str], DecisionRow] = {}
     for entry in told.decisions:
         if entry.answered in (DecisionKind.MOVED, DecisionKind.RETRIED):
@@ -335,14 +333,14 @@ def _deadline(told: _Told) -> list[str]:
     deadline, submitted = told.detail.spec.deadline, told.detail.row.submitted
     if deadline is None or submitted is None:
         return []
-    return [f"Its deadline is {told.time(submitted + deadline)}; what has not ended by then is cancelled."]
+    return [f"Its deadline is {told.time(submitted + deadline)}; unfinished tasks are then cancelled."]
 
 
 def _cancelling(told: _Told) -> list[str]:
     reason = told.detail.row.cancel_reason
     if not reason:
         return []
-    return [f"It is being cancelled: {reason}. What still runs is given time to save its work."]
+    return [f"It is being cancelled: {reason}. Running tasks get time to save their work."]
 
 
 # --- jobs that have ended -----------------------------------------------------------------------------------
@@ -366,19 +364,19 @@ def _ended(told: _Told) -> list[str]:
         rest.append(f"{_tasks(row.succeeded)} succeeded.")
     failed = [end for end in told.summary.ends if end.state == "failed"]
     for end in failed[:ENDS_MAX]:
-        rest.append(f"{_tasks(end.count)} failed{_there(end)}: {end_text(end, _is_once(told))}.")  # noqa: PERF401 - it reads as the others
+        rest.append(f"{_tasks(end.count)} failed{_there(end)}: {end_text(end, _is_once(told))}.")  # noqa: PERF401 - same form as the others
     if len(failed) > ENDS_MAX:
-        rest.append(f"{sum(end.count for end in failed[ENDS_MAX:])} more failed otherwise.")
+        rest.append(f"{sum(end.count for end in failed[ENDS_MAX:])} more failed in other ways.")
     return [head + where, *rest]
 
 
 def _is_once(told: _Told) -> bool:
-    """Whether a task that may have begun must not start again after a loss."""
+    """Return True if a task that may have begun must not start again after a loss."""
     return told.detail.spec.on_loss is OnLoss.FAIL
 
 
 def _lost(told: _Told) -> list[str]:
-    """What was lost and must not start again, once per reason, the latest time."""
+    """Report lost attempts that must not start again, once per reason, with the latest time."""
     latest = {
         entry.reason.removeprefix(LOST): entry
         for entry in told.decisions
@@ -403,21 +401,21 @@ def _there(end: EndCount) -> str:
 
 
 def end_text(end: EndCount, is_once: bool = False) -> str:
-    """How an attempt ended, in words: code, what that usually means, and the backend's note. ``is_once``: it
-    had to be the last one if it was lost."""
+    """Describe the end of an attempt: exit code, its usual meaning, the backend's note. ``is_once``: a
+    lost attempt of this job must not be repeated."""
     if not end.outcome:
-        return "nobody has said how"
+        return "no details are known"
     if end.outcome == "lost" and is_once:
         text = "it was lost, may have begun, and must not start again (on_loss: fail)"
     elif end.outcome == "lost":
         text = "its attempts were lost too often, not by their own fault"
     else:
         text = code_text(end.code)
-    return f"{text}; the backend notes: {end.note}" if end.note else text
+    return f"{text}; note of the backend: {end.note}" if end.note else text
 
 
 def code_text(code: int | None) -> str:
-    """An exit code with its usual meaning."""
+    """Describe an exit code with its usual meaning."""
     if code is None:
         return "no exit code"
     if code < 0:

@@ -1,9 +1,9 @@
-"""The part of the projector that follows jobs from broker to broker: copies kept for peers, and adoption.
+"""Part of the projector that follows jobs from broker to broker: copies of peers' jobs, and takeovers.
 
-Of a peer's job this broker hears the specification, what has ended, and when it may be forgotten; where its
-tasks run it does not hear, so they are shown as blocked or queued until they end. When every warden has
-agreed to an adoption the jobs are this broker's, with what the wardens said of their attempts. When an
-adopter takes jobs from this broker they stay visible as they were last seen, with the adopter as owner.
+A peer replicates a job's specification and the ends of its tasks, and says when the copy may be dropped. It
+does not replicate where tasks run, so a copy shows tasks as blocked or queued until they end. When every
+warden has agreed to a takeover, this broker owns the jobs, with the attempts that the wardens reported. When
+a peer takes over jobs of this broker, they stay visible in their last known state, with the peer as owner.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -41,7 +41,7 @@ _CANCELLED_THERE: Final = "cancelled at its broker"
 
 
 class Heirs:
-    """Replicas, adoptions, and shards taken away."""
+    """Projection of replicas, of takeovers by this broker, and of takeovers by peers."""
 
     def __init__(self, projector: "Projector") -> None:
         self._all = projector
@@ -50,12 +50,12 @@ class Heirs:
     # --- copies --------------------------------------------------------------------------------------------
 
     def replicated(self, source: str, message: ReplicateJobs) -> None:
-        """A peer gives jobs into this broker's keeping."""
+        """Add the jobs that a peer replicates to this broker."""
         if message.shard in self._memory.owned:
-            return  # adopted meanwhile
+            return  # taken over meanwhile
         ward = self._memory.wards.get(message.shard)
         if ward is not None and message.term > ward.term:
-            self._forget(message.shard)  # every copy comes anew
+            self._forget(message.shard)  # the peer sends every copy again
             ward = None
         if ward is None:
             ward = self._memory.wards[message.shard] = WardNote(source, message.term)
@@ -65,7 +65,7 @@ class Heirs:
             self.keep(ward.owner, message.shard, replica, self._all.now - replica.age)
 
     def keep(self, owner: str, shard: ShardId, replica: Replica, submitted: int) -> None:
-        """Show a peer's job."""
+        """Add the copy of a peer's job, or replace an older copy."""
         projector = self._all
         known = projector.live.get(replica.job)
         job = new_live(replica.job, replica.spec, owner, shard, submitted, replica.spec.after)
@@ -82,7 +82,7 @@ class Heirs:
         projector.touch(job)
 
     def _replace(self, known: LiveJob, job: LiveJob) -> None:
-        """A job begins anew: what was known of its tasks is void."""
+        """Let ``job`` replace a known job, and drop all that is known of its tasks."""
         self._all.sheet.wipe(known.id)
         job.fresh, job.shown, job.decisions = known.fresh, known.shown, known.decisions
         job.submitted, job.started, job.used = known.submitted, known.started, known.used
@@ -93,15 +93,15 @@ class Heirs:
             self._all.settle(job, index, _ENDS[state])
 
     def _end_waiting(self, job: LiveJob) -> None:
-        """A large job is cancelled: what is not known to have run will not. What runs there is told when it
-        ends."""
+        """Cancel the waiting tasks of a large cancelled job: they never ran as far as is known. The ends of
+        tasks that run follow later."""
         if len(job.state) > LARGE_TASKS:
             for index in job.end_waiting():
                 self._all.settle(job, index, CANCELLED)
 
     def _done_run(self, job: LiveJob, first: int, state: int, attempt: int, count: int) -> None:
         behind = min(first + count, len(job.state))
-        if job.state.count(_ENDS[state], first, behind) < behind - first:  # else all of it is known
+        if job.state.count(_ENDS[state], first, behind) < behind - first:  # else all ends are known
             for index in range(first, behind):
                 self._done(job, index, state, attempt)
 
@@ -110,7 +110,7 @@ class Heirs:
             self._done(job, index, state, attempt)
 
     def progress(self, _: str, message: ReplicaUpdate) -> None:
-        """A peer says what has ended."""
+        """Apply the ends that a peer reports."""
         projector = self._all
         if message.shard not in self._memory.wards:
             return
@@ -146,7 +146,7 @@ class Heirs:
         )
 
     def _forget(self, shard: ShardId) -> None:
-        """The copies of a shard are out of date."""
+        """Drop the copies of a shard, which are out of date."""
         projector = self._all
         ward = self._memory.wards.pop(shard)
         for job in [job for job in projector.live.values() if job.estate == shard]:
@@ -154,26 +154,26 @@ class Heirs:
                 del projector.live[job.id]
                 projector.sheet.remove(job.id)
 
-    # --- adopting ------------------------------------------------------------------------------------------
+    # --- takeovers by this broker --------------------------------------------------------------------------
 
     def registered(self, _: str, message: RegisterStandby) -> None:
-        """This broker tells wardens of a shard of its own."""
+        """Note a shard that this broker registers at the wardens as its own."""
         self._memory.owned[message.shard] = True
         if message.shard.rpartition("#")[0] == self._all.broker and _newer(message.shard, self._memory.base):
             self._memory.base = message.shard
 
     def bidding(self, _: str, message: RequestTakeover) -> None:
-        """This broker asks for a shard."""
+        """Note that this broker requests the takeover of a shard."""
         bid = self._memory.bids.get(message.shard)
         if bid is None or bid.number != message.takeover_id:
             self._memory.bids[message.shard] = Bid(message.takeover_id)
 
     def returned(self, _: str, message: AbortTakeover) -> None:
-        """This broker gives its bid up."""
+        """Drop the takeover that this broker has aborted."""
         self._memory.bids.pop(message.shard, None)
 
     def answered(self, source: str, message: OwnershipReply) -> None:
-        """A warden answers a bid."""
+        """Collect the attempts that a warden reports in its answer to a takeover request."""
         bid = self._memory.bids.get(message.shard)
         ward = self._memory.wards.get(message.shard)
         if not message.takeover_id or bid is None or ward is None or bid.number != message.takeover_id:
@@ -185,13 +185,13 @@ class Heirs:
             self._forget(message.shard)
 
     def keep_end(self, source: str, job: LiveJob, end: AttemptEnd) -> None:
-        """News of a job that is being adopted: it counts when the adoption is complete."""
+        """Buffer the end of an attempt of a job that is being taken over, until the takeover is complete."""
         bid = self._memory.bids.get(job.estate)
         if bid is not None:
             bid.ends.append((source, end))
 
     def adopted(self, _: str, message: OwnershipTransferred) -> None:
-        """Every warden has agreed: this broker tells the former owner so."""
+        """Make this broker the owner of the jobs: every warden has agreed, and the former owner is told."""
         projector = self._all
         bid = self._memory.bids.pop(message.shard, None) or Bid(0)
         ward = self._memory.wards.pop(message.shard, None)
@@ -216,10 +216,10 @@ class Heirs:
                 if end is not None:
                     projector.finish(found, end)
 
-    # --- being taken over ----------------------------------------------------------------------------------
+    # --- takeovers by peers --------------------------------------------------------------------------------
 
     def taken(self, source: str, message: OwnershipTransferred) -> None:
-        """An adopter has a shard of this broker's."""
+        """Make a peer the owner of the jobs of a shard that it has taken over from this broker."""
         projector = self._all
         if not self._memory.owned.pop(message.shard, False):
             return
@@ -233,10 +233,11 @@ class Heirs:
                 projector.touch(job)
             elif any(map(job.unfinished, range(len(job.spec.groups)))):
                 self._begin_anew(job)
-            # Otherwise the job is over and the adopter was told to forget it: we make its end known.
+            # Otherwise the job has ended and the new owner was told to drop it: we publish its end.
 
     def _begin_anew(self, job: LiveJob) -> None:
-        """The adopter never got it: nothing of it can run anywhere, so it joins our next shard as new."""
+        """Restart a job that the new owner never received: none of its tasks can run, so it joins this
+        broker's next shard as a new job."""
         projector = self._all
         name, _, generation = self._memory.base.rpartition("#")
         fresh = new_live(job.id, job.spec, job.owner, f"{name}#{int(generation) + 1}", job.submitted)
@@ -246,12 +247,12 @@ class Heirs:
 
 
 def _is_over(job: LiveJob, index: int) -> bool:
-    """Whether a task has ended. That a large copy's task was cancelled is taken for granted, if it never ran
-    as far as was known here (see ``Heirs._end_waiting``)."""
+    """Return True if a task is known to have ended. A task of a large copy that was cancelled without a
+    known attempt does not count (see ``FailoverProjection._cancel_waiting``)."""
     guessed = job.state[index] == CANCELLED and not job.attempt[index] and len(job.state) > LARGE_TASKS
     return job.state[index] >= SUCCEEDED and not guessed
 
 
 def _newer(shard: ShardId, base: ShardId) -> bool:
-    """Whether a shard of ours has a higher generation."""
+    """Return True if a shard of this broker has a higher generation than ``current``."""
     return not base or int(shard.rpartition("#")[2]) > int(base.rpartition("#")[2])

@@ -1,8 +1,8 @@
-"""Feeds the read model: what is safe on the journal goes to SQLite, in groups, on a thread of its own.
+"""Feeder of the read model: writes durable events to SQLite, in batches, on a separate thread.
 
-A transaction costs as much as a hundred events, and takes the processor from the loop's thread. So it is made
-when somebody wants to read or hears what it was waiting for, soon when somebody watches, and else when there
-is enough for one. What says nothing about any job (beats, gossip) goes along with the next that does.
+A transaction costs as much as a hundred events, and takes processor time from the event loop. So a batch is
+written at once for a query or an awaited event, soon while there are watchers, and otherwise when it is large
+enough. Events that say nothing about any job (beats, gossip) are written with the next event that does.
 """
 
 import asyncio
@@ -31,28 +31,28 @@ from hanse.model.messages import OwnershipTransferred
 from hanse.security.wall_time import wall_now
 
 LINGER_SECONDS: Final = 0.01
-"""How long to collect before writing while somebody watches."""
+"""Seconds to collect events before a write while there are watchers."""
 LAZY_SECONDS: Final = 0.2
-"""The same while nobody does. Whoever asks does not wait for it: a question makes the write happen."""
+"""The same without watchers. A query does not wait for it: the query triggers the write."""
 ENOUGH_EVENTS: Final = 256
-"""Collected events that are written at once: so many at most stand before a question."""
+"""Number of collected events that triggers a write: at most so many delay a query."""
 QUIET_MAX: Final = 1_000
-"""Events that say nothing about any job and may wait for one that does."""
+"""Number of events about no job that may wait for an event about a job."""
 BATCH_MAX: Final = 5_000
-"""Events in one transaction."""
+"""Maximal number of events in one transaction."""
 BACKLOG_MAX: Final = 200_000
-"""Events not yet in the read model; beyond it new requests are turned away until it has caught up."""
+"""Number of events not yet in the read model; beyond it, new requests are refused until it has caught up."""
 ROOM_SECONDS: Final = 1.0
-"""How long to wait before a write that found the disk full is tried again."""
+"""Seconds before a write that found the disk full is tried again."""
 READERS: Final = 2
-"""Threads that answer questions."""
+"""Number of threads that run queries."""
 
 _SHOWN: Final = frozenset(
     (JobAccepted, RequestRejected, RecordDecision, TaskSettled, TasksSettled, JobSettled)
 )
-"""Commands that change what people see of jobs."""
+"""Effects that change the visible state of jobs."""
 _QUIET: Final = frozenset((Tick, AdviceReceived))
-"""Events that do not, by themselves."""
+"""Events that do not change the visible state of jobs, without such an effect."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -60,7 +60,7 @@ Item = tuple[int, Event, list[Effect]]
 
 
 class Feed:
-    """Keeps a ``Reads`` up to date, and wakes whoever waits for a job to end."""
+    """Keeps a ``ReadModel`` up to date, and wakes the waiters of jobs that have ended."""
 
     def __init__(self, reads: Reads, fail: Fail) -> None:
         self.reads = reads
@@ -71,33 +71,33 @@ class Feed:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="questions")
         self._backlog: list[Item] = []
         self._needed = 0
-        """The last position that says anything about a job: further than this nobody need wait."""
+        """Last position of an event about a job: no query needs to wait for a later one."""
         self._promised = 0
-        """Up to where a reader may already rely on what is to come."""
+        """Position whose event was answered before it was durable: queries must include it."""
         self._told_at = 0
-        """The time of day when the last event was told."""
+        """Wall-clock time at which the last event arrived."""
         self._writing = False
         self._no_room = False
-        """Whether the latest write found the disk full."""
+        """True if the latest write found the disk full."""
         self._written_at = wall_now()
-        """The time of day of the latest write; of the start, before there was one."""
+        """Wall-clock time of the latest write; before the first write, of the start."""
         self.journal_full: Callable[[], bool] = lambda: False
-        """Whether the journal waits for room, so that nothing is told meanwhile; the daemon puts its own."""
+        """Callback of the daemon: True while the journal waits for disk space, so that no event arrives."""
         self._timer: asyncio.Handle | None = None
         self._at_once = False
-        """Whether the timer is for this very turn of the loop."""
+        """True if the timer fires in the next iteration of the loop."""
         self._waiters: dict[JobId, list[asyncio.Future[None]]] = {}
         self._awaited = 0
-        """The last position that somebody is to be woken for."""
+        """Last position with an event that a job's waiter waits for."""
         self._behind: list[tuple[int, asyncio.Future[None]]] = []
-        """Who waits for the file to have got to a position."""
+        """Futures to resolve when the file has reached a position, in order."""
         self.heard: list[Callable[[list[Item]], None]] = []
-        """Who is told of what can be read from now on, on the loop's thread."""
+        """Callbacks for each batch that has become readable, on the loop's thread."""
         self.watchers = 0
-        """How many want to hear of everything soon; kept by them."""
+        """Number of watchers that want every event soon; the watchers maintain it."""
 
     def told(self, position: int, event: Event, commands: list[Effect]) -> None:
-        """An event is safe and its commands were performed."""
+        """Collect a durable event and its performed effects; schedule the write."""
         self._told_at = wall_now()
         backlog = self._backlog
         backlog.append((position, event, commands))
@@ -119,7 +119,7 @@ class Feed:
 
     @property
     def _urgent(self) -> bool:
-        """Whether what was told is to be written without waiting for more."""
+        """True if the collected events are to be written without waiting for more."""
         waited_for = self._behind or self._awaited > self.applied
         return bool(waited_for) or len(self._backlog) >= ENOUGH_EVENTS
 
@@ -128,12 +128,12 @@ class Feed:
         self._timer = self._loop.call_later(linger, self._write)
 
     def promised(self, position: int) -> None:
-        """Somebody was told what this event says before it is safe: whoever asks must find it."""
+        """Make queries include the event at ``position``: its result was answered before it was durable."""
         self._promised = position
 
     async def caught_up(self) -> None:
-        """Wait until all that was told so far can be read: whoever was answered finds what it did. Not while
-        the disk is full: who knows when there is room, and what was written before is an answer."""
+        """Wait until all events so far can be read, so that a client finds the result of its own requests.
+        Return at once while the disk is full: queries then answer from the latest write."""
         needed = max(self._needed, self._promised)
         if self.applied >= needed or self.full:
             return
@@ -146,16 +146,16 @@ class Feed:
 
     @property
     def full(self) -> bool:
-        """Whether the disk has no room, so that answers are as old as the latest write."""
+        """True while the disk is full, so that answers are as old as the latest write."""
         return self._no_room or self.journal_full()
 
     @property
     def age(self) -> int:
-        """Seconds since the latest write: how old answers are while the disk is full."""
+        """Seconds since the latest write: the age of answers while the disk is full."""
         return max(wall_now() - self._written_at, 0) // SECOND
 
     def release(self) -> None:
-        """Let go of all who wait for what is to be written: the disk is full."""
+        """Resolve all waits for positions without a write: the disk is full."""
         behind, self._behind = self._behind, []
         for _, waiter in behind:
             if not waiter.done():
@@ -163,23 +163,23 @@ class Feed:
 
     @property
     def lag(self) -> int:
-        """Events that were told and say something, and cannot be read yet; and those told before them."""
+        """Number of events up to the last one about a job that cannot be read yet."""
         return max(self._needed - self.applied, 0)
 
     def replay(self, position: int, event: Event, commands: list[Effect]) -> None:
-        """The same while a member comes back: written at once, because nothing else goes on."""
+        """Collect an event during recovery; full batches are written on the caller's thread."""
         if position > self.applied:
             self._backlog.append((position, event, commands))
             if len(self._backlog) >= BATCH_MAX:
                 self.catch_up()
 
     def begin(self, state: bytes, position: int, clusters: tuple[str, ...]) -> None:
-        """Begin anew from a machine's state after ``position``."""
+        """Rebuild the read model from a machine's state after ``position``."""
         self.reads.begin(state, position, clusters)
         self.applied = position
 
     def catch_up(self) -> None:
-        """Write what ``replay`` has collected."""
+        """Write the events that ``replay`` has collected."""
         batch, self._backlog = self._backlog, []
         if batch:
             self.reads.apply(batch, wall_now())
@@ -187,7 +187,7 @@ class Feed:
 
     @property
     def busy(self) -> bool:
-        """Whether the read model is too far behind."""
+        """True if the backlog is too long."""
         return len(self._backlog) >= BACKLOG_MAX
 
     def _write(self) -> None:
@@ -210,7 +210,7 @@ class Feed:
         error = done.exception()
         if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_FULL:
             if not self._no_room:
-                log.warning("no room on the disk for the read model; it is written when there is")
+                log.warning("the disk is full; the read model is written when there is space")
             self._no_room = True
             self._backlog[:0] = batch
             self.release()
@@ -237,7 +237,7 @@ class Feed:
             self._write_later()
 
     def _concerned(self, event: Event, commands: list[Effect]) -> list[JobId]:
-        """The jobs whose waiters must look again: those that have ended, and all when some change hands."""
+        """Return the jobs whose waiters must check again: ended jobs; after a takeover all jobs."""
         if type(event) is MessageReceived and type(event.envelope.body) is OwnershipTransferred:
             return list(self._waiters)
         return [command.job for command in commands if type(command) is JobSettled]
@@ -249,8 +249,8 @@ class Feed:
 
     @contextmanager
     def watching(self, job: JobId) -> Iterator[asyncio.Future[None]]:
-        """A future that is done when something final has happened to a job. Watch first, then ask how the job
-        is: what happens in between is not missed."""
+        """Yield a future that is done when a job may have ended. Watch first, then query the job: no event in
+        between is missed."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.setdefault(job, []).append(waiter)
         try:
@@ -263,16 +263,16 @@ class Feed:
                     del self._waiters[job]
 
     async def ask(self, question: Callable[[], T]) -> T:
-        """Ask the read model, away from the loop's thread."""
+        """Run a query on another thread, after the read model has caught up."""
         await self.caught_up()
         return await self.peek(question)
 
     async def peek(self, question: Callable[[], T]) -> T:
-        """Ask it as it is, even if it is a little behind."""
+        """Run a query on another thread at once, even if the read model is a little behind."""
         return await self._loop.run_in_executor(self._readers, question)
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Wait for the running write, and close the file."""
         if self._timer is not None:
             self._timer.cancel()
         self._writer.shutdown(wait=True)
@@ -281,10 +281,10 @@ class Feed:
 
 
 def _says_something(event: Event, commands: list[Effect]) -> bool:
-    """Whether an event may change what people see of jobs; unnumbered messages never do."""
+    """Return True if an event may change the visible state of jobs; unsequenced messages never do."""
     kind = type(event)
     if kind is MessageReceived:
-        if event.envelope.seq > 0:  # type: ignore[union-attr]  # the type is the test
+        if event.envelope.seq > 0:  # type: ignore[union-attr]  # ``kind`` was compared
             return True
     elif kind not in _QUIET:
         return True

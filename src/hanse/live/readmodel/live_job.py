@@ -1,6 +1,6 @@
-"""A job that has not ended, as the projector keeps it in memory: columns with one entry a task.
+"""In-memory record of a job that has not ended, for the projector: columns with one entry per task.
 
-The columns say only what the next event must be judged by; all the rest is in the file.
+The columns hold only the data that the projector needs to apply the next event; the rest is in the file.
 """
 
 from bisect import bisect_right
@@ -24,30 +24,30 @@ from hanse.model.messages import ShardId
 from hanse.model.resources import Resources
 
 LARGE_TASKS: Final = 4_096
-"""A job with more tasks than this that is cancelled gets no row for those that never ran: a million rows
-would keep everybody waiting, and say nothing. If nothing of a group waits, its tasks without a row were
+"""Above this number of tasks, a cancelled job gets no rows for tasks that never ran: a million rows would
+delay all readers, without any information. If no task of a group waits, its tasks without a row were
 cancelled."""
 
 
 class Placement(msgspec.Struct):
-    """Tasks of a job that were claimed together. Holds for a task while this is its latest attempt and it has
+    """Tasks of a job that were claimed together. Valid for a task while this is its latest attempt and it has
     not started."""
 
     number: int
-    """Its own number in the job."""
+    """Number of the placement in the job."""
     cluster: int
     tasks: tuple[int, ...]
     attempts: tuple[int, ...]
     nodes: list[int]
-    """Proposed or substituted; -1: left to the warden."""
+    """Proposed or substituted nodes; -1: the warden chooses."""
     size: Resources | None = None
-    """What each task gets, if that is not what it asked for at least."""
+    """Size of each task, if it differs from the group's ``ask``."""
     saved: bool = False
-    """Whether the file has it as it is."""
+    """True if the file has the placement in this state."""
 
 
 class LiveJob(msgspec.Struct):
-    """One job. Moments are machine time, see ``clock_mapping``."""
+    """State of one job. Times are moments, see ``clock_mapping``."""
 
     id: JobId
     spec: JobSpec
@@ -57,50 +57,50 @@ class LiveJob(msgspec.Struct):
     state: bytearray
     attempt: list[int]
     place: list[int]
-    """Number of the cluster of the latest attempt; -1: none."""
+    """By task: number of the cluster of the latest attempt; -1: none."""
     firsts: list[int]
-    """Each group's first task."""
+    """By group: index of the first task."""
     totals: list[int]
-    """Tasks by state."""
+    """Number of tasks by state."""
     parts: list[list[int]]
-    """The same by group; empty when there is only one."""
+    """The same by group; empty if there is only one group."""
     lots: list[Placement]
-    """Those that still hold for one of their tasks, and those of this batch."""
+    """Placements that are valid for one of their tasks, and the placements of this batch."""
     lots_seen: int = 0
-    """Placements so far: the number of the next one."""
+    """Number of placements so far: the number of the next one."""
     lots_saved: bool = False
-    """Whether the file has any."""
+    """True if the file has placements of this job."""
     waits: dict[JobId, None] = {}
-    """Jobs that must succeed first, as far as is known."""
+    """Jobs that must succeed first and are not known to have succeeded."""
     sizes: dict[int, Resources] = {}
-    """What elastic tasks were given, where that is not what they asked for at least."""
+    """By task: size of an elastic task, where it differs from the group's ``ask``."""
     failures: dict[int, int] = {}
     used: dict[int, None] = {}
-    """Clusters in which its tasks have run."""
+    """Clusters in which tasks have run."""
     shown: int = -1
-    """The state that people were last told; -1: none."""
+    """State of the job that users last saw; -1: none."""
     settled: int = -1
-    """The terminal state that was made known; -1: none."""
+    """Published terminal state; -1: none."""
     started: int | None = None
     ended: int | None = None
     ended_serial: int | None = None
     cancelled: bool = False
     cancel_reason: str = ""
     fresh: bool = True
-    """Whether the file does not have it yet."""
+    """True if the file does not have the job yet."""
     decisions: int = 0
 
     def group_of(self, index: int) -> int:
-        """The group of a task."""
+        """Return the number of a task's group."""
         return bisect_right(self.firsts, index) - 1
 
     def span(self, group: int) -> tuple[int, int]:
-        """A group's first task, and the one behind its last."""
+        """Return the index of a group's first task, and one more than that of its last."""
         first = self.firsts[group]
         return first, first + self.spec.groups[group].count
 
     def move(self, index: int, state: int) -> None:
-        """A task comes into another state."""
+        """Set the state of a task, and update the counts."""
         old = self.state[index]
         self.state[index] = state
         totals = self.totals
@@ -112,8 +112,8 @@ class LiveJob(msgspec.Struct):
             part[state] += 1
 
     def end_waiting(self) -> list[int]:
-        """Everything that waits is to be cancelled: which tasks must be settled, with a row for each. Those
-        of a large job of which the file has no row are cancelled here, and get none."""
+        """Return the waiting tasks that the caller must cancel, with a row each. Tasks of a large job that
+        have no row in the file are cancelled here, and get none."""
         if len(self.state) > LARGE_TASKS:
             kept = self._tried()
             before = [self.state[index] for index in kept]
@@ -126,8 +126,8 @@ class LiveJob(msgspec.Struct):
         return self._waiting()
 
     def _tried(self) -> list[int]:
-        """Tasks that wait and have been tried. Attempts are looked at a stretch at a time: most of a large
-        job was never tried, and each task's look would keep the interpreter from the loop."""
+        """Find waiting tasks that had an attempt. Attempts are checked in stretches: most tasks of a large
+        job had none, and a check of each task would keep the interpreter from the event loop."""
         tried: list[int] = []
         for at in range(0, len(self.state), LARGE_TASKS):
             if any(self.attempt[at : at + LARGE_TASKS]):
@@ -136,8 +136,8 @@ class LiveJob(msgspec.Struct):
         return tried
 
     def end_stretch(self, first: int, behind: int, state: int, attempt: int) -> bool:
-        """Neighbours have ended alike: whether nothing more is to be done. Of a large job those that never
-        ran are cancelled here and get no row, as in ``end_waiting``."""
+        """Try to end a run of neighbours in the same state at once. Return False if each needs its own row.
+        Tasks of a large job that never ran are cancelled here without a row, as in ``cancel_waiting``."""
         column = self.state[first:behind]
         if column.count(state) == len(column):
             return True
@@ -158,21 +158,21 @@ class LiveJob(msgspec.Struct):
         return [index for index, state in enumerate(self.state) if state <= QUEUED]
 
     def block(self, group: int) -> None:
-        """A group of a new job waits for other jobs."""
+        """Block a group of a new job, because it waits for other jobs."""
         self._swap(group, QUEUED, BLOCKED)
 
     def attempts_at(self, group: int, cluster: int) -> list[int]:
-        """A group's tasks that run in a cluster, or are on their way there."""
+        """Return a group's tasks that are placed or run in a cluster."""
         tasks = range(*self.span(group))
         return [at for at in tasks if self.place[at] == cluster and PLACED <= self.state[at] <= RUNNING]
 
     def fails_lost(self) -> bool:
-        """Whether a task that is lost fails: it must not run twice, and the job goes on."""
+        """Return True if a lost task fails: it must not run twice, and the job is not ending."""
         is_ending = self.cancelled or (self.spec.gang and self.totals[FAILED] > 0)
         return self.spec.on_loss is OnLoss.FAIL and not is_ending
 
     def release(self) -> None:
-        """Let every group wait for room whose needs are met."""
+        """Queue every blocked group whose needs are met."""
         if self.waits or not self.totals[BLOCKED]:
             return
         names = {part.name: number for number, part in enumerate(self.spec.groups)}
@@ -181,11 +181,11 @@ class LiveJob(msgspec.Struct):
                 self.unblock(group)
 
     def unfinished(self, group: int) -> int:
-        """How many tasks of a group have not ended."""
+        """Count the tasks of a group that have not ended."""
         return sum((self.parts[group] if self.parts else self.totals)[:SUCCEEDED])
 
     def unblock(self, group: int) -> None:
-        """What a group needs has succeeded: its tasks wait for room."""
+        """Queue the blocked tasks of a group, because its needs are met."""
         if self.totals[BLOCKED]:
             self._swap(group, BLOCKED, QUEUED)
 
@@ -200,17 +200,17 @@ class LiveJob(msgspec.Struct):
                 counts[new] += count
 
     def summary(self) -> int:
-        """The state of the job as a whole: that of the task that has come furthest without having ended."""
+        """Return the state of the job as a whole: the most advanced state of a task that has not ended."""
         if self.settled >= 0:
             return self.settled
         totals = self.totals
         for state in (RUNNING, PLACED, QUEUED, BLOCKED):
             if totals[state]:
                 return state
-        return self.shown if self.shown >= 0 else QUEUED  # all have ended, and nobody may know it yet
+        return self.shown if self.shown >= 0 else QUEUED  # all have ended, and this is not yet published
 
     def outcome(self) -> int:
-        """How it ended, if all that is known of its tasks is all there is."""
+        """Return the terminal state of the job, from the known states of its tasks."""
         if self.cancelled:
             return CANCELLED
         if self.totals[SUCCEEDED] == len(self.state):
@@ -225,7 +225,7 @@ class LiveJob(msgspec.Struct):
         nodes: list[int],
         size: Resources | None,
     ) -> None:
-        """Tasks were claimed."""
+        """Add a placement: tasks were claimed."""
         if size is not None:
             self.sizes.update(dict.fromkeys(tasks, size))
         elif self.sizes:
@@ -235,7 +235,7 @@ class LiveJob(msgspec.Struct):
         self.lots_seen += 1
 
     def holds(self, batch: Placement) -> bool:
-        """Whether a placement still says something about any of its tasks."""
+        """Return True if a placement is valid for any of its tasks."""
         state, attempts = self.state, self.attempt
         return any(
             state[index] == PLACED and attempts[index] == attempt
@@ -246,7 +246,7 @@ class LiveJob(msgspec.Struct):
 def new_live(
     job: JobId, spec: JobSpec, owner: str, shard: ShardId, submitted: int, waits: tuple[JobId, ...] = ()
 ) -> LiveJob:
-    """A job as it begins: blocked if it waits for other jobs, and in each group that needs another one."""
+    """Build a new job: a group is blocked if the job waits for other jobs, or if it needs other groups."""
     groups = spec.groups
     if len(groups) == 1:
         total = groups[0].count

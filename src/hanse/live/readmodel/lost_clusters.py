@@ -1,4 +1,4 @@
-"""Attempts in clusters that a broker gives up: of each group a decision says so, and no end is ever told."""
+"""Attempts in a cluster that the broker has given up: only a decision per group reports their end."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from hanse.live.readmodel.projector import Projector
 
 _WORDS: Final = (" cannot be reached", " has left the league")
-"""How a broker says it, behind the cluster's name (``core.broker.cluster_eligibility``)."""
+"""Endings of such a decision's reason, after the cluster's name (``core.broker.cluster_eligibility``)."""
 
 
 def is_given_up(decision: Decision) -> bool:
-    """Whether a decision says that a broker has given a cluster up."""
+    """Return True if a decision reports that a broker has given up a cluster."""
     is_over = decision.kind is DecisionKind.MOVED or decision.reason.startswith(LOST)
     return is_over and decision.reason.endswith(_WORDS)
 
 
 def give_up(projector: "Projector", job: LiveJob, decision: Decision) -> None:
-    """All of a group's attempts in that cluster are over: they are tried elsewhere, or have failed."""
+    """End all attempts of a group in the cluster: their tasks are queued again, or have failed."""
     why = decision.reason.removeprefix(LOST)
     cluster = projector.cluster(why.partition(" ")[0])
     for index in job.attempts_at(decision.group, cluster):
-        if job.fails_lost():  # of a gang one does, which ends the others
+        if job.fails_lost():  # in a gang only one task fails, and this ends the others
             end = AttemptEnd(task_id(job.id, index), job.attempt[index], Outcome.LOST, note=why)
             projector.settle(job, index, FAILED, end)
         else:

@@ -1,15 +1,14 @@
-"""Turns a broker's events and commands into what people see of its jobs.
+"""Projector: turns a broker's events and effects into the visible state of its jobs.
 
-The projector mirrors what the broker makes of the news it takes, as far as people can see the difference:
-which attempt is a task's current one, whether it has started, how it ended and what follows from that. It
-mirrors the receiving side of the broker's links too (``core.messaging.link``), because a message that comes
-twice or before its turn is an event like any other. What a broker does on its own account shows in its
-commands: claims, decisions, settled tasks and jobs.
+The projector mirrors the broker's handling of messages as far as users can see the difference: the current
+attempt of a task, its start, its end, and the consequences. It also mirrors the receiving side of the
+broker's links (``core.messaging.link``), because a repeated or early message is an event like any other. The
+broker's own actions are in its effects: claims, decisions, settled tasks and jobs.
 
-A task is shown in its terminal state when the broker knows it, a job when the broker makes it known: only
-that is a promise. Two things cannot be seen before they are made known, and a task is shown as queued or
-running until then: that the rest of a failed gang is given up (also because one was taken back that may have
-begun and must not run twice), and that a task was lost once too often.
+A task is shown in its terminal state when the broker knows the end, a job when the broker publishes it: only
+this is a promise. Two ends are invisible until they are published, and such a task is shown as queued or
+running: the rest of a failed gang is given up (also after a task was taken back that may have begun and must
+not run twice), and a task was lost once too often.
 """
 
 from collections import OrderedDict
@@ -63,13 +62,13 @@ from hanse.model.messages import (
 SERIAL_BITS: Final = 20
 """Serials are ``position << 20`` plus a count within the event."""
 PENDING_MAX: Final = 100_000
-"""Submissions without a reply; beyond this the oldest are forgotten and their jobs not shown."""
+"""Number of submissions without a reply; beyond it the oldest are dropped and their jobs not shown."""
 UNSEEN_MAX: Final = 1_000
-"""Jobs that ended before they were accepted, kept for the reply to whoever asks again."""
+"""Number of kept jobs that ended before they were accepted, for the reply to a repeated submission."""
 SUCCEEDED_MAX: Final = 10_000
-"""Succeeded jobs that are remembered for those that come after them."""
+"""Number of succeeded jobs kept for the jobs that depend on them."""
 DECISIONS_PER_JOB_MAX: Final = 1_000
-"""Beyond this a job's oldest decisions go."""
+"""Number of decisions kept for one job, the latest ones."""
 
 _INDEX: Final = TASKS_PER_JOB_MAX - 1
 _CANCELLED: Final = "cancelled: "
@@ -80,7 +79,7 @@ _UNSET: Final = object()
 
 
 class Projector:
-    """Takes a broker's history, in order; what must be written is collected in ``sheet``."""
+    """Applies a broker's history, in order; collects the rows to write in ``writes``."""
 
     def __init__(self, broker: str, memory: Memory, times: Times) -> None:
         self.broker = broker
@@ -89,19 +88,19 @@ class Projector:
         self.live: dict[JobId, LiveJob] = {}
         self.sheet = Sheet()
         self.now = 0
-        """The moment of the event at hand."""
+        """Moment of the current event."""
         self.succeeded: OrderedDict[JobId, None] = OrderedDict()
-        """Jobs of this broker's that have succeeded, as everybody may know; the latest ``SUCCEEDED_MAX``."""
+        """Jobs of this broker with published success; the latest ``SUCCEEDED_MAX``."""
         self._waiters: dict[JobId, dict[JobId, None]] = {}
         """Job -> jobs that wait for it."""
         self.given: dict[JobId, str] = {}
-        """Jobs that this very event gave to an adopter."""
+        """Job that a peer takes over with the current event -> the peer."""
         self._serial = 0
         self._touched: dict[JobId, LiveJob] = {}
         self._asked: tuple[str, int] | None = None
-        """Client and request of the event at hand, if it is one."""
+        """Client and request number of the current event, if it is a request."""
         self._cancelling = False
-        """Whether that request is to cancel a job."""
+        """True if the current request is to cancel a job."""
         self._pending = {(entry.client, entry.request): entry for entry in memory.pending}
         self._pending_ids = {
             entry.spec.client_id: key for key, entry in self._pending.items() if entry.spec.client_id
@@ -136,12 +135,12 @@ class Projector:
     # --- one step ------------------------------------------------------------------------------------------
 
     def take(self, position: int, event: Event, commands: list[Effect]) -> None:
-        """One event and what came of it."""
+        """Apply one event and its effects."""
         self.now = self.times.moment(event.at)
         self._serial = position << SERIAL_BITS
         kind = type(event)
         if kind is MessageReceived:
-            if event.envelope.seq > 0:  # type: ignore[union-attr]  # soft messages say nothing about jobs
+            if event.envelope.seq > 0:  # type: ignore[union-attr]  # soft messages do not concern jobs
                 self._received(event.envelope)  # type: ignore[union-attr]
         elif isinstance(event, JobSubmitted):
             self._submitted(event)
@@ -161,21 +160,21 @@ class Projector:
         self._asked, self._cancelling = None, False
 
     def touch(self, job: LiveJob) -> None:
-        """Something about a job has changed."""
+        """Note that a job has changed."""
         self._touched[job.id] = self.sheet.dirty[job.id] = job
 
     def next_serial(self) -> int:
-        """A number for something that this event brought."""
+        """Return the next serial of the current event."""
         self._serial += 1
         return self._serial
 
     def begin(self, position: int) -> None:
-        """What was touched so far comes from a broker's dumped state, taken after this position."""
+        """Set the position of a dumped state: all changes so far come from it."""
         self._serial = position << SERIAL_BITS
         self._show()
 
     def _show(self) -> None:
-        """Note which jobs have come into another state."""
+        """Record the jobs whose overall state has changed."""
         changes = self.sheet.changes
         for job in self._touched.values():
             state = job.summary()
@@ -185,7 +184,7 @@ class Projector:
         self._touched = {}
 
     def cluster(self, name: str) -> int:
-        """A cluster's number."""
+        """Return the number of a cluster; a new name gets the next number."""
         number = self._numbers.get(name)
         if number is None:
             number = self._numbers[name] = len(self.memory.clusters)
@@ -193,7 +192,7 @@ class Projector:
         return number
 
     def mine(self, job: JobId) -> LiveJob | None:
-        """A job that this broker acts for."""
+        """Find a job that this broker owns."""
         found = self.live.get(job)
         return found if found is not None and found.owner == self.broker else None
 
@@ -203,7 +202,7 @@ class Projector:
         key, submitted = (event.client, event.request), self.now
         client_id = event.spec.client_id
         if client_id:
-            if client_id in self._pending_ids:  # repeated too soon: the reply goes to the latest request
+            if client_id in self._pending_ids:  # repeated before the reply: it goes to the latest request
                 submitted = self._pending.pop(self._pending_ids[client_id]).submitted
             self._pending_ids[client_id] = key
         self._pending[key] = Pending(event.client, event.request, event.spec, submitted)
@@ -212,7 +211,7 @@ class Projector:
         self._asked = key
 
     def _waiting(self, client: str, request: int) -> Pending | None:
-        """Take a submission off the list: its reply has come."""
+        """Remove a submission whose reply has come."""
         found = self._pending.pop((client, request), None)
         if found is not None and found.spec.client_id:
             self._pending_ids.pop(found.spec.client_id, None)
@@ -221,14 +220,14 @@ class Projector:
     def _accepted(self, reply: JobAccepted) -> None:
         at_once = self._asked == (reply.client, reply.request)
         if at_once and self._cancelling:
-            return  # a job will end, none begins
+            return  # reply to a cancellation: no job begins
         known = self._waiting(reply.client, reply.request)
         if known is None or reply.job in self.live:
             return
         if at_once and known.spec.client_id and not self._is_new(reply.job):
             if reply.job in self.memory.unseen:
                 self._show_unseen(reply.job, known)
-            return  # a repeated submission of a job that is over
+            return  # repeated submission of a job that has ended
         self.memory.newest = max(self.memory.newest, reply.job)
         owner = self.given.get(reply.job, self.broker)
         job = new_live(reply.job, known.spec, owner, self.memory.base, known.submitted)
@@ -236,14 +235,14 @@ class Projector:
         self.touch(job)
 
     def _show_unseen(self, number: JobId, known: Pending) -> None:
-        """A job was cancelled before it was accepted, and its submitter asks again."""
+        """Add a job that was cancelled before it was accepted, for a repeated submission."""
         job = new_live(number, known.spec, self.broker, self.memory.base, known.submitted)
         self.live[number] = job
         self._cancelled(job, _TOO_SOON)
         self.over(job, self.memory.unseen.pop(number))
 
     def _is_new(self, job: JobId) -> bool:
-        """Whether a number was given out just now: it is ours, and the highest one so far."""
+        """Return True if a number is new: from this broker, and higher than all before."""
         newest = self.memory.newest
         if newest < 0:
             return broker_number(job) not in self.memory.strangers
@@ -254,7 +253,7 @@ class Projector:
             self._waiting(reply.client, reply.request)
 
     def save(self) -> Memory:
-        """What must be remembered, as it is now."""
+        """Return the state to store."""
         self.memory.pending = list(self._pending.values())
         return self.memory
 
@@ -265,7 +264,7 @@ class Projector:
             self._cancelled(job, f"asked for by {event.client}")
 
     def _cancelled(self, job: LiveJob, reason: str) -> None:
-        """What waits ends at once, what runs when its warden has stopped it."""
+        """Cancel a job: waiting tasks end at once, running tasks when their wardens have stopped them."""
         if job.cancelled:
             return
         job.cancelled, job.cancel_reason = True, reason
@@ -279,7 +278,7 @@ class Projector:
         envelope = command.envelope
         seq = envelope.seq
         if seq <= 0 or seq <= self.memory.sent.get(envelope.target, 0):
-            return  # soft, or said before
+            return  # soft, or a repetition
         self.memory.sent[envelope.target] = seq
         handler = self._sends.get(type(envelope.body))
         if handler is not None:
@@ -323,10 +322,10 @@ class Projector:
                 return
 
     def requeue(self, job: LiveJob, index: int, end: AttemptEnd | None = None) -> None:
-        """A task must start anew, or ends with its job if that is cancelled."""
+        """Queue a task again, or cancel it if its job is cancelled."""
         self.settle(job, index, CANCELLED if job.cancelled else QUEUED, end)
 
-    # --- news ----------------------------------------------------------------------------------------------
+    # --- messages from wardens and peers --------------------------------------------------------------------
 
     def _received(self, envelope: Envelope) -> None:
         for body in self._post.receive(0, envelope):
@@ -374,7 +373,7 @@ class Projector:
         return msgspec.msgpack.encode(size) if size is not None else None
 
     def show_running(self, job: LiveJob, index: int, attempt: int, source: str) -> None:
-        """A warden says that an attempt lives there; on which node and since when, it does not say."""
+        """Show an attempt as running in a cluster; the warden has not reported its node and start."""
         job.attempt[index] = attempt
         job.place[index] = cluster = self.cluster(source)
         job.move(index, RUNNING)
@@ -384,7 +383,7 @@ class Projector:
         self.touch(job)
 
     def finish(self, job: LiveJob, end: AttemptEnd) -> None:
-        """An attempt is over; if it is the task's current one, the task is settled or waits again."""
+        """End an attempt; if it is the task's current one, the task is settled or queued again."""
         index = end.task & _INDEX
         if job.attempt[index] != end.attempt or not PLACED <= job.state[index] <= RUNNING:
             return
@@ -405,7 +404,7 @@ class Projector:
             self.requeue(job, index, end)
 
     def settle(self, job: LiveJob, index: int, state: int, end: AttemptEnd | None = None) -> None:
-        """A task ends, or waits again; the file gets its row."""
+        """Set a task's state after an attempt (terminal or queued), and write its row."""
         started: int | None = None
         told: tuple[int | str | None, ...]
         if end is None:
@@ -417,7 +416,7 @@ class Projector:
             told = (end.outcome, end.exit_code, usage.cpu, usage.memory, usage.run_time, end.note or None)
             if usage.run_time and job.state[index] == RUNNING:
                 started = self.now - usage.run_time
-                job.started = min(started, job.started or started)  # its start may have been told late or not
+                job.started = min(started, job.started or started)  # the start may be reported late or never
         ended = self.now if end is not None or state >= SUCCEEDED else None
         job.move(index, state)
         if state == SUCCEEDED and job.totals[BLOCKED]:
@@ -431,7 +430,7 @@ class Projector:
         )  # fmt: skip
         self.touch(job)
 
-    # --- what the broker says -------------------------------------------------------------------------------
+    # --- effects of the broker ------------------------------------------------------------------------------
 
     def _decided(self, command: RecordDecision) -> None:
         decision = command.decision
@@ -460,13 +459,13 @@ class Projector:
         self.touch(job)
 
     def wait(self, job: LiveJob) -> None:
-        """A job waits for those named in its specification that are not known to have succeeded."""
+        """Make a job wait for those of its ``after`` jobs that are not known to have succeeded."""
         after = job.spec.after
         job.waits = dict.fromkeys([other for other in after if other not in self.succeeded] or after)
         self.remind(job)
 
     def remind(self, job: LiveJob) -> None:
-        """Note for whom a job waits."""
+        """Index a job under the jobs that it waits for."""
         for other in job.waits:
             self._waiters.setdefault(other, {})[job.id] = None
 
@@ -475,7 +474,7 @@ class Projector:
             self._met(message.job)
 
     def _met(self, other: JobId) -> None:
-        """A job has succeeded: those that wait for it may wait no longer."""
+        """Remove a succeeded job from the needs of its dependents, and queue those that are ready."""
         for number in self._waiters.pop(other, ()):
             job = self.mine(number)
             if job is not None and job.waits.pop(other, _UNSET) is None:
@@ -498,7 +497,7 @@ class Projector:
             self._met(job.id)
 
     def over(self, job: LiveJob, state: int) -> None:
-        """A job has ended, and everybody may know it."""
+        """End a job with a published terminal state."""
         job.settled, job.ended, job.ended_serial = state, self.now, self.next_serial()
         self.memory.ended += 1
         del self.live[job.id]

@@ -1,4 +1,4 @@
-"""What the projector must remember from batch to batch besides the jobs; stored with every batch."""
+"""State of the projector besides the jobs; stored with every batch."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from hanse.model.messages import AttemptEnd, ShardId
 
 
 class Pending(msgspec.Struct):
-    """A submission that has no reply yet."""
+    """Submission without a reply."""
 
     client: str
     request: int
@@ -18,14 +18,14 @@ class Pending(msgspec.Struct):
 
 
 class WardNote(msgspec.Struct):
-    """A shard of which this broker is the standby."""
+    """Owner and term of a shard of which this broker is the standby."""
 
     owner: str
     term: int
 
 
 class Bid(msgspec.Struct):
-    """A try at adopting a shard, with what the wardens have said of it so far."""
+    """Takeover of a shard in progress, with the attempts that the wardens have reported so far."""
 
     number: int
     running: list[tuple[str, TaskId, int]] = []
@@ -33,30 +33,30 @@ class Bid(msgspec.Struct):
 
 
 class Memory(msgspec.Struct):
-    """All of it. Times are moments."""
+    """State of the projector. Times are moments."""
 
     clusters: list[str] = []
-    """Names by number: in the order in which this broker first used them."""
+    """Cluster names by number, in the order in which this broker first used them."""
     links: dict[str, Link] = {}
-    """How far each peer's messages have been taken: a mirror of the receiving side of the machine's own."""
+    """Receiving side of the link to each peer: a mirror of the links of the machine."""
     sent: dict[str, int] = {}
-    """Number of the last message sent to each peer: one that is repeated says nothing new."""
+    """Number of the last message sent to each peer: a repeated message is ignored."""
     pending: list[Pending] = []
     base: ShardId = ""
-    """The shard that new jobs join."""
+    """Shard that new jobs join."""
     owned: dict[ShardId, bool] = {}
     wards: dict[ShardId, WardNote] = {}
     bids: dict[ShardId, Bid] = {}
     newest: int = -1
-    """The highest number among the jobs that were accepted here."""
+    """Highest number of a job that this broker has accepted."""
     strangers: dict[int, bool] = {}
-    """Numbers of the brokers that first accepted the jobs adopted here."""
+    """Numbers of the brokers that first accepted the jobs that this broker has taken over."""
     unseen: dict[JobId, int] = {}
-    """Jobs that ended before anybody was told that they were accepted, and how; the latest ones."""
+    """Terminal states of jobs that ended before their acceptance was published; the latest ones."""
     changes: int = 0
-    """Rows kept of each."""
+    """Number of rows of state changes."""
     ended: int = 0
     durations: int = 0
     dropped_changes: int = 0
-    """The highest serial of a job's change that is no longer on record; 0: all that ever were."""
+    """Highest serial of a dropped state change; 0: none was dropped."""
     dropped_decisions: int = 0

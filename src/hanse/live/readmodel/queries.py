@@ -1,4 +1,4 @@
-"""The questions, as functions of a connection: each reads one consistent state of the file."""
+"""Queries of the read model, as functions of a connection: each reads one consistent state of the file."""
 
 import re
 import sqlite3
@@ -35,16 +35,16 @@ from hanse.model.program import decode_program
 from hanse.model.resources import Resources
 
 Cells = Sequence[Any]
-"""A row as SQLite gives it."""
+"""Row as SQLite returns it."""
 LIMIT_MAX: Final = 10_000
-"""Rows in one answer; a larger limit is taken for this one."""
+"""Maximal number of rows in one answer; a larger limit is reduced to it."""
 
 _JOB: Final = (
     "SELECT job, name, tenant, state, total, blocked, queued, placed, running, succeeded, failed, cancelled,"
     " submitted, started, ended, priority, klass, used, cancel_reason, owner, client_id FROM jobs"
 )
 _MOMENT: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-"""A cursor's moment: what fits a column, so that no cursor makes a question fail."""
+"""Pattern of a cursor's moment: numbers that fit a column, so that no cursor makes a query fail."""
 _lots = msgspec.msgpack.Decoder(Placement)
 _specs = msgspec.msgpack.Decoder(JobSpec)
 _parts = msgspec.msgpack.Decoder(list[list[int]])
@@ -53,7 +53,7 @@ _considered = msgspec.msgpack.Decoder(tuple[ConsideredCluster, ...])
 
 
 class Frame:
-    """What every answer needs: how to tell the time, and what the clusters are called."""
+    """Context of every answer: wall clock and cluster names."""
 
     def __init__(self, base: sqlite3.Connection) -> None:
         row = base.execute("SELECT state, times FROM meta").fetchone()
@@ -61,12 +61,12 @@ class Frame:
         self.clusters = msgspec.msgpack.decode(row[0], type=_Names).clusters if row else []
 
     def cluster(self, number: int) -> str:
-        """A cluster's name; empty for none."""
+        """Return the name of a cluster; empty for none."""
         return self.clusters[number] if number >= 0 else ""
 
 
 class _Names(msgspec.Struct):
-    """The part of ``Memory`` that a question needs."""
+    """Field of ``ProjectorState`` that a query reads."""
 
     clusters: list[str] = []
 
@@ -81,7 +81,7 @@ def jobs(
     base: sqlite3.Connection, state: str | None, tenant: str | None, name: str | None, limit: int,
     after: str | None,
 ) -> list[JobRow]:  # fmt: skip
-    """Jobs that match, the newest first; equal times by descending number."""
+    """List matching jobs, newest first; jobs of the same time by descending number."""
     clauses: list[str] = []
     values: list[int | str] = []
     if state is not None:
@@ -110,7 +110,7 @@ def jobs(
 
 
 def _place(base: sqlite3.Connection, after: str) -> tuple[int, int] | None:
-    """Where a page begins: behind a row's cursor, or behind a job by its number."""
+    """Return the key after which a page begins, from a row's cursor or a job's number."""
     moment, dot, number = after.rpartition(".")
     job = parse_job(number)
     if job is None:
@@ -156,7 +156,7 @@ def _job_row(frame: Frame, cells: Cells) -> JobRow:
 
 
 def job(base: sqlite3.Connection, number: JobId) -> JobDetail | None:
-    """One job with its specification and its groups."""
+    """Read one job with its specification and its groups."""
     cells = base.execute(f"{_JOB} WHERE job = ?", (number,)).fetchone()
     if cells is None:
         return None
@@ -169,7 +169,7 @@ def job(base: sqlite3.Connection, number: JobId) -> JobDetail | None:
 
 
 def shape(base: sqlite3.Connection, number: JobId) -> tuple[JobSpec, list[list[int]]]:
-    """A job's specification, and its tasks by group and state."""
+    """Read a job's specification, and the number of its tasks by group and state."""
     blob, parts, *totals = base.execute(
         "SELECT spec, parts, blocked, queued, placed, running, succeeded, failed, cancelled"
         " FROM jobs JOIN specs ON specs.job = jobs.job WHERE jobs.job = ?",
@@ -204,7 +204,7 @@ def _state_of(base: sqlite3.Connection, number: JobId) -> str:
 def tasks(
     base: sqlite3.Connection, number: JobId, state: str | None, limit: int, after: int | None
 ) -> list[TaskRow]:
-    """A job's tasks by index; ``after`` is the last index already seen."""
+    """List a job's tasks by index; ``after``: last index already seen."""
     if _state_of(base, number) == "" or (state is not None and state not in STATES):
         return []
     found: list[TaskRow] = []
@@ -217,8 +217,8 @@ def tasks(
 
 
 def _all_tasks(base: sqlite3.Connection, number: JobId, after: int, state: str | None) -> Iterator[TaskRow]:
-    """Tasks with a row, tasks that a lot speaks of, and the rest, which only wait (or never ran). If those of
-    one state are looked for, many of the others are left out: there may be a million."""
+    """Yield tasks with a row, tasks of a placement, and the rest, which wait (or never ran). With ``state``,
+    most tasks in other states are skipped: there may be a million."""
     frame = Frame(base)
     spec, parts = shape(base, number)
     batches: dict[int, tuple[int, int, int]] = {}
@@ -254,7 +254,7 @@ def _all_tasks(base: sqlite3.Connection, number: JobId, after: int, state: str |
 def _told_of(
     base: sqlite3.Connection, number: JobId, after: int, state: int, batches: dict[int, tuple[int, int, int]]
 ) -> list[int]:
-    """Tasks that a row says to be in a state, and those that a lot speaks of."""
+    """Return the tasks that have a row with a state, and the tasks of a placement."""
     rows = base.execute(
         "SELECT number FROM tasks WHERE job = ? AND number > ? AND state = ?", (number, after, state)
     )
@@ -308,7 +308,7 @@ def _waiting_task(group: str, index: int, state: int) -> TaskRow:
 
 
 def running_on(base: sqlite3.Connection, cluster: str | None, node: int | None, limit: int) -> list[Running]:
-    """Running tasks, by cluster, node, job and index."""
+    """List running tasks, by cluster, node, job and index."""
     frame = Frame(base)
     clauses, values = ["tasks.state = 3"], []
     if cluster is not None:
@@ -320,7 +320,7 @@ def running_on(base: sqlite3.Connection, cluster: str | None, node: int | None, 
         clauses.append("node = ?")
         values.append(node)
     rows = base.execute(
-        "SELECT tasks.job, number, cluster, node, size, tasks.started, name, tenant, spec"  # noqa: S608 - our words
+        "SELECT tasks.job, number, cluster, node, size, tasks.started, name, tenant, spec"  # noqa: S608 - constant texts
         " FROM tasks JOIN jobs ON jobs.job = tasks.job JOIN specs ON specs.job = tasks.job"
         f" WHERE {' AND '.join(clauses)} ORDER BY cluster, node, tasks.job, number LIMIT ?",
         (*values, _bounded(limit)),
@@ -353,8 +353,7 @@ def _group_at(spec: JobSpec, index: int) -> TaskGroup:
     raise AssertionError("a task beyond the last group")
 
 
-# --- the rest ----------------------------------------------------------------------------------------------
-
+# --- decisions and totals ----------------------------------------------------------------------------------
 
 _DECISION: Final = (
     "SELECT at, broker, part, answered, tasks, reason, considered, serial FROM decisions WHERE job = ?"
@@ -362,13 +361,13 @@ _DECISION: Final = (
 
 
 def decisions(base: sqlite3.Connection, number: JobId, limit: int) -> list[DecisionRow]:
-    """The latest decisions about a job, the oldest of them first."""
+    """List the latest decisions about a job, oldest first."""
     rows = base.execute(f"{_DECISION} ORDER BY serial DESC LIMIT ?", (number, _bounded(limit))).fetchall()
     return _decision_rows(base, number, rows[::-1])
 
 
 def decisions_after(base: sqlite3.Connection, number: JobId, after: int, limit: int) -> list[DecisionRow]:
-    """The decisions about a job behind a serial, the oldest first."""
+    """List the decisions about a job after a serial, oldest first."""
     rows = base.execute(
         f"{_DECISION} AND serial > ? ORDER BY serial LIMIT ?", (number, after, _bounded(limit))
     ).fetchall()
@@ -383,7 +382,7 @@ def _decision_rows(base: sqlite3.Connection, number: JobId, rows: Sequence[Cells
 
 
 def decision_row(frame: Frame, groups: Sequence[TaskGroup], cells: Cells) -> DecisionRow:
-    """A decision from its columns, in the order of ``_DECISION``."""
+    """Build a decision from its columns, in the order of ``_SELECT_DECISION``."""
     at, broker, part, answered, count, reason, considered, serial = cells
     return DecisionRow(
         at=frame.wall.of(at),
@@ -398,7 +397,7 @@ def decision_row(frame: Frame, groups: Sequence[TaskGroup], cells: Cells) -> Dec
 
 
 def counts(base: sqlite3.Connection, broker: str) -> list[Totals]:
-    """The work of the jobs that ``broker`` acts for, by tenant in the order of their names."""
+    """Count the jobs that ``broker`` owns and their tasks, by tenant in the order of names."""
     totals: dict[str, Totals] = {}
     rows = base.execute(
         "SELECT tenant, state, count(*), sum(blocked), sum(queued), sum(placed), sum(running),"
@@ -416,7 +415,7 @@ def counts(base: sqlite3.Connection, broker: str) -> list[Totals]:
 
 
 def durations(base: sqlite3.Connection, name: str, tenant: str, group: str) -> list[int]:
-    """Run times that were measured, in microseconds, the oldest first."""
+    """List measured run times in microseconds, oldest first."""
     row = base.execute(
         "SELECT ran FROM durations WHERE tenant = ? AND name = ? AND part = ?", (tenant, name, group)
     ).fetchone()
@@ -424,7 +423,7 @@ def durations(base: sqlite3.Connection, name: str, tenant: str, group: str) -> l
 
 
 def changes_since(base: sqlite3.Connection, serial: int, limit: int) -> list[Change]:
-    """Job state changes behind a serial, in order."""
+    """List job state changes after a serial, in order."""
     rows = base.execute(
         "SELECT serial, changes.job, changes.state, at, name, tenant, owner FROM changes"
         " LEFT JOIN jobs ON jobs.job = changes.job WHERE serial > ? ORDER BY serial LIMIT ?",
@@ -448,6 +447,6 @@ def changes_since(base: sqlite3.Connection, serial: int, limit: int) -> list[Cha
 
 
 def changes_kept_from(base: sqlite3.Connection) -> int:
-    """The serial of the oldest change on record; 0: none."""
+    """Return the serial of the oldest change on record; 0: none."""
     row = base.execute("SELECT min(serial) FROM changes").fetchone()
     return row[0] or 0

@@ -1,8 +1,8 @@
-"""The read models of one broker: a file that answers people's questions, kept up by the broker's history.
+"""Read model of one broker: a SQLite file that answers users' queries, updated from the broker's history.
 
-The shell hands over every event with the commands that came of it, after the commit. Nothing here is
-authoritative: the file may be lost, and is then built anew from the journal. A batch is one transaction, so
-the file is always complete up to ``applied`` and a batch that comes twice changes nothing.
+The shell passes every event with its effects, after the commit. Nothing here is authoritative: a lost file is
+rebuilt from the journal. A batch is one transaction, so the file is always complete up to ``applied``, and a
+repeated batch changes nothing.
 """
 
 import sqlite3
@@ -23,16 +23,16 @@ from hanse.model.events import Event
 from hanse.model.ids import JobId
 
 Batch = Sequence[tuple[int, Event, list[Effect]]]
-"""Journal position, event, and what the broker made of it; in journal order."""
+"""Journal position, event, and the broker's effects; in journal order."""
 
 
 class Reads:
-    """The read models. ``apply`` is for one thread; questions may come from any."""
+    """Read model. One thread may call ``apply``; any thread may call the queries."""
 
     def __init__(self, path: Path, broker: str, *, kept_jobs_max: int = 100_000) -> None:
-        """Open the file, or build an empty one if it is missing, damaged, or not of this version and broker.
+        """Open the file, or create an empty one if it is missing, damaged, or of another version or broker.
 
-        ``kept_jobs_max``: jobs kept that have ended, the latest ones; and as many copies of peers' jobs.
+        ``kept_jobs_max``: number of ended jobs kept, the latest ones; and of kept copies of peers' jobs.
         """
         self.path = path
         self.broker = broker
@@ -50,15 +50,15 @@ class Reads:
     # --- writing -------------------------------------------------------------------------------------------
 
     def apply(self, batch: Batch, wall: int) -> None:
-        """Take events in journal order, all or none; those at or below ``applied`` are skipped.
+        """Apply events in journal order, all or none; events at or below ``applied`` are skipped.
 
-        ``wall`` is the time of day in unix microseconds. After an error the file is as it was before, and
-        the same batch may be tried again.
+        ``wall``: wall-clock time in unix microseconds. After an error the file is unchanged, and the same
+        batch may be applied again.
         """
         projector = self._projector
         if projector is None:
             projector, self.applied = sqlite_writer.load(self._base, self.broker)
-        self._projector = None  # if this fails, memory is ahead of the file
+        self._projector = None  # after a failure, its state is ahead of the file
         applied = self.applied
         for position, event, commands in batch:
             if position > applied:
@@ -71,9 +71,9 @@ class Reads:
         self._projector = projector
 
     def begin(self, state: bytes, position: int, clusters: tuple[str, ...]) -> None:
-        """Begin anew from a broker's dumped state after ``position``, when the journal has nothing older.
+        """Rebuild the file from a broker's dumped state after ``position``, if the journal has nothing older.
 
-        ``clusters``: those of the broker's configuration. See ``bootstrap`` for what is not shown then.
+        ``clusters``: clusters of the broker's configuration. ``bootstrap`` lists the data that is lost.
         """
         self._projector = None
         projector = from_state(self.broker, state, position, clusters)
@@ -94,7 +94,7 @@ class Reads:
             raise
 
     def close(self) -> None:
-        """Let go of the file. It is not checked at the next opening, because nothing was left half done."""
+        """Close the file, and mark it as closed so that the next opening skips the check."""
         self._pool.close()
         try:
             self._base.execute("UPDATE meta SET shut = 1")
@@ -103,72 +103,72 @@ class Reads:
         finally:
             self._base.close()
 
-    # --- questions -----------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------
 
     def jobs(
         self, *, state: str | None = None, tenant: str | None = None, name: str | None = None,
         limit: int = 50, after: str | None = None,
     ) -> list[JobRow]:  # fmt: skip
-        """Jobs that match, the newest first. ``after``: the ``cursor`` of the last row seen, or its id."""
+        """List matching jobs, newest first. ``after``: ``cursor`` or id of the last row seen."""
         with self._pool.reading() as base:
             return queries.jobs(base, state, tenant, name, limit, after)
 
     def job(self, job: JobId) -> JobDetail | None:
-        """One job; None if nothing is known of it."""
+        """Return one job; None if it is unknown."""
         with self._pool.reading() as base:
             return queries.job(base, job)
 
     def tasks(
         self, job: JobId, *, state: str | None = None, limit: int = 50, after: int | None = None
     ) -> list[TaskRow]:
-        """A job's tasks by index. ``after``: the last index seen."""
+        """List a job's tasks by index. ``after``: last index seen."""
         with self._pool.reading() as base:
             return queries.tasks(base, job, state, limit, after)
 
     def summary(self, job: JobId) -> TaskSummary:
-        """A job's tasks counted by place and end: for ``why``."""
+        """Count a job's tasks by place and end, for ``explain``."""
         with self._pool.reading() as base:
             return summary(base, job)
 
     def decisions(self, job: JobId, limit: int = 50) -> list[DecisionRow]:
-        """The latest decisions about a job, in the order in which they were made."""
+        """List the latest decisions about a job, oldest first."""
         with self._pool.reading() as base:
             return queries.decisions(base, job, limit)
 
     def decisions_after(self, job: JobId, after: int, limit: int = 50) -> list[DecisionRow]:
-        """The decisions about a job behind a serial, the oldest first."""
+        """List the decisions about a job after a serial, oldest first."""
         with self._pool.reading() as base:
             return queries.decisions_after(base, job, after, limit)
 
     def happened(self, after: int, limit: int, since_kept: bool = False) -> Happened:
-        """All changes and decisions behind a serial, in order; see ``event_log``."""
+        """List all changes and decisions after a serial, in order; see ``event_log``."""
         with self._pool.reading() as base:
             return happened(base, after, limit, since_kept)
 
     def running_on(
         self, cluster: str | None = None, node: int | None = None, limit: int = 1_000
     ) -> list[Running]:
-        """Tasks that run, everywhere or there, of the jobs that this broker has acted for."""
+        """List running tasks of the jobs that this broker has owned, in all clusters or in one place."""
         with self._pool.reading() as base:
             return queries.running_on(base, cluster, node, limit)
 
     def counts(self) -> list[Totals]:
-        """Jobs and tasks by tenant and state, of the jobs that this broker acts for."""
+        """Count the jobs that this broker owns and their tasks, by tenant and state."""
         with self._pool.reading() as base:
             return queries.counts(base, self.broker)
 
     def durations(self, job_name: str, tenant: str, group: str) -> list[int]:
-        """Measured run times (microseconds) of tasks that succeeded, the oldest first; empty: none known."""
+        """List measured run times (microseconds) of succeeded tasks, oldest first; empty: none known."""
         with self._pool.reading() as base:
             return queries.durations(base, job_name, tenant, group)
 
     def changes_since(self, serial: int, limit: int = 1_000) -> list[Change]:
-        """Job state changes with a higher serial, in order. Nothing is missing if ``serial`` is at least
-        ``changes_kept_from() - 1``, or was 0 and nothing was dropped yet."""
+        """List job state changes with a higher serial, in order. The list is complete if ``serial`` is at
+        least ``oldest_change() - 1``, or if it is 0 and nothing was dropped yet."""
         with self._pool.reading() as base:
             return queries.changes_since(base, serial, limit)
 
     def changes_kept_from(self) -> int:
-        """The serial of the oldest change on record; 0: none."""
+        """Return the serial of the oldest change on record; 0: none."""
         with self._pool.reading() as base:
             return queries.changes_kept_from(base)

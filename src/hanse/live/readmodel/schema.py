@@ -1,8 +1,8 @@
-"""The file of the read models: its tables, its version, and what happens to a file that is not ours.
+"""Schema of the read model's file: tables, version, and the replacement of an unusable file.
 
-Moments are machine time (``clock_mapping``), states are codes (``api.rows``), clusters are numbers into the
-names that the state record holds. A task has a row from its start on; before that it is *placed* if a lot
-names it with a later attempt than its row, and else blocked or queued, as the counts of its group say.
+Times are moments (``clock_mapping``), states are codes (``api.rows``), clusters are indices of the names in
+the column ``state`` of ``meta``. A task has a row from its start on. Before that it is *placed* if a row of
+``lots`` has a later attempt of it than its own row, and else blocked or queued, by the counts of its group.
 """
 
 import logging
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 VERSION: Final = 1
-"""Of the tables. A file with another one is set aside and built anew."""
+"""Version of the tables. A file with another version is set aside and rebuilt."""
 ASIDE: Final = ".aside"
-"""Ending of a file that was set aside; the next one replaces it."""
+"""Suffix of a file that was set aside; the next one replaces it."""
 
 _LOG: Final = logging.getLogger(__name__)
 _TABLES: Final = """
@@ -48,23 +48,23 @@ CREATE TABLE durations (tenant TEXT NOT NULL, name TEXT NOT NULL, part TEXT NOT 
 CREATE INDEX durations_oldest ON durations (serial);
 """
 _SINCE: Final = "CREATE INDEX IF NOT EXISTS decisions_serial ON decisions (serial)"
-"""What a file of this version may lack, because it came later."""
+"""Index that an older file of this version may lack."""
 CONTENT: Final = ("jobs", "specs", "tasks", "lots", "decisions", "changes", "durations")
-"""The tables that are built from the journal."""
+"""Tables that are built from the journal."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection as all of ours are: transactions are begun and ended by hand."""
+    """Open a connection with explicit transactions."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")  # never damaged; what was lost is applied again
+    connection.execute("PRAGMA synchronous = NORMAL")  # safe in a crash; lost events are applied again
     connection.execute("PRAGMA cache_size = -32768")
     return connection
 
 
 def open_writer(path: Path, broker: str) -> tuple[sqlite3.Connection, bool]:
-    """The file for writing, and whether it is new: it was missing, damaged, of another version or of another
-    broker."""
+    """Open the file for writing. Return True with it if it is new: the old one was missing, damaged, of
+    another version or of another broker."""
     if path.exists():
         try:
             connection = connect(path)
@@ -92,17 +92,17 @@ def open_writer(path: Path, broker: str) -> tuple[sqlite3.Connection, bool]:
 
 
 def _objection(connection: sqlite3.Connection, broker: str) -> str:
-    """Why a file cannot be used; empty if it can."""
+    """Return the reason why a file is unusable; empty if it is usable."""
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version != VERSION:
-            return f"its version is {version}, and this is version {VERSION}"
+            return f"its version is {version}, and this program uses {VERSION}"
         row = connection.execute("SELECT broker, shut FROM meta").fetchone()
         if row is None:
-            return "it was never filled"
+            return "it is empty"
         if row[0] != broker:
-            return f"it is broker {row[0]}'s"
-        if not row[1]:  # nobody closed it: what a crash of the host or the disk did to it shows now
+            return f"it belongs to broker {row[0]}"
+        if not row[1]:  # not closed: the host or the disk may have failed
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 return str(verdict)
@@ -113,7 +113,7 @@ def _objection(connection: sqlite3.Connection, broker: str) -> str:
 
 def _set_aside(path: Path, why: str) -> None:
     aside = path.with_name(path.name + ASIDE)
-    _LOG.warning("read models %s are built anew (the old file is kept as %s): %s", path, aside.name, why)
+    _LOG.warning("the read model %s is rebuilt (the old file is kept as %s): %s", path, aside.name, why)
     for ending in ("-wal", "-shm", ""):
         part, kept = path.with_name(path.name + ending), aside.with_name(aside.name + ending)
         if part.exists():
@@ -123,11 +123,11 @@ def _set_aside(path: Path, why: str) -> None:
 
 
 def content(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    """All rows of all tables that are built from the journal, in the order of their keys: for comparisons."""
+    """Read all rows of all tables that are built from the journal, sorted, for comparisons."""
     connection = connect(path)
     try:
         return {
-            table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)  # noqa: S608 - our own names
+            table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)  # noqa: S608 - constant names
             for table in CONTENT
         }
     finally:

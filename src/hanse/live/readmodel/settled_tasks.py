@@ -1,5 +1,5 @@
-"""The part of the projector that takes what a broker makes known: how tasks have ended, one by one or as runs
-of neighbours. Most of it was shown before, when the broker heard of it."""
+"""Part of the projector that applies published ends of tasks, of single tasks and of runs of neighbours.
+Most ends were shown before, when the broker received them."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,7 @@ _INDEX: Final = TASKS_PER_JOB_MAX - 1
 
 
 def task_settled(projector: "Projector", command: TaskSettled) -> None:
-    """A task's end is known."""
+    """Apply the published end of a task."""
     job = projector.mine(JobId(command.task >> INDEX_BITS))
     if job is not None:
         index, state = command.task & _INDEX, ENDS[command.outcome]
@@ -25,7 +25,8 @@ def task_settled(projector: "Projector", command: TaskSettled) -> None:
 
 
 def tasks_settled(projector: "Projector", command: TasksSettled) -> None:
-    """Those of neighbours are. A stretch that is known, or gets no rows, costs as much as one task."""
+    """Apply the published ends of a run of neighbours. A run that is known, or gets no rows, costs as much as
+    one task."""
     job = projector.mine(JobId(command.task >> INDEX_BITS))
     if job is None:
         return

@@ -1,4 +1,4 @@
-"""Writing a batch into the file, and reading back what the projector needs to go on."""
+"""Writer of batches into the SQLite file, and loader of the projector from the file."""
 
 import sqlite3
 from array import array
@@ -17,16 +17,16 @@ from hanse.model.ids import JobId
 from hanse.model.job import JobSpec
 
 CHANGES_MAX: Final = 100_000
-"""Job state changes kept, the latest ones."""
+"""Number of job state changes kept, the latest ones."""
 DURATIONS_EACH_MAX: Final = 200
-"""Run times kept of one group's name in jobs of one name, the latest ones."""
+"""Number of run times kept for one tenant, job name and group name, the latest ones."""
 DURATIONS_KEYS_MAX: Final = 20_000
-"""Names of which run times are kept; those not seen for longest go first."""
+"""Number of such names kept; those not measured for the longest time are dropped first."""
 
 _KEPT_SAME: Final = (
     "node", "size", "started", "ended", "outcome", "code", "cpu", "memory", "ran", "note",
 )  # fmt: skip
-"""What a later word about the same attempt leaves as it was, unless it says something."""
+"""Columns that keep their value if a later row of the same attempt has none."""
 _TASK: Final = (
     "INSERT INTO tasks VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"  # noqa: S608 - our own names
     " ON CONFLICT (job, number) DO UPDATE SET"
@@ -45,7 +45,7 @@ _OLD_JOB: Final = (
     " WHERE job=?"
 )
 _LIVE_JOB: Final = _OLD_JOB.format("")
-"""Without any column of an index: SQLite would write the index anew, changed or not."""
+"""Update without indexed columns: SQLite would rewrite the index, changed or not."""
 _OVER_JOB: Final = _OLD_JOB.format(", ended=?, ended_serial=?")
 _OF_JOB: Final = ("tasks", "lots")
 _lots = msgspec.msgpack.Decoder(Placement)
@@ -59,7 +59,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def write(base: sqlite3.Connection, projector: Projector, applied: int, kept_jobs_max: int) -> None:
-    """Write what the projector has collected; the caller has begun the transaction and ends it."""
+    """Write the batch of a projector; the caller begins and ends the transaction."""
     sheet = projector.sheet
     _clear(base, sheet)
     base.executemany(_TASK, [cells for cells in sheet.tasks if cells is not None])
@@ -127,7 +127,7 @@ def _write_jobs(base: sqlite3.Connection, memory: Memory, jobs: list[LiveJob]) -
 
 
 def _write_lots(base: sqlite3.Connection, jobs: list[LiveJob]) -> None:
-    """Keep the placements that hold for a task yet."""
+    """Write the placements that are valid for a task, and delete the others."""
     fresh, over, emptied = [], [], []
     for job in jobs:
         if not job.totals[PLACED]:
@@ -165,7 +165,7 @@ def _write_durations(base: sqlite3.Connection, memory: Memory, sheet: Sheet) -> 
 
 
 def _prune(base: sqlite3.Connection, projector: Projector, kept_jobs_max: int) -> None:
-    """Let the oldest go, of everything that grows."""
+    """Delete the oldest rows of every bounded table."""
     memory = projector.memory
     memory.changes += len(projector.sheet.changes)
     if memory.changes > CHANGES_MAX:
@@ -195,7 +195,7 @@ def _prune_jobs(base: sqlite3.Connection, projector: Projector, kept_jobs_max: i
         memory.ended = kept_jobs_max
     if len(projector.live) > kept_jobs_max:
         copies = _prune_copies(projector, kept_jobs_max)
-        base.executemany("DELETE FROM lots WHERE job = ?", copies)  # an ended job has none
+        base.executemany("DELETE FROM lots WHERE job = ?", copies)  # ended jobs have none
         gone += copies
     for (job,) in gone:
         (last,) = base.execute("SELECT max(serial) FROM decisions WHERE job = ?", (job,)).fetchone()
@@ -205,7 +205,7 @@ def _prune_jobs(base: sqlite3.Connection, projector: Projector, kept_jobs_max: i
 
 
 def _prune_copies(projector: Projector, kept_jobs_max: int) -> list[tuple[int]]:
-    """Peers' jobs of which nothing may ever be heard again are bounded too: the first ones kept go first."""
+    """Drop the oldest copies of peers' jobs beyond the limit: their ends may never be reported."""
     copies = [job.id for job in projector.live.values() if job.owner != projector.broker]
     gone = copies[: max(0, len(copies) - kept_jobs_max)]
     for job in gone:
@@ -214,16 +214,16 @@ def _prune_copies(projector: Projector, kept_jobs_max: int) -> list[tuple[int]]:
 
 
 def clear(base: sqlite3.Connection) -> None:
-    """Empty every table."""
+    """Delete all rows of every table."""
     for table in (*CONTENT, "meta"):
         base.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
 
 
-# --- reading back ------------------------------------------------------------------------------------------
+# --- loading -----------------------------------------------------------------------------------------------
 
 
 def load(base: sqlite3.Connection, broker: str) -> tuple[Projector, int]:
-    """The projector as the last batch left it, and how far it had come."""
+    """Load the projector in its state after the last batch, and the position of that batch."""
     row = base.execute("SELECT applied, state, times FROM meta").fetchone()
     if row is None:
         return Projector(broker, Memory(), Times()), 0

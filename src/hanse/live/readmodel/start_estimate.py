@@ -1,13 +1,12 @@
-"""Would a job start now, and where; and if not, when: from what runs, what waits ahead, and how long such
-things take.
+"""Estimate of the start of a job: time and cluster, from running tasks, waiting tasks and measured run times.
 
-A small Monte Carlo: in each draw every running and waiting task gets a run time from those that were
-measured of its kind (given that it has already run for so long), room frees in that order, what waits ahead
-takes what it can, and the job starts where and when it first fits. Nothing is invented: a task of whose kind
-nothing was measured, or that has outlived all that was, is never counted on to end. Where the answer would
-depend on one, it is *unknown*.
+The estimate is a small Monte Carlo simulation: in each draw every running and waiting task gets one of the
+measured run times of its kind (longer than its elapsed time), resources are freed in that order, waiting
+tasks take what fits, and the job starts when and where it first fits. Nothing is invented: a task without
+measured run times, or one that has run longer than all of them, never ends in the simulation. If the answer
+depends on such a task, it is *unknown*.
 
-Pure: the same question and seed give the same answer. What is left out is said in ``Plan.caveats``.
+Pure: the same input and seed give the same answer. ``Plan.caveats`` lists the simplifications.
 """
 
 from typing import Final
@@ -22,14 +21,14 @@ from hanse.model.job import JobSpec
 from hanse.model.resources import Resources
 
 DRAWS: Final = 200
-"""Draws of one estimate."""
+"""Number of draws of one estimate."""
 QUANTILES: Final = (10, 50, 90)
 SHUT: Final = (Standing.UNREACHABLE, Standing.DRAINING)
-"""Clusters that nobody can foretell anything of: they open when somebody opens them or they answer again."""
+"""Fits of clusters whose return cannot be predicted: an operator opens them, or they answer again."""
 
 
 class Occupant(msgspec.Struct, frozen=True):
-    """A running task."""
+    """Facts about a running task."""
 
     cluster: str
     node: int
@@ -37,11 +36,11 @@ class Occupant(msgspec.Struct, frozen=True):
     elapsed: int
     """Microseconds since it started."""
     expected: tuple[int, ...] = ()
-    """Run times of its kind, equally likely, in microseconds; empty: unknown."""
+    """Measured run times of its kind, equally likely, in microseconds; empty: unknown."""
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """Tasks of one group that wait and will be served before the job."""
+    """Facts about waiting tasks of one group that are served before the job."""
 
     spec: JobSpec
     group: int
@@ -50,19 +49,20 @@ class Ahead(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A cluster, and how it looks for the job."""
+    """Cluster with its estimate for the job."""
 
     cluster: str
     slots: int
-    """How many tasks of the job's first group have room there now."""
+    """Number of tasks of the job's first group that fit now."""
     score: int
-    """In how many draws of a thousand the job's first task starts there."""
+    """Draws, per thousand, in which the job's first task starts there."""
     reason: str
     chosen: bool
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Delay until the first task starts (of a gang: all of them), in microseconds; None: unknown."""
+    """Quantiles of the delay until the first task (of a gang: every task) starts, in microseconds; None:
+    unknown."""
 
     p10: int | None
     p50: int | None
@@ -70,14 +70,14 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is to be expected of a job that is not yet submitted."""
+    """Estimate for a job that is not yet submitted."""
 
     starts_now: bool
     candidates: tuple[Candidate, ...]
-    """The best first: higher score, then more slots, then by name."""
+    """Best first: higher score, then more slots, then by name."""
     start: Start
     unknown: str
-    """Why some of ``start`` is unknown, as a sentence; empty if nothing is."""
+    """Reason why some of ``start`` is unknown, as a sentence; empty if all is known."""
     caveats: tuple[str, ...]
 
 
@@ -91,12 +91,12 @@ def estimate(
     seed: int,
     draws: int = DRAWS,
 ) -> Plan:
-    """What would become of ``spec`` if it were submitted now. ``durations``: run times of its own tasks."""
+    """Estimate the start of ``spec`` if it were submitted now. ``durations``: run times of its tasks."""
     groups = [number for number, group in enumerate(spec.groups) if not group.needs]
     verdicts = [judge(spec, groups[0], cluster) for cluster in facts]
     caveats = _caveats(spec, ahead)
     if spec.after:
-        unknown = "It waits for other jobs first, and when they end is not estimated."
+        unknown = "It waits for other jobs first; their ends are not estimated."
         starts: list[tuple[int, int]] = []
     else:
         stage = Stage(facts)
@@ -123,7 +123,7 @@ def estimate(
 
 
 def _quantile(times: list[int], percent: int) -> int | None:
-    """The least time that at least so many of the draws reach; None: they do not."""
+    """Return the least time by which ``percent`` of the draws have started; None: they do not."""
     if not times:
         return None
     found = times[-(-len(times) * percent // 100) - 1]
@@ -137,30 +137,30 @@ def _why_unknown(
         return ""
     able = [verdict for verdict in verdicts if verdict.standing not in UNFIT]
     if able and all(verdict.standing in SHUT for verdict in able):
-        return f"As things are it would not start: {listed([verdict.text for verdict in able])}."
+        return f"In the current state it would not start: {listed([verdict.text for verdict in able])}."
     mute = sum(not any(time > task.elapsed for time in task.expected) for task in running)
     silent = sum(one.count for one in ahead if not one.expected)
     if not mute and not silent:
-        return "As things are it would not start: no cluster comes to have room for it."
+        return "In the current state it would not start: no cluster will have room for it."
     parts = []
     if mute:
-        parts.append(f"of {mute} running task{'s' * (mute != 1)}")
+        parts.append(f"{mute} running task{'s' * (mute != 1)}")
     if silent:
-        parts.append(f"of {silent} task{'s' * (silent != 1)} ahead of it")
-    return f"It depends on ends that nobody can foretell: {' and '.join(parts)} no such run time is known."
+        parts.append(f"{silent} task{'s' * (silent != 1)} ahead of it")
+    return f"It depends on ends that cannot be estimated: no usable run times of {' and '.join(parts)}."
 
 
 def _caveats(spec: JobSpec, ahead: list[Ahead]) -> tuple[str, ...]:
     found = []
     wishes = [wish for group in spec.groups for wish in group.affinity]
     if any(not (wish.apart and wish.label in spec.labels) for wish in wishes):
-        found.append("Where other jobs' tasks are, which its affinity asks about, is not looked at.")
+        found.append("The places of other jobs' tasks, which its affinity refers to, are not considered.")
     if any(shape_of(spec, number, 0).is_single_per_cluster for number in range(len(spec.groups))):
-        found.append("That only one of its tasks may be in each cluster is not looked at.")
+        found.append("The limit of one of its tasks per cluster is not considered.")
     if any(part.ask_max is not None for part in spec.groups):
-        found.append("It is elastic and is counted with the least that it asks for.")
+        found.append("It is elastic; the estimate uses its smallest size.")
     if spec.priority > 0:
-        found.append("Work that it might preempt is not counted as room.")
+        found.append("Work that it might preempt is not counted as free.")
     if any(one.spec.gang for one in ahead):
-        found.append("Room kept back for gangs ahead of it is not looked at.")
+        found.append("Nodes held for gangs ahead of it are not considered.")
     return tuple(found)

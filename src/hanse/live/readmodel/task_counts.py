@@ -1,4 +1,4 @@
-"""A job's tasks counted by where they are and how they ended: what ``why`` needs to know of them."""
+"""Counts of a job's tasks by place and by end: input of ``explanation.explain``."""
 
 import sqlite3
 from typing import Final
@@ -12,14 +12,14 @@ from hanse.live.readmodel.queries import Frame, shape
 from hanse.model.ids import JobId
 
 ENDS_KEPT: Final = 20
-"""Kinds of ends in a summary, for each group."""
+"""Number of different ends in a summary, for each group."""
 
 _lots = msgspec.msgpack.Decoder(Placement)
 _IN_GROUP: Final = " FROM tasks WHERE job = ? AND number >= ? AND number < ?"
 
 
 def summary(base: sqlite3.Connection, number: JobId) -> TaskSummary:
-    """Where a job's tasks are; of one that nothing is known of, nothing."""
+    """Count a job's tasks by place and end. Return an empty summary for an unknown job."""
     if base.execute("SELECT 1 FROM jobs WHERE job = ?", (number,)).fetchone() is None:
         return TaskSummary()
     frame, (spec, _) = Frame(base), shape(base, number)
@@ -58,7 +58,7 @@ def summary(base: sqlite3.Connection, number: JobId) -> TaskSummary:
 
 
 def _placed(base: sqlite3.Connection, number: JobId) -> dict[int, int]:
-    """Tasks that were claimed and have not started -> the cluster."""
+    """Return the cluster of each task that was claimed and has not started."""
     batches: dict[int, tuple[int, int]] = {}
     for (blob,) in base.execute("SELECT lot FROM lots WHERE job = ? ORDER BY number", (number,)):
         batch = _lots.decode(blob)

@@ -1,40 +1,40 @@
-"""What one batch of events writes into the file, collected in memory first."""
+"""Write batch: the rows that one batch of events writes into the file, collected in memory first."""
 
 from hanse.live.readmodel.live_job import LiveJob
 from hanse.model.ids import INDEX_BITS, JobId, TaskId
 
 TaskCells = tuple[int | str | bytes | None, ...]
-"""A row of ``tasks``, in the order of its columns."""
+"""Row of the table ``tasks``, in the order of its columns."""
 DurationKey = tuple[str, str, str]
-"""Tenant, name of the job, name of the group."""
+"""Tenant, job name, group name."""
 
 
 class Sheet:
-    """Rows to be written. A task that starts and ends in one batch is one row."""
+    """Collected rows. A task that starts and ends in one batch gets one row."""
 
     def __init__(self) -> None:
         self.tasks: list[TaskCells | None] = []
-        """In order; None: struck out."""
+        """Rows of tasks in order; None: deleted."""
         self._begun: dict[TaskId, int] = {}
-        """Tasks that started in this batch -> their place in ``tasks``."""
+        """Task that started in this batch -> index in ``tasks``."""
         self.dirty: dict[JobId, LiveJob] = {}
         self.decisions: list[tuple[int | str | bytes | None, ...]] = []
         self.changes: list[tuple[int, int, int, int]] = []
         self.durations: dict[DurationKey, list[int]] = {}
         self.measured: dict[DurationKey, int] = {}
-        """For each key of ``durations``: the serial of the last one."""
+        """For each key of ``durations``: serial of the latest one."""
         self.wiped: dict[JobId, None] = {}
-        """Jobs that begin anew: what the file says of their tasks is void."""
+        """Jobs that restart: the rows of their tasks in the file are deleted."""
         self.removed: dict[JobId, None] = {}
-        """Jobs that nobody shall see any more."""
+        """Jobs to delete from the file."""
 
     def start(self, task: TaskId, cells: TaskCells) -> None:
-        """A task has started."""
+        """Add the start of an attempt."""
         self._begun[task] = len(self.tasks)
         self.tasks.append(cells)
 
     def end(self, task: TaskId, cells: TaskCells) -> None:
-        """An attempt is over, or a task was settled."""
+        """Add the end of an attempt, or of a task."""
         at = self._begun.pop(task, None)
         if at is None:
             self.tasks.append(cells)
@@ -46,7 +46,7 @@ class Sheet:
             self.tasks.append(cells)
 
     def wipe(self, job: JobId) -> None:
-        """Void all that was noted of a job's tasks, here and in the file."""
+        """Delete all rows of a job's tasks, in this batch and in the file."""
         self.wiped[job] = None
         for at, cells in enumerate(self.tasks):
             if cells is not None and cells[0] == job:
@@ -55,7 +55,7 @@ class Sheet:
             del self._begun[task]
 
     def remove(self, job: JobId) -> None:
-        """Take a job out of the file."""
+        """Delete a job, in this batch and in the file."""
         self.wipe(job)
         self.removed[job] = None
         self.dirty.pop(job, None)
