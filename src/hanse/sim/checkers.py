@@ -474,7 +474,7 @@ def check_speakers(brokers: dict[str, Process], jobs: Iterable[int]) -> None:
             while here in doors and here != path[-1]:  # a retired broker answers no questions
                 path.append(here)
                 if len(path) > len(doors):
-                    raise Violation(promise, f"job {job_text(job)}: the route {' to '.join(path)} is a circle")
+                    raise Violation(promise, f"job {job_text(job)}: a circle of routes, {' to '.join(path)}")
                 here = doors[here].find_answering_broker(job, path)
             if knows and path[-1] not in knows:
                 way = " to ".join(path)
