@@ -373,7 +373,7 @@ class Process:
 
     def rewind(self, past: Past) -> None:
         """Replace the disk for the next start."""
-        assert not self.up, "who is up has written more"
+        assert not self.up, "a running process has a newer disk"
         self.snapshot, self.journal, self.epoch = past.snapshot, list(past.journal), past.epoch
         self._factory = past.factory or self._newest
         self._expected = None

@@ -53,7 +53,7 @@ def read_faults(settings: Settings) -> tuple[Fault, ...]:
     try:
         text = Path(settings.faults).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ReplayError(f"{settings.faults} is no text: {error}") from error
+        raise ReplayError(f"{settings.faults} is not a text file: {error}") from error
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         words = " ".join(line.partition("#")[0].split())
@@ -70,7 +70,7 @@ def _fault(words: str, where: str, settings: Settings) -> Fault:
     match = _LINE.fullmatch(words)
     if match is None:
         raise ReplayError(
-            f"{where}: {words!r} is no fault; write for example 'lose broker 2 at 100s for 60s' or"
+            f"{where}: {words!r} is not a fault; write for example 'lose broker 2 at 100s for 60s' or"
             " 'partition cluster 3 at 100s for 60s'"
         )
     brokers: list[int] = []
@@ -91,7 +91,7 @@ def _fault(words: str, where: str, settings: Settings) -> Fault:
 def _time(text: str, where: str) -> int:
     match = _TIME.fullmatch(text)
     if match is None:
-        raise ReplayError(f"{where}: {text!r} is no time; write 500ms, 60s, 10m or 2h")
+        raise ReplayError(f"{where}: {text!r} is not a time; write 500ms, 60s, 10m or 2h")
     return round(float(match[1]) * _UNITS[match[2]])
 
 

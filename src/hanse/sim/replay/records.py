@@ -115,7 +115,7 @@ class Settings(msgspec.Struct, frozen=True):
         if not 0 <= self.short_percent <= 50 or not 0 <= self.reserve_percent <= 50:
             return "short and reserve per cent must lie in 0..50"
         if self.pigeon_group < 1 or min(self.node_gpus, self.node_cpus, self.node_memory_gib) < 0:
-            return "a Pigeon group must hold a node, and a node cannot have less than nothing"
+            return "a Pigeon group must hold a node, and amounts of a node must not be negative"
         return ""
 
 

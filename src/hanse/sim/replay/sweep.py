@@ -110,11 +110,11 @@ def finished(path: Path) -> dict[str, dict[str, Any]]:
         except msgspec.DecodeError:
             entry = {}
         if "key" not in entry:
-            raise TraceError(f"{path} is no result file of a sweep (line {number}): name another one")
+            raise TraceError(f"{path} is not a result file of a sweep (line {number}): name another one")
         found[entry["key"]] = entry
     if torn:
         if not found and not torn.startswith(KEY_BEGIN):
-            raise TraceError(f"{path} is no result file of a sweep: name another one")
+            raise TraceError(f"{path} is not a result file of a sweep: name another one")
         with path.open("r+b") as file:
             file.truncate(path.stat().st_size - len(torn))
     return found

@@ -142,7 +142,7 @@ def _gpu(name: str) -> Callable[[JobChunk, Settings], BatchOutcome]:
 def _placement(name: str) -> Callable[[JobChunk, Settings], Placed]:
     def run(chunk: JobChunk, settings: Settings) -> Placed:
         if not settings.node_list:
-            raise ReplayError(f"{name} places pods on a list of machines: say --node-list FILE")
+            raise ReplayError(f"{name} places pods on a list of nodes: use --node-list FILE")
         nodes = openb_nodes(read_nodes(Path(settings.node_list)))
         placed = place(openb_pods(chunk, nodes), nodes, name, settings.seed)
         return Placed(placed.allocated, len(placed.node), int((placed.node < 0).sum()))
@@ -230,7 +230,7 @@ def chosen_batch(names: list[str], trace: BatchTrace, settings: Settings) -> lis
     if not wanted:
         raise ReplayError(f"{', '.join(names)} are for different kinds of jobs: run them apart")
     needs = " or ".join(NEEDS[family] for family in wanted)
-    raise ReplayError(f"{', '.join(names)} cannot be run on {trace.name}: what is needed is {needs}")
+    raise ReplayError(f"{', '.join(names)} cannot be run on {trace.name}: the trace must have {needs}")
 
 
 def at_load(trace: BatchTrace, settings: Settings, load: float, policy: BatchPolicy) -> BatchTrace:
@@ -238,7 +238,7 @@ def at_load(trace: BatchTrace, settings: Settings, load: float, policy: BatchPol
     outcome = policy.run(trace.chunk, settings)
     now = 0.0 if isinstance(outcome, Placed) else load_of(outcome)
     if not 0 < now < float("inf"):
-        raise ReplayError("only a trace whose jobs arrive at different times can be brought to a load")
+        raise ReplayError("only a trace with jobs that arrive at different times can be scaled to a load")
     first = int(trace.chunk.arrival[0])
     arrival = first + np.rint((trace.chunk.arrival - first) * (now / load)).astype(np.int64)
     return BatchTrace(trace.name, msgspec.structs.replace(trace.chunk, arrival=arrival))

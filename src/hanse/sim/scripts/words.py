@@ -21,7 +21,7 @@ def duration_of(text: str) -> int:
     for suffix, unit in (("ms", MILLISECOND), ("s", SECOND)):
         if text.endswith(suffix):
             return int(float(text.removesuffix(suffix)) * unit)
-    raise ScriptError(f"{text!r} is no time; write 5s or 200ms")
+    raise ScriptError(f"{text!r} is not a time; write 5s or 200ms")
 
 
 def value_of(text: str) -> Value:
@@ -103,6 +103,6 @@ def job_named(text: str) -> JobId:
     if job is None:
         task = parse_task(text)
         if task is None:
-            raise ScriptError(f"{text!r} is no job")
+            raise ScriptError(f"{text!r} is not a job")
         job = job_of(task)
     return job

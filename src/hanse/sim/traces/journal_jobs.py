@@ -48,12 +48,12 @@ ENDED_MAX: Final = 1 << 20
 EXTRA_KINDS: Final[dict[str, type]] = {"priority": int, "gang": int, "class": int, "status": int}
 EXTRA_NAMED: Final = ("class", "status")
 NOT_ENDED: Final = "jobs that had not ended"
-NEVER_RAN: Final = "jobs of which no task ran"
-NEVER_TIMED: Final = "jobs of which no task's run time is in the journal"
-UNKNOWN: Final = "jobs of which the beginning is not in the journal"
-TASK_NEVER_RAN: Final = "tasks that never ran, of jobs that did"
+NEVER_RAN: Final = "jobs without a task that ran"
+NEVER_TIMED: Final = "jobs without a run time in the journal"
+UNKNOWN: Final = "jobs without a beginning in the journal"
+TASK_NEVER_RAN: Final = "tasks that never ran, of jobs that ran"
 TASK_UNTIMED: Final = "tasks whose run time is not in the journal"
-AFTER_DROPPED: Final = "rules of jobs to wait for other jobs (the jobs stay)"
+AFTER_DROPPED: Final = "dependencies on other jobs (the jobs stay)"
 _UNTIMED: Final = -1
 _IDLE: Final = -2
 

@@ -134,7 +134,7 @@ def _unzipped(raw: Iterator[bytes], report: ReadReport) -> Iterator[bytes]:
                     member, begun = zlib.decompressobj(GZIP_WINDOW), False
                     if data and not data.startswith(GZIP_MAGIC[: len(data)]):
                         report.note(
-                            f"what follows the gzip stream after {done:,} bytes of text is no gzip: ignored"
+                            f"the data after the gzip stream of {done:,} bytes of text is not gzip: ignored"
                         )
                         return
         if begun:

@@ -177,7 +177,7 @@ def _parquet_chunks(reader: TraceReader) -> Iterator[JobChunk]:
 
 OWN_CSV = Format(
     "csv",
-    f"our own CSV; by its columns {', '.join(REQUIRED)}",
+    f"native CSV; by its columns {', '.join(REQUIRED)}",
     lambda head: not head.is_parquet and set(REQUIRED) <= set(head.header),
     _csv_chunks,
     _csv_prepare,
@@ -185,7 +185,7 @@ OWN_CSV = Format(
 )
 OWN_PARQUET = Format(
     "parquet",
-    f"our own Parquet; by its columns {', '.join(REQUIRED)}",
+    f"native Parquet; by its columns {', '.join(REQUIRED)}",
     lambda head: set(REQUIRED) <= set(head.columns),
     _parquet_chunks,
     _parquet_prepare,

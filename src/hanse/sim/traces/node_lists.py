@@ -72,7 +72,7 @@ def read_nodes(path: str | Path, rules: ReadRules = DEFAULT_RULES) -> NodeTable:
     head = head_of(source)
     if not is_node_list(head):
         raise TraceError(
-            f"{path} is no list of machines: one has the columns {', '.join(OPENB_COLUMNS)} (CSV)"
+            f"{path} is not a list of nodes: it needs the columns {', '.join(OPENB_COLUMNS)} (CSV)"
             f" or {', '.join(GOOGLE_COLUMNS)} (Parquet)"
         )
     report = ReadReport()

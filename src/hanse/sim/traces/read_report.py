@@ -70,7 +70,7 @@ class ReadReport(msgspec.Struct):
         """Return the report as lines for a person; no line if there is nothing to report."""
         out = []
         if self.bad:
-            out.append(f"{self.bad:,} of {self.rows:,} rows were no good and are left out:")
+            out.append(f"{self.bad:,} of {self.rows:,} rows are bad and left out:")
             out += [f"  {count:,} x {reason}" for reason, count in sorted(self.reasons.items())]
             for row in self.first:
                 detail = f": {row.detail}" if row.detail else ""
@@ -79,7 +79,7 @@ class ReadReport(msgspec.Struct):
                 out.append(f"  ... and {self.bad - len(self.first):,} more")
         out += [f"{count:,} rows left out by rule: {rule}" for rule, count in sorted(self.skipped.items())]
         if self.disordered:
-            out.append(f"{self.disordered:,} jobs stand after one that arrived later")
+            out.append(f"{self.disordered:,} jobs are out of order: they follow one that arrived later")
         return out + self.notes
 
     def clear(self) -> None:

@@ -15,14 +15,14 @@ def check_schedule(workload: GpuWorkload, settings: GpuSettings, outcome: GpuOut
     ran = outcome.end != NOT_RUN
     assert bool(np.array_equal(ran, possible)), "every job the cluster can hold ends, and no other"
     assert outcome.refused == int((~possible).sum())
-    assert bool(np.all(outcome.start[ran] >= workload.submit[ran])), "nobody starts before they came"
+    assert bool(np.all(outcome.start[ran] >= workload.submit[ran])), "no job starts before its arrival"
     length = outcome.stretch_end - outcome.stretch_begin
     assert not len(length) or int(length.min()) >= 0
     time = np.bincount(outcome.stretch_job, length, workload.jobs).astype(np.int64)
     stretches = np.bincount(outcome.stretch_job, minlength=workload.jobs)
     assert bool(np.all(time[ran] >= workload.work[ran])), "every job does its whole work"
     most = workload.work + stretches * settings.restart
-    assert bool(np.all(time[ran] <= most[ran])), "nobody runs longer than work and restarts"
+    assert bool(np.all(time[ran] <= most[ran])), "no job runs longer than work and restarts"
     order = np.lexsort((outcome.stretch_begin, outcome.stretch_job))
     same = outcome.stretch_job[order][1:] == outcome.stretch_job[order][:-1]
     gap = outcome.stretch_begin[order][1:] - outcome.stretch_end[order][:-1]

@@ -11,7 +11,7 @@ def check_schedule(workload: RigidWorkload, settings: RigidSettings, outcome: Ri
     fits = workload.processors <= settings.processors
     assert bool(np.array_equal(ran, fits)), "every job the machine can hold runs, and no other"
     assert outcome.refused == int((~fits).sum())
-    assert bool(np.all(outcome.start[ran] >= workload.submit[ran])), "nobody starts before they came"
+    assert bool(np.all(outcome.start[ran] >= workload.submit[ran])), "no job starts before its arrival"
     assert bool(np.array_equal((outcome.end - outcome.start)[ran], workload.run[ran])), "every job runs whole"
     assert peak_use(workload, outcome) <= settings.processors, "no processor is held twice"
 

@@ -155,8 +155,8 @@ class _Columns:
             if number is None:
                 known = shape_of(spec, 0, 0)
                 plain = Shape(SLOT, latency=latency, priority=spec.priority)
-                assert known == plain, "all tasks of a plain league ask for one slot"
-                assert spec.priority <= 0, "nobody preempts in a plain league"
+                assert known == plain, "all tasks ask for one slot"
+                assert spec.priority <= 0, "no job preempts another"
                 number = found[latency, spec.priority] = shapes.setdefault(known, len(shapes))
             shape.append(number)
         self.progress = order.follows_progress
@@ -183,7 +183,7 @@ def _rules(
     """Return ``rules_t`` of plain.h."""
     timings, grace = league.timings, league.timings.lease_grace
     runner_span = lease_span(timings.runner_lease, grace)
-    assert timings.conflict_window == 0, "grants are bound at once in a plain league"
+    assert timings.conflict_window == 0, "grants are bound at once"
     sizes = [settings.brokers, settings.clusters, workload.jobs, workload.tasks, shapes]
     kind = [settings.delay_us, league.lead, starts, progress]
     times = [
@@ -241,7 +241,7 @@ class _Play:
             self.close()
             if wrong == "out of memory":
                 raise MemoryError("no memory for the compiled league")
-            raise AssertionError(f"the plain league: {wrong}; --engine machines runs it all the same")
+            raise AssertionError(f"the compiled league failed: {wrong}. Use --engine machines")
 
     def close(self) -> None:
         """Free the league."""
