@@ -1,8 +1,7 @@
 """Chaos runs: the run of one seed in a simulated league, and of many seeds on all cores.
 
-A seed draws a league and its faults. The run lets the league go through a *safety phase* in which no promise
-may break, heals it, and gives it a bounded time to finish everything. Then it checks that nothing is left
-over.
+A seed draws a league and its faults. The run has a *safety phase* in which no promise may break, heals the
+league, gives it a bounded time to finish everything, and checks that nothing is left over.
 """
 
 import gc
@@ -250,8 +249,7 @@ def whole_digest(results: list[Result]) -> str:
 
 
 def explain(seed: int, factories: Factories, task: int = 0) -> tuple[Result, list[str]]:
-    """Run a seed and return the story of this task, else of the violation's task, else of the busiest
-    task."""
+    """Run a seed and return the story of this task, else of the violation's task, else the busiest one."""
     story = Story()
     result = run_seed(seed, factories, story)
     subject = task or (result.finding.task if result.finding else 0) or story.busiest_task()

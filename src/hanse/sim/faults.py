@@ -31,10 +31,9 @@ SCENARIOS: Final = (
 )  # fmt: skip
 """Scenarios of seeds; most are ordinary.
 
-``crowd``: many brokers, few nodes. ``tiny``: one cluster of one or two nodes. ``slow``: late reports and
-long delays. ``adoption``: brokers stay down long, so that their standbys take over. ``flaky``: runners and
-hosts fail often. ``leases``: tasks outlive the leases under which they run, and renewals come late.
-``calm``: no faults at all.
+``crowd``: many brokers, few nodes. ``tiny``: one cluster of one or two nodes. ``slow``: late reports, long
+delays. ``adoption``: brokers stay down until standbys take over. ``flaky``: runners and hosts fail often.
+``leases``: tasks outlive their leases, and renewals come late. ``calm``: no faults at all.
 """
 LEASE_BEAT: Final = 200 * MILLISECOND
 

@@ -70,8 +70,7 @@ class Injector:
         self.tell("the league", "is healed")
 
     def _set_moods(self) -> None:
-        """Give most links the seed's conditions and one link in ten long delays; no link if the seed is
-        calm."""
+        """Give most links the seed's conditions, one in ten long delays; none if the seed is calm."""
         mood, rng = self._options.network, self._rng
         slow_share = 0.0 if self._options.scenario == "calm" else 0.1
         usual = delay_table(mood.delay_kind, mood.delay_mean)
@@ -171,8 +170,7 @@ class Injector:
         self._world.at(self._world.now + length, self._mend, crossing)
 
     def _partition_length(self) -> int:
-        """Draw a length; half of them are about as long as the time after which a member is given up, where
-        most rare cases happen."""
+        """Draw a length; half of them are about as long as the time after which a member is given up."""
         timings = self._options.timings
         patience = timings.cluster_lease + timings.runner_lease + 2 * timings.lease_grace
         if self._rng.random() < 0.5:
@@ -200,8 +198,7 @@ class Injector:
     def _leave_behind(self) -> None:
         """Delay what one process hears, and cut what it sends one beat later.
 
-        This finds machines that count a lease from the wrong moment: an old renewal arrives late, then
-        silence.
+        This exposes leases that count from the wrong moment: an old renewal arrives late, then silence.
         """
         rng, now, timings = self._rng, self._world.now, self._options.timings
         leases = self._options.scenario == "leases"

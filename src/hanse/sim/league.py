@@ -150,8 +150,7 @@ class League:
         return self._numbers, Random(self._rng.getrandbits(64)), self._clock()
 
     def maker(self, name: str, members: Members) -> Callable[[], Machine]:
-        """Return a factory for the machine of a broker or a warden, with the settings of this league
-        version."""
+        """Return a factory for the machine of a broker or a warden with the settings of this version."""
         design, factories = self.design, self._factories
         since = dict(members.since)
         if name in design.brokers:
@@ -183,8 +182,7 @@ class League:
             )
 
     def _first_maker(self, name: str, first: Members) -> Callable[[], Machine]:
-        """Return the first factory of a broker; one that joins later starts as if it were the only new
-        member."""
+        """Return a broker's first factory; one that joins later starts as if it were the only new member."""
         brokers, clusters = first.brokers, first.clusters
         if name in self.design.later and name in self.design.brokers:
             brokers = (*brokers, name)

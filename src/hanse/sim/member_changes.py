@@ -194,8 +194,7 @@ class Membership:
         self._take(process)
 
     def _take(self, process: Process) -> None:
-        """Set the newest version for a member's next start, and let it hear the new members of that
-        version."""
+        """Set the newest version for a member's next start, and let it hear that version's new members."""
         before, self._taken[process.name] = self._taken[process.name], self.members
         process.reconfigure(self._league.maker(process.name, self.members))
         network, known = self._league.network, (*before.brokers, *before.clusters)

@@ -1,8 +1,7 @@
 """Network that delays, loses, duplicates, reorders and cuts.
 
 A link connects two processes in one direction and has conditions of its own. Delays come from a table of
-quantiles, not from a formula for every message: the table is faster, and the same with every mathematics
-library.
+quantiles, not from a formula for every message: that is faster, and the same with every mathematics library.
 """
 
 # ruff: noqa: PLR1730  runs for every message: a call of max() costs more than the comparison

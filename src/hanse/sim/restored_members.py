@@ -1,10 +1,9 @@
 """Members that restart with an older disk, or with none, as after an operator's restore or a disk loss.
 
-Here a member asks its peers in no time and over no network what they remember of it
-(``core.history_check``), or will remember when its messages have arrived: a live member's connections end
-with it. If one peer contradicts, the member is refused and gets its newest disk back. If none does, the
-member goes on from the older disk, and every promise must still hold. No peer may ever contradict a member's
-own newest disk.
+Here a member asks its peers at once and over no network what they remember of it (``core.history_check``), or
+will remember when its messages have arrived: a live member's connections end with it. If a peer contradicts,
+the member is refused and gets its newest disk back. Else it goes on from the older disk, and every promise
+must still hold. No peer may ever contradict a member's own newest disk.
 """
 
 from collections.abc import Callable, Iterator

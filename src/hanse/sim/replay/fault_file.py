@@ -105,7 +105,7 @@ def _check_survival(faults: tuple[Fault, ...], settings: Settings) -> None:
         raise ReplayError("one broker and one cluster must be left: give the others a length ('for 60s')")
     if lost_brokers and lost_clusters:
         raise ReplayError(
-            "a broker and a cluster cannot both be lost for good: a standby needs the agreement of every warden"
+            "a broker and a cluster cannot both be lost for good: a takeover needs every warden"
         )
     for former, later in pairwise(broker_times):
         if later - former < ADOPTION_SECONDS * SECOND:

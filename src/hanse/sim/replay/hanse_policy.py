@@ -13,9 +13,8 @@ one message after its last task: a job that finds room has a delay of three mess
 act on the messages that have really arrived.
 
 *Counted messages.* Every envelope from the first arrival on, batches once: claims, replies, demand, offers,
-orders, reports, task updates, and also those that the other policies do not have (settling, orders to forget
-an end). Counted separately, as heartbeats: beats and their replies, gossip, bare acknowledgements, the
-wardens' deltas.
+orders, reports, task updates, and those that other policies do not have (settling, orders to forget an end).
+Counted separately, as heartbeats: beats and their replies, gossip, bare acknowledgements, wardens' deltas.
 
 *Engine.* The machines, in the shell below; or, with the same outcome, the compiled league
 (``sim.replay.compiled``), one to two hundred times as fast. ``ReplaySettings.engine`` chooses.
@@ -152,8 +151,7 @@ class LeanShell:
         return now
 
     def _exit(self, now: int, runner: str, first: AttemptEnd) -> None:
-        """Handle all task ends of this moment, with one event per runner, in the order of their first
-        ends."""
+        """Handle all task ends of this moment, one event per runner, in the order of their first ends."""
         heap = self.heap
         ends = {runner: [first]}
         while heap[0][0] == now:
@@ -245,8 +243,7 @@ class LeanShell:
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """Disable the garbage collector: machines make few cycles, and looking for them costs a tenth of the
-    time."""
+    """Disable the garbage collector: machines make few cycles; looking for them costs a tenth of the time."""
     on = gc.isenabled()
     gc.disable()
     try:

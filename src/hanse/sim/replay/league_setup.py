@@ -217,8 +217,7 @@ class Specs:
         self._priority = _ranks(workload.priority) if settings.order == "priority" else []
 
     def spec(self, job: int, payload: bytes = b"", client_id: str = "") -> JobSpec:
-        """Return one job: equal tasks of one slot each. As under the other policies the mean duration is
-        known."""
+        """Return one job: equal tasks of one slot each, with the mean duration, as under other policies."""
         workload = self._workload
         group = TaskGroup(
             count=workload.offset[job + 1] - workload.offset[job],
@@ -236,11 +235,10 @@ class Specs:
 
 
 def _ranks(priority: list[int]) -> list[int]:
-    """Return priorities as steps downwards from 0, in the same order; beyond the product's range the lowest
-    are equal.
+    """Return priorities as steps downwards from 0, in the same order; those beyond the product's range are
+    equal.
 
-    No step is above 0, because brokers let wardens preempt for such work, and no other policy of a replay
-    does.
+    No step is above 0, because brokers let wardens preempt for such work; no other policy of a replay does.
     """
     steps = {value: -step for step, value in enumerate(sorted(dict.fromkeys(priority), reverse=True))}
     return [max(-PRIORITY_MAX, steps[value]) for value in priority]

@@ -48,8 +48,7 @@ def read_workload(
 
 
 def digest(path: Path) -> str:
-    """Return the first sixteen hexadecimal digits of a file's SHA-256: enough to see that a trace has
-    changed."""
+    """Return the first sixteen hexadecimal digits of a file's SHA-256: enough to show a changed trace."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 

@@ -17,8 +17,7 @@ def measure_batch(
     outcome: BatchOutcome | Placed,
     seconds: tuple[float, float],
 ) -> Result:
-    """Return the figures of a run; those without meaning, as there is no network or no time, are 0 or
-    None."""
+    """Return the figures of a run; those without meaning here (no network, no time) are 0 or None."""
     wall, cpu = seconds
     placed = isinstance(outcome, Placed)
     tasks = outcome.pods if isinstance(outcome, Placed) else trace.tasks

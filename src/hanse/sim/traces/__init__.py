@@ -1,5 +1,4 @@
-"""Workload traces: readers of public formats and of the native format, writers, a generator, description and
-sampling.
+"""Workload traces: readers and writers of public and native formats, a generator, description and sampling.
 
 Entry points: ``open_trace`` (chunks and a report), ``read`` (chunks), ``load`` (one chunk in order of
 arrival), ``read_nodes`` (lists of nodes). docs/traces.md explains each format.

@@ -31,8 +31,7 @@ class Table(msgspec.Struct, frozen=True):
     parse: Callable[[int, Fields, Names, int], Parsed]
     """Parser of a row: ``(running number, fields, names, unit of time in microseconds)``."""
     arrival: Callable[[Fields], int | None] | None = None
-    """For kinds that are not in order of arrival: a row's arrival in the trace's own clock, in
-    microseconds."""
+    """For kinds that are not in order of arrival: a row's arrival in the trace's own microseconds."""
     extra: dict[str, type] = {}
     named: tuple[str, ...] = ()
 
@@ -193,8 +192,7 @@ def _gaia(number: int, fields: Fields, names: Names, unit: int) -> Parsed:
 
 
 def _gaia_unit(reader: TraceReader) -> int:
-    """Return the unit of GAIA's times: the small sample has seconds, the large ones hours, and no file says
-    so."""
+    """Return the unit of GAIA's times: seconds in the small sample, hours in the large ones, never stated."""
     rule = reader.rules.time_unit
     if rule is TimeUnit.AUTO:
         rows = [split(line) or [] for line in reader.head.lines[1:]]

@@ -1,5 +1,4 @@
-"""All trace formats, the recognition of a file's format, and the entry points ``open_trace``, ``read``,
-``load``."""
+"""All trace formats, the recognition of a file's format, and ``open_trace``, ``read``, ``load``."""
 
 import logging
 from collections.abc import Iterator
@@ -80,7 +79,7 @@ def open_trace(path: str | Path, format: str | None = None, rules: ReadRules = D
     known = "\n".join(f"  {form.name:<13} {form.about}" for form in FORMATS)
     raise TraceError(
         f"{path}: not recognised as a trace. Looked at: {_looked_at(head)}.\n"
-        f"Name the format (--format) if it is one of these, or convert it to the native CSV format (docs/traces.md):"
+        f"Name the format (--format) if it is one of these, or convert it to native CSV (docs/traces.md):"
         f"\n{known}"
     )
 

@@ -37,8 +37,7 @@ from hanse.sim.traces.chunk_builder import Names, Row
 from hanse.sim.traces.read_report import ReadReport
 
 GROUP_BITS: Final = 10
-"""Bits of the group's position: with several groups an entry is ``job << 10 | group``; job numbers are
-smaller."""
+"""Bits of the group's position in ``job << 10 | group``, for several groups; job numbers are smaller."""
 PENDING_MAX: Final = 100_000
 """Submissions without a reply; beyond this the oldest are dropped, and their jobs count as unknown."""
 HELD_TASKS_MAX: Final = 1 << 18

@@ -116,8 +116,7 @@ class Source:
 
 
 def _unzipped(raw: Iterator[bytes], report: ReadReport) -> Iterator[bytes]:
-    """Yield the content of a gzip stream of one or more members; data after damage is dropped, with a
-    note."""
+    """Yield the content of a gzip stream of one or more members; data after damage is dropped, noted."""
     member, begun, done = zlib.decompressobj(GZIP_WINDOW), False, 0
     try:
         for block in raw:

@@ -93,8 +93,7 @@ class _Parser:
         )
 
     def _numbers(self, number: int, text: str) -> tuple[int, int | None]:
-        """Return the numbers of an entry and its parent. A DAG without a number gets a negative running
-        one."""
+        """Return the numbers of an entry and its parent; a DAG without a number gets a negative one."""
         if self.kind.is_dag:
             if text != self.dag_name:
                 self.dag_name, self.dags = text, self.dags + 1

@@ -51,8 +51,7 @@ def _check_room(workload: GpuWorkload, settings: GpuSettings, outcome: GpuOutcom
 
 
 def check_placement(pods: OpenbPods, nodes: OpenbNodes, outcome: PlacementOutcome) -> None:
-    """Repeat all placements: no CPU, memory or device is given twice, and every pod has a model it
-    accepts."""
+    """Repeat all placements: no CPU, memory or device is given twice, and all models are accepted ones."""
     types = pods.types
     cpu, memory = nodes.cpu.copy(), nodes.memory.copy()
     idle = np.where(np.arange(DEVICES_MAX) < nodes.devices[:, None], MILLI, 0).astype(np.int64)

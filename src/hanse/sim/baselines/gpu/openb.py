@@ -95,8 +95,7 @@ def openb_pods(chunk: JobChunk, nodes: OpenbNodes) -> OpenbPods:
 
 
 def inflate(pods: OpenbPods, target: float, rng: np.random.Generator) -> Ints:
-    """Return the arrivals of one run: all pods shuffled, then random copies until the GPU demand reaches
-    ``target``.
+    """Return the arrivals of one run: all pods shuffled, then random copies up to ``target`` GPU.
 
     Copying stops, as in the authors' tool, at the first draw whose share of *one* device would pass the
     target.

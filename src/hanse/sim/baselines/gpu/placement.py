@@ -170,8 +170,7 @@ class FgdChooser:
         self._tables = tables
 
     def __call__(self, cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
-        """Choose by floor(100 x sigmoid((F before - F after) / 1000)); ties to the first node, then
-        device."""
+        """Choose by floor(100 x sigmoid((F before - F after) / 1000)); ties to first node, then device."""
         model, idle = cluster.model[nodes], cluster.idle[nodes]
         cpu = cluster.cpu[nodes]
         before = self._tables.fragment(model, cpu, idle)

@@ -66,8 +66,7 @@ def shortest_service(state: State, job: int) -> tuple[int, ...]:
 
 
 def least_attained(state: State, job: int) -> tuple[int, ...]:
-    """Return the Tiresias-L rank: the queue of the attained service; within a queue running jobs stay
-    ahead."""
+    """Return the Tiresias-L rank: the queue of the attained service; in a queue running jobs stay ahead."""
     return (state.level(job), not state.running[job])
 
 

@@ -1,9 +1,8 @@
 """Conservative backfilling: every waiting job has a reservation, and none is ever delayed.
 
-The plan is a profile: the number of free processors over time. A new job takes the earliest time from which
-enough processors are free for its whole estimate. When a job ends early, the waiting jobs are moved forward
-one by one in the waiting order; each keeps its reservation unless an earlier one is free, so no reservation
-is delayed.
+The plan is a profile: the number of free processors over time. A new job takes the earliest time with enough
+free processors for its whole estimate. When a job ends early, the waiting jobs are moved forward one by one
+in the waiting order; each keeps its reservation unless an earlier one is free, so none is delayed.
 """
 
 from bisect import bisect_left, bisect_right

@@ -17,8 +17,7 @@ NEVER: Final = 1 << 62
 
 
 class Planner(Protocol):
-    """Planner that chooses the jobs to start. It hears of every arrival and end, and is asked once per
-    instant."""
+    """Planner that chooses the jobs to start. It hears of every arrival and end; asked once per instant."""
 
     promise: list[int]
     """First start promised to each job, -1 for none."""

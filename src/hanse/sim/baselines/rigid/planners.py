@@ -113,8 +113,7 @@ class EasyPlanner:
         return chosen
 
     def _shadow(self, need: int, free: int) -> tuple[int, int]:
-        """Return the time at which ``need`` processors are free by the estimates, and the processors left
-        over then.
+        """Return the time at which ``need`` processors are free by the estimates, and those left over then.
 
         All jobs due at that very instant count as ended.
         """

@@ -65,8 +65,7 @@ class Engine:
         raise NotImplementedError
 
     def _arrival(self, now: int, job: int, _: Any) -> None:
-        """Time the decision and queue the next arrival, so that the heap never holds more than one
-        arrival."""
+        """Time the decision and queue the next arrival, so that the heap never holds more than one."""
         if job + 1 < self.workload.jobs:
             self.at(self.workload.arrival[job + 1], self._arrival, job + 1)
         began = perf_counter_ns()

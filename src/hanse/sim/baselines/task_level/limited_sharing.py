@@ -106,8 +106,7 @@ class _Shared(Engine):
             heappush(self.heap, (told, self.sequence, self.ended, broker, (task, node)))
 
     def ended(self, now: int, broker: int, ran: tuple[int, int]) -> None:
-        """Handle the end of a task at the owner of its node, and at its job's broker if that is another
-        one."""
+        """Handle a task's end at the owner of its node, and at its job's broker if that is another one."""
         task, node = ran
         job = self.job_of[task]
         home = job % self.brokers

@@ -1,5 +1,4 @@
-"""Differences between two outcomes of one run, for the tests that compare the compiled league with the
-machines."""
+"""Differences between two outcomes of one run, for tests of the compiled league against the machines."""
 
 from typing import Final
 
