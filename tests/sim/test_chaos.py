@@ -96,7 +96,7 @@ def test_a_story_can_be_told_of_any_task() -> None:
     assert result.finding is None
     assert len(lines) > 10
     _, nothing = explain(3, standard_factories(), task=1 << 60)
-    assert "nothing is known" in nothing[0]
+    assert "has no record of task" in nothing[0]
 
 
 def test_all_options_of_a_seed_are_printable() -> None:

@@ -359,7 +359,7 @@ class Planted(NamedTuple):
     seeds: tuple[int, ...]
 
 
-DOORS = "doors lead to the owner"
+DOORS = "brokers route to the owner"
 ONE_ATTEMPT = "at most one live attempt"
 ONE_END = "at most one effective completion"
 OVER = "settled means over"
@@ -368,8 +368,8 @@ REPLAY = "ledger equals journal replay"
 LEAKS = "no lease leaks"
 ONE_NUMBER = "one job, one number"
 OWN_RULES = "machines keep their own rules"
-LEFT_OPEN = "no estate is left open"
-OWN_PAST = "a member's own past is taken"
+LEFT_OPEN = "no shard is left open"
+OWN_PAST = "a member's own history is accepted"
 ANSWERED = "every submission answered"
 ONCE = "no second start after a loss"
 

@@ -1,1 +1,1 @@
-"""Shell 1: virtual time, a network that misbehaves, crash faults and league-wide checkers."""
+"""First shell: virtual time, a faulty network, crash faults and league-wide checkers."""

@@ -1,12 +1,12 @@
-"""What really runs: the tasks of one runner, their ends, and the watchdog beside them.
+"""Simulated backend: the tasks of one runner, the records of their ends, and the watchdog beside them.
 
-The backend belongs to the world, not to the runner: tasks live on while their runner is dead or paused, ends
-are remembered until the runner may forget them, and the watchdog ends everything when the lease that the
-runner last passed on has run out on the runner's clock. The checkers judge what happens here, not what
-machines believe.
+The backend is part of the world, not of the runner: tasks go on while their runner is down or paused, the
+backend remembers ends until the runner may forget them, and the watchdog ends every task when the lease that
+the runner last passed on has run out on the runner's clock. The checkers judge by what happens here, not by
+what machines believe.
 
-Its *output* may hang, as that of supervisors does on a frozen disk: then nothing is started, stopped or told
-until it moves on. The watchdog has no part in that.
+The *output* of the backend may hang, as the output of supervisors does on a frozen disk: then the backend
+starts, stops and reports nothing until the output resumes. The watchdog does not depend on the output.
 """
 
 from collections.abc import Callable
@@ -22,15 +22,14 @@ from hanse.sim.runner_process import RunnerProcess
 from hanse.sim.world import World
 
 NOTICE_MAX = 5 * MILLISECOND
-"""The longest a runner waits to hear of a start or an exit."""
+"""Longest delay in microseconds until a runner hears of a start or an exit."""
 
 Fate = tuple[int | None, Outcome, int]
-"""How an attempt would end by itself: after how many microseconds (None: never), how, and with which exit
-code."""
+"""Planned end of an attempt: microseconds until then (None: never), outcome and exit code."""
 
 
 class Attempt:
-    """One attempt of a task on a node, from its launch to its end."""
+    """Attempt of a task on a node, from its launch to its end."""
 
     __slots__ = (
         "attempt",
@@ -56,27 +55,27 @@ class Attempt:
         self.payload = launch.payload
         self.live = True
         self.since = 0
-        """When it began, in true time."""
+        """True time at which the attempt began."""
         self.stop_at: int | None = None
-        """When a kill takes effect, in true time."""
+        """True time at which a kill takes effect."""
         self.told_at = 0
-        """When the runner hears of the start: never after the end."""
+        """Time at which the runner hears of the start; never after the end."""
 
 
 class Truth(Protocol):
-    """Who must know what really happens."""
+    """Listener for the real starts and ends of attempts."""
 
     def launched(self, cluster: str, runner: str, attempt: Attempt) -> None:
-        """An attempt begins."""
+        """Handle the real start of an attempt."""
         ...
 
     def ended(self, cluster: str, attempt: Attempt, outcome: Outcome) -> None:
-        """An attempt is over."""
+        """Handle the real end of an attempt."""
         ...
 
 
 class Backend:
-    """The nodes of one runner."""
+    """Backend of one runner: its nodes and the attempts on them."""
 
     def __init__(
         self,
@@ -91,17 +90,17 @@ class Backend:
         self.cluster = cluster
         self.live: dict[tuple[int, int], Attempt] = {}
         self.ended: dict[tuple[int, int], AttemptEnd] = {}
-        """Ends that the runner has not yet been allowed to forget."""
+        """Ends that the runner may not forget yet."""
         self.until: int | None = None
-        """When the watchdog ends everything, on the runner's clock."""
+        """Time on the runner's clock at which the watchdog ends every attempt."""
         self._look_at: int | None = None
-        """When the watchdog will look at the clock next, in true time."""
+        """True time of the watchdog's next check."""
         self.withheld: dict[int, Resources] = {}
-        """Node -> what others use of it."""
+        """Node -> resources of it that others use."""
         self._held: list[tuple[Callable[[Any], None], Any]] | None = None
-        """What waits, in order, for an output that hangs; None: it does not hang."""
+        """Actions that wait, in order, while the output hangs; None: the output does not hang."""
         self._asked = False
-        """The runner asked what is here, and waits for that too."""
+        """True if the runner has asked for a report that waits for the output."""
         self.notice_max = NOTICE_MAX
         self._fate = fate
         self._truth = truth
@@ -118,16 +117,16 @@ class Backend:
 
     @property
     def hangs(self) -> bool:
-        """Whether its output hangs."""
+        """True if the output hangs."""
         return self._held is not None
 
     def hang(self) -> None:
-        """Let the output hang from now on."""
+        """Make the output hang from now on."""
         if self._held is None:
             self._held = []
 
     def move_on(self, _: object = None) -> None:
-        """Do and tell, in order, what had to wait."""
+        """Perform the delayed actions in order and let the output work again."""
         held, self._held = self._held, None
         for action, payload in held or ():
             action(payload)
@@ -147,7 +146,7 @@ class Backend:
         attempt.since = world.now
         self._note(attempt, "runs")
         if self.until is not None and self.runner.local_now() >= self.until:
-            self._end(attempt, Outcome.LOST, -9, "the watchdog ends it: the lease is over")
+            self._end(attempt, Outcome.LOST, -9, "is ended by the watchdog: the lease has run out")
             return
         attempt.told_at = world.now + self._rng.randint(0, self.notice_max)
         notice = (self.runner.incarnation, effect.task, effect.attempt)
@@ -157,7 +156,7 @@ class Backend:
             world.at(world.now + duration, self._finish, (attempt, outcome, code))
 
     def _launch_late(self, effect: LaunchAttempt) -> None:
-        """Start what was held up, unless nobody counts on it any more."""
+        """Start an attempt that waited for the output, unless the broker no longer expects it."""
         if self.runner.local_now() < effect.until or not effect.until:
             self.launch(effect)
             return
@@ -166,7 +165,7 @@ class Backend:
         self._tell((self.runner.exited, (self.runner.incarnation, end)))
 
     def kill(self, effect: KillAttempt) -> None:
-        """Signal an attempt; it takes some part of its grace to obey, but not more."""
+        """Signal an attempt; it ends within its grace period."""
         if self._held is not None:
             self._held.append((self.kill, effect))
             return
@@ -179,13 +178,13 @@ class Backend:
             self.world.at(stop_at, self._stop, attempt)
 
     def guard(self, effect: ExtendWatchdog) -> None:
-        """Set the watchdog to a later time."""
+        """Move the watchdog to a later time."""
         before = self.until
         if before is not None and effect.until <= before:
             return
         self.until = effect.until
         if before is not None and self._look_at is not None:
-            return  # it looks when the earlier time comes, if not before that
+            return  # the planned check comes first and plans the next one
         at = max(self.runner.clock.true(effect.until), self.world.now)
         if self._look_at is None or at < self._look_at:
             self._look_at = at
@@ -196,18 +195,18 @@ class Backend:
         self.ended.pop((effect.task, effect.attempt), None)
 
     def report(self) -> BackendReported:
-        """All that is here, for a runner that has just started."""
+        """Return all attempts, ends and withheld resources, for a runner that has just started."""
         running = tuple((it.task, it.attempt, it.estate, it.moves) for it in self.live.values())
         withheld = tuple(self.withheld.items())
         return BackendReported(self.runner.local_now(), running, tuple(self.ended.values()), withheld)
 
     def _answer(self) -> BackendReported | None:
-        """The same; None: the runner is told when the output moves on."""
+        """Return the report; None while the output hangs: the runner gets it when the output resumes."""
         self._asked = self._held is not None
         return None if self._asked else self.report()
 
     def withhold(self, room: WithheldCapacity) -> None:
-        """Others use so much of a node from now on."""
+        """Withhold this amount of a node, because others use it, from now on."""
         node, amount = room
         if amount == self.withheld.get(node, Resources()):
             return
@@ -218,22 +217,22 @@ class Backend:
         self.world.at(told_at, self._tell_withheld, (self.runner.incarnation, node))
 
     def _tell_withheld(self, notice: tuple[int, int]) -> None:
-        """Late or not, what is told of a node is how it is now."""
+        """Report how much of a node is withheld now, however late the report is."""
         incarnation, node = notice
         self.runner.withheld((incarnation, ((node, self.withheld.get(node, Resources())),)))
 
     def finish(self, task: int, outcome: Outcome, code: int = 0) -> bool:
-        """End the live attempt of a task now, as if by itself; whether there was one."""
+        """End the live attempt of a task now, as if it had ended on its own; return whether there was one."""
         for attempt in self.live.values():
             if attempt.task == task:
-                self._end(attempt, outcome, code, f"ends by itself: {outcome}")
+                self._end(attempt, outcome, code, f"ends: {outcome}")
                 return True
         return False
 
     def burn(self, _: object = None) -> None:
-        """The host dies: every task with it, and everything the backend remembered."""
+        """Lose the host: every task on it and everything that the backend remembers."""
         for attempt in list(self.live.values()):
-            self._over(attempt, Outcome.LOST, "dies with its host")
+            self._over(attempt, Outcome.LOST, "is lost with its host")
         self.ended.clear()
         self.until = None
         self._held, self._asked = None, False
@@ -242,7 +241,7 @@ class Backend:
     def _finish(self, end: tuple[Attempt, Outcome, int]) -> None:
         attempt, outcome, code = end
         if attempt.live:
-            self._end(attempt, outcome, code, f"ends by itself: {outcome}")
+            self._end(attempt, outcome, code, f"ends: {outcome}")
 
     def _stop(self, attempt: Attempt) -> None:
         if self._held is not None:
@@ -251,9 +250,9 @@ class Backend:
             self._end(attempt, Outcome.CANCELLED, -15, "is stopped")
 
     def _watch(self, look_at: int) -> None:
-        """The watchdog looks at the clock. It looks once for many renewals: there is one with every beat."""
+        """Check the clock for the watchdog. One check serves many renewals: each beat brings a renewal."""
         if look_at != self._look_at:
-            return  # it has been told to look earlier, and has
+            return  # an earlier check has replaced this one
         self._look_at = None
         if self.until is None:
             return
@@ -263,7 +262,7 @@ class Backend:
             self.world.at(at, self._watch, at)
             return
         for attempt in list(self.live.values()):
-            self._end(attempt, Outcome.LOST, -9, "the watchdog ends it: the lease is over")
+            self._end(attempt, Outcome.LOST, -9, "is ended by the watchdog: the lease has run out")
 
     def _end(self, attempt: Attempt, outcome: Outcome, code: int, why: str) -> None:
         self._over(attempt, outcome, why)
@@ -274,7 +273,7 @@ class Backend:
         self.world.at(told_at, self._tell, (self.runner.exited, (self.runner.incarnation, end)))
 
     def _tell(self, news: tuple[Callable[[Any], None], Any]) -> None:
-        """Tell the runner of a start or an end."""
+        """Pass a start or an end to the runner."""
         if self._held is not None:
             self._held.append(news)
         else:
@@ -293,4 +292,4 @@ class Backend:
 
 
 FOREVER: Fate = (None, Outcome.SUCCEEDED, 0)
-"""The fate of a task that somebody will end by hand."""
+"""Planned end of a task that the caller ends."""

@@ -1,7 +1,7 @@
-"""One seed, one league, one verdict; and many seeds on all cores.
+"""Chaos runs: the run of one seed in a simulated league, and of many seeds on all cores.
 
-A seed draws a league and its faults, lets it live through a *safety phase* in which nothing promised may ever
-break, heals it, and gives it a bounded time to finish everything. Then it looks for whatever was left over.
+A seed draws a league and its faults. The run has a *safety phase* in which no promise may break, heals the
+league, gives it a bounded time to finish everything, and checks that nothing is left over.
 """
 
 import gc
@@ -33,17 +33,17 @@ from hanse.sim.workload import draw_workload
 from hanse.sim.world import Violation, World
 
 TWICE_EVERY: Final = 20
-"""One seed in so many is run twice and must give the same digest."""
+"""Every seed divisible by this number runs twice; both runs must give the same digest."""
 HEALED_BASE: Final = 120 * SECOND
 HEALED_WORK: Final = 3
-"""After the heal a league gets ``HEALED_BASE`` and this many times its tasks' serial run time to finish."""
+"""Time to finish after the heal: ``HEALED_BASE`` plus this many times the serial run time of all tasks."""
 POLL: Final = 500_000
 GANG_WINDOW: Final = 2 * SECOND
-"""How far apart the tasks of a gang may start when nothing goes wrong."""
+"""Largest time between the starts of a gang's tasks when nothing goes wrong."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A broken promise."""
+    """Broken promise found by a run."""
 
     promise: str
     message: str
@@ -51,18 +51,18 @@ class Finding(msgspec.Struct, frozen=True):
     at: int = 0
     """True time in microseconds."""
     trace: str = ""
-    """Where in the code, for a machine's own assertion."""
+    """Traceback, for an assertion of a machine."""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What became of a seed."""
+    """Result of one seed."""
 
     seed: int
     digest: str
     events: int
-    """Those that were handed to machines."""
+    """Events that were handed to machines."""
     happened: int
-    """All that happened in virtual time, these events among it."""
+    """Everything that happened in virtual time, these events included."""
     cpu: float
     """CPU-seconds."""
     simulated: int
@@ -71,11 +71,11 @@ class Result(msgspec.Struct, frozen=True):
     finding: Finding | None
     marks: dict[str, int]
     rejected: dict[str, int]
-    """Reasons for which submissions were turned down, and how often."""
+    """Rejection reason of submissions -> number of rejections."""
 
 
 class Trial:
-    """The run of one seed."""
+    """Run of one seed."""
 
     def __init__(self, seed: int, factories: Factories, story: Story | None = None) -> None:
         root = Random(seed)
@@ -115,7 +115,7 @@ class Trial:
             broker.connect({**broker.performers, RequestAdvice: adviser.ask})
 
     def run(self) -> None:
-        """All phases; raises the first violation."""
+        """Run all phases; raise the first violation."""
         options, world = self.options, self.world
         self.league.boot()
         world.run(options.safety)
@@ -126,7 +126,7 @@ class Trial:
         self._check_end()
 
     def _finish(self) -> None:
-        """Let everything acknowledged end within the bounded time."""
+        """Let every acknowledged task end within the bounded time."""
         world, oracle = self.world, self.oracle
         bound = HEALED_BASE + HEALED_WORK * self.workload.serial_time
         latest = world.now + bound
@@ -139,7 +139,7 @@ class Trial:
             world.run(world.now + POLL)
 
     def _settle_down(self) -> None:
-        """Long enough for every lease to run out and every last message to be repeated."""
+        """Wait until every lease has run out and every last message has been repeated."""
         timings = self.options.timings
         self.world.run(
             self.world.now + 2 * timings.cluster_lease + 2 * timings.resend_max + timings.grant_lease
@@ -165,9 +165,9 @@ class Trial:
 
 
 def run_seed(seed: int, factories: Factories, story: Story | None = None) -> Result:
-    """Run a seed once; a violation, or a machine that raises, becomes the result's finding."""
+    """Run a seed once; return a violation, or an exception of a machine, as the result's finding."""
     begun = process_time()
-    gc.disable()  # a run makes few cycles and much garbage that counting frees
+    gc.disable()  # a run makes few cycles; reference counting frees almost all garbage
     try:
         trial = Trial(seed, factories, story)
         finding = _judge(trial)
@@ -197,7 +197,7 @@ def _judge(trial: Trial) -> Finding | None:
         trial.run()
     except Violation as violation:
         return Finding(violation.promise, violation.message, _task_of(violation), trial.world.now)
-    except Exception as error:  # noqa: BLE001  a machine's bug may raise anything, and that is the finding
+    except Exception as error:  # noqa: BLE001  a machine's bug may raise anything, which is the finding
         where = format_exc()
         return Finding("machines keep their own rules", repr(error)[:500], 0, trial.world.now, where)
     return None
@@ -208,7 +208,7 @@ def _task_of(violation: Violation) -> int:
 
 
 def check_seed(seed: int, factories: Factories) -> Result:
-    """Run a seed, some of them twice: the same seed must give the same digest."""
+    """Run a seed, and every ``REPEAT_EVERY``-th seed twice: the same seed must give the same digest."""
     result = run_seed(seed, factories)
     if seed % TWICE_EVERY or result.finding is not None:
         return result
@@ -220,7 +220,7 @@ def check_seed(seed: int, factories: Factories) -> Result:
 
 
 def check_seeds(seeds: range, factories: Factories, processes: int) -> Iterator[Result]:
-    """The results of many seeds, in the order of the seeds."""
+    """Yield the results of many seeds, in the order of the seeds."""
     if processes <= 1:
         for seed in seeds:
             yield check_seed(seed, factories)
@@ -242,14 +242,14 @@ def _check(seed: int) -> Result:
 
 
 def whole_digest(results: list[Result]) -> str:
-    """One digest over the seeds' digests, in the order of the seeds."""
+    """Return one digest over the digests of all seeds, in the order of the seeds."""
     return sha256(
         "".join(result.digest for result in sorted(results, key=lambda it: it.seed)).encode()
     ).hexdigest()
 
 
 def explain(seed: int, factories: Factories, task: int = 0) -> tuple[Result, list[str]]:
-    """Run a seed with a story; tell it for this task, else for the violation's, else for the busiest."""
+    """Run a seed and return the story of this task, else of the violation's task, else the busiest one."""
     story = Story()
     result = run_seed(seed, factories, story)
     subject = task or (result.finding.task if result.finding else 0) or story.busiest_task()
@@ -258,7 +258,7 @@ def explain(seed: int, factories: Factories, task: int = 0) -> tuple[Result, lis
 
 
 def options_of(seed: int) -> list[str]:
-    """All that a seed draws, one line a thing."""
+    """Return everything that a seed draws, one line per item."""
     options = draw_options(seed, Random(Random(seed).getrandbits(64)))
     changes = draw_changes(seed, options)
     lines = [

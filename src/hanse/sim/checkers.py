@@ -1,8 +1,8 @@
-"""League-wide checkers: the promises, judged by what really happened and not by what any machine believes.
+"""League-wide checkers: they judge the promises by what really happened, not by what any machine believes.
 
-The ``Oracle`` is told of every launch and end at the moment it happens, of every acknowledgement and every
-settled task, and raises a ``Violation`` that names the promise and the task, job or node concerned.
-``check_quiet`` looks at a league that has healed and has nothing left to do.
+The ``Oracle`` hears of every launch and end when it happens, of every acknowledgement and of every settled
+task. It raises a ``Violation`` that names the promise and the task, job or node concerned. ``check_idle``
+checks a league that has healed and has no work left.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -25,51 +25,51 @@ FOR_ITS_OWN_REASONS: Final = (Outcome.SUCCEEDED, Outcome.FAILED)
 
 
 class BrokerInside(Protocol):
-    """What the checkers ask a broker."""
+    """Methods of a broker that the checkers call."""
 
     def believed_free(self, cluster: str) -> list[Vector] | None:
-        """The room it believes each node of a cluster to have; None: it does not know the cluster."""
+        """Return the believed room of each node; None if the broker does not know the cluster."""
         ...
 
     def find_leftovers(self) -> list[str]:
-        """What is left to do, though there should be nothing."""
+        """Return descriptions of work that is left over."""
         ...
 
     def shards(self) -> tuple[list[str], list[str]]:
-        """The shards that it owns, and those of which it keeps copies."""
+        """Return the shards that the broker owns and the shards of which it keeps copies."""
         ...
 
 
 class Speaker(Protocol):
-    """What a broker's door goes by."""
+    """Methods by which a broker's HTTP API routes questions about jobs."""
 
     def is_owner_of(self, job: JobId) -> bool:
-        """Whether a job is its own and has not ended."""
+        """True if the job belongs to this broker and has not ended."""
         ...
 
     def find_answering_broker(self, job: JobId, asked: Collection[str] = ()) -> str:
-        """Whom to ask about a job: itself, another broker, or "" if it knows of none."""
+        """Return the broker to ask about a job: itself, another one, or "" if it knows of none."""
         ...
 
 
 class WardenInside(Protocol):
-    """What the checkers ask a warden."""
+    """Methods of a warden that the checkers call."""
 
     def advertised_free(self) -> list[Vector]:
-        """The room it offers on each node."""
+        """Return the room that the warden advertises on each node."""
         ...
 
     def find_leftovers(self) -> list[str]:
-        """What is left to do, though there should be nothing."""
+        """Return descriptions of work that is left over."""
         ...
 
     def shards(self) -> dict[str, int]:
-        """The shards that it knows."""
+        """Return the shards that the warden knows."""
         ...
 
 
 class Place:
-    """A node as it really is."""
+    """Real state of a node."""
 
     __slots__ = ("attributes", "capacity", "cluster", "here", "index", "reserved", "runner", "seen", "used")
 
@@ -83,18 +83,18 @@ class Place:
         self.here: dict[int, tuple[Resources, tuple[str, ...]]] = {}
         """Live tasks with their sizes and labels."""
         self.used = Resources()
-        """The sum of those sizes."""
+        """Sum of those sizes."""
         self.seen: dict[str, None] = {}
-        """Labels of all tasks that ever ran here."""
+        """Labels of all tasks that ever ran on this node."""
 
     def crowd(self, task: int) -> str:
-        """Who is here with a task."""
+        """Describe the use of the node by tasks other than this one."""
         others = ", ".join(task_text(TaskId(other)) for other in self.here if other != task)
         return f"{self.used} of {self.capacity} in use, with {others or 'nothing else'} there"
 
 
 class Oracle:
-    """The truth about every task, and the promises that can be judged as things happen."""
+    """Truth about every task; judges the promises that can be judged as things happen."""
 
     def __init__(
         self, world: World, workload: Workload, wardens: Sequence[WardenConfig], lost_max: int
@@ -113,38 +113,38 @@ class Oracle:
         self.lost_max = lost_max
         self.live: dict[int, Place] = {}
         self.launches: dict[tuple[int, int], Place] = {}
-        """Where each attempt ever launched."""
+        """Node on which each attempt was launched."""
         self.began: dict[int, list[int]] = {}
         """Task -> its attempts that really began."""
         self.exits: dict[tuple[int, int], Outcome] = {}
-        """How each attempt really ended."""
+        """Real outcome of each attempt."""
         self.succeeded: dict[int, int] = {}
-        """Tasks of which some attempt really succeeded, and when."""
+        """Task with an attempt that really succeeded -> time of the success."""
         self.failed: dict[int, None] = {}
-        """Tasks of which some attempt really failed."""
+        """Tasks with an attempt that really failed."""
         self.losses: dict[int, int] = {}
-        """Attempts of a task that ended through no fault of its own."""
+        """Task -> attempts that ended for no reason of their own."""
         self.settled: dict[int, tuple[int, Outcome]] = {}
         self.specs: dict[int, JobSpec] = {}
-        """Jobs as submitted, by plan."""
+        """Submitted jobs, by plan."""
         self.jobs: dict[int, JobPlan] = {}
-        """Plans of the jobs that are known to be somewhere."""
+        """Plans of the jobs that some broker knows."""
         self.acknowledged: dict[int, JobPlan] = {}
         self.open = 0
         """Tasks of acknowledged jobs that are not settled yet."""
         self.cancelled: dict[int, None] = {}
-        """Jobs that somebody asked to cancel."""
+        """Jobs that a client asked to cancel."""
         self.retired: list[str] = []
-        """Brokers that have left, with what they alone remembered."""
+        """Brokers that have retired, with everything that only they remembered."""
         self.left: list[str] = []
-        """Clusters that have left."""
+        """Clusters that have retired."""
         self.gangs: dict[int, list[tuple[int, TaskId, str]]] = {}
         """Launches of gangs: true time, task, cluster."""
 
-    # --- what clients were told -----------------------------------------------------------------------------
+    # --- promises to clients --------------------------------------------------------------------------------
 
     def accepted(self, job: JobId, plan: JobPlan) -> None:
-        """A broker has promised to see this job through."""
+        """Record a broker's promise to run this job to its end."""
         known = self.jobs.setdefault(job, plan)
         if known is not plan:
             raise Violation(
@@ -157,7 +157,7 @@ class Oracle:
             self.open += sum(task_id(job, index) not in self.settled for index in range(plan.spec.tasks))
 
     def settle(self, effect: TaskSettled) -> None:
-        """A broker says that a task is over for good."""
+        """Record the final outcome that a broker reports for a task."""
         task, said = effect.task, (effect.attempt, effect.outcome)
         before = self.settled.get(task)
         if before is not None:
@@ -200,7 +200,7 @@ class Oracle:
         return Violation(promise, text, task)
 
     def _may_be_cancelled(self, task: TaskId) -> bool:
-        """Somebody asked, it has a deadline, or something it needs (or belongs with) went wrong."""
+        """True if a client cancelled it, it has a deadline, or a task or job that it depends on failed."""
         job = job_of(task)
         plan = self.jobs.get(job)
         if plan is None or job in self.cancelled:
@@ -211,13 +211,13 @@ class Oracle:
         if any(other in self.cancelled or not self._ended_well(other) for other in spec.after):
             return True
         if spec.after and self.retired:
-            return True  # nobody else may remember how such a job ended
+            return True  # no other broker may remember how such a job ended
         tasks = [task_id(job, index) for index in range(spec.tasks)]
         return any(other in self.failed or self._settled_badly(other) for other in tasks)
 
     def _may_be_lost(self, task: TaskId, attempt: int) -> bool:
-        """Whether a task fails if its attempt may have begun. Attempt 0: one that nobody could tell of,
-        because its cluster has left."""
+        """True if a loss of this attempt fails the task. Attempt 0: an attempt that nobody can report,
+        because its cluster has retired."""
         plan = self.jobs.get(job_of(task))
         is_once = plan is not None and plan.spec.on_loss is OnLoss.FAIL
         return is_once and (attempt > 0 or bool(self.left))
@@ -227,8 +227,7 @@ class Oracle:
         return settled is not None and settled[1] is not Outcome.SUCCEEDED
 
     def _ended_well(self, job: JobId) -> bool:
-        """Whether all its tasks have succeeded, in truth and in what was told, and nothing could cut it
-        short."""
+        """True if all tasks succeeded, in truth and in the reported outcomes, and the job has no deadline."""
         plan = self.jobs.get(job)
         if plan is None or self.specs[plan.number].deadline is not None:
             return False
@@ -242,10 +241,10 @@ class Oracle:
             task_id(job, index) in self.succeeded for index in range(plan.spec.tasks)
         )
 
-    # --- what really runs -----------------------------------------------------------------------------------
+    # --- real starts and ends -------------------------------------------------------------------------------
 
     def launched(self, cluster: str, runner: str, attempt: Attempt) -> None:
-        """An attempt begins: the moment in which most promises can be broken."""
+        """Record the start of an attempt and check the promises that a start can break."""
         task = attempt.task
         place = self.places.get((cluster, attempt.node))
         if place is None or place.runner != runner:
@@ -287,8 +286,8 @@ class Oracle:
             raise _broken("settled means over", place.cluster, attempt, why)
 
     def _check_not_again(self, spec: JobSpec, place: Place, attempt: Attempt) -> None:
-        """Every earlier attempt must have ended so that the job lets another one follow: by a failure with
-        retries, its own or one of its gang, or by preemption."""
+        """Check that every earlier attempt ended in a way that permits another one: by a failure with
+        retries, of this task or of one of its gang, or by preemption."""
         task = attempt.task
         for earlier in self.began.get(task, ()):
             ended = self.exits[task, earlier]
@@ -341,7 +340,7 @@ class Oracle:
                 raise _broken(promise, place.cluster, attempt, why)
 
     def ended(self, cluster: str, attempt: Attempt, outcome: Outcome) -> None:
-        """An attempt is over."""
+        """Record the end of an attempt."""
         task = attempt.task
         del self.live[task]
         place = self.places[cluster, attempt.node]
@@ -355,10 +354,10 @@ class Oracle:
         if outcome not in FOR_ITS_OWN_REASONS:
             self.losses[task] = self.losses.get(task, 0) + 1
 
-    # --- at the end -----------------------------------------------------------------------------------------
+    # --- checks at the end ----------------------------------------------------------------------------------
 
     def check_terminal(self, waited: str) -> None:
-        """Every task of every acknowledged job must have ended by now."""
+        """Check that every task of every acknowledged job has ended."""
         for job, plan in self.acknowledged.items():
             for index in range(plan.spec.tasks):
                 task = task_id(JobId(job), index)
@@ -371,10 +370,10 @@ class Oracle:
                     )
 
     def check_gangs(self, since: int, window: int) -> None:
-        """Where nothing went wrong, the tasks of a gang start in one cluster and at one time, or not at all.
+        """Check that, without faults, the tasks of a gang start in one cluster and together, or not at all.
 
-        Judged for launches after ``since``, when faults had ceased: every other task of the gang has either
-        succeeded before or starts in the same cluster within ``window`` microseconds.
+        The check covers launches after ``since``, when faults had ceased: every other task of the gang has
+        either succeeded before or starts in the same cluster within ``window`` microseconds.
         """
         for job, launches in self.gangs.items():
             if self._may_be_cancelled(task_id(JobId(job), 0)):
@@ -392,7 +391,7 @@ class Oracle:
                         raise Violation("a gang starts together", message, task)
 
     def outcomes(self) -> list[int]:
-        """Every settled task with its attempt and outcome as numbers, in task order, for the digest."""
+        """Return every settled task with attempt and outcome as numbers, in task order, for the digest."""
         order = list(Outcome)
         return [
             number
@@ -402,7 +401,7 @@ class Oracle:
 
 
 def check_replay(process: Process) -> None:
-    """A fresh machine with the process's snapshot and journal must have the process's state."""
+    """Check that a fresh machine with the process's snapshot and journal has the process's state."""
     had, gives = process.machine.dump(), process.replayed().dump()
     if had != gives:
         where = first_difference(had, gives)
@@ -414,7 +413,7 @@ def check_replay(process: Process) -> None:
 def check_quiet(
     brokers: dict[str, Process], wardens: dict[str, Process], backends: Sequence[Backend]
 ) -> None:
-    """Nothing may be left over: no leases, no claims, no messages, no ends; and all views are true."""
+    """Check that nothing is left over (leases, claims, messages, ends) and that all views are true."""
     for backend in backends:
         for task, attempt in (*backend.live, *backend.ended):
             state = "still runs" if (task, attempt) in backend.live else "was never forgotten"
@@ -440,10 +439,10 @@ def check_quiet(
 def check_estates(
     brokers: dict[str, Process], wardens: dict[str, Process], retired: Sequence[str] = ()
 ) -> None:
-    """Adoptions leave nothing behind: when all is done a broker owns the one shard that it founded last, and
-    nobody knows of any other. Of brokers that have retired, wardens may know one in which nothing was left to
-    adopt."""
-    promise = "no estate is left open"
+    """Check that takeovers leave nothing behind: at the end a broker owns only the shard that it created
+    last, and nobody knows of any other shard. A warden may know a shard of a retired broker if the shard
+    held no work."""
+    promise = "no shard is left open"
     known: dict[str, None] = {}
     for name, broker in brokers.items():
         owner: BrokerInside = broker.machine  # type: ignore[assignment]  # checked by use
@@ -464,22 +463,22 @@ def check_estates(
 
 
 def check_speakers(brokers: dict[str, Process], jobs: Iterable[int]) -> None:
-    """Doors do not point at each other: from every broker one comes, by what each says of a job, to the one
-    that owns it or remembers its end; only if nobody does, to one that says so."""
-    promise = "doors lead to the owner"
+    """Check that brokers route questions about a job to the broker that owns it or remembers its end; if
+    there is none, to a broker that says so."""
+    promise = "brokers route to the owner"
     doors: dict[str, Speaker] = {name: one.machine for name, one in brokers.items()}  # type: ignore[misc]
     for job in map(JobId, jobs):
         knows = [name for name, door in doors.items() if door.find_answering_broker(job) == name]
         for first, door in doors.items():
             path, here = [first], door.find_answering_broker(job)
-            while here in doors and here != path[-1]:  # one that has retired has no door
+            while here in doors and here != path[-1]:  # a retired broker answers no questions
                 path.append(here)
                 if len(path) > len(doors):
-                    raise Violation(promise, f"job {job_text(job)}: from {' to '.join(path)}, and on")
+                    raise Violation(promise, f"job {job_text(job)}: a circle of routes, {' to '.join(path)}")
                 here = doors[here].find_answering_broker(job, path)
             if knows and path[-1] not in knows:
                 way = " to ".join(path)
-                raise Violation(promise, f"job {job_text(job)} is known to {knows}; the way was {way}")
+                raise Violation(promise, f"job {job_text(job)} is known to {knows}; the route was {way}")
 
 
 def _in_group(spec: JobSpec, group: int, index: int) -> bool:
@@ -492,6 +491,6 @@ def _said(settled: tuple[int, Outcome]) -> str:
 
 
 def _broken(promise: str, cluster: str, attempt: Attempt, why: str) -> Violation:
-    """A launch that breaks a promise."""
+    """Return the violation for a launch that breaks a promise."""
     text = f"task {task_text(attempt.task)} attempt {attempt.attempt} on {cluster} node {attempt.node}: {why}"
     return Violation(promise, text, attempt.task)

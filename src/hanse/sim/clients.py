@@ -1,7 +1,7 @@
-"""Clients: they submit, repeat what was not acknowledged, and stop for ever when it was.
+"""Clients: they submit jobs, repeat each request until it is acknowledged, and then stop for good.
 
-A client that went on repeating would hide a broker that forgets what it has acknowledged, so it does not. It
-repeats to the same broker with the same ``client_id``; that broker must make one job of it.
+A client stops because one that went on would hide a broker that forgets what it has acknowledged. It repeats
+to the same broker with the same ``client_id``; that broker must make one job of all repetitions.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from hanse.sim.world import World
 
 REPEAT_AFTER: Final = 1_500 * MILLISECOND
 CANCELS_MAX: Final = 5
-"""How often a request to cancel is repeated without a reply."""
+"""Number of times that a request to cancel is repeated without a reply."""
 _DELAY_MAX: Final = 10 * MILLISECOND
 
 
@@ -32,9 +32,9 @@ class Clients:
         self.plans = workload.plans
         self.loss = 0.0
         self.replied: dict[int, str] = {}
-        """What each request was told: empty for an acknowledgement, else the reason for a rejection."""
+        """Reply to each request: empty for an acknowledgement, else the reason for the rejection."""
         self.jobs: dict[int, JobId] = {}
-        """The job of each acknowledged plan."""
+        """Job of each acknowledged plan."""
         self._world = world
         self._rng = rng
         self._workload = workload
@@ -50,11 +50,11 @@ class Clients:
 
     @property
     def waiting(self) -> int:
-        """Submissions without a reply."""
+        """Number of submissions without a reply."""
         return sum(2 * plan.number not in self.replied for plan in self._workload.plans)
 
     def acknowledge(self, effect: JobAccepted) -> None:
-        """A broker has promised; from here on the promise counts, whether or not the client hears of it."""
+        """Record a broker's promise; it counts from here on, even if the client does not hear of it."""
         plan = self._workload.plans[effect.request // 2]
         if not effect.request % 2:
             self._oracle.accepted(effect.job, plan)
@@ -62,7 +62,7 @@ class Clients:
             self._world.at(self._later(), self._hear, effect)
 
     def reject(self, effect: RequestRejected) -> None:
-        """A broker has said no."""
+        """Pass a rejection to the client, unless the reply is lost."""
         if not self._lost():
             self._world.at(self._later(), self._hear, effect)
 

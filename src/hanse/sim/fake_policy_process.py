@@ -1,7 +1,7 @@
-"""A policy process for simulated brokers: it answers from a seed, and seldom as one would wish.
+"""Fake policy process for simulated brokers: it answers from a seed, and often badly.
 
-Its advice is often sensible (a size of the ladder, a cluster that the group reaches), sometimes absurd, late,
-doubled or lost. Whatever it says, no promise of the league may break.
+Its advice is often sensible (one of the group's sizes, a cluster that the group can use), sometimes absurd,
+late, duplicated or lost. No advice may break a promise of the league.
 """
 
 from collections.abc import Callable
@@ -14,18 +14,18 @@ from hanse.model.ids import MILLISECOND, SECOND, JobId
 from hanse.sim.world import World
 
 DELAYS: Final = (1 * MILLISECOND, 1 * MILLISECOND, 20 * MILLISECOND, 300 * MILLISECOND, 8 * SECOND)
-"""How long an answer may take; the longest is late for almost everybody."""
+"""Possible delays of an answer; the longest is too late in almost every league."""
 LOST: Final = 0.1
 DOUBLED: Final = 0.1
 ABSURD: Final = 0.1
 PASSED: Final = 0.2
-"""Shares of answers that never come or come twice, and of choices that make no sense or are left out."""
+"""Shares of answers that are lost or duplicated, and of choices that are absurd or left out."""
 
 Advise = Callable[[tuple[int, tuple[Advice, ...]]], None]
 
 
 class Adviser:
-    """Answers one broker."""
+    """Fake policy process of one broker."""
 
     def __init__(self, world: World, rng: Random, advise: Advise) -> None:
         self._world = world
@@ -33,7 +33,7 @@ class Adviser:
         self._advise = advise
 
     def ask(self, effect: RequestAdvice) -> None:
-        """A broker asks."""
+        """Answer a request for advice."""
         rng, world = self._rng, self._world
         choices = self._choices(effect.request)
         if rng.random() < LOST:

@@ -1,7 +1,7 @@
-"""What a seed draws: the league, the moods of its network, and the faults with their times.
+"""Draws of a seed: the league, the conditions of its network, and the faults with their times.
 
-Swarm testing: every kind of fault is wholly off in a good share of the seeds, because faults of one kind can
-hide the bugs that another would show. All that is drawn is in one record that can be printed.
+The draws are made for swarm testing: each kind of fault is off in a good share of the seeds, because faults
+of one kind can hide the bugs that another kind would show. One record that can be printed holds all draws.
 """
 
 from random import Random
@@ -24,22 +24,22 @@ from hanse.sim.workload import GIB, Mix
 
 OFFSET_MAX: Final = 1_000 * SECOND
 RATE_PARTS_MAX: Final = MILLION // 50
-"""Clocks run at most two percent fast or slow: within what ``core.config.DRIFT_PERCENT`` allows for."""
+"""Largest deviation of a clock's rate: two percent, within what ``core.config.DRIFT_PERCENT`` allows for."""
 SCENARIOS: Final = (
     "ordinary", "ordinary", "ordinary", "ordinary", "crowd", "tiny", "slow", "adoption", "flaky", "leases",
     "calm",
 )  # fmt: skip
-"""What a seed is about; most are ordinary.
+"""Scenarios of seeds; most are ordinary.
 
-``crowd``: many brokers, few nodes. ``tiny``: one cluster of one or two nodes. ``slow``: late news and long
-delays. ``adoption``: brokers stay away long. ``flaky``: runners and hosts die often. ``leases``: tasks
-outlive the leases under which they run, and renewals come late. ``calm``: no faults at all.
+``crowd``: many brokers, few nodes. ``tiny``: one cluster of one or two nodes. ``slow``: late reports, long
+delays. ``adoption``: brokers stay down until standbys take over. ``flaky``: runners and hosts fail often.
+``leases``: tasks outlive their leases, and renewals come late. ``calm``: no faults at all.
 """
 LEASE_BEAT: Final = 200 * MILLISECOND
 
 
 class NetworkMood(msgspec.Struct, frozen=True):
-    """How the links behave in the safety phase. Delays in microseconds, shares in percent."""
+    """Behaviour of the links in the safety phase. Delays in microseconds, shares in percent."""
 
     delay_kind: str = "constant"
     delay_mean: int = 500
@@ -50,7 +50,7 @@ class NetworkMood(msgspec.Struct, frozen=True):
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """How many faults of each kind strike in the safety phase; 0: switched off."""
+    """Number of faults of each kind in the safety phase; 0: switched off."""
 
     broker_crashes: int = 0
     warden_crashes: int = 0
@@ -61,11 +61,11 @@ class Rates(msgspec.Struct, frozen=True):
     clogs: int = 0
     drains: int = 0
     guests: int = 0
-    """Times that others take some of a node for a while."""
+    """Times that others use some of a node for a while."""
     hangs: int = 0
     """Times that the output of a runner's tasks hangs for a while."""
     rolls: int = 0
-    """Times that every process is started again, one after the other."""
+    """Times that every process is restarted, one after the other."""
     downtime_max: int = 3 * SECOND
     one_way: int = 50
     """Share of partitions that cut one direction only, in percent."""
@@ -79,7 +79,7 @@ class Options(msgspec.Struct, frozen=True):
     brokers: tuple[str, ...]
     wardens: tuple[WardenConfig, ...]
     clocks: bool
-    """Whether clocks differ in offset and rate."""
+    """True if clocks differ in offset and rate."""
     durability: Durability
     timings: Timings
     network: NetworkMood
@@ -87,13 +87,13 @@ class Options(msgspec.Struct, frozen=True):
     workload: Mix
     policies: Policies
     safety: int
-    """How long the safety phase lasts, in microseconds."""
+    """Length of the safety phase in microseconds."""
     decisions: bool = True
     lost_max: int = 50
 
 
 def draw_options(seed: int, rng: Random) -> Options:
-    """The options of a seed."""
+    """Draw the options of a seed."""
     scenario = rng.choice(SCENARIOS)
     calm = scenario == "calm"
     timings = _draw_timings(rng, scenario)
@@ -141,7 +141,7 @@ def draw_options(seed: int, rng: Random) -> Options:
 
 
 def _draw_timings(rng: Random, scenario: str) -> Timings:
-    """Leases of a few seconds, so that they matter in a run of a few dozen."""
+    """Draw timings with leases of a few seconds, short enough to lapse in a run of half a minute."""
     short = scenario == "leases"
     beat = LEASE_BEAT if short else rng.choice((200, 300, 500, 1_000)) * MILLISECOND
     lease = beat * rng.randint(3, 5 if short else 8)
@@ -193,7 +193,7 @@ def _draw_wardens(
 
 
 def _draw_nodes(rng: Random, cluster: str, count: int) -> tuple[NodeConfig, ...]:
-    """Nodes of mixed sizes and attributes, dealt out to one or more runners."""
+    """Draw nodes of mixed sizes and attributes, divided among one or more runners."""
     runners = rng.randint(1, min(3, count))
     nodes = []
     for position in range(count):
@@ -215,7 +215,7 @@ def _draw_nodes(rng: Random, cluster: str, count: int) -> tuple[NodeConfig, ...]
 
 
 def _draw_rates(rng: Random, scenario: str) -> Rates:
-    """Each kind is off in four seeds of ten."""
+    """Draw the number of faults of each kind; each kind is off in four seeds of ten."""
 
     def often(most: int, least: int = 1) -> int:
         return 0 if rng.random() < 0.4 else rng.randint(least, most)
@@ -264,7 +264,7 @@ def _draw_mix(rng: Random, scenario: str, safety: int) -> Mix:
 
 
 def draw_clock(rng: Random, skewed: bool) -> Clock:
-    """A process's clock."""
+    """Draw the clock of a process."""
     if not skewed:
         return Clock()
     return Clock(rng.randrange(OFFSET_MAX), MILLION + rng.randint(-RATE_PARTS_MAX, RATE_PARTS_MAX))

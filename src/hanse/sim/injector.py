@@ -1,4 +1,4 @@
-"""Throws the faults of a seed at a league, at random times of the safety phase, and heals it at the end."""
+"""Injector of a seed's faults: at random times of the safety phase, with a heal at the end."""
 
 from random import Random
 from typing import Final
@@ -16,14 +16,14 @@ PARTITION_MIN: Final = 500 * MILLISECOND
 PARTITION_MAX: Final = 30 * SECOND
 PAUSE_MAX: Final = 10 * SECOND
 ROLL_APART_MAX: Final = 2 * SECOND
-"""Between two processes that are started again in turn."""
+"""Longest time between the restarts of two processes in turn."""
 CLOG_MAX: Final = 5 * SECOND
 SOON: Final = 30 * MILLISECOND
-"""How long after a submission some brokers die."""
+"""Longest time between a submission and the crash of its broker."""
 
 
 class Injector:
-    """The faults of one seed. Every fault that has a length ends with the safety phase at the latest."""
+    """Faults of one seed. Every fault with a length ends with the safety phase at the latest."""
 
     def __init__(self, league: League, clients: Clients, options: Options, rng: Random) -> None:
         self._league = league
@@ -54,7 +54,7 @@ class Injector:
             self._world.at(plan.at + rng.randint(0, SOON), self._crash_after_submission, broker)
 
     def heal(self) -> None:
-        """End all faults: everybody is up, every link is quick and true, every node is open."""
+        """End all faults: every process is up, every link is fast and reliable, every node is open."""
         self._league.network.heal(delay_table("uniform", HEALED_DELAY))
         self._clients.loss = 0.0
         for process in self._league.processes:
@@ -70,7 +70,7 @@ class Injector:
         self.tell("the league", "is healed")
 
     def _set_moods(self) -> None:
-        """Most links share the seed's mood; one in ten is slow, unless the seed is calm."""
+        """Give most links the seed's conditions, one in ten long delays; none if the seed is calm."""
         mood, rng = self._options.network, self._rng
         slow_share = 0.0 if self._options.scenario == "calm" else 0.1
         usual = delay_table(mood.delay_kind, mood.delay_mean)
@@ -83,7 +83,7 @@ class Injector:
         self._clients.loss = mood.loss / 100
 
     def _length(self, least: int, most: int) -> int:
-        """A length that is short more often than long, and not longer than what is left of the phase."""
+        """Draw a length, more often short than long, that ends within the safety phase."""
         draw = self._rng.random()
         length = least + int((most - least) * draw * draw)
         return max(1, min(length, self._options.safety - self._world.now - 1))
@@ -93,7 +93,7 @@ class Injector:
         self._doom(self._rng.choice(list(self._league.brokers.values())), long)
 
     def _crash_after_submission(self, broker: Process) -> None:
-        """While it may be making a promise."""
+        """Crash the broker while it may be making a promise."""
         if self._world.now < self._options.safety:
             self._doom(broker)
 
@@ -109,7 +109,7 @@ class Injector:
         if process.up:
             process.doom(self._length(least, most))
         elif self._rng.random() < 0.5:
-            process.restart(self._length(MILLISECOND, most))  # and it dies again as it comes up
+            process.restart(self._length(MILLISECOND, most))  # the process crashes again at its first event
 
     def _burn(self, _: object) -> None:
         backend = self._rng.choice(list(self._league.backends.values()))
@@ -118,8 +118,8 @@ class Injector:
         self._world.at(self._world.now + self._length(MILLISECOND, 20 * SECOND), backend.runner.restart)
 
     def _roll(self, _: object) -> None:
-        """Start every process again, one after the other, as for an upgrade."""
-        self.tell("the league", "is started again, one process after the other")
+        """Restart every process, one after the other, as for an upgrade."""
+        self.tell("the league", "restarts, one process after the other")
         at = self._world.now
         for process in self._league.processes:
             at += self._rng.randint(MILLISECOND, ROLL_APART_MAX)
@@ -137,7 +137,7 @@ class Injector:
         self._world.at(self._world.now + length, process.resume)
 
     def _hang(self, _: object) -> None:
-        """The output of a runner's tasks hangs; in half of the cases the runner itself with it, as on one
+        """Make the output of a runner's tasks hang; in half of the cases the runner too, as with one shared
         disk."""
         backend = self._rng.choice(list(self._league.backends.values()))
         length, both = self._partition_length(), self._rng.random() < 0.5
@@ -170,7 +170,7 @@ class Injector:
         self._world.at(self._world.now + length, self._mend, crossing)
 
     def _partition_length(self) -> int:
-        """Half of them about as long as it takes to give somebody up, when the interesting things happen."""
+        """Draw a length; half of them are about as long as the time after which a member is given up."""
         timings = self._options.timings
         patience = timings.cluster_lease + timings.runner_lease + 2 * timings.lease_grace
         if self._rng.random() < 0.5:
@@ -184,7 +184,7 @@ class Injector:
         self._league.network.mend(crossing)
 
     def _clog(self, _: object) -> None:
-        """What is sent on some links arrives only when they clear."""
+        """Hold back the messages of some links until the links clear."""
         rng = self._rng
         if self._options.scenario == "leases" or rng.random() < 0.5:
             self._leave_behind()
@@ -196,9 +196,9 @@ class Injector:
         self.tell("the network", f"{len(links)} links are clogged for {length / SECOND:.3f} s")
 
     def _leave_behind(self) -> None:
-        """One process hears late what was said to it, and a beat later is no longer heard.
+        """Delay what one process hears, and cut what it sends one beat later.
 
-        This is what shows who counts a lease from the wrong moment: an old renewal comes late, then silence.
+        This exposes leases that count from the wrong moment: an old renewal arrives late, then silence.
         """
         rng, now, timings = self._rng, self._world.now, self._options.timings
         leases = self._options.scenario == "leases"
@@ -208,7 +208,7 @@ class Injector:
         for link in self._league.network.links:
             if link.target == process.name:
                 link.clogged_until = now + late
-        self.tell(process.name, f"hears nothing for {late / SECOND:.3f} s, and all of it then")
+        self.tell(process.name, f"receives nothing for {late / SECOND:.3f} s, then everything")
         self._world.at(now + beat + beat // 8, self._silence, process)
 
     def _silence(self, process: Process) -> None:
@@ -218,7 +218,7 @@ class Injector:
         if length <= 0:
             return
         cut = [link for link in self._league.network.links if link.source == process.name]
-        self.tell(process.name, f"is not heard for {length / SECOND:.3f} s")
+        self.tell(process.name, f"cannot send for {length / SECOND:.3f} s")
         self._league.network.cut(cut)
         self._world.at(self._world.now + length, self._mend, cut)
 
@@ -236,7 +236,7 @@ class Injector:
         self._world.at(self._world.now + length, process.drain, (nodes, False, 0))
 
     def _visit(self, _: object) -> None:
-        """Somebody else's work comes to a node for a while: a part of it, or all."""
+        """Withhold a part of a node, or all of it, for a while, because others use it."""
         rng = self._rng
         warden = rng.choice(self._options.wardens)
         node = rng.randrange(len(warden.nodes))
@@ -251,6 +251,6 @@ class Injector:
         self._world.at(end, backend.withhold, (node, Resources()))
 
     def tell(self, who: str, what: str) -> None:
-        """Have a fault in the story."""
+        """Add a fault to the story."""
         if self._world.story is not None:
             self._world.story.fault(self._world.now, who, what)

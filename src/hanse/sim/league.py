@@ -1,4 +1,4 @@
-"""A whole league in one world: brokers, wardens and runners with their links and backends."""
+"""Whole league in one world: brokers, wardens and runners with their links and backends."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -16,12 +16,12 @@ from hanse.sim.runner_process import RunnerProcess
 from hanse.sim.world import World
 
 SLICE_TASKS: Final = 2
-"""Simulated jobs are small: so that many a cancelled one is still ended in slices, between which anything may
-happen."""
+"""Tasks that a cancellation ends at a time: few, because simulated jobs are small, so that many
+cancellations are interrupted by other events."""
 
 
 class Policies(msgspec.Struct, frozen=True):
-    """The policies of all brokers of a league, by name."""
+    """Names of the policies that all brokers of a league use."""
 
     order: str = "fifo"
     placer: str = "best-fit"
@@ -33,7 +33,7 @@ BrokerFactory = Callable[[BrokerConfig, Policies], Machine]
 
 
 class Factories(NamedTuple):
-    """How the parts of a league are made. Tests plant bugs by giving other ones."""
+    """Factories of a league's machines and processes. Tests plant bugs by replacing them."""
 
     broker: BrokerFactory
     warden: Callable[[WardenConfig], Machine]
@@ -43,8 +43,8 @@ class Factories(NamedTuple):
 
 
 class Members(NamedTuple):
-    """Who is of the league, as one version of its file says. Newcomers stand at the end, and who has retired
-    keeps the place."""
+    """Members of the league in one version of its file. New members are appended; retired ones keep their
+    place."""
 
     brokers: tuple[str, ...]
     clusters: tuple[str, ...]
@@ -52,11 +52,11 @@ class Members(NamedTuple):
     """Brokers and clusters that have left for good."""
     version: int = 0
     since: tuple[tuple[str, int], ...] = ()
-    """The version in which each newcomer joined."""
+    """Version in which each new member joined."""
 
 
 class Design(NamedTuple):
-    """What a league is made of."""
+    """Specification of a simulated league."""
 
     brokers: tuple[str, ...]
     wardens: tuple[WardenConfig, ...]
@@ -66,10 +66,10 @@ class Design(NamedTuple):
     lost_max: int = 50
     decisions: bool = True
     later: tuple[str, ...] = ()
-    """Brokers and clusters that are not there at first."""
+    """Brokers and clusters that join later."""
 
     def members(self) -> Members:
-        """Who is there at first."""
+        """Return the members at the start."""
         return Members(
             tuple(name for name in self.brokers if name not in self.later),
             tuple(warden.name for warden in self.wardens if warden.name not in self.later),
@@ -77,7 +77,7 @@ class Design(NamedTuple):
 
 
 class League:
-    """The processes of a league, by role and name, in the order of the design."""
+    """Processes of a league, by role and name, in the order of the design."""
 
     def __init__(
         self, world: World, network: Network, factories: Factories, design: Design, rng: Random,
@@ -114,11 +114,11 @@ class League:
         return [*self.journalled, *self.runners.values()]
 
     def process(self, name: str) -> Process | None:
-        """The process of this name."""
+        """Return the process of this name; None if there is none."""
         return self.brokers.get(name) or self.wardens.get(name) or self.runners.get(name)
 
     def host_of(self, name: str) -> list[Process]:
-        """All that comes and goes with a broker or a cluster: the process, and a cluster's runners."""
+        """Return the process of a broker, or a cluster's warden and runners."""
         if name in self.brokers:
             return [self.brokers[name]]
         config = next(warden for warden in self.design.wardens if warden.name == name)
@@ -137,7 +137,7 @@ class League:
             process.restart()
 
     def marks(self) -> dict[str, int]:
-        """How often each coverage mark was reached, in all incarnations, by name of the mark."""
+        """Return how often each coverage mark was reached, in all incarnations, by name of the mark."""
         total: dict[str, int] = {}
         for process in self.processes:
             for marks in (process.marks, process.machine.marks if process.up else {}):
@@ -150,7 +150,7 @@ class League:
         return self._numbers, Random(self._rng.getrandbits(64)), self._clock()
 
     def maker(self, name: str, members: Members) -> Callable[[], Machine]:
-        """What makes the machine of a broker or a warden, with settings of this version of the league."""
+        """Return a factory for the machine of a broker or a warden with the settings of this version."""
         design, factories = self.design, self._factories
         since = dict(members.since)
         if name in design.brokers:
@@ -182,7 +182,7 @@ class League:
             )
 
     def _first_maker(self, name: str, first: Members) -> Callable[[], Machine]:
-        """For a newcomer: as if it had come alone. It is told again when it comes."""
+        """Return a broker's first factory; one that joins later starts as if it were the only new member."""
         brokers, clusters = first.brokers, first.clusters
         if name in self.design.later and name in self.design.brokers:
             brokers = (*brokers, name)
@@ -207,7 +207,7 @@ class League:
             )
 
     def _join(self) -> None:
-        """Brokers speak to brokers and wardens, wardens to their runners."""
+        """Link brokers with brokers and wardens, and wardens with their runners."""
         brokers, network = list(self.brokers.values()), self.network
         for broker in brokers:
             for peer in brokers:
@@ -221,5 +221,5 @@ class League:
 
 
 def runners_of(config: WardenConfig) -> Sequence[str]:
-    """The runners of a cluster, in the order of their first nodes."""
+    """Return the runners of a cluster, in the order of their first nodes."""
     return list({node.runner: None for node in config.nodes})

@@ -1,11 +1,11 @@
-"""Leagues whose members change while they run: brokers and clusters that join, and that retire.
+"""Changes of members in a running league: brokers and clusters that join, and that retire.
 
-Each change is a version of the league file. As in a live league a member takes it by starting again, each at
-its own time (ADR 0038), so for a while members of several versions are beside each other. Who does not know a
-newcomer yet refuses its connections. A cluster retires when it is drained and its warden has no attempt and
-no unsettled end, a broker when others have copies of its jobs and none of its clients waits; both are gone
-for good. The agreement on a version is not simulated here: it is made between doors, and tests of
-``live.membership`` cover it.
+Each change is a version of the league file. As in a live league a member applies a version by a restart,
+each member at a time of its own (ADR 0038), so members of several versions run beside each other for a
+while. A member that does not know a new member refuses its connections. A cluster retires when it is drained
+and its warden has no attempt and no unsettled end; a broker retires when others have copies of its jobs and
+none of its clients waits. Both retire for good. The agreement on a version is not simulated here: the HTTP
+servers make it, and the tests of ``live.membership`` cover it.
 """
 
 from collections.abc import Callable
@@ -25,31 +25,31 @@ from hanse.sim.league import League, Members
 from hanse.sim.process import Process
 
 MEMBERSHIP: Final = 0x3E3B
-"""Makes its draws independent of all others, so that seeds without changes stay as they are."""
+"""Mask that makes these draws independent of all others, so that seeds without changes stay the same."""
 SEEDS_RARE: Final = 4
-"""One seed in so many has changes."""
+"""One seed in this many has changes."""
 TAKEN_APART_MAX: Final = 4 * SECOND
-"""Within what time after a decision members start again; one that is away takes longer."""
+"""Longest time between a decision and the restart of a member; one that is down takes longer."""
 DOWNTIME_MAX: Final = SECOND
 LOOK_EVERY: Final = 200 * MILLISECOND
-"""How often it is looked whether who is to retire may go."""
+"""Time between two checks of whether a retiring member may leave."""
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Who joins and who retires in a seed; empty names: nobody does."""
+    """Members that join and retire in a seed; empty names: none."""
 
     broker: str = ""
-    """A further broker, the last one."""
+    """Additional broker, the last one."""
     cluster: WardenConfig | None = None
-    """A further cluster, with the nodes of another: what could run only there can run elsewhere."""
+    """Additional cluster, with the nodes of another one, so that no work depends on this cluster."""
     joins: tuple[str, ...] = ()
-    """Those of the two that are not there at first."""
+    """Those of the two that join during the run."""
     retires: tuple[str, ...] = ()
-    """Those of the two that leave."""
+    """Those of the two that retire."""
 
 
 def draw_changes(seed: int, options: Options) -> Changes:
-    """The changes of a seed."""
+    """Draw the changes of a seed."""
     rng = Random(seed ^ MEMBERSHIP)
     if options.scenario == "calm" or rng.randrange(SEEDS_RARE):
         return Changes()
@@ -62,7 +62,7 @@ def draw_changes(seed: int, options: Options) -> Changes:
 
 
 def _twin(model: WardenConfig, number: int) -> WardenConfig:
-    """Another cluster with the same nodes, and with runners of its own."""
+    """Return another cluster with the same nodes and with runners of its own."""
     name = f"c{number}"
     nodes = tuple(
         msgspec.structs.replace(node, runner=name + node.runner.removeprefix(model.name))
@@ -72,7 +72,7 @@ def _twin(model: WardenConfig, number: int) -> WardenConfig:
 
 
 class Membership:
-    """Brings about the changes of one seed."""
+    """Controller that makes the changes of one seed."""
 
     def __init__(
         self, league: League, clients: Clients, oracle: Oracle, changes: Changes, seed: int, safety: int,
@@ -86,9 +86,9 @@ class Membership:
         self._safety = safety
         self._tell = tell
         self.members = league.design.members()
-        """The newest version."""
+        """Newest version."""
         self._taken: dict[str, Members] = {process.name: self.members for process in league.journalled}
-        """The version that each broker and warden starts with."""
+        """Version that each broker and warden starts with."""
         for name in changes.joins:
             self._refuse(name)
             self._world.at(rng.randrange(safety * 3 // 4), self._join, name)
@@ -96,16 +96,16 @@ class Membership:
             self._world.at(rng.randrange(safety // 2, safety), self._retire, name)
 
     def end(self) -> None:
-        """The safety phase is over: have everybody take the newest version, at the next start."""
+        """Apply the newest version to every member, after the safety phase."""
         for process in self._league.journalled:
             if self._taken[process.name] is not self.members:
                 process.crash()
                 self._take(process)
 
-    # --- who joins ------------------------------------------------------------------------------------------
+    # --- joining --------------------------------------------------------------------------------------------
 
     def _refuse(self, name: str) -> None:
-        """Nothing of a newcomer reaches who has not heard of it."""
+        """Cut the links from a new member to members that do not know it."""
         network = self._league.network
         strangers = self._taken  # runners know their warden from the beginning
         network.cut([link for link in network.links if link.source == name and link.target in strangers])
@@ -125,10 +125,10 @@ class Membership:
                 self._take(process)
             process.restart()
 
-    # --- who retires ----------------------------------------------------------------------------------------
+    # --- retiring -------------------------------------------------------------------------------------------
 
     def _retire(self, name: str) -> None:
-        """Look whether a member may go; if not, drain it, and look again."""
+        """Retire a member if it may leave; else drain it and check again later."""
         first, *runners = self._league.host_of(name)
         if self._world.now >= self._safety:
             return
@@ -149,7 +149,7 @@ class Membership:
         self._decide(later, f"{name} retires")
 
     def _is_idle(self, name: str, process: Process) -> bool:
-        """Whether nobody needs a member any more."""
+        """True if nobody needs the member any more."""
         if name in self._league.wardens:
             warden = cast(Warden, process.machine)
             is_drained = all(drains for _, drains, _ in warden.states())
@@ -162,7 +162,7 @@ class Membership:
         )
 
     def _is_dispensable(self, name: str) -> bool:
-        """Whether other wardens know the standbys that this one knows: else an older standby could take
+        """True if other wardens know the standbys that this warden knows; else an older standby could take
         over."""
         machines = {
             other: cast(Warden, process.machine)
@@ -176,7 +176,7 @@ class Membership:
     # --- versions -------------------------------------------------------------------------------------------
 
     def _decide(self, members: Members, what: str) -> None:
-        """Have a new version; everybody takes it at some time."""
+        """Publish a new version and schedule the restart of every member."""
         self._tell("the league", f"changes: {what}")
         self.members = members
         for process in self._league.journalled:
@@ -185,7 +185,7 @@ class Membership:
                 self._world.at(later, self._start_again, process)
 
     def _start_again(self, process: Process) -> None:
-        """Start a member with the newest version, unless it has that; one that is down starts later."""
+        """Restart a member with the newest version, unless it has that version or is down."""
         if self._taken[process.name] is self.members or not process.is_member:
             return
         if process.up:
@@ -194,7 +194,7 @@ class Membership:
         self._take(process)
 
     def _take(self, process: Process) -> None:
-        """Give a member the newest version for its next start, and let it hear the newcomers of it."""
+        """Set the newest version for a member's next start, and let it hear that version's new members."""
         before, self._taken[process.name] = self._taken[process.name], self.members
         process.reconfigure(self._league.maker(process.name, self.members))
         network, known = self._league.network, (*before.brokers, *before.clusters)

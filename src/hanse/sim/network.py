@@ -1,10 +1,10 @@
-"""A network that delays, loses, doubles, reorders and cuts.
+"""Network that delays, loses, duplicates, reorders and cuts.
 
-A link joins two processes in one direction and has its own moods. Delays come from a table of quantiles, not
-from a formula for every message: it is faster, and the same on every machine's mathematics library.
+A link connects two processes in one direction and has conditions of its own. Delays come from a table of
+quantiles, not from a formula for every message: that is faster, and the same with every mathematics library.
 """
 
-# ruff: noqa: PLR1730  on the way of every message: a call of max() costs more than all it compares
+# ruff: noqa: PLR1730  runs for every message: a call of max() costs more than the comparison
 
 from functools import lru_cache
 from heapq import heapify, heappush
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 QUANTILES: Final = 256
 DELAY_MAX: Final = 30 * SECOND
-"""The longest delay: without a bound a message of a heavy tail might outlive the run."""
+"""Longest delay in microseconds: without a bound a message of a heavy tail might outlive the run."""
 HEALED_MAX: Final = 2 * SECOND
-"""How long after the heal a message may still arrive that was sent before."""
+"""Longest time after the heal until a message that was sent before arrives."""
 DELAY_KINDS: Final = ("constant", "uniform", "exponential", "heavy")
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -34,7 +34,7 @@ _decode = msgspec.msgpack.Decoder(Envelope).decode
 
 @lru_cache(maxsize=64)
 def delay_table(kind: str, mean: int) -> tuple[int, ...]:
-    """Delays in microseconds, each as likely as the next, with this shape and about this mean in all."""
+    """Return equally likely delays in microseconds, with this distribution and about this mean."""
     middles = [(2 * step + 1) / (2 * QUANTILES) for step in range(QUANTILES)]
     if kind == "constant":
         return (mean,) * QUANTILES
@@ -47,7 +47,7 @@ def delay_table(kind: str, mean: int) -> tuple[int, ...]:
 
 
 class Link:
-    """One direction between two processes."""
+    """Link from one process to another."""
 
     __slots__ = ("clogged_until", "cuts", "delays", "double", "in_order", "latest", "loss", "receive",
                  "source", "target")  # fmt: skip
@@ -58,20 +58,20 @@ class Link:
         self.receive = receive
         self.delays: tuple[int, ...] = delay_table("constant", 500)
         self.loss = 0.0
-        """Probability that a message vanishes."""
+        """Probability that a message is lost."""
         self.double = 0.0
-        """Probability that it arrives twice."""
+        """Probability that a message arrives twice."""
         self.in_order = False
         self.latest = 0
-        """When the last message of an in-order link arrives."""
+        """Arrival of the last message of an in-order link."""
         self.cuts = 0
-        """Partitions that this link crosses at the moment."""
+        """Number of partitions that cut this link now."""
         self.clogged_until = 0
-        """Messages of a clogged link arrive when it clears."""
+        """Time at which a clogged link clears; its messages arrive then."""
 
 
 class Network:
-    """All links of a league, and the one way a message takes."""
+    """All links of a league, and the path of every message."""
 
     __slots__ = ("_pair", "_random", "links", "rng", "wire", "world")
 
@@ -81,12 +81,12 @@ class Network:
         self._random = rng.random
         self._pair: dict[tuple[str, str], Link] = {}
         self.links: list[Link] = []
-        """Every link, in the order of joining."""
+        """Every link, in the order of creation."""
         self.wire = wire
-        """Whether every message is encoded and decoded on its way, as a live one is."""
+        """True if every message is encoded and decoded in transit, as in a live league."""
 
     def join(self, source: "Process", target: "Process") -> Link:
-        """Make the link from one process to another."""
+        """Create the link from one process to another."""
         link = Link(source.name, target.name, target.receive)
         source.links[target.name] = link
         self._pair[source.name, target.name] = link
@@ -94,11 +94,11 @@ class Network:
         return link
 
     def between(self, source: str, target: str) -> Link:
-        """The link from one process to another."""
+        """Return the link from one process to another."""
         return self._pair[source, target]
 
     def send(self, link: Link, envelope: Envelope) -> None:
-        """Pass a message on, as this link treats messages today."""
+        """Send a message under the present conditions of the link."""
         world, random = self.world, self._random
         if link.cuts or (link.loss and random() < link.loss):
             if world.story is not None:
@@ -117,7 +117,7 @@ class Network:
 
     @staticmethod
     def _in_turn(link: Link, at: int) -> int:
-        """When a message that could arrive at a time arrives, on a link that is clogged or keeps order."""
+        """Return the arrival of a message on a link that is clogged or keeps order."""
         if at < link.clogged_until:
             at = link.clogged_until
         if link.in_order:
@@ -127,17 +127,17 @@ class Network:
         return at
 
     def cut(self, links: list[Link]) -> None:
-        """A partition begins. Partitions may overlap; a link works when none crosses it."""
+        """Begin a partition. Partitions may overlap; a link works when none cuts it."""
         for link in links:
             link.cuts += 1
 
     def mend(self, links: list[Link]) -> None:
-        """That partition ends (unless everything was healed before)."""
+        """End a partition, unless a heal has ended it."""
         for link in links:
             link.cuts = max(0, link.cuts - 1)
 
     def heal(self, delays: tuple[int, ...]) -> None:
-        """Make every link quick and true for good; what is still on its way arrives within ``HEALED_MAX``."""
+        """Make every link fast and reliable for good; messages in transit arrive within ``HEALED_MAX``."""
         world = self.world
         latest = world.now + HEALED_MAX
         world.heap[:] = [

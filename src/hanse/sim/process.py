@@ -1,13 +1,13 @@
-"""A process: a machine in its shell, with its own clock, its journal, and the ways it can die.
+"""Simulated process: a machine in its shell, with a clock, a journal, and several ways to crash.
 
 On every event the shell stamps it with the local clock, appends it to the journal, hands it to the machine
-and performs the commands in order. With a *group commit* the commands wait until the journal's write has come
-back; a crash then tears a random tail off what was not yet safe, and no command of the torn events was ever
+and performs the effects in order. With a *group commit* the effects wait until the journal's write has come
+back; a crash then tears a random tail off the uncommitted events, and no effect of the torn events was ever
 performed.
 
-A process that is to die dies *at an event*, because that is where the effects are: before the journal has the
-event, after that but before any command, or after the first few commands. It comes back as a fresh machine
-with the last snapshot and the journal replayed, and that must give the very state it had.
+A planned crash happens *at an event*, because effects belong to events: before the journal has the event,
+after that but before any effect, or after the first few effects. The process restarts as a fresh machine
+with the last snapshot and the journal replayed, and that must give exactly the state it had.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ PAUSED: Final = 2
 DOOMED: Final = 4
 
 DOOM_EVENTS_MAX: Final = 30
-"""Events for which a doomed process with a slow journal waits for a moment when it has much to lose."""
+"""Events for which a planned crash with a slow journal waits for uncommitted events."""
 
 KINDS: Final[tuple[type, ...]] = (
     Booted,
@@ -63,7 +63,7 @@ KINDS: Final[tuple[type, ...]] = (
     CapacityWithheld,
     AdviceReceived,
 )
-"""Kinds of events; a kind's position is its number in the digest."""
+"""Kinds of events; the position of a kind is its number in the digest."""
 _BODY_CODES: Final[dict[type, int]] = {body: code for code, body in enumerate(Message.__args__)}
 _BOOTED, _TICK, _RECEIVED, _SUBMITTED, _CANCEL, _DRAIN, BACKEND, STARTED, EXITED, WITHHELD, _ADVISED = range(
     len(KINDS)
@@ -74,28 +74,27 @@ Performers = Mapping[type, Performer]
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """A process's own clock: ``local = offset + true * rate / 1,000,000``. It runs on while the process is
-    down."""
+    """Clock of a process: ``local = offset + true * rate / 1,000,000``. It runs while the process is down."""
 
     offset: int = 0
     rate: int = MILLION
     """Local microseconds in a true second."""
 
     def local(self, true: int) -> int:
-        """What the clock shows at a true time."""
+        """Return the clock's reading at a true time."""
         return self.offset + true * self.rate // MILLION
 
     def true(self, local: int) -> int:
-        """The first true time at which the clock shows at least ``local``."""
+        """Return the first true time at which the clock reads at least ``local_time``."""
         return -((self.offset - local) * MILLION // self.rate)
 
 
 class Durability(msgspec.Struct, frozen=True):
-    """How a process keeps its history. Times in microseconds."""
+    """Settings of journal and snapshots. Times in microseconds."""
 
     commit_min: int = 0
     commit_max: int = 0
-    """How long a write to the journal takes; 0: no time at all."""
+    """Range of the time that a write to the journal takes; 0: none."""
     snapshot_every: int = 500
     """Events between snapshots."""
     check_every: int = 200
@@ -103,17 +102,17 @@ class Durability(msgspec.Struct, frozen=True):
 
 
 class Past(NamedTuple):
-    """What a process's disk has: a copy of it outlives all that happens later."""
+    """Copy of a process's disk; later changes of the disk do not affect it."""
 
     snapshot: bytes | None
     journal: tuple[Event, ...]
     epoch: int
     factory: Callable[[], Machine] | None = None
-    """Makes a machine with the settings under which it was lived; None: with today's."""
+    """Factory of a machine with the settings of that journal; None: with the newest settings."""
 
 
 class Process:
-    """A journalled machine: a broker or a warden."""
+    """Journalled machine: a broker or a warden."""
 
     __slots__ = ("_checks", "_clock", "_committing", "_doom", "_drift", "_durability", "_expected",
                  "_factory", "_newest", "_number", "_offset", "_patience", "_rate", "_receives", "_send",
@@ -133,22 +132,22 @@ class Process:
         self.machine = factory()
         self.links: dict[str, Link] = {}
         self.journal: list[Event] = []
-        """Events since the snapshot; the last ``len(unsafe)`` of them may yet be torn off."""
+        """Events since the snapshot; a crash may tear off the last ``len(uncommitted)`` of them."""
         self.snapshot: bytes | None = None
         self.unsafe: list[list[Effect]] = []
-        """The commands of events whose write has not come back."""
+        """Effects of events that are not committed yet."""
         self.inbox: list[tuple[Performer, Any]] = []
-        """What waits for a paused process."""
+        """Calls that wait for a paused process."""
         self.wakes: dict[int, None] = {}
         """Local times at which a tick is due."""
         self.epoch = 0
         self.hampered = DOWN
         self.marks: dict[str, int] = {}
-        """Coverage marks of the incarnations that are over."""
+        """Coverage marks of earlier incarnations."""
         self.is_member = True
-        """Whether it is of the league today; who is not never starts."""
+        """True if the process belongs to the league today; others never start."""
         self._factory = self._newest = factory
-        """Makes a machine with the settings of its past; with those that count from its next start on."""
+        """Factory with the settings of the journal; factory with the settings of the next start."""
         self._number = number << 8
         self._receives = self._number | _RECEIVED
         self._ticks = self._number | _TICK
@@ -157,26 +156,26 @@ class Process:
         self._offset = clock.offset
         self._rate = clock.rate
         self._drift = clock.rate - MILLION
-        """Times smaller numbers than ``_rate``: multiplying and dividing them is quicker."""
+        """Difference of rates, for the hot path: small numbers multiply and divide faster than ``_rate``."""
         self._trace = self.world.trace.extend
         self._durability = durability
         self._slow = durability.commit_max
         self.performers: Performers = {}
-        """Who performs its commands, besides sends and wake-ups."""
+        """Performers of the effects that are neither sends nor wake-ups."""
         self.witness: Callable[[Process], None] | None = None
-        """Told when it has come back from its own past, before it acts."""
+        """Listener called when the process has recovered from its own journal, before it acts."""
         self._doom: tuple[int, int] | None = None
         self._patience = 0
         self._committing = False
         self._expected: bytes | None = None
         self._checks = self._span = min(durability.check_every, durability.snapshot_every)
-        """Events left, of a span of so many, until the house is looked after."""
+        """Events left, of this many, until the next check or snapshot."""
         self._unchecked = 0
 
-    # --- what reaches it ------------------------------------------------------------------------------------
+    # --- inputs ---------------------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope) -> None:
-        """A message has arrived."""
+        """Handle the arrival of a message."""
         if self.hampered and self._waits(self.receive, envelope):
             return
         now = self.world.now
@@ -184,18 +183,18 @@ class Process:
         self.take(MessageReceived(self._offset + now + now * self._drift // MILLION, envelope))
 
     def tick(self, at: int) -> None:
-        """A time that the machine asked for has come."""
+        """Handle a time that the machine asked for."""
         if self.hampered and self._waits(self.tick, at):
             return
         if at not in self.wakes:
-            return  # another incarnation asked for it
+            return  # an earlier incarnation asked for it
         del self.wakes[at]
         now = self.world.now
         self._trace((now, self._ticks, 0, 0))
         self.take(Tick(self._offset + now + now * self._drift // MILLION))
 
     def submit(self, request: tuple[str, int, JobSpec]) -> None:
-        """A client hands a job in."""
+        """Handle a client's submission of a job."""
         if self.hampered and self._waits(self.submit, request):
             return
         client, number, spec = request
@@ -203,7 +202,7 @@ class Process:
         self.take(JobSubmitted(self.local_now(), client, number, spec))
 
     def cancel(self, request: tuple[str, int, JobId]) -> None:
-        """A client wants a job ended."""
+        """Handle a client's request to cancel a job."""
         if self.hampered and self._waits(self.cancel, request):
             return
         client, number, job = request
@@ -211,7 +210,7 @@ class Process:
         self.take(CancelRequested(self.local_now(), client, number, job))
 
     def drain(self, request: tuple[tuple[int, ...], bool, int]) -> None:
-        """An operator closes nodes (for so long; 0: until somebody opens them), or opens them."""
+        """Handle an operator's request to close nodes (for a time; 0: until opened), or to open them."""
         if self.hampered and self._waits(self.drain, request):
             return
         nodes, closed, span = request
@@ -220,7 +219,7 @@ class Process:
         self.take(DrainRequested(now, nodes, closed, until=now + span if span else 0))
 
     def advise(self, answer: tuple[int, tuple[Advice, ...]]) -> None:
-        """The policy process has answered."""
+        """Handle an answer of the policy process."""
         if self.hampered and self._waits(self.advise, answer):
             return
         number, choices = answer
@@ -228,7 +227,7 @@ class Process:
         self.take(AdviceReceived(self.local_now(), number, choices))
 
     def take(self, event: Event) -> None:
-        """Journal an event, hand it over, perform what comes of it: the heart of the shell."""
+        """Append an event to the journal, hand it to the machine and perform the effects."""
         if self.hampered:
             self._die_at(event)
             return
@@ -245,7 +244,7 @@ class Process:
             self._keep_house()
 
     def perform(self, effects: list[Effect]) -> None:
-        """Do what the machine asked for, in order."""
+        """Perform the effects of a machine in order."""
         story = self.world.story
         for effect in effects:
             if story is not None:
@@ -262,52 +261,52 @@ class Process:
                     performer(effect)
 
     def _wake_at(self, at: int) -> None:
-        """Have a tick come at a local time, unless one will."""
+        """Schedule a tick at a local time, unless one is due then."""
         if at in self.wakes:
             return
         self.wakes[at] = None
         world = self.world
         true = -((self._offset - at) * MILLION // self._rate) if self._drift else at - self._offset
-        if true < world.now:  # noqa: PLR1730  hot: max() costs more
+        if true < world.now:  # noqa: PLR1730  hot path: max() costs more
             true = world.now
         heappush(world.heap, (true, world.number(), self.tick, at))
 
-    # --- its clock ------------------------------------------------------------------------------------------
+    # --- clock ----------------------------------------------------------------------------------------------
 
     @property
     def clock(self) -> Clock:
-        """Its own clock."""
+        """Clock of the process."""
         return self._clock
 
     def local_now(self) -> Instant:
-        """What its clock shows."""
+        """Return the clock's reading."""
         return self._offset + self.world.now * self._rate // MILLION
 
-    # --- what may happen to it ------------------------------------------------------------------------------
+    # --- faults ---------------------------------------------------------------------------------------------
 
     @property
     def up(self) -> bool:
-        """Whether it is not crashed (it may be paused)."""
+        """True if the process is not down (it may be paused)."""
         return not self.hampered & DOWN
 
     def connect(self, performers: Performers) -> None:
-        """Say who performs its commands."""
+        """Set the performers of effects."""
         self.performers = performers
 
     def doom(self, downtime: int) -> None:
-        """Let it die at its next event, and come back after so many microseconds."""
+        """Plan a crash at the next event, with a restart after so many microseconds."""
         if self.up:
             self.hampered |= DOOMED
             self._doom = (self.rng.randrange(3), downtime)
             self._patience = DOOM_EVENTS_MAX
 
     def pause(self, _: Any = None) -> None:
-        """Stop it in its tracks: what reaches it waits."""
+        """Pause the process: inputs wait."""
         if self.up:
             self.hampered |= PAUSED
 
     def resume(self, _: Any = None) -> None:
-        """Let it go on, beginning with what has waited."""
+        """Resume the process, beginning with the inputs that waited."""
         if not self.hampered & PAUSED:
             return
         self.hampered &= ~PAUSED
@@ -316,7 +315,7 @@ class Process:
             action(payload)
 
     def crash(self, kept: int | None = None) -> None:
-        """Die now. Of the unsafe events the first ``kept`` survive (None: all); the rest is torn off."""
+        """Crash now. Of the uncommitted events the first ``kept`` survive (None: all)."""
         if not self.up:
             return
         kept = len(self.unsafe) if kept is None else kept
@@ -331,8 +330,7 @@ class Process:
         self._bury()
 
     def restart(self, downtime: int | None = None) -> None:
-        """Come back: snapshot, journal, then ``Booted``. With a downtime: only to die again at that very
-        event."""
+        """Restart: snapshot, journal, then ``Booted``. With a downtime: crash again at that event."""
         if self.up or not self.is_member:
             return
         self._recover()
@@ -348,19 +346,19 @@ class Process:
         self.take(Booted(self.local_now(), self.epoch, self.rng.getrandbits(62)))
 
     def spare(self) -> None:
-        """Call a planned death off."""
+        """Cancel a planned crash."""
         self.hampered &= ~DOOMED
         self._doom = None
 
     def disk(self) -> Past:
-        """A copy of its disk now: what is not yet safe is not there."""
+        """Return a copy of the disk as it is now, without uncommitted events."""
         journal = self.journal[: len(self.journal) - len(self.unsafe)]
         torn = self.journal[len(journal) :]
         epoch = self.epoch - sum(type(event) is Booted for event in torn)
         return Past(self.snapshot, tuple(journal), epoch, self._factory)
 
     def lived(self, past: Past) -> Machine:
-        """A fresh machine that has lived a past, with today's settings; this process is not changed."""
+        """Return a fresh machine with the history of a disk and the newest settings."""
         factory = past.factory or self._newest
         machine = factory()
         if past.snapshot is not None:
@@ -370,32 +368,32 @@ class Process:
         return machine if factory is self._newest else _carried(machine, self._newest)
 
     def reconfigure(self, factory: Callable[[], Machine]) -> None:
-        """Have other settings from its next start on."""
+        """Set the factory with the settings of the next start."""
         self._newest = factory
 
     def rewind(self, past: Past) -> None:
-        """Have another past on its disk, for its next start."""
-        assert not self.up, "who is up has written more"
+        """Replace the disk for the next start."""
+        assert not self.up, "a running process has a newer disk"
         self.snapshot, self.journal, self.epoch = past.snapshot, list(past.journal), past.epoch
         self._factory = past.factory or self._newest
         self._expected = None
 
     def replayed(self) -> Machine:
-        """A fresh machine with this process's snapshot and journal."""
+        """Return a fresh machine with this process's snapshot and journal."""
         machine = self._factory()
         if self.snapshot is not None:
             machine.restore(self.snapshot)
         settled: dict[type, Any] = {kind: self.performers.get(kind) for kind in (TaskSettled, TasksSettled)}
         for event in self.journal:
             for effect in machine.handle(event):
-                # A crash may have kept it from the world, but it is on record: it counts, and it must agree.
+                # A crash may have hidden it, but the journal has its event: it counts and must agree.
                 judge = settled.get(type(effect))
                 if judge is not None:
                     judge(effect)
         return machine
 
     def _bury(self) -> None:
-        """What every death does, whatever was kept."""
+        """Reset the process after a crash, whatever was kept."""
         for mark, times in self.machine.marks.items():
             self.marks[mark] = self.marks.get(mark, 0) + times
         self.unsafe.clear()
@@ -411,7 +409,7 @@ class Process:
         if self._expected is not None and self.machine.dump() != self._expected:
             where = first_difference(self._expected, self.machine.dump())
             raise Violation(
-                "ledger equals journal replay", f"{self.name} came back with another state: {where}"
+                "ledger equals journal replay", f"{self.name} restarted with another state: {where}"
             )
         self._expected = None
         if self._factory is not self._newest:
@@ -420,7 +418,7 @@ class Process:
             self._take_snapshot()
 
     def _waits(self, action: Performer, payload: Any) -> bool:
-        """Whether what arrives is lost with a dead process or waits for a paused one."""
+        """True if an input is lost because the process is down, or waits because it is paused."""
         if self.hampered & DOWN:
             return True
         if self.hampered & PAUSED:
@@ -429,11 +427,11 @@ class Process:
         return False
 
     def _die_at(self, event: Event) -> None:
-        """The planned death: before the journal, after it, or after some of the commands."""
+        """Perform the planned crash: before the journal, after it, or after some of the effects."""
         assert self._doom is not None
         where, downtime = self._doom
         if self._slow and where < 2 and not self.unsafe and self._patience:
-            self._patience -= 1  # wait for an event that finds others unsafe: there is more to lose
+            self._patience -= 1  # wait for an event that finds uncommitted ones: then the crash loses more
             self.hampered &= ~DOOMED
             self.take(event)
             self.hampered |= DOOMED
@@ -447,7 +445,7 @@ class Process:
         self.journal.append(event)
         self.unsafe.append(self.machine.handle(event))
         if where == 1:
-            # Without a group commit the event itself is safe once it is written.
+            # Without a group commit the event itself is committed once it is written.
             kept = self.rng.randint(0, len(self.unsafe)) if self._slow else None
             self.crash(kept)
             return
@@ -455,10 +453,10 @@ class Process:
         self.perform(effects[: self.rng.randint(0, len(effects))])
         self.crash()
 
-    # --- its journal ----------------------------------------------------------------------------------------
+    # --- journal --------------------------------------------------------------------------------------------
 
     def _defer(self, commands: list[Effect]) -> None:
-        """Let commands wait for the next write; nobody hurries for an event without any."""
+        """Delay effects until the next write; an event without effects starts no write."""
         self.unsafe.append(commands)
         if commands and not self._committing:
             self._committing = True
@@ -467,7 +465,7 @@ class Process:
             self.world.at(self.world.now + latency, self._commit)
 
     def _commit(self, _: Any = None) -> None:
-        """The write has come back: what was waiting for it may be done."""
+        """Perform the effects that waited for the write that has come back."""
         if self.hampered and self._waits(self._commit, None):
             return
         self._committing = False
@@ -479,7 +477,7 @@ class Process:
             self._take_snapshot()
 
     def _keep_house(self) -> None:
-        """Check the machine and take a snapshot, each when it is time; both are counted in events."""
+        """Check the machine and take a snapshot, each when it is due; both are counted in events."""
         durability = self._durability
         self._unchecked += self._span
         if self._unchecked >= durability.check_every:
@@ -488,7 +486,7 @@ class Process:
         if len(self.journal) >= durability.snapshot_every and not self.unsafe:
             self._take_snapshot()
         left = durability.check_every - self._unchecked
-        if not self._slow:  # else the commits see to the snapshots
+        if not self._slow:  # else each commit checks whether a snapshot is due
             left = min(left, durability.snapshot_every - len(self.journal))
         self._span = self._checks = max(1, left)
 
@@ -501,7 +499,7 @@ class Process:
 
 
 def _carried(machine: Machine, factory: Callable[[], Machine]) -> Machine:
-    """A machine with other settings and the same state."""
+    """Return a machine with other settings and the same state."""
     other = factory()
     other.restore(machine.dump())
     return other

@@ -1,8 +1,8 @@
-"""Events, commands and messages as lines that people read.
+"""Text of events, effects and messages, one line each, for people.
 
-One printer for all records, led by their declared types: a task is ``2-17.3``, a job ``2-17``, a time is in
-seconds, resources read like ``2cpu 4GiB``; what has its default value is left out. Stories and golden scripts
-use it.
+One printer serves all records, guided by their declared types: a task is ``2-17.3``, a job ``2-17``, a time
+is in seconds, resources read like ``2cpu 4GiB``; default values are left out. Stories and golden scripts use
+it.
 """
 
 from collections.abc import Callable
@@ -24,29 +24,29 @@ from hanse.model.resources import Resources
 
 _TIMES: Final = ("at", "sent_at", "echo", "until", "grace", "deadline", "duration", "age")
 _SKIPPED: Final = ("at", "seed", "client_id", "payload", "accepted_at")
-"""Fields that say nothing to a reader or stand elsewhere on the line."""
+"""Fields that are left out: of no use to a reader, or shown elsewhere on the line."""
 _UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def words(name: str) -> str:
-    """A record's name as words: ``TaskExited`` is ``task exited``."""
+    """Return a record's name as words: ``TaskExited`` is ``task exited``."""
     return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
 
 
 def seconds(microseconds: int) -> str:
-    """A time in seconds, to the millisecond; finer only if it has to be."""
+    """Return a time in seconds, to the millisecond; finer only if necessary."""
     return f"{microseconds / SECOND:.3f}s" if microseconds % 1_000 == 0 else f"{microseconds / SECOND:.6f}s"
 
 
 def event_text(event: Event) -> str:
-    """An event on one line."""
+    """Return an event as one line."""
     if isinstance(event, MessageReceived):
         return f"from {event.envelope.source}: {body_text(event.envelope.body)}"
     return record_text(event)
 
 
 def effect_text(effect: Effect) -> str:
-    """A command on one line."""
+    """Return an effect as one line."""
     if isinstance(effect, SendMessage):
         return f"to {effect.envelope.target}: {body_text(effect.envelope.body)}"
     if isinstance(effect, RecordDecision):
@@ -55,7 +55,7 @@ def effect_text(effect: Effect) -> str:
 
 
 def decision_text(decision: Decision) -> str:
-    """A decision on one line."""
+    """Return a decision as one line."""
     looked = "; ".join(f"{it.cluster}: {it.tasks}, {it.reason}" for it in decision.considered)
     where = f"job {job_text(decision.job)} group {decision.group}"
     told = f"decides: {where} {decision.kind}, {decision.tasks} tasks: {decision.reason}"
@@ -63,24 +63,24 @@ def decision_text(decision: Decision) -> str:
 
 
 def body_text(body: Message) -> str:
-    """A message's content on one line."""
+    """Return the content of a message as one line."""
     return record_text(body)
 
 
 def envelope_text(envelope: Envelope) -> str:
-    """A message on one line."""
+    """Return a message as one line."""
     return f"{envelope.source} -> {envelope.target}: {body_text(envelope.body)}"
 
 
 def record_text(record: msgspec.Struct) -> str:
-    """Any record: its name and its fields."""
+    """Return any record as its name and its fields."""
     fields = _fields_text(record)
     name = words(type(record).__name__)
     return f"{name} {fields}" if fields else name
 
 
 def resources_text(amount: Resources) -> str:
-    """Resources as people write them."""
+    """Return resources as people write them."""
     parts = []
     if amount.cpu:
         parts.append(f"{amount.cpu // 1_000}cpu" if amount.cpu % 1_000 == 0 else f"{amount.cpu}mcpu")

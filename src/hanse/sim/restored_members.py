@@ -1,9 +1,9 @@
-"""Members that come back with an older past, or with none: what an operator's copy, or a lost disk, does.
+"""Members that restart with an older disk, or with none, as after an operator's restore or a disk loss.
 
-Here a member asks its peers in no time and over no network what they remember of it (``core.history_check``),
-or will when what it said has arrived: a live member's connections end with it. If one contradicts, it is
-refused, and its newest past is put back. If none does, it goes on from the older one, and every promise must
-hold all the same. And no member's own past may ever be contradicted.
+Here a member asks its peers at once and over no network what they remember of it (``core.history_check``), or
+will remember when its messages have arrived: a live member's connections end with it. If a peer contradicts,
+the member is refused and gets its newest disk back. Else it goes on from the older disk, and every promise
+must still hold. No peer may ever contradict a member's own newest disk.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,22 +24,22 @@ from hanse.sim.world import Violation
 
 DOWNTIME_MAX: Final = 3 * SECOND
 EMPTY: Final = 0.25
-"""Share of the cases in which nothing is left."""
+"""Share of the cases in which the disk is empty."""
 RESTORING: Final = 0x9A57
-"""Makes its draws independent of all others, so that seeds without such faults stay as they are."""
+"""Mask that makes these draws independent of all others, so that seeds without such faults stay the same."""
 SEEDS_RARE: Final = 4
-"""One seed in so many has them."""
+"""One seed in this many has such faults."""
 RESTORES_MAX: Final = 3
 
 
 class Linked(Protocol):
-    """A broker or a warden."""
+    """Broker or warden."""
 
     links: LinkSet
 
 
 class Restoring:
-    """The copies of one seed, and what becomes of them."""
+    """Disk copies of one seed and their restores."""
 
     def __init__(self, league: League, seed: int, safety: int, tell: Callable[[str, str], None]) -> None:
         self._league = league
@@ -48,7 +48,7 @@ class Restoring:
         self._safety = safety
         self._tell = tell
         self.refused = self.taken = 0
-        alone = len(league.brokers) == 1  # nobody else knows what it has acknowledged
+        alone = len(league.brokers) == 1  # no other broker knows what it has acknowledged
         self._candidates = list(league.wardens.values()) if alone else league.journalled
         for process in league.journalled:
             process.witness = self._own
@@ -57,7 +57,7 @@ class Restoring:
                 self._world.at(rng.randrange(safety), self._copy)
 
     def _copy(self, _: object) -> None:
-        """Copy somebody's disk now, or note that it will be lost, and strike later."""
+        """Copy a disk now, or choose to lose it, and schedule the restore."""
         process = self._rng.choice(self._candidates)
         past = Past(None, (), 0) if self._rng.random() < EMPTY else process.disk()
         later = self._rng.randrange(self._world.now, self._safety)
@@ -66,29 +66,29 @@ class Restoring:
     def _put_back(self, struck: tuple[Process, Past]) -> None:
         process, past = struck
         if isinstance(process.machine, Broker) and process.machine.is_without_standby():
-            return  # what it has promised nobody else can know
+            return  # no other member can know what it has promised
         process.crash()
         machine = process.lived(past)
         told = contradiction(self._league, process, machine)
         if told is None:
-            self._tell(process.name, "comes back with an older past, and nobody knows better")
+            self._tell(process.name, "restarts with an older disk; no peer contradicts")
             self.taken += 1
             process.rewind(past)
         else:
-            self._tell(process.name, f"is refused with an older past: {told}")
+            self._tell(process.name, f"is refused with an older disk: {told}")
             self.refused += 1
         pause = self._rng.randint(MILLISECOND, DOWNTIME_MAX)
         self._world.at(min(self._world.now + pause, self._safety), process.restart)
 
     def _own(self, process: Process) -> None:
-        """A member comes back with its own past."""
+        """Check that no peer contradicts a member that recovers from its own disk."""
         told = contradiction(self._league, process, process.machine)
         if told is not None:
-            raise Violation("a member's own past is taken", f"{process.name} is accused: {told}")
+            raise Violation("a member's own history is accepted", f"{process.name} is contradicted: {told}")
 
 
 def contradiction(league: League, process: Process, machine: Machine) -> str | None:
-    """What a peer remembers of a member that this machine of it does not."""
+    """Return what a peer remembers of a member and this machine of the member does not; None if nothing."""
     remembered = LinkHistory(cast(Linked, machine).links)
     for peer in league.processes:
         if peer.name not in process.links or not peer.is_member:
@@ -112,7 +112,7 @@ def contradiction(league: League, process: Process, machine: Machine) -> str | N
 
 
 def _on_the_way(league: League) -> Iterator[Envelope]:
-    """Messages that have not arrived, or wait for a process that is paused."""
+    """Yield messages that have not arrived, or that wait for a paused process."""
     waiting = (payload for process in league.processes for _, payload in process.inbox)
     flying = (entry[3] for entry in league.world.heap)
     return (payload for payload in (*flying, *waiting) if isinstance(payload, Envelope))

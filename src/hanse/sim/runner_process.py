@@ -1,4 +1,4 @@
-"""A runner in its shell: what its backend tells it, and how it comes back with nothing but that."""
+"""Runner in its shell: reports of its backend, and a restart with nothing but the backend's report."""
 
 from collections.abc import Callable
 from random import Random
@@ -11,7 +11,7 @@ from hanse.sim.process import BACKEND, DOWN, EXITED, STARTED, WITHHELD, Clock, D
 
 
 class RunnerProcess(Process):
-    """A runner in its shell: no journal, because its backend remembers."""
+    """Runner in its shell: it has no journal, because its backend remembers."""
 
     __slots__ = ("incarnation", "report")
 
@@ -22,10 +22,10 @@ class RunnerProcess(Process):
         super().__init__(name, number, factory, network, rng, clock, durability)
         self.incarnation = 0
         self.report: Callable[[], BackendReported | None] | None = None
-        """What the backend holds; None: it says so later, by ``learn``."""
+        """Report of the backend; None: the report comes later, through ``read_backend_report``."""
 
     def take(self, event: Event) -> None:
-        """Hand an event over and perform what comes of it."""
+        """Hand an event to the machine and perform the effects."""
         if self.hampered:
             self._die_at(event)
             return
@@ -38,7 +38,7 @@ class RunnerProcess(Process):
             self.machine.check()
 
     def started(self, notice: tuple[int, int, int]) -> None:
-        """The backend has started an attempt: incarnation that asked, task, attempt."""
+        """Handle the start of an attempt: incarnation that asked, task, attempt."""
         incarnation, task, attempt = notice
         if incarnation != self.incarnation or (self.hampered and self._waits(self.started, notice)):
             return
@@ -46,7 +46,7 @@ class RunnerProcess(Process):
         self.take(TaskStarted(self.local_now(), task, attempt))  # type: ignore[arg-type]
 
     def exited(self, notice: tuple[int, AttemptEnd]) -> None:
-        """An attempt is over: incarnation to be told, and how it ended."""
+        """Handle the end of an attempt: incarnation to inform, and the end."""
         incarnation, end = notice
         if incarnation != self.incarnation or (self.hampered and self._waits(self.exited, notice)):
             return
@@ -54,7 +54,7 @@ class RunnerProcess(Process):
         self.take(TaskExited(self.local_now(), end))
 
     def withheld(self, notice: tuple[int, tuple[WithheldCapacity, ...]]) -> None:
-        """Others use some of a node: incarnation to be told, and how much."""
+        """Handle a change of what others use of nodes: incarnation to inform, and the amounts."""
         incarnation, rooms = notice
         if incarnation != self.incarnation or (self.hampered and self._waits(self.withheld, notice)):
             return
@@ -62,7 +62,7 @@ class RunnerProcess(Process):
         self.take(CapacityWithheld(self.local_now(), rooms))
 
     def crash(self, _: int | None = None) -> None:
-        """Die now; tasks and their watchdog go on."""
+        """Crash now; tasks and their watchdog go on."""
         if not self.up:
             return
         if self.world.story is not None:
@@ -70,7 +70,7 @@ class RunnerProcess(Process):
         self._bury()
 
     def restart(self, downtime: int | None = None) -> None:
-        """Come back with nothing but what the backend tells."""
+        """Restart with nothing but the backend's report."""
         if self.up or not self.is_member:
             return
         self.incarnation += 1
@@ -79,7 +79,7 @@ class RunnerProcess(Process):
             self.learn()
 
     def learn(self, _: object = None) -> None:
-        """Take what the backend holds."""
+        """Read the backend's report and hand it to the machine."""
         if self.report is None or (self.hampered and self._waits(self.learn, None)):
             return
         report = self.report()
@@ -88,7 +88,7 @@ class RunnerProcess(Process):
             self.take(report)
 
     def replayed(self) -> Machine:
-        """A fresh machine: there is no journal to replay."""
+        """Return a fresh machine: there is no journal to replay."""
         return self._factory()
 
     def _die_at(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""What brokers make known of neighbours, judged one by one."""
+"""Adapter from settled runs of tasks to single tasks."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from hanse.model.effects import TaskSettled, TasksSettled
 
 
 def one_by_one(settle: Callable[[TaskSettled], None]) -> Callable[[TasksSettled], None]:
-    """A performer for runs, from one for single tasks."""
+    """Return a performer for runs of settled tasks that calls this one for each task."""
 
     def each(command: TasksSettled) -> None:
         for one in command.each():

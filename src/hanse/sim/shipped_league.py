@@ -1,4 +1,4 @@
-"""The league as the product ships it: the real machines and policies, for the simulator's use."""
+"""League with the shipped machines and policies, for the simulator."""
 
 from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig
@@ -12,12 +12,12 @@ from hanse.sim.league import Factories, Policies
 
 
 def standard_factories() -> Factories:
-    """Brokers with the named policies, wardens and runners."""
+    """Return factories for brokers with the named policies, wardens and runners."""
     return Factories(broker=make_broker, warden=Warden, runner=Runner)
 
 
 def make_broker(config: BrokerConfig, policies: Policies) -> Broker:
-    """A broker with its policies by name."""
+    """Return a broker with the policies of these names."""
     return Broker(
         config,
         QUEUE_ORDERS[policies.order](),

@@ -1,4 +1,4 @@
-"""Where two dumped states differ, for a message that says more than that they do."""
+"""Difference of two dumped states, for messages that show where they differ."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 def first_difference(left: bytes, right: bytes) -> str:
-    """The path to the first difference between two MessagePack texts, and both values there."""
+    """Return the path to the first difference between two MessagePack texts, and both values there."""
     return _difference(
         "", msgspec.msgpack.decode(left, strict=False), msgspec.msgpack.decode(right, strict=False)
     )

@@ -1,8 +1,7 @@
-"""What happened to one task: every message, decision, start and end that concerns it, and the faults around
-it.
+"""Story of one task: every message, decision, start and end that concerns it, and the faults of that time.
 
-A run with a story keeps all that happened; afterwards the lines about one task are picked out. It is slow and
-meant for explaining, so the simulator takes one only when asked.
+A run with a story records everything that happens; afterwards the lines about one task are selected. That is
+slow and meant for explanations, so the simulator records a story only on request.
 """
 
 from typing import Any, Final
@@ -18,42 +17,42 @@ from hanse.model.resources import Resources
 from hanse.sim.render import effect_text, envelope_text, event_text, seconds
 
 LINES_MAX: Final = 4_000
-"""Lines of a story that are shown; a longer one is cut in the middle."""
+"""Largest number of lines shown of a story; a longer one is cut in the middle."""
 _LINE_MAX: Final = 400
 
 _TOOK, _DID, _LOST, _FAULT, _LIVED = range(5)
 
 
 class Story:
-    """Notes of a whole run."""
+    """Record of a whole run."""
 
     def __init__(self) -> None:
         self._notes: list[tuple[int, int, str, Any]] = []
 
     def took(self, now: int, who: str, event: Event) -> None:
-        """A machine was handed an event."""
+        """Record an event that a machine was handed."""
         if not isinstance(event, Tick):
             self._notes.append((now, _TOOK, who, event))
 
     def did(self, now: int, who: str, command: Effect) -> None:
-        """A machine's command was performed."""
+        """Record an effect that was performed."""
         if not isinstance(command, WakeAt | ExtendWatchdog):
             self._notes.append((now, _DID, who, command))
 
     def lost(self, now: int, envelope: Envelope, why: str) -> None:
-        """A message did not get through."""
+        """Record a message that was not delivered."""
         self._notes.append((now, _LOST, why, envelope))
 
     def fault(self, now: int, who: str, what: str) -> None:
-        """Something broke or was mended."""
+        """Record a fault or its end."""
         self._notes.append((now, _FAULT, who, what))
 
     def lived(self, now: int, where: str, task: int, attempt: int, what: str) -> None:
-        """Something really happened to an attempt."""
+        """Record what really happened to an attempt."""
         self._notes.append((now, _LIVED, where, (task, attempt, what)))
 
     def busiest_task(self) -> int:
-        """The task to which most happened in reality, or 0."""
+        """Return the task with the most real starts and ends, or 0."""
         counts: dict[int, int] = {}
         for _, kind, _, what in self._notes:
             if kind == _LIVED:
@@ -61,12 +60,12 @@ class Story:
         return max(counts, key=lambda task: (counts[task], -task), default=0)
 
     def tell(self, task: int) -> list[str]:
-        """The lines about one task, in the order in which things happened."""
+        """Return the lines about one task, in the order of time."""
         job = job_of(TaskId(task))
         chosen = [note for note in self._notes if note[1] == _FAULT or self._concerns(note, task, job)]
         own = [note[0] for note in chosen if note[1] != _FAULT]
         if not own:
-            return [f"nothing is known of task {task_text(TaskId(task))}"]
+            return [f"the run has no record of task {task_text(TaskId(task))}"]
         first, last = own[0] - 5_000_000, own[-1]
         lines = [self._line(note) for note in chosen if note[1] != _FAULT or first <= note[0] <= last]
         if len(lines) > LINES_MAX:
@@ -101,11 +100,11 @@ class Story:
 
 
 def mentions(thing: Any, task: int, job: int) -> bool:
-    """Whether a record speaks of the task, or of its job as a whole."""
+    """True if a record mentions the task, or its job as a whole."""
     if isinstance(thing, TaskBatch):
         return thing.job == job and index_of(TaskId(task)) in thing.tasks
     if isinstance(thing, ClusterSnapshot | Delta | Resources | AdviceRequest):
-        return False  # a size in bytes may look like a job's number; a question is about everybody
+        return False  # a size in bytes may equal a job's number; a request for advice concerns every job
     if isinstance(thing, msgspec.Struct):
         return any(mentions(getattr(thing, name), task, job) for name in thing.__struct_fields__)
     if isinstance(thing, tuple):

@@ -1,8 +1,7 @@
-"""Random jobs for a league, and the truth about them: how long each attempt runs and how it ends.
+"""Random jobs for a league, with the real run time and outcome of each attempt.
 
-The truth travels as the job's payload, a plan's number and a group's position, because that is all that a
-backend is handed. It is a pure function of the seed, the task and the attempt, so no fault can change what a
-task is like.
+The payload of a job carries a plan's number and a group's position, because a backend gets nothing else. Run
+time and outcome are a pure function of the seed, the task and the attempt, so no fault can change them.
 """
 
 from collections.abc import Sequence
@@ -35,42 +34,42 @@ LABELS: Final = ("web", "db", "cache")
 GIB: Final = 1 << 30
 THOUSAND: Final = 1_000
 ONCE: Final = 0x01CE
-"""Makes the draw of ``Mix.once`` independent of others from the same seed."""
+"""Mask that makes the draw of ``WorkloadMix.without_restart`` independent of others from the same seed."""
 
 
 class GroupTruth(msgspec.Struct, frozen=True):
-    """What the tasks of a group are really like."""
+    """Real behaviour of the tasks of a group."""
 
     duration: int
     """Mean run time in microseconds; an attempt takes half to one and a half of it."""
     failing: int
-    """How many of a thousand attempts fail."""
+    """Attempts of a thousand that fail."""
 
 
 class JobPlan(msgspec.Struct, frozen=True):
-    """A job that a client will submit."""
+    """Job that a client will submit."""
 
     number: int
     at: int
-    """When, in true time."""
+    """True time of the submission."""
     broker: str
     spec: JobSpec
     groups: tuple[GroupTruth, ...]
     after: tuple[int, ...] = ()
-    """Plans whose jobs must succeed first, those of them that are acknowledged by then."""
+    """Plans whose jobs must succeed first, of those that are acknowledged by then."""
     cancel_after: int | None = None
-    """How long after the acknowledgement the client changes its mind."""
+    """Time between the acknowledgement and the client's request to cancel."""
     hopeless: bool = False
-    """It may never fit; its deadline ends it."""
+    """True if the job may never fit; its deadline ends it."""
 
 
 class Mix(msgspec.Struct, frozen=True):
-    """The shares of a seed's kinds of work, in percent, and its sizes."""
+    """Shares of a seed's kinds of work, in percent, and its sizes."""
 
     tasks: int = 80
-    """About how many tasks there are."""
+    """Approximate number of tasks."""
     span: int = 15 * SECOND
-    """The time in which they arrive."""
+    """Time in which the tasks arrive."""
     duration: int = 1 * SECOND
     """Mean run time of a task."""
     arrays: int = 50
@@ -92,8 +91,7 @@ class Mix(msgspec.Struct, frozen=True):
     picky: int = 10
     """Jobs that allow or forbid clusters."""
     once: int = 20
-    """Jobs whose tasks do not start again after a loss. Drawn apart from all else, so that it changes no
-    other choice."""
+    """Jobs whose tasks do not start again after a loss. The draw is separate and changes no other one."""
 
 
 class Workload:
@@ -104,12 +102,12 @@ class Workload:
         self.plans = plans
 
     def plan_of(self, payload: bytes) -> tuple[JobPlan, int]:
-        """The plan and the position of the group that a launch belongs to."""
+        """Return the plan and the position of the group that a launch belongs to."""
         number, group = unpack("<II", payload)
         return self.plans[number], group
 
     def fate(self, launch: LaunchAttempt) -> Fate:
-        """How this attempt ends if nobody interferes."""
+        """Return the planned end of this attempt."""
         plan, group = self.plan_of(launch.payload)
         truth = plan.groups[group]
         draw = hash_numbers(self.seed, plan.number, index_of(launch.task), launch.attempt)
@@ -122,7 +120,7 @@ class Workload:
 
     @property
     def serial_time(self) -> int:
-        """How long all tasks would take one after the other, retries included, in microseconds."""
+        """Microseconds that all tasks would take one after the other, retries included."""
         return sum(
             group.count * truth.duration * (1 + plan.spec.retries)
             for plan in self.plans
@@ -131,14 +129,14 @@ class Workload:
 
 
 def payload_of(number: int, group: int) -> bytes:
-    """What a launch must carry for the world to know its plan."""
+    """Return the payload by which a launch finds its plan."""
     return pack("<II", number, group)
 
 
 def draw_workload(
     rng: Random, wish: Mix, brokers: Sequence[str], clusters: Sequence[WardenConfig]
 ) -> Workload:
-    """Random jobs, every one of which could run in this league (or has a deadline)."""
+    """Draw random jobs, each of which could run in this league or has a deadline."""
     seed = rng.getrandbits(63)
     plans: list[JobPlan] = []
     tasks = 0
@@ -153,7 +151,7 @@ def draw_workload(
 
 
 class _Draw:
-    """One job being drawn."""
+    """Draw of one job."""
 
     def __init__(self, rng: Random, wish: Mix, clusters: Sequence[WardenConfig], number: int) -> None:
         self._rng = rng
@@ -162,7 +160,7 @@ class _Draw:
         self._number = number
 
     def plan(self, brokers: Sequence[str]) -> JobPlan:
-        """A job that fits somewhere, after as many tries as it takes."""
+        """Draw a job that fits somewhere, with as many tries as that needs."""
         rng, wish = self._rng, self._wish
         hopeless = self._says(wish.hopeless)
         while True:
@@ -276,7 +274,7 @@ class _Draw:
 
 
 def draw_constraint(rng: Random, depth: int = 2) -> Constraint:
-    """A random condition over the attributes that ``faults.draw_nodes`` gives nodes."""
+    """Draw a condition over the attributes that ``faults._draw_nodes`` gives nodes."""
     kind = rng.randrange(8 if depth else 5)
     if kind == 0:
         return Is("zone", rng.choice(("a", "b", "c")))
@@ -295,7 +293,7 @@ def draw_constraint(rng: Random, depth: int = 2) -> Constraint:
 
 
 def feasible(spec: JobSpec, clusters: Sequence[WardenConfig]) -> bool:
-    """Whether every group of the job could run in an empty league; a gang: all of it in one cluster."""
+    """True if every group of the job could run in an empty league; a gang: all of it in one cluster."""
     latency = spec.klass is JobClass.LATENCY
     return all(
         any(
@@ -310,7 +308,7 @@ def feasible(spec: JobSpec, clusters: Sequence[WardenConfig]) -> bool:
 
 
 def _room_for(group: TaskGroup, cluster: WardenConfig, latency: bool) -> int:
-    """How many tasks of a group an empty cluster can hold at once."""
+    """Return how many tasks of a group an empty cluster can hold at once."""
     nodes = cluster.nodes if latency else cluster.nodes[: len(cluster.nodes) - cluster.reserve]
     total = 0
     for node in nodes:
@@ -320,7 +318,7 @@ def _room_for(group: TaskGroup, cluster: WardenConfig, latency: bool) -> int:
 
 
 def times(ask: Resources, capacity: Resources) -> int:
-    """How often an ask, which is not for nothing, fits into a capacity."""
+    """Return how often a request, which must not be empty, fits into a capacity."""
     has = dict(capacity.custom)
     pairs = [(ask.cpu, capacity.cpu), (ask.memory, capacity.memory), (ask.gpu, capacity.gpu)]
     pairs += [(amount, has.get(name, 0)) for name, amount in ask.custom]
@@ -328,6 +326,6 @@ def times(ask: Resources, capacity: Resources) -> int:
 
 
 def _crowds(spec: JobSpec, group: TaskGroup, clusters: Sequence[WardenConfig]) -> bool:
-    """Whether a gang keeps away from itself and so might not fit; simply avoided."""
+    """True if a gang has anti-affinity to itself and so might not fit; the draw avoids such gangs."""
     own = any(affinity.apart and affinity.label in spec.labels for affinity in group.affinity)
     return own and len(clusters) > 0

@@ -19,17 +19,17 @@ Action = Callable[[Any], None]
 Entry = tuple[int, int, Action, Any]
 
 TRACE_WIDTH: Final = 4
-"""Numbers kept of every event: true time, process and kind, and two that tell events of a kind apart."""
+"""Numbers kept of every event: true time, process and kind, and two that distinguish events of a kind."""
 TRACE_NUMBERS_MAX: Final = 1 << 14
-"""Numbers collected before they are hashed: looked at when so many may have come, not at every entry."""
+"""Numbers collected before they are hashed; checked only when so many may have come, not at every entry."""
 SPAN: Final = TRACE_NUMBERS_MAX // TRACE_WIDTH
-"""Entries between two such looks."""
+"""Entries between two such checks."""
 LAST: Final = 1 << 62
-"""A number that comes after every entry of its time."""
+"""Number that sorts after every entry of the same time."""
 
 
-class Violation(Exception):  # noqa: N818  it is a finding, not an error of ours
-    """A promise of the league was broken. Names the task, job or node concerned as far as it is known."""
+class Violation(Exception):  # noqa: N818  a finding, not an error of the simulator
+    """Broken promise of the league. Names the task, job or node concerned as far as it is known."""
 
     def __init__(self, promise: str, message: str, task: int = 0, job: int = 0) -> None:
         super().__init__(f"{promise}: {message}")
@@ -40,32 +40,32 @@ class Violation(Exception):  # noqa: N818  it is a finding, not an error of ours
 
 
 class World:
-    """True time, what is still to happen, and the digest of what has."""
+    """True time, the entries still to come, and the digest of those that came."""
 
     __slots__ = ("_hash", "_hashed", "happened", "heap", "now", "number", "story", "trace")
 
     def __init__(self, story: "Story | None" = None) -> None:
         self.now = 0
-        """True time in microseconds. No machine ever sees it."""
+        """True time in microseconds. Machines never see it."""
         self.heap: list[Entry] = []
         self.happened = 0
-        """How many entries have come due: what machines were handed, and all that happens outside them, such
-        as a write that comes back, the end of a task, a client's patience, a fault, a message to the dead."""
+        """Entries that have come due: events of machines, and everything outside them, such as a completed
+        write, the end of a task, a client's timeout, a fault, or a message to a process that is down."""
         self.trace: list[int] = []
-        """``TRACE_WIDTH`` numbers an event, waiting to be hashed."""
+        """``TRACE_WIDTH`` numbers per event that are not hashed yet."""
         self.story = story
-        """Takes notes when somebody wants an explanation; None costs next to nothing."""
+        """Recorder for explanations; None costs next to nothing."""
         self.number = count().__next__
-        """The next number for an entry of the heap."""
+        """Function that returns the next number of a heap entry."""
         self._hash = sha256()
         self._hashed = 0
 
     def at(self, time: int, action: Action, payload: Any = None) -> None:
-        """Call ``action(payload)`` at this true time; at one time, in the order of these calls."""
+        """Call ``action(payload)`` at this true time; calls of one time happen in the order of scheduling."""
         heappush(self.heap, (time, self.number(), action, payload))
 
     def run(self, until: int) -> None:
-        """Let everything happen that is due up to and including ``until``; the clock then shows it."""
+        """Perform every entry that is due up to and including ``until``; the clock then shows that time."""
         heap, pop = self.heap, heappop
         heappush(heap, (until, LAST, _over, None))  # cheaper than looking at the next entry's time
         done = 0
@@ -83,11 +83,11 @@ class World:
 
     @property
     def events(self) -> int:
-        """How many events were handed to machines."""
+        """Number of events handed to machines."""
         return (self._hashed + len(self.trace)) // TRACE_WIDTH
 
     def digest(self, outcomes: list[int]) -> str:
-        """SHA-256 over every event handed over so far, then over ``outcomes``, in hexadecimal."""
+        """Return the SHA-256 over every event so far, then over ``outcomes``, in hexadecimal."""
         self._flush()
         whole = self._hash.copy()
         whole.update(pack(f"<{len(outcomes)}q", *outcomes))
@@ -99,8 +99,8 @@ class World:
         self.trace.clear()
 
 
-class _RunOver(Exception):  # noqa: N818  it is how a run ends, not an error
-    """Raised by the last entry of a run: nothing need be asked of all the others."""
+class _RunOver(Exception):  # noqa: N818  the normal end of a run, not an error
+    """Exception of the last entry of a run; it saves a check at every other entry."""
 
 
 def _over(_: Any) -> None:

@@ -157,8 +157,8 @@ def test_a_file_says_what_breaks(tmp_path: Path) -> None:
     [
         ("lose broker 4 at 1s", "line 1: there is no broker 4, only 1 to 3"),
         ("\nlose cluster 0 at 1s", "line 2: there is no cluster 0, only 1 to 4"),
-        ("break broker 1 at 1s", "is no fault; write for example"),
-        ("lose broker 1 at noon", "'noon' is no time"),
+        ("break broker 1 at 1s", "is not a fault; write for example"),
+        ("lose broker 1 at noon", "'noon' is not a time"),
         ("partition cluster 1 at 1s", "needs its length"),
         ("lose broker 1 broker 2 broker 3 at 1s", "one broker and one cluster must be left"),
         ("lose broker 1 at 1s\nlose broker 2 at 100s", "at least 120 s apart"),

@@ -140,8 +140,8 @@ def test_what_the_trace_cannot_serve_is_refused(tmp_path: Path) -> None:
     faults = tmp_path / "faults.txt"
     faults.write_text("")
     for arguments, sentence in (
-        ((tasks, "--nodes", "4", "--policy", "easy"), "needed is rigid parallel jobs"),
-        ((tasks, "--nodes", "4", "--policy", "tiresias"), "needed is jobs that ask for GPUs"),
+        ((tasks, "--nodes", "4", "--policy", "easy"), "must have rigid parallel jobs"),
+        ((tasks, "--nodes", "4", "--policy", "tiresias"), "must have jobs that ask for GPUs"),
         ((tasks, "--nodes", "4", "--policy", "sjf"), "rigid parallel jobs with their processors"),
         ((trace, "--nodes", "4", "--policy", "tiresias"), "cannot be run on log.swf"),
         ((trace, "--nodes", "4", "--policy", "easy,tiresias"), "different kinds of jobs"),

@@ -250,6 +250,6 @@ def test_node_lists(tmp_path: Path) -> None:
     shapes = [{"cpus": 0.5, "ram": 0.25, "machine_count": 3, "site": "a"}]
     google = read_nodes(put_parquet(tmp_path, shapes), ReadRules(whole_cpu=64_000, whole_memory=1 << 30))
     assert (google.machines, google.cpu.tolist(), google.memory.tolist()) == (3, [32_000], [1 << 28])
-    with pytest.raises(TraceError, match="no list of machines"):
+    with pytest.raises(TraceError, match="not a list of nodes"):
         read_nodes(put(tmp_path, "a.tr", "1 1 1 1\n"))
     assert np.array_equal(google.count, [3])

@@ -1,2 +1,1 @@
-"""Replay: one workload through many policies, with measures, repeats, reports and sweeps that can be
-trusted."""
+"""Replay: one workload through many policies, with measurements, repeats, reports and sweeps."""

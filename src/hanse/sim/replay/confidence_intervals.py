@@ -14,8 +14,8 @@ _NORMAL_975: Final = 1.959964
 
 
 def t_975(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t; beyond 30 degrees of freedom by its expansion about the normal (<
-    1e-4 off)."""
+    """Return the 97.5 % quantile of Student's t; beyond 30 degrees of freedom by its expansion about the
+    normal (< 1e-4 off)."""
     assert freedom >= 1
     if freedom <= len(_T_975):
         return _T_975[freedom - 1]
@@ -24,8 +24,8 @@ def t_975(freedom: int) -> float:
 
 
 def mean_with_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half the width of its 95 % confidence interval (0 for a single value: nothing is
-    known). Equal values have themselves for mean, to the last bit, and no interval."""
+    """Return the mean, and half the width of its 95 % confidence interval (0 for a single value: unknown).
+    Equal values give exactly that value as the mean, and no interval."""
     count = len(values)
     if min(values) == max(values):
         return values[0], 0.0

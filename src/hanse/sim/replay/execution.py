@@ -1,4 +1,4 @@
-"""Running policies: one run, repeats over seeds, and what is written about them."""
+"""Execution of policies: one run, repeats over seeds, and the result files."""
 
 import contextlib
 import os
@@ -21,14 +21,14 @@ _NOT_AVERAGED: Final = ("seed", "tasks", "jobs", "nodes", "clusters", "brokers")
 
 
 class Run(msgspec.Struct, frozen=True, eq=False):
-    """A finished (or stopped) run."""
+    """Finished (or stopped) run."""
 
     result: Result
     curves: Curves
 
 
 def run_once(policy: Policy, workload: Workload, settings: Settings, progress: Progress | None = None) -> Run:
-    """Run a policy and measure it; reading the trace and measuring the outcome are not in its time."""
+    """Run a policy and measure it; reading the trace and measuring the outcome are not timed."""
     wall, cpu = time.perf_counter(), time.process_time()
     outcome = policy(workload, settings, progress)
     seconds = time.perf_counter() - wall, time.process_time() - cpu
@@ -51,9 +51,9 @@ def runs_of(
     repeat: int,
     watch: Callable[[Policy | BatchPolicy, int], Progress],
 ) -> Iterator[Run]:
-    """Every policy with the seeds from ``settings.seed`` on; ends after a run that was stopped.
+    """Run every policy with the seeds from ``settings.seed`` on; end after a run that was stopped.
 
-    Schedulers for whole jobs are not told to stop; they are asked between two runs.
+    Schedulers for whole jobs cannot be stopped; the progress function is asked between two runs.
     """
     for policy in chosen:
         for seed in range(settings.seed, settings.seed + repeat):
@@ -73,8 +73,8 @@ def runs_of(
 
 
 def summary(runs: list[Run]) -> list[dict[str, Any]]:
-    """One object per policy; with repeats the means, ``<field>_ci95`` (half the interval's width) and the
-    single runs."""
+    """Return one object per policy; with repeats the means, ``<field>_ci95`` (half the interval's width) and
+    the single runs."""
     by_policy: dict[str, list[Result]] = {}
     for run in runs:
         by_policy.setdefault(run.result.policy, []).append(run.result)
@@ -101,12 +101,12 @@ def _averaged(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def write_json(path: Path, objects: list[dict[str, Any]]) -> None:
-    """Write the results; a reader sees the old file or the new one, never half of one."""
+    """Write the results; a reader sees the old file or the new one, never a part."""
     write_whole(path, msgspec.json.format(msgspec.json.encode(objects), indent=2) + b"\n")
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file beside its place and move it there."""
+    """Write a temporary file and rename it."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         scratch.write_bytes(data)

@@ -1,17 +1,17 @@
-"""The faults file of a replay: what breaks, when, and for how long.
+"""Faults file of a replay: the members that fail, with time and length.
 
 One fault a line; ``#`` begins a comment. Times count from the first arrival; units are ms, s, m and h.
 Brokers and clusters are numbered from 1::
 
     lose broker 2 at 1000s               # for good: its standby takes its jobs over
-    lose broker 2 at 1000s for 300s      # and comes back with its journal
-    lose cluster 3 at 20m for 10m        # all its nodes with what runs there, its runner and its warden
-    partition cluster 3 at 1h for 60s    # nothing passes between it and the rest
-    partition broker 1 cluster 1 cluster 2 at 1h for 60s     # these three still hear each other
+    lose broker 2 at 1000s for 300s      # and restarts with its journal
+    lose cluster 3 at 20m for 10m        # all its nodes with their tasks, its runner and its warden
+    partition cluster 3 at 1h for 60s    # no message passes between it and the rest
+    partition broker 1 cluster 1 cluster 2 at 1h for 60s     # these three stay connected
 
-What the league cannot survive is refused: it promises to get over the loss of any one process, so brokers
-that are lost for good need ``ADOPTION_SECONDS`` between them, one must be left, and none may be lost for
-good when a cluster is (a standby needs the word of every warden).
+Faults that the league cannot survive are refused: it promises to survive the loss of any one process, so
+brokers that are lost for good need ``TAKEOVER_SECONDS`` between them, one must be left, and none may be lost
+for good when a cluster is (a standby needs the agreement of every warden).
 """
 
 import re
@@ -25,9 +25,9 @@ from hanse.model.ids import SECOND
 from hanse.sim.replay.records import ReplayError, Settings
 
 FAULTS_MAX: Final = 1_000
-"""Faults of one run."""
+"""Largest number of faults in one run."""
 ADOPTION_SECONDS: Final = 120
-"""What a standby is given to take a shard over before another broker may be lost for good."""
+"""Time for a standby to take a shard over before another broker may be lost for good."""
 
 _UNITS: Final = {"ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND}
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
@@ -37,23 +37,23 @@ _LINE: Final = re.compile(
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One thing that breaks. Numbers from 0, times in microseconds after the first arrival."""
+    """One fault. Numbers from 0, times in microseconds after the first arrival."""
 
     partition: bool
     brokers: tuple[int, ...]
     clusters: tuple[int, ...]
     at: int
     length: int | None
-    """None: for good."""
+    """Length of the fault; None: for good."""
 
 
 def read_faults(settings: Settings) -> tuple[Fault, ...]:
-    """The faults in the file that the settings name, in the order of their times; ``OSError`` when there is
-    none."""
+    """Return the faults in the file that the settings name, in the order of their times; raise ``OSError``
+    if there is no file."""
     try:
         text = Path(settings.faults).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ReplayError(f"{settings.faults} is no text: {error}") from error
+        raise ReplayError(f"{settings.faults} is not a text file: {error}") from error
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         words = " ".join(line.partition("#")[0].split())
@@ -70,7 +70,7 @@ def _fault(words: str, where: str, settings: Settings) -> Fault:
     match = _LINE.fullmatch(words)
     if match is None:
         raise ReplayError(
-            f"{where}: {words!r} is no fault; write for example 'lose broker 2 at 100s for 60s' or"
+            f"{where}: {words!r} is not a fault; write for example 'lose broker 2 at 100s for 60s' or"
             " 'partition cluster 3 at 100s for 60s'"
         )
     brokers: list[int] = []
@@ -91,7 +91,7 @@ def _fault(words: str, where: str, settings: Settings) -> Fault:
 def _time(text: str, where: str) -> int:
     match = _TIME.fullmatch(text)
     if match is None:
-        raise ReplayError(f"{where}: {text!r} is no time; write 500ms, 60s, 10m or 2h")
+        raise ReplayError(f"{where}: {text!r} is not a time; write 500ms, 60s, 10m or 2h")
     return round(float(match[1]) * _UNITS[match[2]])
 
 
@@ -105,11 +105,11 @@ def _check_survival(faults: tuple[Fault, ...], settings: Settings) -> None:
         raise ReplayError("one broker and one cluster must be left: give the others a length ('for 60s')")
     if lost_brokers and lost_clusters:
         raise ReplayError(
-            "a broker and a cluster cannot both be lost for good: an heir needs the word of every warden"
+            "a broker and a cluster cannot both be lost for good: a takeover needs every warden"
         )
     for former, later in pairwise(broker_times):
         if later - former < ADOPTION_SECONDS * SECOND:
             raise ReplayError(
-                f"brokers that are lost for good must be lost at least {ADOPTION_SECONDS} s apart, so that an"
-                " heir can take over before it is lost itself"
+                f"brokers that are lost for good must be lost at least {ADOPTION_SECONDS} s apart, so that a"
+                " standby can take over before it is lost itself"
             )

@@ -1,26 +1,26 @@
-"""The policy ``hanse``: the real brokers, wardens and runners of a live league, in virtual time.
+"""Policy ``hanse``: the real brokers, wardens and runners of a live league, in virtual time.
 
-The shell is lean: one process, no journal, no encoding, no clocks that differ, because nothing fails in a run
-without faults (``sim.replay.hanse_with_faults`` is for those with). Every message takes one delay, also those
-between a warden and its runner, which stands for the node: a task that finds room starts two messages after
-its job has come (claim, order). Events at one moment happen in the order in which they were caused; tasks
-that end at one moment in one cluster are reported in one message, as a backend of a live league does.
+The shell is small: one process, no journal, no encoding, no clocks that differ, because nothing fails in a
+run without faults (``sim.replay.hanse_with_faults`` runs those with faults). Every message takes one delay,
+also between a warden and its runner, which stands for the node: a task that finds room starts two messages
+after its job's arrival (claim, order). Events of one moment happen in the order of their causes; tasks that
+end at one moment in one cluster are reported in one message, as by a backend of a live league.
 
-*When a job ends.* Under the other policies a node tells the end of a task to the warden and to whoever took
-the job, one message each. In Hanse the broker hears of it from the warden, one message later. To compare like
-with like a job ends here one message before its broker says so (``JobSettled``), which is one message after
-its last task: a job that finds room has a delay of three messages. The brokers themselves act on what they
-have really heard.
+*End of a job.* Under the other policies a node reports the end of a task to the warden and to the scheduler
+that accepted the job, one message each. In Hanse the broker hears of it from the warden, one message later.
+To compare like with like a job ends here one message before its broker reports it (``JobSettled``), which is
+one message after its last task: a job that finds room has a delay of three messages. The brokers themselves
+act on the messages that have really arrived.
 
-*What is counted.* Every envelope from the first arrival on, batches once: claims, answers, demand, offers,
-orders, reports, news, and also what the other policies do not have (settling, orders to forget an end).
-Apart, as heartbeats: beats and their answers, gossip, bare acknowledgements, the wardens' news of changes.
+*Counted messages.* Every envelope from the first arrival on, batches once: claims, replies, demand, offers,
+orders, reports, task updates, and those that other policies do not have (settling, orders to forget an end).
+Counted separately, as heartbeats: beats and their replies, gossip, bare acknowledgements, wardens' deltas.
 
-*What plays it.* The machines, in the shell below; or, where nothing but the time differs, their compiled twin
-(``sim.replay.compiled``), which is one to two hundred times as fast. ``Settings.engine`` says which.
+*Engine.* The machines, in the shell below; or, with the same outcome, the compiled league
+(``sim.replay.compiled``), one to two hundred times as fast. ``ReplaySettings.engine`` chooses.
 
-Runners do not hear of starts, only of ends, unless there are more tasks than a broker can wait for without
-such a word (``UNREPORTED_TASKS_MAX``): in a run without faults every order is carried out at once.
+Runners do not hear of starts, only of ends, unless there are more tasks than a broker can expect without
+reports (``UNREPORTED_TASKS_MAX``): in a run without faults every order is carried out at once.
 """
 
 import gc
@@ -68,19 +68,19 @@ from hanse.sim.replay.league_setup import Specs, Tally, check_workload, league_o
 from hanse.sim.replay.records import Outcome, Progress, ReplayError, Settings, Workload
 
 UNREPORTED_TASKS_MAX: Final = EXPECTED_MAX // 2
-"""Tasks of a run whose starts need not be reported: a broker can expect so many starts."""
+"""Largest number of tasks whose starts need not be reported: a broker can expect so many starts."""
 CLIENT: Final = "replay"
-"""Who submits; a broker answers only those that have a name."""
+"""Name of the client; a broker replies only to named clients."""
 IDLE_BEATS_MAX: Final = 20
-"""Beats without anything running after which a run that has not ended is our bug."""
+"""Beats without a running task after which an unfinished run counts as a bug of the simulator."""
 
 Entry = tuple[int, int, str, Envelope | AttemptEnd | int | None]
-"""Time, number, whose, and what: a message, the end of a task, a job that arrives, or (none) a tick. The
-number is unique, so that a comparison never looks further."""
+"""Time, number, target and content: a message, the end of a task, an arriving job, or None for a tick. The
+number is unique, so that a comparison never goes further."""
 
 
 class LeanShell:
-    """All machines of a league, the messages between them, and the tasks that run."""
+    """Shell of all machines of a league, with their messages and the running tasks."""
 
     def __init__(self, workload: Workload, settings: Settings) -> None:
         self.starts = workload.tasks > UNREPORTED_TASKS_MAX
@@ -93,9 +93,9 @@ class LeanShell:
         self.lead = self.league.lead
         self.heap: list[Entry] = []
         self.lane: deque[Entry] = deque()
-        """Messages under way; all take the same time, so they arrive in the order in which they were sent."""
+        """Messages in transit; all take the same time, so they arrive in the order of sending."""
         self.wakes: dict[tuple[str, int], None] = {}
-        """Ticks to come: a machine may ask for one several times."""
+        """Pending ticks: a machine may ask for the same one several times."""
         self.number = 0
         self.start = [-1] * workload.tasks
         self.node = [-1] * workload.tasks
@@ -106,7 +106,7 @@ class LeanShell:
         self.arrived = 0
         self.ended = 0
         self.moved_at = 0
-        """When a task last started or ended, or a job came."""
+        """Time of the last start or end of a task, or arrival of a job."""
         self.decision_ns: list[int] = []
         for position, (name, machine) in enumerate(self.machines.items()):
             self._perform(0, name, machine.handle(Booted(0, 1, hash_numbers(settings.seed, position) >> 2)))
@@ -115,7 +115,7 @@ class LeanShell:
         self._next_arrival()
 
     def run(self, progress: Progress | None = None) -> Outcome:
-        """Play everything; stops early when ``progress`` says so."""
+        """Run the whole workload; stop early if ``progress`` asks for it."""
         jobs = self.workload.jobs
         while self.ended < jobs:
             now = self._play(engine.EVENTS_PER_REPORT)
@@ -127,7 +127,7 @@ class LeanShell:
         return self._outcome()
 
     def _play(self, events: int) -> int:
-        """Let so many events happen, or as many as it takes to end the last job; the time of the last."""
+        """Process this many events, or as many as end the last job; return the time of the last one."""
         heap, lane, wakes, perform = self.heap, self.lane, self.wakes, self._perform
         handle = {name: machine.handle for name, machine in self.machines.items()}
         jobs = self.workload.jobs
@@ -151,7 +151,7 @@ class LeanShell:
         return now
 
     def _exit(self, now: int, runner: str, first: AttemptEnd) -> None:
-        """Tasks end: all of this moment, each runner told once, in the order of their first ends."""
+        """Handle all task ends of this moment, one event per runner, in the order of their first ends."""
         heap = self.heap
         ends = {runner: [first]}
         while heap[0][0] == now:
@@ -165,7 +165,7 @@ class LeanShell:
             self._perform(now, name, self.machines[name].handle(TasksChanged(now, (), tuple(over))))
 
     def _arrive(self, now: int, job: int) -> None:
-        """A job comes; brokers take turns. Messages are counted from the first one on."""
+        """Handle the arrival of a job; brokers take turns. Messages count from the first arrival on."""
         if not job:
             self.tally = Tally()
         self.arrived = job + 1
@@ -186,7 +186,7 @@ class LeanShell:
             heappush(self.heap, (self.workload.arrival[job] + self.lead, self.number, "", job))
 
     def _perform(self, now: int, name: str, effects: list[Effect]) -> None:
-        """Do what a machine asks for, in order."""
+        """Perform the effects of a machine in order."""
         lane, count = self.lane, self.tally.count
         for effect in effects:
             kind = type(effect)
@@ -243,7 +243,7 @@ class LeanShell:
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """The machines make no cycles worth collecting, and looking for them costs a tenth of the time."""
+    """Disable the garbage collector: machines make few cycles; looking for them costs a tenth of the time."""
     on = gc.isenabled()
     gc.disable()
     try:
@@ -254,7 +254,7 @@ def _no_collector() -> Iterator[None]:
 
 
 def hanse(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
-    """Run the league of the settings, with their faults if there are any, by the engine that they name."""
+    """Run the league of the settings, with their faults if there are any, on the engine that they name."""
     check_workload(workload)
     if settings.engine != "machines":
         why = objection(workload, settings)

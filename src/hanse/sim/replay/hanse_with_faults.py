@@ -1,12 +1,12 @@
-"""The policy ``hanse`` with faults: the same machines in the processes of the simulator, which can die.
+"""Policy ``hanse`` with faults: the same machines in the processes of the simulator, which can crash.
 
-Brokers and wardens keep journals and come back with them; shards have standbys; runners report starts; a lost
-cluster loses what runs there. Times of the protocol: ``league_setup.timings_of``. So a run with an empty
-faults file, which costs replication and beats, is what a run with faults is to be compared with.
+Brokers and wardens keep journals and restart with them; shards have standbys; runners report starts; a lost
+cluster loses its running tasks. ``league_setup.protocol_timings`` sets the times of the protocol. A run with
+faults is to be compared with a run with an empty faults file, which costs replication and beats too.
 
-Clients hand a job to its broker in turn, to the next one if that is down; what has not been acknowledged
-after ``ASK_AGAIN`` they hand in again under the same name, so that it becomes one job. A task may run more
-than once; its start is that of the attempt that succeeded.
+Clients hand a job to a broker in turn, or to the next one if that is down; a job that is not acknowledged
+after ``RESUBMIT_AFTER`` they submit again under the same name, so that it becomes one job. A task may run
+more than once; its start is that of the attempt that succeeded.
 """
 
 from random import Random
@@ -34,20 +34,19 @@ from hanse.sim.replay.records import Outcome, Progress, ReplayError, Settings, W
 from hanse.sim.world import World
 
 ASK_AGAIN: Final = 60 * SECOND
-"""How long a client waits for a reply; by then a standby has taken over."""
+"""Time that a client waits for a reply; by then a standby has taken over."""
 STEP: Final = 60 * SECOND
-"""Virtual time between two looks at the progress."""
+"""Virtual time between two progress reports."""
 STALLED: Final = 1_800 * SECOND
-"""Virtual time without an arrival, a start or an end, after the last fault is over, that nothing but a lost
-job explains."""
+"""Virtual time without an arrival, a start or an end, after the last fault, that only a lost job explains."""
 SNAPSHOT_EVENTS: Final = 50_000
-"""Events between two snapshots of a process: what a restart replays at most."""
+"""Events between two snapshots of a process: a restart replays at most this many."""
 PAYLOAD_BYTES: Final = 8
-"""A task's payload is the number of its job in the workload."""
+"""Length of a task's payload, the number of its job in the workload."""
 
 
 class CountingNetwork(Network):
-    """A network that counts what is sent."""
+    """Network that counts the messages sent."""
 
     __slots__ = ("tally",)
 
@@ -56,13 +55,13 @@ class CountingNetwork(Network):
         self.tally = tally
 
     def send(self, link: Link, envelope: Envelope) -> None:
-        """Count a message, then pass it on."""
+        """Count a message and send it."""
         self.tally.count(envelope)
         super().send(link, envelope)
 
 
 class FaultedRun:
-    """One run. It is also the truth that the backends tell what happens (``sim.backend.Truth``)."""
+    """One run; also the ``sim.backend.AttemptObserver`` of all backends."""
 
     def __init__(self, workload: Workload, settings: Settings, faults: tuple[Fault, ...]) -> None:
         self.workload = workload
@@ -80,12 +79,12 @@ class FaultedRun:
         self.accepted = [False] * workload.jobs
         self.plan_of: dict[JobId, int] = {}
         self.launched_at: dict[tuple[int, int], int] = {}
-        """Live attempts: task and attempt -> when it was launched."""
+        """Live attempts: task and attempt -> time of the launch."""
         self.launches = 0
         self.begun = 0
         self.ended_jobs = 0
         self.moved_at = self.lead + max((fault.at + (fault.length or 0) for fault in faults), default=0)
-        """When a job last came or a task started or ended; at least when the last fault is over."""
+        """Time of the last arrival, start or end; at least the end of the last fault."""
         self.decision_ns: list[int] = []
         self._begin(faults)
 
@@ -113,13 +112,13 @@ class FaultedRun:
 
     def _arrive(self, job: int) -> None:
         if not job:
-            self.network.tally = Tally()  # what came before belongs to no task
+            self.network.tally = Tally()  # earlier messages belong to no task
         self.moved_at = max(self.moved_at, self.world.now)
         self._next_arrival(job + 1)
         self._submit(job)
 
     def _submit(self, job: int) -> None:
-        """Hand a job to its broker, or to the next one that is up; again until it is acknowledged."""
+        """Submit a job to its broker, or to the next one that is up; repeat until it is acknowledged."""
         if self.accepted[job]:
             return
         brokers = list(self.league.brokers.values())
@@ -141,28 +140,28 @@ class FaultedRun:
 
     def _settle(self, effect: JobSettled) -> None:
         job = self.plan_of[effect.job]
-        if self.job_end[job] < 0:  # else a client that was not answered in time made two jobs of it
+        if self.job_end[job] < 0:  # else a client without a timely reply made two jobs of it
             self.ended_jobs += 1
             self.job_end[job] = self.world.now - self.lead - self.delay
 
-    # --- what really happens -------------------------------------------------------------------------------
+    # --- real starts and ends ------------------------------------------------------------------------------
 
     def _fate(self, launch: LaunchAttempt) -> Fate:
         return self.workload.duration[self._task(launch.task, launch.payload)], Ending.SUCCEEDED, 0
 
     def _task(self, task: int, payload: bytes) -> int:
-        """The number of a task in the workload."""
+        """Return the number of a task in the workload."""
         return self.workload.offset[int.from_bytes(payload, "little")] + index_of(task)  # type: ignore[arg-type]
 
     def launched(self, _cluster: str, _runner: str, attempt: Attempt) -> None:
-        """An attempt begins."""
+        """Record the start of an attempt."""
         self.plan_of[job_of(attempt.task)] = int.from_bytes(attempt.payload, "little")
         self.launched_at[attempt.task, attempt.attempt] = self.world.now
         self.moved_at = max(self.moved_at, self.world.now)
         self.launches += 1
 
     def ended(self, cluster: str, attempt: Attempt, outcome: Ending) -> None:
-        """An attempt is over."""
+        """Record the end of an attempt."""
         began = self.launched_at.pop((attempt.task, attempt.attempt))
         self.moved_at = max(self.moved_at, self.world.now)
         task = self._task(attempt.task, attempt.payload)
@@ -194,7 +193,7 @@ class FaultedRun:
         process.restart()
 
     def _cut(self, names: list[str], fault: Fault) -> None:
-        """A warden and its runner stay together."""
+        """Cut the links of these members for a while; a warden and its runner stay connected."""
         group = dict.fromkeys(names + [f"{name}.r" for name in names])
         crossing = [link for link in self.network.links if (link.source in group) != (link.target in group)]
         self.network.cut(crossing)
@@ -204,7 +203,7 @@ class FaultedRun:
     # --- the run -------------------------------------------------------------------------------------------
 
     def run(self, progress: Progress | None) -> Outcome:
-        """Play until every job has ended; stops early when ``progress`` says so."""
+        """Run until every job has ended; stop early if ``progress`` asks for it."""
         jobs = self.workload.jobs
         while self.ended_jobs < jobs:
             self.world.run(self.world.now + STEP)
@@ -226,7 +225,7 @@ class FaultedRun:
 def _league(
     network: Network, design: LeagueSettings, workload: Workload, settings: Settings, rng: Random
 ) -> League:
-    """The simulator's league of these machines."""
+    """Return the simulated league of these machines."""
     order = order_of(workload, settings)
 
     def broker(config: BrokerConfig, _: Policies) -> Broker:
@@ -249,5 +248,5 @@ def _league(
 
 
 def run_with_faults(workload: Workload, settings: Settings, progress: Progress | None) -> Outcome:
-    """Run the league of the settings and throw their faults at it."""
+    """Run the league of the settings with the faults that they name."""
     return FaultedRun(workload, settings, read_faults(settings)).run(progress)

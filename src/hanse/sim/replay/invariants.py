@@ -1,4 +1,4 @@
-"""The checkers: what must hold of every outcome of every policy."""
+"""Invariants of every outcome of every policy."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from hanse.sim.replay.records import Outcome, Settings, Workload
 
 
 def problems(workload: Workload, settings: Settings, outcome: Outcome, start_messages: int) -> list[str]:
-    """What is wrong with a finished run, in sentences; empty when all is well."""
+    """Return the problems of a finished run as sentences; empty if there are none."""
     duration = np.asarray(workload.duration, np.int64)
     offset = np.asarray(workload.offset, np.int64)
     counts = offset[1:] - offset[:-1]

@@ -1,15 +1,13 @@
-"""Hanse's own machines as a policy of a replay needs them: one league, made from the settings of a run.
+"""Set-up of Hanse's own machines as a policy of a replay: one league, made from the settings of a run.
 
 Clusters are equal parts of the nodes, each with one warden and one runner; a node holds one task. Without
-faults every broker is alone in its list of brokers, so that its shard has no standby: nothing is lost in
-such a
-run, and the other policies keep no second copy either. With faults the brokers know each other and every
+faults every broker is alone in its list of brokers, so that its shard has no standby: nothing is lost in such
+a run, and the other policies keep no second copy either. With faults the brokers know each other and every
 shard has a standby.
 
-Times of the protocol without faults are long, because nothing fails that a beat, a lease or a repeated
-message would be needed for. What decides where and when a task runs is as in a live league: claims and
-substitutes, demand, grants, binds and releases. A warden's news of changes waits for a
-millisecond (or ``heartbeat_us``, if that is less); in a live league for five.
+Times of the protocol without faults are long, because no failure needs a beat, a lease or a repeated message.
+The placement of tasks works as in a live league: claims and substitutes, demand, grants, binds and releases.
+A warden's deltas wait for a millisecond (or ``heartbeat_us``, if that is less); in a live league for five.
 """
 
 from itertools import pairwise
@@ -48,37 +46,38 @@ from hanse.sim.baselines.task_level.job_ranks import is_short
 from hanse.sim.replay.records import Outcome, ReplayError, Settings, Workload
 
 SLOT: Final = Resources(cpu=1_000)
-"""What a node has, and what a task asks for."""
+"""Capacity of a node and request of a task."""
 CLUSTER_NODES_MAX: Final = WINDOW_MAX - WINDOW_MAX // 64
-"""Nodes of one cluster. If all its tasks end at one moment, so many messages are under way on one link."""
+"""Largest number of nodes in a cluster. If all its tasks end at one moment, one link has so many messages in
+transit."""
 BEAT: Final = 600 * SECOND
 """Period of beats in a run without faults."""
 BEATS_BEFORE: Final = 2
 """Beats between the start of the machines and the first arrival: the second one opens every shard."""
 LEAD_MESSAGES: Final = 20
-"""... and so many message delays, for slow networks with quick beats."""
+"""Additional message delays before the first arrival, for slow networks with short beats."""
 NEWS_LINGER_MAX: Final = 1 * MILLISECOND
-"""How long a warden's news of changes waits in a run without faults, unless the heartbeat is quicker: a round
-trip of the usual network. Brokers that hear later claim what others have taken."""
+"""Longest delay of a warden's deltas in a run without faults, unless the heartbeat is shorter: a round trip
+of the usual network. Brokers that hear later claim nodes that others have taken."""
 PERIODIC: Final = (Ack, WardenHeartbeat, HeartbeatReply, ClusterDelta, Gossip, RunnerHeartbeat, RunnerLease)
-"""Messages that come with time and not with tasks; all others are counted per task."""
+"""Messages that depend on time and not on tasks; all others are counted per task."""
 
 
 class LeagueSettings(msgspec.Struct, frozen=True):
-    """A league for one run."""
+    """League of one run."""
 
     brokers: tuple[str, ...]
     wardens: tuple[WardenConfig, ...]
     runners: tuple[RunnerConfig, ...]
     first_node: dict[str, int]
-    """Runner -> number, in the whole league, of its first node."""
+    """Runner -> number of its first node in the whole league."""
     timings: Timings
     lead: int
     """Microseconds that the machines run before the first arrival."""
 
 
 def objection(settings: Settings) -> str:
-    """Why the machines cannot be run with these settings; empty when they can."""
+    """Return the reason why the machines cannot run with these settings; empty if they can."""
     if settings.brokers > BROKER_NUMBER_MAX:
         return f"hanse has at most {BROKER_NUMBER_MAX} brokers"
     most = -(-settings.nodes // settings.clusters)
@@ -92,7 +91,7 @@ def objection(settings: Settings) -> str:
 
 
 def check_workload(workload: Workload) -> None:
-    """Refuse what a broker would not take."""
+    """Refuse a workload with jobs that a broker would reject."""
     largest = max((past - first for first, past in pairwise(workload.offset)), default=0)
     if largest > TASKS_PER_JOB_MAX:
         raise ReplayError(
@@ -101,9 +100,9 @@ def check_workload(workload: Workload) -> None:
 
 
 def timings_of(settings: Settings, faults: bool, starts: bool) -> Timings:
-    """The times of the protocol. With faults they are a live league's, stretched where the beat is slower.
+    """Return the times of the protocol. With faults they are a live league's, scaled for slower beats.
 
-    ``starts``: whether the runners hear of starts, so that a broker may expect one in time.
+    ``reports_starts``: True if runners report starts, so that a broker may expect a start in time.
     """
     if faults:
         beat = settings.heartbeat_us
@@ -137,7 +136,7 @@ def timings_of(settings: Settings, faults: bool, starts: bool) -> Timings:
 
 
 def league_of(settings: Settings, faults: bool = False, starts: bool = True) -> LeagueSettings:
-    """Names and configurations: brokers ``b0001`` ..., clusters ``c0001`` ..., runners ``c0001.r``."""
+    """Return names and configurations: brokers ``b0001`` ..., clusters ``c0001`` ..., runners ``c0001.r``."""
     timings = timings_of(settings, faults, starts)
     brokers = tuple(f"b{number + 1:04d}" for number in range(settings.brokers))
     wardens, runners, first_node = [], [], {}
@@ -156,15 +155,15 @@ def league_of(settings: Settings, faults: bool = False, starts: bool = True) -> 
 
 
 def _reserved(nodes: int, percent: float) -> int:
-    """How many of a cluster's nodes are kept for short tasks: at least one where any are asked for."""
+    """Return the number of a cluster's nodes reserved for short tasks: at least one if the share is not 0."""
     return min(nodes - 1, max(1, round(nodes * percent / 100))) if percent else 0
 
 
 def order_of(workload: Workload, settings: Settings) -> QueueOrder:
-    """The queue order of the settings, as the brokers know it.
+    """Return the queue order of the settings, as the brokers know it.
 
-    ``priority`` is the product's order with an ageing so slow that no wait makes up for a step of priority,
-    which is how the other policies of a replay take it.
+    ``priority`` is the product's order with ageing so slow that no wait outweighs a step of priority, as in
+    the other policies of a replay.
     """
     if settings.order == "fifo":
         return Fifo()
@@ -177,12 +176,12 @@ def order_of(workload: Workload, settings: Settings) -> QueueOrder:
 
 
 def make_broker(config: BrokerConfig, order: QueueOrder) -> Broker:
-    """A broker with the placer and ranking that collide least."""
+    """Return a broker with the placer and the ranking that collide least."""
     return Broker(config, order, Random(), RotatingRanker(), LeastSizer())
 
 
 def broker_config(league: LeagueSettings, number: int, workload: Workload, alone: bool) -> BrokerConfig:
-    """The configuration of the ``number``-th broker (from 0); ``alone``: it has no standby."""
+    """Return the configuration of the ``number``-th broker (from 0); ``is_alone``: without a standby."""
     name = league.brokers[number]
     return BrokerConfig(
         name=name,
@@ -197,7 +196,7 @@ def broker_config(league: LeagueSettings, number: int, workload: Workload, alone
 
 
 def machines_of(league: LeagueSettings, workload: Workload, settings: Settings) -> dict[str, Machine]:
-    """Brokers without standbys, wardens and runners, by name."""
+    """Return brokers without standbys, wardens and runners, by name."""
     order = order_of(workload, settings)
     machines: dict[str, Machine] = {}
     for number, name in enumerate(league.brokers):
@@ -210,7 +209,7 @@ def machines_of(league: LeagueSettings, workload: Workload, settings: Settings) 
 
 
 class Specs:
-    """The jobs of a workload as a broker takes them."""
+    """Job specifications of a workload, as a broker takes them."""
 
     def __init__(self, workload: Workload, settings: Settings) -> None:
         self._workload = workload
@@ -218,12 +217,12 @@ class Specs:
         self._priority = _ranks(workload.priority) if settings.order == "priority" else []
 
     def spec(self, job: int, payload: bytes = b"", client_id: str = "") -> JobSpec:
-        """One job: equal tasks of one slot each. Brokers are told the mean duration, as the others are."""
+        """Return one job: equal tasks of one slot each, with the mean duration, as under other policies."""
         workload = self._workload
         group = TaskGroup(
             count=workload.offset[job + 1] - workload.offset[job],
             ask=SLOT,
-            duration=max(1, workload.estimate[job]),  # 0 would mean that nobody knows
+            duration=max(1, workload.estimate[job]),  # 0 means an unknown duration
             payload=payload,
         )
         return JobSpec(
@@ -236,17 +235,17 @@ class Specs:
 
 
 def _ranks(priority: list[int]) -> list[int]:
-    """Priorities as steps downwards from 0, order kept; beyond the product's range the lowest are equal.
+    """Return priorities as steps downwards from 0, in the same order; those beyond the product's range are
+    equal.
 
-    None is above 0, because a broker lets wardens preempt for such work, and no other policy of a replay
-    does.
+    No step is above 0, because brokers let wardens preempt for such work; no other policy of a replay does.
     """
     steps = {value: -step for step, value in enumerate(sorted(dict.fromkeys(priority), reverse=True))}
     return [max(-PRIORITY_MAX, steps[value]) for value in priority]
 
 
 class Tally:
-    """Messages of a run by type, and what they say of claims and grants."""
+    """Message counts of a run by type, with counts of claims and grants."""
 
     def __init__(self) -> None:
         self.sent: dict[type, int] = {}
@@ -256,7 +255,7 @@ class Tally:
         self.releases = 0
 
     def count(self, envelope: Envelope) -> None:
-        """A message is sent."""
+        """Count a message."""
         body = envelope.body
         kind = type(body)
         self.sent[kind] = self.sent.get(kind, 0) + 1
@@ -270,16 +269,16 @@ class Tally:
 
     @property
     def heartbeats(self) -> int:
-        """Messages that come with time."""
+        """Number of periodic messages."""
         return sum(times for kind, times in self.sent.items() if kind in PERIODIC)
 
     @property
     def messages(self) -> int:
-        """All others."""
+        """Number of all other messages."""
         return sum(self.sent.values()) - self.heartbeats
 
     def in_outcome(self, outcome: Outcome) -> Outcome:
-        """The outcome with these counts."""
+        """Return the outcome with these counts."""
         return msgspec.structs.replace(
             outcome,
             messages=self.messages,

@@ -1,4 +1,4 @@
-"""From an outcome to the figures of a table and the curves of a report."""
+"""Measurement of outcomes: the figures of a table and the curves of a report."""
 
 from typing import Any, Final
 
@@ -11,17 +11,15 @@ from hanse.sim.replay.records import SECOND, Outcome, Settings, Workload
 Floats = npt.NDArray[np.float64]
 
 POINTS: Final = 300
-"""Samples of a curve over time."""
+"""Number of samples of a curve over time."""
 TIME_FIELDS: Final = (
     "decision_us_p50", "decision_us_p99", "wall_seconds", "cpu_seconds", "tasks_per_cpu_second", "engine",
 )  # fmt: skip
-"""Fields of a result that say how fast this machine was, and by what; all others are equal for equal
-seeds."""
+"""Fields of a result about the speed of the computer and the engine; all others are equal for equal seeds."""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The figures of one run. Seconds unless the name says otherwise; ``None`` where there is nothing to
-    measure."""
+    """Figures of one run. Seconds unless the name says otherwise; ``None`` without anything to measure."""
 
     policy: str
     order: str
@@ -52,20 +50,20 @@ class Result(msgspec.Struct, frozen=True):
     heartbeats: int
     jobs_ended: int
     complete: bool
-    """False when the run was stopped: then the figures are those of the jobs that had ended."""
+    """False if the run was stopped: then the figures cover the jobs that had ended."""
     decision_us_p50: float | None
     decision_us_p99: float | None
     wall_seconds: float
     cpu_seconds: float
     tasks_per_cpu_second: float
     starts_per_task: float = 1.0
-    """Above 1 where faults made tasks run again."""
+    """Starts per task; above 1 if faults made tasks run again."""
     engine: str = ""
-    """What played the machines of ``hanse``: ``compiled`` or ``machines``; empty for other policies."""
+    """Engine of ``hanse``: ``compiled`` or ``machines``; empty for other policies."""
 
 
 class Curves(msgspec.Struct, frozen=True, eq=False):
-    """What a report draws."""
+    """Curves of a report."""
 
     delays: Floats
     """Job delays in seconds, sorted."""
@@ -78,7 +76,7 @@ class Curves(msgspec.Struct, frozen=True, eq=False):
 
 
 def delays_of(workload: Workload, outcome: Outcome) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Delay in seconds of every job that ended, and which ones did."""
+    """Return the delay in seconds of every job that ended, and the mask of those jobs."""
     offset = np.asarray(workload.offset[:-1], np.int64)
     longest = np.maximum.reduceat(np.asarray(workload.duration, np.int64), offset)
     ended = outcome.job_end >= 0
@@ -87,7 +85,7 @@ def delays_of(workload: Workload, outcome: Outcome) -> tuple[Floats, npt.NDArray
 
 
 def percentile(values: Floats, share: float) -> float | None:
-    """A percentile with linear interpolation, or none of nothing."""
+    """Return a percentile with linear interpolation; None if there are no values."""
     return float(np.percentile(values, share)) if len(values) else None
 
 
@@ -98,8 +96,8 @@ def measure(
     named: tuple[str, str],
     seconds: tuple[float, float],
 ) -> Result:
-    """The figures of a run of the policy and order ``named``, which took ``seconds`` of wall and processor
-    time."""
+    """Return the figures of a run of the policy and order ``named``, which took ``seconds`` of wall and
+    processor time."""
     started = outcome.start >= 0
     begun = int(started.sum())
     duration = np.asarray(workload.duration, np.int64)[started]
@@ -139,7 +137,7 @@ def measure(
 
 
 def _job_figures(workload: Workload, settings: Settings, outcome: Outcome) -> dict[str, float | None]:
-    """Delays and completion times of the jobs that ended, by field of the result."""
+    """Return delays and completion times of the jobs that ended, by field of the result."""
     delay, ended = delays_of(workload, outcome)
     short = (np.asarray(workload.estimate, np.int64) < settings.short_cutoff_us)[ended]
     completion = (outcome.job_end - np.asarray(workload.arrival, np.int64))[ended] / SECOND
@@ -156,7 +154,7 @@ def _job_figures(workload: Workload, settings: Settings, outcome: Outcome) -> di
 
 
 def curves(workload: Workload, settings: Settings, outcome: Outcome) -> Curves:
-    """The curves of a run, sampled at ``POINTS`` equal steps."""
+    """Return the curves of a run, sampled at ``POINTS`` equal steps."""
     started = outcome.start >= 0
     begin = np.sort(outcome.start[started])
     end = np.sort((outcome.start + np.asarray(workload.duration, np.int64))[started])
@@ -172,6 +170,6 @@ def curves(workload: Workload, settings: Settings, outcome: Outcome) -> Curves:
 
 
 def as_dict(result: Result) -> dict[str, Any]:
-    """A result as plain values, in the order of its fields."""
+    """Return a result as plain values, in the order of its fields."""
     fields: dict[str, Any] = msgspec.to_builtins(result)
     return fields

@@ -32,7 +32,7 @@ class Line(msgspec.Struct, frozen=True, eq=False):
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """A scale from values to places."""
+    """Scale from values to positions."""
 
     title: str
     low: float
@@ -40,7 +40,7 @@ class Axis(msgspec.Struct, frozen=True):
     logarithmic: bool = False
 
     def share(self, values: Floats) -> Floats:
-        """Where values lie between the two ends, 0 to 1."""
+        """Return the relative positions of values between the two ends, 0 to 1."""
         if self.logarithmic:
             low, high = math.log10(self.low), math.log10(self.high)
             placed: Floats = (np.log10(np.maximum(values, self.low)) - low) / (high - low)
@@ -49,7 +49,7 @@ class Axis(msgspec.Struct, frozen=True):
         return np.clip(placed, 0, 1)
 
     def ticks(self) -> list[float]:
-        """Round values to mark."""
+        """Return round values for tick marks."""
         if self.logarithmic:
             first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
             step = max(1, (last - first) // 8)
@@ -62,7 +62,7 @@ class Axis(msgspec.Struct, frozen=True):
 
 
 def distribution(name: str, values: Floats, floor: float) -> Line:
-    """The share of sorted values at or below each of a number of points; values under ``floor`` are drawn
+    """Return the share of sorted values at or below each of several points; values under ``floor`` are drawn
     there."""
     if not len(values):
         return Line(name, np.zeros(0), np.zeros(0))
@@ -72,7 +72,7 @@ def distribution(name: str, values: Floats, floor: float) -> Line:
 
 
 def plot(title: str, lines: list[Line], horizontal: Axis, vertical: Axis) -> str:
-    """The plot as an SVG element."""
+    """Return the plot as an SVG element."""
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
         f'<text x="{LEFT}" y="18" class="title">{escape(title)}</text>',

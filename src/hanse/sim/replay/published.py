@@ -1,8 +1,8 @@
-"""Figures of others to compare ours with: the authors' own logs and an independent simulator of the same
+"""Published figures for comparison: the authors' own logs and an independent simulator of the same
 schedulers.
 
-Job delays in seconds. Every case can be run again from what it says; what could not be had (the full traces,
-the modified Google trace) is not here.
+Job delays in seconds. Each case holds everything that a repetition needs. Traces that are not available (the
+full traces, the modified Google trace) are left out.
 """
 
 from typing import Any, Final
@@ -19,7 +19,7 @@ _TABLE: Final = (*_DELAYS, "short_delay_p99", "long_delay_p99", "messages_per_ta
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One run whose figures somebody else has published or logged."""
+    """One run with published or logged figures."""
 
     group: str
     policy: str
@@ -29,9 +29,9 @@ class Case(msgspec.Struct, frozen=True):
     source: str = SIMULATOR
     whole_seconds: bool = False
     seeds: int = 5
-    """Seeds to average over; a policy without chance is run once."""
+    """Seeds to average over; a deterministic policy runs once."""
     goals: dict[str, float] = {}
-    """Fields that must come out, and within how many per cent."""
+    """Fields with a goal, and the deviation allowed in per cent."""
 
 
 def _figures(values: tuple[float | None, ...], fields: tuple[str, ...] = _TABLE) -> dict[str, float]:
@@ -39,7 +39,7 @@ def _figures(values: tuple[float | None, ...], fields: tuple[str, ...] = _TABLE)
 
 
 class _Table(msgspec.Struct, frozen=True):
-    """A table of the independent simulator: one trace and size, rows of figures by policy and order."""
+    """Table of the independent simulator: one trace and size, rows of figures by policy and order."""
 
     trace: str
     settings: Settings
@@ -48,7 +48,7 @@ class _Table(msgspec.Struct, frozen=True):
     goals: dict[str, float] = {}
 
     def cases(self) -> list[Case]:
-        """A case per row."""
+        """Return a case per row."""
         settings = self.settings
         group = (
             f"{self.trace}, {settings.nodes} nodes, {settings.brokers} brokers, {settings.clusters} clusters"
@@ -139,7 +139,7 @@ _TABLES: Final = (
 
 
 def _logged() -> list[Case]:
-    """The authors' logs: Google sub-trace at 10,000 and 50,000 nodes, durations in whole seconds."""
+    """Return the authors' logs: Google sub-trace at 10,000 and 50,000 nodes, durations in whole seconds."""
     crowded = _settings(10_000, 4, 25, 1129.532)
     alone = msgspec.structs.replace(crowded, brokers=1, clusters=1)
     roomy = msgspec.structs.replace(crowded, nodes=50_000)
@@ -175,7 +175,7 @@ def _logged() -> list[Case]:
 
 
 def _ablations() -> list[Case]:
-    """The sensitivity studies on Yahoo at 5,000 nodes, and the sub-second trace."""
+    """Return the sensitivity studies on Yahoo at 5,000 nodes, and the sub-second trace."""
     base = _settings(5000, 5, 10, 90.5811)
     found = []
     for brokers, rejects, repaired in ((1, 0.0, 5.0), (2, 0.165, 8.8), (5, 0.427, 15.1), (10, 0.763, 20.6)):
@@ -203,5 +203,5 @@ def _ablations() -> list[Case]:
 
 
 def cases() -> list[Case]:
-    """Everything to compare, in the order of the table."""
+    """Return all cases, in the order of the table."""
     return [*_logged(), *(case for table in _TABLES for case in table.cases()), *_ablations()]

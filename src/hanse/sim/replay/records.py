@@ -1,6 +1,6 @@
-"""What a policy takes and gives: the workload, the settings and the outcome of one run.
+"""Input and output of a policy: the workload, the settings and the outcome of one run.
 
-Times are whole microseconds. A workload keeps plain Python lists, because the event loops read single
+Times are whole microseconds. A workload holds plain Python lists, because the event loops read single
 elements far more often than whole columns, and a list gives an ``int`` in a third of the time a NumPy array
 needs.
 """
@@ -15,17 +15,15 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 ORDERS: Final = ("fifo", "fewest-remaining", "short-first", "priority")
-"""Queue orders. Ties always go to the job that arrived first, then to the one that stands first in the
-trace."""
+"""Queue orders. Ties always go to the job that arrived first, then to the first one in the trace."""
 ENGINES: Final = ("auto", "compiled", "machines")
-"""What plays ``hanse``: its compiled twin, the machines themselves, or (auto) the twin where it can."""
+"""Engines of ``hanse``: the compiled league, the machines, or (auto) the compiled league where it can run."""
 SECOND: Final = 1_000_000
 NODES_MAX: Final = 1 << 20
-"""Nodes of one replay: event keys give the node number twenty bits."""
+"""Largest number of nodes in a replay: event keys have twenty bits for the node."""
 
 Progress = Callable[[int], bool]
-"""Called now and then with the number of tasks started so far; an answer of ``False`` asks the run to
-stop."""
+"""Function called now and then with the number of tasks started so far; False asks the run to stop."""
 
 
 class Workload(msgspec.Struct, frozen=True, eq=False):
@@ -35,13 +33,13 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
     arrival: list[int]
     """[J] microseconds since the first arrival."""
     offset: list[int]
-    """[J+1] where the jobs' tasks begin and end in ``duration``."""
+    """[J+1] bounds of the jobs' tasks in ``duration``."""
     duration: list[int]
     """[T] microseconds."""
     estimate: list[int]
-    """[J] mean task duration in microseconds: what the schedulers of the literature are told about a job."""
+    """[J] mean task duration in microseconds: the schedulers of the literature know it."""
     priority: list[int]
-    """[J] larger goes first under the order ``priority``; 0 when the trace has none."""
+    """[J] larger goes first under the order ``priority``; 0 if the trace has none."""
 
     @property
     def jobs(self) -> int:
@@ -54,39 +52,39 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
         return len(self.duration)
 
     def span(self) -> int:
-        """Microseconds from the first arrival to the last."""
+        """Return the microseconds from the first arrival to the last."""
         return self.arrival[-1] - self.arrival[0] if self.arrival else 0
 
     def load(self, nodes: int) -> float:
-        """Work brought per microsecond of arrivals, as a share of ``nodes``; infinite when all arrive at
-        once."""
+        """Return the work brought per microsecond of arrivals, as a share of ``nodes``; infinite if all jobs
+        arrive at once."""
         span = self.span()
         return sum(self.duration) / (nodes * span) if span else float("inf")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Everything that decides a run beside the workload."""
+    """Everything that decides a run apart from the workload."""
 
     nodes: int
     clusters: int = 10
     brokers: int = 4
     order: str = "fewest-remaining"
-    """Queue order, for the policies that let one choose it."""
+    """Queue order, for the policies that have a choice."""
     delay_us: int = 500
     """One-way delay of every message."""
     seed: int = 0
     short_cutoff_us: int = 90_581_100
-    """A job is short when its mean task lasts less than this."""
+    """Limit of the mean task duration of short jobs."""
     short_percent: float = 2.0
     """Per cent of the nodes that only short jobs may use (Hawk, Eagle, Pigeon)."""
     reserve_percent: float = 0.0
     """Per cent of every cluster's nodes that only short jobs may use under ``hanse``; 0 = no reserve."""
     pigeon_group: int = 100
-    """Nodes per group of Pigeon, about."""
+    """Approximate number of nodes per group of Pigeon."""
     heartbeat_us: int = 5 * SECOND
-    """How often a warden tells every broker what changed (Megha); beats of ``hanse`` with faults."""
+    """Period of a warden's reports of changes to every broker (Megha); beat of ``hanse`` with faults."""
     gossip_us: int = SECOND
-    """How often brokers tell each other their free counts (``shared``)."""
+    """Period of the brokers' gossip about free nodes (``shared``)."""
     node_gpus: int = 8
     """GPUs of a node, for the schedulers of GPU jobs; so are the next three."""
     node_cpus: int = 0
@@ -94,14 +92,14 @@ class Settings(msgspec.Struct, frozen=True):
     node_memory_gib: int = 0
     """Memory of a node in GiB; 0 = not counted."""
     node_list: str = ""
-    """A list of machines, for the placement of pods."""
+    """List of nodes, for the placement of pods."""
     faults: str = ""
-    """A file of faults to inject, for the policies that support them; empty = none."""
+    """File of faults to inject, for the policies that support them; empty = none."""
     engine: str = "auto"
-    """What plays ``hanse``; the outcome does not depend on it."""
+    """Engine of ``hanse``; the outcome does not depend on it."""
 
     def problem(self) -> str:
-        """Why these settings cannot be run, in one sentence; empty when they can."""
+        """Return the reason why these settings cannot run, in one sentence; empty if they can."""
         if not 0 < self.nodes <= NODES_MAX:
             return f"nodes must be between 1 and {NODES_MAX}"
         if self.clusters < 1 or self.brokers < 1:
@@ -117,49 +115,50 @@ class Settings(msgspec.Struct, frozen=True):
         if not 0 <= self.short_percent <= 50 or not 0 <= self.reserve_percent <= 50:
             return "short and reserve per cent must lie in 0..50"
         if self.pigeon_group < 1 or min(self.node_gpus, self.node_cpus, self.node_memory_gib) < 0:
-            return "a Pigeon group must hold a node, and a node cannot have less than nothing"
+            return "a Pigeon group must hold a node, and amounts of a node must not be negative"
         return ""
 
 
 class Outcome(msgspec.Struct, frozen=True, eq=False):
-    """What happened: where and when every task ran, and what it cost."""
+    """Outcome of a run: node and time of every task, and the costs."""
 
     start: Ints
-    """[T] when each task started, -1 = not (only in a run that was stopped)."""
+    """[T] start of each task, -1 = not started (only in a run that was stopped)."""
     node: Ints
-    """[T] where it ran."""
+    """[T] node of each task."""
     job_end: Ints
-    """[J] when whoever took the job knew that its last task had ended, -1 = not ended."""
+    """[J] time at which the scheduler that accepted the job knew of the end of its last task, -1 = not
+    ended."""
     launches: int = 0
-    """Starts that were made; more than there are tasks would mean that one ran twice."""
+    """Number of starts; more than there are tasks if a task ran twice."""
     messages: int = 0
-    """Every probe, request, answer, claim, denial, launch and completion; heartbeats and gossip apart."""
+    """Every probe, request, reply, claim, denial, launch and completion; without heartbeats and gossip."""
     rejects: int = 0
-    """Claims or probes that were turned down."""
+    """Rejected claims or probes."""
     substitutions: int = 0
     """Claims served with another node than the one asked for."""
     heartbeats: int = 0
     """Periodic messages."""
     decision_ns: list[int] = []
-    """Wall nanoseconds our code took to handle each job's arrival; the only field beside
-    ``engine`` that differs between equal runs."""
+    """Wall nanoseconds of our code for each job's arrival; the only field besides ``engine`` that differs
+    between equal runs."""
     complete: bool = True
-    """False when the run was stopped early."""
+    """False if the run was stopped early."""
     grants: int = 0
-    """Offers of freed room by wardens to brokers that wait for it (``hanse``)."""
+    """Offers of freed room by wardens to waiting brokers (``hanse``)."""
     releases: int = 0
     """Grants that were given back unused."""
     engine: str = ""
-    """What played the machines: ``compiled`` or ``machines``; empty for other policies."""
+    """Engine: ``compiled`` or ``machines``; empty for other policies."""
 
 
 class ReplayError(ValueError):
-    """What was asked for cannot be replayed; the message is one sentence for the user."""
+    """Request that cannot be replayed; the message is one sentence for the user."""
 
 
 def outcome_of(workload: Workload, start: list[int], node: list[int], notice: int, launches: int) -> Outcome:
-    """The outcome of the runs in ``start`` and ``node``; a job ends ``notice`` microseconds after its last
-    task."""
+    """Return the outcome of the runs in ``start`` and ``node``; a job ends ``notice`` microseconds after its
+    last task."""
     began = np.asarray(start, np.int64)
     ended = began + np.asarray(workload.duration, np.int64)
     heads = np.asarray(workload.offset[:-1], np.int64)

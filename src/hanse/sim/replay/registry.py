@@ -1,5 +1,5 @@
-"""The policies by name. A policy is a callable ``(workload, settings, progress=None) -> Outcome`` with a few
-facts."""
+"""Registry of policies by name. A policy is a callable ``(workload, settings, progress=None) ->
+ReplayOutcome`` with a few facts."""
 
 from collections.abc import Callable
 from typing import Final
@@ -25,34 +25,34 @@ Runner = Callable[[Workload, Settings, Progress | None], Outcome]
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """One policy as the commands see it."""
+    """One policy of the registry."""
 
     name: str
     run: Runner
     about: str
     orders: tuple[str, ...] = ()
-    """Queue orders it can follow; none = its order is part of it."""
+    """Queue orders that it can follow; none = it has an order of its own."""
     own_order: str = ""
-    """What its own order is called in results, when ``orders`` is empty."""
+    """Name of its own order in results, if ``orders`` is empty."""
     start_messages: int = 2
-    """No task starts before its job's arrival plus this many one-way delays."""
+    """One-way delays between a job's arrival and the earliest start of a task."""
     faults: bool = False
-    """Whether it understands ``Settings.faults``."""
+    """True if it supports ``ReplaySettings.faults``."""
     objection: Callable[[Settings], str] | None = None
-    """Why it cannot be run with some settings, in one sentence; empty when it can."""
+    """Function that returns why it cannot run with some settings, in one sentence; empty if it can."""
 
     def __call__(self, workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
-        """Run it."""
+        """Run the policy."""
         return self.run(workload, settings, progress)
 
     def order(self, settings: Settings) -> str:
-        """The queue order that a run with these settings follows."""
+        """Return the queue order of a run with these settings."""
         return settings.order if self.orders else self.own_order
 
 
 def _hanse_objection(settings: Settings) -> str:
     if settings.faults:
-        read_faults(settings)  # refuses by itself
+        read_faults(settings)  # raises if the file is invalid
     problem = objection(settings)
     if not problem and settings.engine == "compiled":
         why = objection_to(settings)
@@ -89,18 +89,18 @@ _POLICIES: dict[str, Policy] = {policy.name: policy for policy in _KNOWN}
 
 
 def policies() -> dict[str, Policy]:
-    """All policies by name, in the order in which tables show them."""
+    """Return all policies by name, in the order of the tables."""
     return dict(_POLICIES)
 
 
 def register(policy: Policy) -> None:
-    """Add a policy; the name must be new."""
+    """Add a policy with a new name."""
     assert policy.name not in _POLICIES, policy.name
     _POLICIES[policy.name] = policy
 
 
 def chosen(names: list[str], settings: Settings) -> list[Policy]:
-    """The policies of these names, if all exist and can be run with the settings."""
+    """Return the policies of these names; raise if one is unknown or cannot run with the settings."""
     known = policies()
     unknown = [name for name in names if name not in known]
     whole = [name for name in unknown if name in batch_names()]

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a replay: table, plots, and the settings needed to repeat it."""
+"""Self-contained HTML page about a replay: table, plots, and the settings needed to repeat it."""
 
 from html import escape
 from pathlib import Path
@@ -17,7 +17,7 @@ COLUMNS: Final = (
     ("messages_per_task", "messages/task"), ("rejects_per_task", "rejects/task"),
     ("tasks_per_cpu_second", "tasks/CPU s"),
 )  # fmt: skip
-"""Fields that tables show, and their headings."""
+"""Fields of tables, with their headings."""
 
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff; max-width: 70rem;
@@ -35,7 +35,7 @@ pre { background: #f3f5f8; padding: .8rem; overflow-x: auto; } .note { color: #8
 
 
 def shown(value: Any) -> str:
-    """A figure for a reader: four significant digits, no more."""
+    """Format a number for a reader: four significant digits."""
     if value is None:
         return "-"
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -46,13 +46,13 @@ def shown(value: Any) -> str:
 
 
 def shown_with_interval(row: dict[str, Any], field: str) -> str:
-    """A figure and, after repeats, its 95 % interval."""
+    """Format a number and, after repeats, its 95 % interval."""
     interval = row.get(f"{field}_ci95")
     return shown(row[field]) if not interval else f"{shown(row[field])} ± {shown(interval)}"
 
 
 def page(rows: list[dict[str, Any]], runs: list[Run], settings: Settings, effect: str) -> str:
-    """The page as text. Curves are those of each policy's first seed."""
+    """Return the page as text. Curves are those of each policy's first seed."""
     heading = f"Replay of {rows[0]['trace']}" if rows else "Replay without a result"
     stopped = [row["policy"] for row in rows if not row["complete"]]
     note = f'<p class="note">Stopped early: {escape(", ".join(stopped))}.</p>' if stopped else ""
@@ -80,7 +80,7 @@ def page(rows: list[dict[str, Any]], runs: list[Run], settings: Settings, effect
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write the page, whole or not at all."""
+    """Write the page atomically."""
     write_whole(path, text.encode())
 
 

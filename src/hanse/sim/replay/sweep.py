@@ -1,10 +1,10 @@
-"""A grid of runs (load x policy x brokers x seeds) in parallel processes, resumed where it was stopped.
+"""Grid of runs (load x policy x brokers x seeds) in parallel processes, resumed after an interruption.
 
 The result file is JSON lines: one finished run each, with the key of its cell. A cell whose key is in the
-file is not run again. A line that was cut off by a crash is dropped when the file is opened next; a file that
-holds anything else is refused.
+file does not run again. A line truncated by a crash is dropped when the file is opened next; a file with
+anything else is refused.
 
-Schedulers for whole jobs have a grid of their own (load x policy x seeds): they know no brokers.
+Schedulers for whole jobs have a smaller grid (load x policy x seeds), because they have no brokers.
 """
 
 import os
@@ -27,10 +27,10 @@ from hanse.sim.replay.whole_job_policies import at_load as batch_at_load
 from hanse.sim.traces import ReadRules, TraceError, load_with_report
 
 CELLS_MAX: Final = 100_000
-"""Runs of one sweep."""
+"""Largest number of runs in one sweep."""
 STOP_CHECK_SECONDS: Final = 0.2
 KEY_BEGIN: Final = b'{"key"'
-"""How every line of a result file begins."""
+"""Beginning of every line of a result file."""
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -41,18 +41,18 @@ class Cell(msgspec.Struct, frozen=True):
     whole_seconds: bool
     policy: str
     load: float | None
-    """Offered load to rescale to; none = as the trace has it."""
+    """Offered load to scale to; None = the trace's own."""
     settings: Settings
 
     def key(self) -> str:
-        """What tells this cell from all others: not the engine, on which no result depends."""
+        """Return the key of this cell: everything but the engine, on which no result depends."""
         fields = msgspec.to_builtins(self)
         del fields["settings"]["engine"]
         return msgspec.json.encode(fields).decode()
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """What a sweep varies, and what it holds fixed."""
+    """Varied and fixed parameters of a sweep."""
 
     trace: Path
     policies: tuple[str, ...]
@@ -63,7 +63,7 @@ class Grid(msgspec.Struct, frozen=True):
     whole_seconds: bool = False
 
     def cells(self) -> list[Cell]:
-        """All cells in the order load, policy, brokers, seed; refuses what could not be run."""
+        """Return all cells in the order load, policy, brokers, seed; raise if one cannot run."""
         if self.trace.is_dir():
             raise TraceError(f"{self.trace} is a folder: make a file of it with 'hanse trace convert' first")
         if not self.trace.is_file():
@@ -89,7 +89,7 @@ class Grid(msgspec.Struct, frozen=True):
         ]
 
     def _checked_brokers(self) -> tuple[int, ...]:
-        """The numbers of brokers to run, once it is clear that all policies can be run."""
+        """Return the numbers of brokers to run; raise if a policy cannot run."""
         if self.policies and all(name in batch_names() for name in self.policies):
             chosen_batch(list(self.policies), _batch_trace(self.trace, self.whole_seconds), self.fixed)
             return (1,)
@@ -99,7 +99,7 @@ class Grid(msgspec.Struct, frozen=True):
 
 
 def finished(path: Path) -> dict[str, dict[str, Any]]:
-    """The runs in a result file by key; a torn last line is cut off."""
+    """Return the runs in a result file by key, and cut off a truncated last line."""
     if not path.exists():
         return {}
     found: dict[str, dict[str, Any]] = {}
@@ -110,20 +110,20 @@ def finished(path: Path) -> dict[str, dict[str, Any]]:
         except msgspec.DecodeError:
             entry = {}
         if "key" not in entry:
-            raise TraceError(f"{path} is no result file of a sweep (line {number}): name another one")
+            raise TraceError(f"{path} is not a result file of a sweep (line {number}): name another one")
         found[entry["key"]] = entry
     if torn:
         if not found and not torn.startswith(KEY_BEGIN):
-            raise TraceError(f"{path} is no result file of a sweep: name another one")
+            raise TraceError(f"{path} is not a result file of a sweep: name another one")
         with path.open("r+b") as file:
             file.truncate(path.stat().st_size - len(torn))
     return found
 
 
 _READ: dict[tuple[str, bool], Workload | BatchTrace] = {}
-"""In a process of the pool: the trace it has read."""
+"""Trace that a process of the pool has read."""
 _SCALED: dict[tuple[float, Settings], BatchTrace] = {}
-"""... and what it has brought to a load: for whole jobs that takes a run of its own."""
+"""Trace that a process of the pool has scaled to a load; for whole jobs that takes a run of its own."""
 
 
 def _batch_trace(path: Path, whole_seconds: bool) -> BatchTrace:
@@ -132,7 +132,7 @@ def _batch_trace(path: Path, whole_seconds: bool) -> BatchTrace:
 
 
 def _prepare() -> None:
-    """Ctrl-C is for the parent, which lets running cells end."""
+    """Ignore Ctrl-C, which the parent handles: it lets running cells end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -164,7 +164,7 @@ def _run(workload: Workload, cell: Cell) -> dict[str, Any]:
 def _batch_run(trace: BatchTrace, cell: Cell) -> dict[str, Any]:
     policy = chosen_batch([cell.policy], trace, cell.settings)[0]
     if cell.load is not None:
-        # how much work there is does not depend on the seed, nor on who schedules it
+        # the amount of work depends neither on the seed nor on the scheduler
         key = cell.load, msgspec.structs.replace(cell.settings, seed=0)
         if key not in _SCALED:
             _SCALED.clear()
@@ -176,10 +176,10 @@ def _batch_run(trace: BatchTrace, cell: Cell) -> dict[str, Any]:
 def sweep(
     grid: Grid, out: Path, processes: int, stop: Callable[[], bool] = lambda: False
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Run what is missing and append it to ``out``; yields (runs done, runs in all, the new run).
+    """Run the missing cells and append them to ``out``; yield (runs done, runs in all, the new run).
 
-    At most two cells per process are handed out at a time. Once ``stop`` says so no further cell begins, and
-    those that run are waited for and kept.
+    At most two cells per process are submitted at a time. Once ``stop`` returns True no further cell begins,
+    and running cells are awaited and kept.
     """
     cells = grid.cells()
     done = finished(out)

@@ -1,4 +1,4 @@
-"""From the columns of a trace to a workload that a policy can run."""
+"""Conversion of the columns of a trace to a workload for policies."""
 
 import hashlib
 from pathlib import Path
@@ -11,7 +11,7 @@ from hanse.sim.traces import JobChunk, ReadReport, ReadRules, load_with_report
 
 
 def from_chunk(chunk: JobChunk, name: str) -> Workload:
-    """Jobs in order of arrival, counted from the first; entries without a task are left out."""
+    """Return jobs in order of arrival, counted from the first; entries without a task are left out."""
     if chunk.needs is not None:
         raise ReplayError(
             f"{name} has tasks that depend on each other, which the policies of a replay do not know"
@@ -25,7 +25,7 @@ def from_chunk(chunk: JobChunk, name: str) -> Workload:
     arrival = chunk.arrival[keep]
     assert bool(np.all(np.diff(arrival) >= 0)), "a chunk for a replay is in order of arrival"
     heads = chunk.offset[:-1][keep]
-    # entries without a task have no durations, so leaving them out moves nobody's tasks
+    # entries without a task have no durations, so leaving them out shifts no other task
     estimate = np.add.reduceat(chunk.duration, heads) // counts[keep]
     priority = chunk.extra.get("priority", np.zeros(chunk.jobs, np.int64))[keep]
     return Workload(
@@ -41,20 +41,20 @@ def from_chunk(chunk: JobChunk, name: str) -> Workload:
 def read_workload(
     path: Path, *, whole_seconds: bool = False, limit: int | None = None
 ) -> tuple[Workload, ReadReport]:
-    """Read a trace of any known format; ``whole_seconds`` cuts durations down as the simulators of the
+    """Read a trace of any known format; ``whole_seconds`` truncates durations as the simulators of the
     ``.tr`` family do."""
     chunk, report = load_with_report(path, limit, rules=ReadRules(truncate_seconds=whole_seconds))
     return from_chunk(chunk, path.name), report
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, the first sixteen hexadecimal digits: enough to see that a trace has changed."""
+    """Return the first sixteen hexadecimal digits of a file's SHA-256: enough to show a changed trace."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def at_load(workload: Workload, nodes: int, load: float) -> Workload:
-    """The same jobs with arrivals spread or squeezed evenly so that the offered load becomes ``load``."""
+    """Return the same jobs with arrivals scaled so that the offered load becomes ``load``."""
     now = workload.load(nodes)
     if not load > 0 or now in (0.0, float("inf")):
         raise ReplayError(

@@ -1,5 +1,4 @@
-"""``python -m hanse.sim.replay.validate --out docs/validation.md``: published figures beside ours, with the
-deviation."""
+"""Comparison with published figures: ``python -m hanse.sim.replay.validate --out docs/validation.md``."""
 
 import os
 import sys
@@ -25,7 +24,7 @@ NAMES: Final = {
     "rejects_per_task": "rejects/task",
 }  # fmt: skip
 WITHOUT_CHANCE: Final = ("central", "ideal", "independent", "shared")
-"""Policies in which nothing is drawn: one seed says it all."""
+"""Deterministic policies: one seed is enough."""
 
 _HEAD: Final = """# Validation of the replay
 
@@ -72,15 +71,15 @@ _REMARKS: Final = """
 
 
 def traces_folder() -> Path | None:
-    """Where the traces are: ``HANSE_TRACES``, else ``../shared/traces`` beside the project; none when
-    absent."""
+    """Return the folder of the traces: ``HANSE_TRACES``, else ``../shared/traces`` beside the project; None
+    if absent."""
     named = os.environ.get("HANSE_TRACES")
     folder = Path(named) if named else Path(__file__).resolve().parents[4] / ".." / "shared" / "traces"
     return folder if (folder / "tr").is_dir() else None
 
 
 def outcomes(case: Case, workload: Workload) -> list[Result]:
-    """Our results for a case, one per seed."""
+    """Return our results for a case, one per seed."""
     seeds = 1 if case.policy in WITHOUT_CHANCE else case.seeds
     policy = policies()[case.policy]
     return [
@@ -90,7 +89,7 @@ def outcomes(case: Case, workload: Workload) -> list[Result]:
 
 
 def rows(case: Case, results: list[Result]) -> list[str]:
-    """The lines of the table for a case."""
+    """Return the lines of the table for a case."""
     order = results[0].order
     lines = []
     for field, theirs in case.figures.items():

@@ -1,4 +1,4 @@
-"""The figures and curves of schedulers for whole jobs, in the form of all others."""
+"""Figures and curves of schedulers for whole jobs, in the form of all others."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def measure_batch(
     outcome: BatchOutcome | Placed,
     seconds: tuple[float, float],
 ) -> Result:
-    """The figures of a run; what has no meaning without a network or without time is 0 or none."""
+    """Return the figures of a run; those without meaning here (no network, no time) are 0 or None."""
     wall, cpu = seconds
     placed = isinstance(outcome, Placed)
     tasks = outcome.pods if isinstance(outcome, Placed) else trace.tasks
@@ -49,7 +49,7 @@ def measure_batch(
 
 
 def _figures(outcome: BatchOutcome | Placed, settings: Settings) -> dict[str, Any]:
-    """Fields of a result that tell times and use."""
+    """Return the fields of a result about times and utilisation."""
     if isinstance(outcome, Placed):
         nothing = dict.fromkeys(
             ("delay_mean", "delay_p50", "delay_p90", "delay_p99", "delay_p999", "short_delay_p99",
@@ -76,7 +76,7 @@ def _figures(outcome: BatchOutcome | Placed, settings: Settings) -> dict[str, An
 
 
 def curves_batch(outcome: BatchOutcome | Placed) -> Curves:
-    """What a report draws: shares held and jobs waiting for their first start."""
+    """Return the curves of a report: shares held and jobs waiting for their first start."""
     if isinstance(outcome, Placed):
         none = np.zeros(POINTS)
         return Curves(np.zeros(0), none, none, none)
@@ -91,7 +91,7 @@ def curves_batch(outcome: BatchOutcome | Placed) -> Curves:
 
 
 def _weight_by(moments: Ints, weight: Ints, times: Ints) -> Floats:
-    """The weight of all moments up to each time."""
+    """Return the sum of the weights of all moments up to each time."""
     order = np.argsort(moments, kind="stable")
     total = np.concatenate([[0.0], np.cumsum(weight[order], dtype=np.float64)])
     found: Floats = total[np.searchsorted(moments[order], times, side="right")]

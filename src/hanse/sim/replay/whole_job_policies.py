@@ -1,17 +1,17 @@
-"""The schedulers for whole jobs as policies of a replay: rigid parallel jobs, GPU jobs, placement of pods.
+"""Schedulers for whole jobs as policies of a replay: rigid parallel jobs, GPU jobs, placement of pods.
 
-They stand beside the policies of ``sim.replay.registry`` but not in one table with them: here a job holds
-several processors or parts of nodes at once, there a task holds one node. Which family a name belongs to is
-decided by what the trace tells: ``sjf`` is shortest-first of rigid jobs on a log in the Standard Workload
-Format and of GPU jobs on a GPU trace.
+They are separate from the policies of ``sim.replay.registry`` and never in one table with them: here a job
+holds several processors or parts of nodes at once, there a task holds one node. The contents of the trace
+decide the family of a name: ``sjf`` is shortest-first of rigid jobs on a log in the Standard Workload Format
+and of GPU jobs on a GPU trace.
 
 *rigid* (``fcfs``, ``sjf``, ``easy``, ``conservative``): ``nodes`` are processors. *gpu* (``fifo``, ``sjf``,
-``best-fit``, ``drf``, ``tetris``, ``srtf``, ``srsf``, ``tiresias``): ``nodes`` equal nodes of
-``node_gpus``, ``node_cpus`` and ``node_memory_gib``; what is 0 is not counted. *placement* (``fgd``,
-``random``, ``dot-product``, ``gpu-clustering``, ``gpu-packing``, ``best-fit``): pods arrive on a list of
-machines and never leave.
+``best-fit``, ``drf``, ``tetris``, ``srtf``, ``srsf``, ``tiresias``): ``nodes`` equal nodes of ``node_gpus``,
+``node_cpus`` and ``node_memory_gib``; a 0 means not counted. *placement* (``fgd``, ``random``,
+``dot-product``, ``gpu-clustering``, ``gpu-packing``, ``best-fit``): pods arrive on a list of nodes and never
+leave.
 
-There is no network: delays are waiting (and, where jobs are interrupted, standing) times alone.
+There is no network: delays are waiting times only, including the times of interruptions.
 """
 
 from collections.abc import Callable
@@ -36,42 +36,42 @@ GIB: Final = 1 << 30
 
 
 class BatchTrace(msgspec.Struct, frozen=True, eq=False):
-    """A trace whose jobs run as wholes."""
+    """Trace of jobs that run as wholes."""
 
     name: str
     chunk: JobChunk
 
     @property
     def tasks(self) -> int:
-        """How many tasks its jobs have."""
+        """Number of tasks of its jobs."""
         return self.chunk.tasks
 
 
 class BatchOutcome(msgspec.Struct, frozen=True, eq=False):
-    """What became of the jobs; times in microseconds since the first submission."""
+    """Outcome of the jobs; times in microseconds since the first submission."""
 
     arrival: Ints
     work: Ints
-    """[J] how long a job runs when undisturbed."""
+    """[J] undisturbed run time."""
     start: Ints
     """[J] first start."""
     end: Ints
     held: Ints
-    """[S] how much every uninterrupted stretch of running holds ..."""
+    """[S] amount that each uninterrupted stretch of running holds."""
     begin: Ints
     until: Ints
     capacity: int
-    """... of so much in all."""
+    """Total capacity."""
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """What became of pods that never leave: there is no time in it."""
+    """Outcome of pods that never leave, without times."""
 
     allocated: float
-    """GPU given away over GPU there is."""
+    """Allocated share of all GPUs."""
     pods: int
     nowhere: int
-    """Pods that fitted on no machine."""
+    """Pods that fitted on no node."""
 
 
 class BatchPolicy(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ class BatchPolicy(msgspec.Struct, frozen=True):
     run: Callable[[JobChunk, Settings], BatchOutcome | Placed]
 
     def order(self, _: Settings) -> str:
-        """What its order is called in results."""
+        """Return the name of its order in results."""
         return self.own_order
 
 
@@ -142,7 +142,7 @@ def _gpu(name: str) -> Callable[[JobChunk, Settings], BatchOutcome]:
 def _placement(name: str) -> Callable[[JobChunk, Settings], Placed]:
     def run(chunk: JobChunk, settings: Settings) -> Placed:
         if not settings.node_list:
-            raise ReplayError(f"{name} places pods on a list of machines: say --node-list FILE")
+            raise ReplayError(f"{name} places pods on a list of nodes: use --node-list FILE")
         nodes = openb_nodes(read_nodes(Path(settings.node_list)))
         placed = place(openb_pods(chunk, nodes), nodes, name, settings.seed)
         return Placed(placed.allocated, len(placed.node), int((placed.node < 0).sum()))
@@ -188,7 +188,7 @@ FAMILIES: Final[dict[str, dict[str, BatchPolicy]]] = {
         for name, about in _PLACEMENT.items()
     },
 }
-"""Family -> name -> policy; a name that stands in two families means the one that fits the trace."""
+"""Family -> name -> policy; for a name in two families the trace decides."""
 NEEDS: Final = {
     "rigid": "rigid parallel jobs with their processors (the Standard Workload Format)",
     "gpu": "jobs that ask for GPUs, CPUs or memory and say how long they run",
@@ -197,12 +197,12 @@ NEEDS: Final = {
 
 
 def batch_names() -> tuple[str, ...]:
-    """All names, each once."""
+    """Return all names, each once."""
     return tuple(dict.fromkeys(name for family in FAMILIES.values() for name in family))
 
 
 def _serves(family: str, chunk: JobChunk) -> bool:
-    """Whether a trace tells what a family needs to know."""
+    """True if a trace has the columns that a family needs."""
     if not chunk.jobs or chunk.needs is not None:
         return False
     if family == "placement":
@@ -216,7 +216,7 @@ def _serves(family: str, chunk: JobChunk) -> bool:
 
 
 def chosen_batch(names: list[str], trace: BatchTrace, settings: Settings) -> list[BatchPolicy]:
-    """The policies of these names for this trace; refuses what the trace cannot serve."""
+    """Return the policies of these names for this trace; raise if the trace is unsuitable."""
     if settings.faults:
         raise ReplayError(f"faults cannot be injected into {', '.join(names)}; policies that can: hanse")
     fitting = [
@@ -230,22 +230,22 @@ def chosen_batch(names: list[str], trace: BatchTrace, settings: Settings) -> lis
     if not wanted:
         raise ReplayError(f"{', '.join(names)} are for different kinds of jobs: run them apart")
     needs = " or ".join(NEEDS[family] for family in wanted)
-    raise ReplayError(f"{', '.join(names)} cannot be run on {trace.name}: what is needed is {needs}")
+    raise ReplayError(f"{', '.join(names)} cannot be run on {trace.name}: the trace must have {needs}")
 
 
 def at_load(trace: BatchTrace, settings: Settings, load: float, policy: BatchPolicy) -> BatchTrace:
-    """The same jobs with arrivals spread or squeezed evenly so that the offered load becomes ``load``."""
+    """Return the same jobs with arrivals scaled so that the offered load becomes ``load``."""
     outcome = policy.run(trace.chunk, settings)
     now = 0.0 if isinstance(outcome, Placed) else load_of(outcome)
     if not 0 < now < float("inf"):
-        raise ReplayError("only a trace whose jobs arrive at different times can be brought to a load")
+        raise ReplayError("only a trace with jobs that arrive at different times can be scaled to a load")
     first = int(trace.chunk.arrival[0])
     arrival = first + np.rint((trace.chunk.arrival - first) * (now / load)).astype(np.int64)
     return BatchTrace(trace.name, msgspec.structs.replace(trace.chunk, arrival=arrival))
 
 
 def load_of(outcome: BatchOutcome) -> float:
-    """Work brought over capacity x time of arrivals."""
+    """Return the work brought over capacity x time of arrivals."""
     span = int(outcome.arrival[-1] - outcome.arrival[0])
     work = float((outcome.held * (outcome.until - outcome.begin)).sum())
     return work / (outcome.capacity * span) if span else float("inf")

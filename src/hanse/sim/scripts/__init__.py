@@ -1,1 +1,1 @@
-"""Scripts: golden stories of a league as text, and the words they are written in."""
+"""Golden scripts: stories of a league as text, and the vocabulary of the script language."""

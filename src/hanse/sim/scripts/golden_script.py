@@ -1,9 +1,9 @@
-"""Golden interaction scripts: a small language that plays a story and prints all that happens.
+"""Golden interaction scripts: a small language that plays a story and prints everything that happens.
 
 A script is a text of blocks. A block is prose (lines that begin with ``#``), commands, a line ``----``, and
-what came of the commands; an empty line ends it. ``play`` gives the text back with what came of them now, so
+the output of the commands; an empty line ends it. ``run_script`` returns the text with the present output, so
 a script is its own expectation. Nothing is random here: clocks are true, no message is lost unless a command
-says so, and messages wait until they are delivered (``network=manual``) or take one millisecond
+drops it, and messages wait until they are delivered (``network=manual``) or take one millisecond
 (``network=immediate``). Beats, acknowledgements and gossip always take one millisecond and are not printed.
 
 Commands (names of processes as in ``cluster`` and ``league``; a runner is called ``alpha.r1``)::
@@ -65,25 +65,25 @@ from hanse.sim.workload import GroupTruth, JobPlan, Workload
 from hanse.sim.world import Violation, World
 
 QUIET: Final = (Ack, WardenHeartbeat, HeartbeatReply, Gossip, OpenSession, RunnerHeartbeat, RunnerLease)
-"""Messages that always get through (unless cut) and are not worth a line."""
+"""Messages that are always delivered (unless cut) and are not printed."""
 WARM_UP: Final = 3 * SECOND
-"""Time for the league to get to know each other before the story begins."""
+"""Time for the members to exchange first messages before the story begins."""
 IDLE_MAX: Final = 300 * SECOND
-"""How long ``run until idle`` waits at most."""
+"""Longest time that ``run until idle`` waits."""
 _RULE: Final = "----"
 
 
 class Log(Story):
-    """Prints what happens as it happens."""
+    """Story that is printed as it happens."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
         self.brief = False
-        """Whether messages are told when they are sent only: enough where nothing can happen to them."""
+        """True if only the sending of a message is printed: enough where nothing can happen to messages."""
 
     def took(self, now: int, who: str, event: Event) -> None:
-        """A machine was handed an event."""
+        """Print an event that a machine was handed."""
         if isinstance(event, Tick | Booted | BackendReported):
             return
         if isinstance(event, MessageReceived) and (self.brief or isinstance(event.envelope.body, QUIET)):
@@ -91,23 +91,23 @@ class Log(Story):
         self._say(now, who, f"<- {event_text(event)}")
 
     def did(self, now: int, who: str, command: Effect) -> None:
-        """A machine's command was performed."""
+        """Print an effect that was performed."""
         if isinstance(command, WakeAt | ExtendWatchdog):
             return
         if not (isinstance(command, SendMessage) and isinstance(command.envelope.body, QUIET)):
             self._say(now, who, f"=> {effect_text(command)}")
 
     def lost(self, now: int, envelope: Envelope, why: str) -> None:
-        """A message did not get through."""
+        """Print a message that was not delivered."""
         if not isinstance(envelope.body, QUIET):
             self._say(now, "network", f"!! {why}: {envelope.source} -> {envelope.target} {_kind(envelope)}")
 
     def fault(self, now: int, who: str, what: str) -> None:
-        """Something broke or was mended."""
+        """Print a fault or its end."""
         self._say(now, who, f"## {what}")
 
     def lived(self, now: int, where: str, task: int, attempt: int, what: str) -> None:
-        """Something really happened to an attempt."""
+        """Print nothing: the runner's lines report the attempt."""
         del now, where, task, attempt, what  # the runner's lines say the same
 
     def _say(self, now: int, who: str, what: str) -> None:
@@ -115,7 +115,7 @@ class Log(Story):
 
 
 class HandNetwork(Network):
-    """A network whose messages wait to be delivered."""
+    """Network that delivers messages on command."""
 
     __slots__ = ("flight", "manual")
 
@@ -136,20 +136,20 @@ class HandNetwork(Network):
 
 
 class HandWork(Workload):
-    """Jobs as the script submits them; a task without a run time runs until the script ends it."""
+    """Jobs that the script submits; a task without a run time runs until the script ends it."""
 
     def __init__(self) -> None:
         super().__init__(0, [])
 
     def fate(self, launch: LaunchAttempt) -> Fate:
-        """How this attempt ends if nobody interferes."""
+        """Return the planned end of this attempt."""
         plan, group = self.plan_of(launch.payload)
         duration = plan.groups[group].duration
         return (duration, Outcome.SUCCEEDED, 0) if duration else FOREVER
 
 
 def play(text: str, factories: Factories) -> str:
-    """Run a script and give it back with what came of its commands now."""
+    """Run a script and return its text with the present output of its commands."""
     player = Player(factories)
     blocks: list[str] = []
     for block in text.strip("\n").split("\n\n"):
@@ -164,7 +164,7 @@ def play(text: str, factories: Factories) -> str:
 
 
 class Player:
-    """A league on a table, moved by hand."""
+    """Player of a golden script: a league under manual control."""
 
     def __init__(self, factories: Factories) -> None:
         self._factories = factories
@@ -187,10 +187,10 @@ class Player:
         self._verbs = verbs
 
     def perform(self, line: str) -> list[str]:
-        """Do one command; return what happened."""
+        """Perform one command; return its output."""
         verb, *rest = split(line)
         if verb not in self._verbs:
-            return [f"ERROR no such command: {line!r}; there are {', '.join(sorted(self._verbs))}"]
+            return [f"ERROR no such command: {line!r}; known commands: {', '.join(sorted(self._verbs))}"]
         plain = [word for word in rest if "=" not in word or "->" in word]
         named = dict(word.split("=", 1) for word in rest if "=" in word and "->" not in word)
         try:
@@ -204,7 +204,7 @@ class Player:
         lines, self._log.lines = self._log.lines, []
         return lines
 
-    # --- making a league -----------------------------------------------------------------------------------
+    # --- set-up --------------------------------------------------------------------------------------------
 
     def _cluster(self, plain: list[str], named: dict[str, str]) -> None:
         name, *kinds = plain
@@ -304,7 +304,7 @@ class Player:
             self._world.run(self._world.now + 10 * MILLISECOND)
 
     def _deliver(self, plain: list[str], _: dict[str, str]) -> None:
-        """One round of what is in flight; ``all``: again and again until nothing is."""
+        """Deliver the messages in flight once; ``all``: repeat until none is left."""
         again = plain[:1] == ["all"]
         words_left = plain[1:] if again else plain
         while True:
@@ -320,7 +320,7 @@ class Player:
             self._log.lost(self._world.now, envelope, "dropped")
 
     def _take(self, plain: list[str]) -> list[tuple[Link, Envelope]]:
-        """Remove from the messages in flight those that a pattern names: ``[source->target] [kind]``."""
+        """Remove and return the messages in flight that match a pattern: ``[source->target] [kind]``."""
         source, arrow, target = plain[0].partition("->") if plain else ("", "", "")
         kind = "" if not plain or (arrow and len(plain) == 1) else " ".join(plain[1:] if arrow else plain)
         chosen: list[tuple[Link, Envelope]] = []
@@ -378,7 +378,7 @@ class Player:
     def _undrain(self, plain: list[str], _: dict[str, str]) -> None:
         self._process(plain[0]).drain((tuple(map(int, plain[1:])), False, 0))
 
-    # --- looking -------------------------------------------------------------------------------------------
+    # --- inspection ----------------------------------------------------------------------------------------
 
     def _state(self, plain: list[str], _: dict[str, str]) -> None:
         league = self._parts()[0]
@@ -412,7 +412,7 @@ class Player:
 
 
 def _ignore(_: Effect) -> None:
-    """The log says it."""
+    """Do nothing: the log shows the effect."""
 
 
 def _kind(envelope: Envelope) -> str:

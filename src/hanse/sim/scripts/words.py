@@ -1,4 +1,4 @@
-"""The words of a golden script as values: times, resources, jobs."""
+"""Parsers for the vocabulary of golden scripts: times, resources, jobs."""
 
 from typing import Final
 
@@ -13,26 +13,26 @@ _SIZES: Final = (("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1
 
 
 class ScriptError(Exception):
-    """A script says something that cannot be done."""
+    """Script command that cannot be performed."""
 
 
 def duration_of(text: str) -> int:
-    """A time such as ``5s`` or ``200ms``, in microseconds."""
+    """Return a time such as ``5s`` or ``200ms`` in microseconds."""
     for suffix, unit in (("ms", MILLISECOND), ("s", SECOND)):
         if text.endswith(suffix):
             return int(float(text.removesuffix(suffix)) * unit)
-    raise ScriptError(f"{text!r} is no time; write 5s or 200ms")
+    raise ScriptError(f"{text!r} is not a time; write 5s or 200ms")
 
 
 def value_of(text: str) -> Value:
-    """An attribute's value."""
+    """Return the value of an attribute."""
     if text in ("true", "false"):
         return text == "true"
     return int(text) if text.isdigit() else text
 
 
 def resources_of(text: str) -> Resources:
-    """``4cpu+16GiB+2gpu+1fpga``."""
+    """Return the resources of a text such as ``4cpu+16GiB+2gpu+1fpga``."""
     cpu = memory = gpu = 0
     custom = {}
     for part in text.split("+"):
@@ -50,7 +50,7 @@ def resources_of(text: str) -> Resources:
 
 
 def job_from(number: int, named: dict[str, str]) -> JobSpec:
-    """A job from the words of ``submit``."""
+    """Return the job that the words of ``submit`` describe."""
     where = parse_constraint(named["where"]) if "where" in named else None
     if isinstance(where, ConstraintSyntaxProblem):
         raise ScriptError(where.message)
@@ -98,11 +98,11 @@ def job_from(number: int, named: dict[str, str]) -> JobSpec:
 
 
 def job_named(text: str) -> JobId:
-    """The job that a text names, as a job or by one of its tasks."""
+    """Return the job that a text names, as a job or by one of its tasks."""
     job = parse_job(text)
     if job is None:
         task = parse_task(text)
         if task is None:
-            raise ScriptError(f"{text!r} is no job")
+            raise ScriptError(f"{text!r} is not a job")
         job = job_of(task)
     return job

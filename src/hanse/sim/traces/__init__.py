@@ -1,7 +1,7 @@
-"""Traces: readers of public formats and of our own, writers, a generator, and what describes and thins them.
+"""Workload traces: readers and writers of public and native formats, a generator, description and sampling.
 
-The doors: ``open_trace`` (chunks and a report), ``read`` (chunks), ``load`` (one chunk in order of arrival),
-``read_nodes`` (lists of machines). What each format means is in docs/traces.md.
+Entry points: ``open_trace`` (chunks and a report), ``read`` (chunks), ``load`` (one chunk in order of
+arrival), ``read_nodes`` (lists of nodes). docs/traces.md explains each format.
 """
 
 from hanse.sim.traces.chunk import JobChunk, by_arrival, concatenate, take

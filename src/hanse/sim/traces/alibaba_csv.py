@@ -1,12 +1,11 @@
-"""Alibaba's tables as they are published, CSV without a header: 2018 ``batch_task`` and GPU 2020
-``pai_task_table``.
+"""Alibaba's tables as published, CSV without a header: 2018 ``batch_task`` and GPU 2020 ``pai_task_table``.
 
 2018: task name, instances, job, type, status, start (s), end (s), CPU (100 = one core), memory (per cent of
-a node). The task's name says its place in the DAG: ``J3_1_2`` is number 3 and needs 1 and 2. A DAG arrives
-when its first task starts. GPU 2020: job, task, instances, status, start, end, CPU (100 = one core), memory
-(GB), GPU (100 = one), GPU type; each task arrives when it starts. Rows of one job stand together. Neither
-table is in order of time, so the earliest start is looked for first, in a pass of its own. What had not
-ended is left out, counted.
+a node). The task's name gives its position in the DAG: ``J3_1_2`` is number 3 and needs 1 and 2. A DAG
+arrives when its first task starts. GPU 2020: job, task, instances, status, start, end, CPU (100 = one core),
+memory (GB), GPU (100 = one), GPU type; each task arrives when it starts. Rows of one job are adjacent.
+Neither table is in order of time, so a separate first pass finds the earliest start. Tasks that had not
+ended are left out and counted.
 """
 
 import re
@@ -39,7 +38,7 @@ _NUMBERED: Final = re.compile(r"[A-Za-z]+(\d{1,9})$")
 
 
 class _Columns(msgspec.Struct, frozen=True):
-    """Where each table keeps what."""
+    """Positions of the columns of one table."""
 
     fields: int
     job: int
@@ -55,7 +54,7 @@ class _Columns(msgspec.Struct, frozen=True):
 
     @property
     def is_dag(self) -> bool:
-        """The older table is the one with DAGs."""
+        """True for the older table, which has DAGs."""
         return self.gpu is None
 
 
@@ -66,7 +65,7 @@ _PAI_2020: Final = _Columns(
 
 
 def place_in_dag(task: str) -> tuple[int, tuple[int, ...]]:
-    """A task's number and the numbers it needs, from its name; tasks without a number need nothing."""
+    """Return a task's number and the numbers it needs, from its name; without a number it needs nothing."""
     first, *rest = task.split("_")
     found = _NUMBERED.match(first)
     if found is None:
@@ -83,7 +82,7 @@ class _Parser:
         self.number = -1
 
     def parse(self, fields: list[str]) -> Parsed:
-        """One row."""
+        """Parse one row."""
         at = self.columns
         self.number += 1
         if fields[at.job] != self.job or not self.jobs:
@@ -139,7 +138,7 @@ def _earliest(reader: TraceReader, columns: _Columns) -> int | None:
 
 
 def _dags(rows: Iterator[tuple[int, Parsed]]) -> Iterator[tuple[int, Parsed]]:
-    """The same rows, those of one DAG all arriving when its first task starts; holds one DAG."""
+    """Yield the rows with the arrival of each DAG's first task; holds one DAG at a time."""
     held: list[tuple[int, Row]] = []
     for line, row in rows:
         if not isinstance(row, Row):

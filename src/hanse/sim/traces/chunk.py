@@ -1,9 +1,8 @@
-"""A stretch of a trace as NumPy columns: what every reader gives and every simulator takes.
+"""Part of a trace as NumPy columns: the output of every reader and the input of every simulator.
 
-A trace is a stream of chunks of bounded size, so that its length never decides how much memory is needed.
-One entry is one job; for traces of DAGs it is one node of a DAG, and ``parent`` says to which DAG it
-belongs. All times are whole microseconds, all amounts whole numbers: a replay must give the same answer on
-every machine.
+A trace is a stream of chunks of bounded size, so memory use does not depend on its length. One entry is one
+job; in traces of DAGs it is one node of a DAG, and ``parent`` is the number of the DAG. All times are whole
+microseconds, all amounts whole numbers: a replay must give the same result on every computer.
 """
 
 from collections.abc import Sequence
@@ -14,15 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 JOBS_PER_CHUNK: Final = 8_192
-"""A chunk is handed on when it holds this many entries (a DAG is never cut in two, so it may hold a few
-more)."""
+"""Entries after which a chunk is complete (a DAG is never cut in two, so a chunk may hold a few more)."""
 TASKS_PER_CHUNK: Final = 262_144
-"""... or this many tasks (a job is never cut in two, so the last one may go beyond it)."""
+"""Tasks after which a chunk is complete (a job is never cut in two, so the last one may exceed it)."""
 SECOND: Final = 1_000_000
 """Microseconds in a second."""
 HOUR: Final = 3_600 * SECOND
 TIME_MAX: Final = 1 << 53
-"""285 years in microseconds, and the end of the whole numbers a float holds: no trace has a longer time."""
+"""285 years in microseconds, and the limit of the integers a float holds exactly: no time is longer."""
 
 Ints = npt.NDArray[np.int64]
 SmallInts = npt.NDArray[np.int32]
@@ -32,15 +30,15 @@ _NAMES: Final = ("user", "group", "site")
 
 
 class JobChunk(msgspec.Struct, frozen=True, eq=False):
-    """Columns of a number of jobs; J entries, T tasks. Tasks of entry j: ``duration[offset[j]:offset[j +
+    """Columns of several jobs; J entries, T tasks. Tasks of entry j: ``duration[offset[j]:offset[j +
     1]]``."""
 
     job: Ints
-    """[J] number in the trace's own numbering if it has one, else the running number."""
+    """[J] number in the trace's own numbering if it has one, else a running number."""
     arrival: Ints
     """[J] microseconds since the start of the trace."""
     offset: Ints
-    """[J+1] where the entries' tasks begin and end in ``duration``."""
+    """[J+1] bounds of the entries' tasks in ``duration``."""
     duration: Ints
     """[T] microseconds a task runs; 0 throughout when the trace does not say (see
     ``TraceReader.has_durations``)."""
@@ -59,40 +57,39 @@ class JobChunk(msgspec.Struct, frozen=True, eq=False):
     parent: Ints
     """[J] number of the whole DAG (or of the job that these tasks belong to), else the same as ``job``."""
     names: tuple[str, ...] = ()
-    """The names so far. Within one reader an index keeps its meaning from chunk to chunk."""
+    """Names so far. Within one reader an index keeps its meaning from chunk to chunk."""
     needs: tuple[Ints, Ints] | None = None
     """DAG edges: entry ``needs[0][i]`` starts after entry ``needs[1][i]`` (indices into this chunk) has
     ended."""
     extra: dict[str, Column] = {}
-    """[J] each: what a set of traces adds, such as ``status`` or ``gpu_spec``; the same keys in every
-    chunk."""
+    """[J] columns that a dataset adds, such as ``status`` or ``gpu_spec``; the same keys in every chunk."""
     named: tuple[str, ...] = ()
     """Keys of ``extra`` whose numbers are indices into ``names`` (-1 = none)."""
 
     @property
     def jobs(self) -> int:
-        """How many entries there are."""
+        """Number of entries."""
         return len(self.job)
 
     @property
     def tasks(self) -> int:
-        """How many tasks they have."""
+        """Number of tasks."""
         return len(self.duration)
 
     def counts(self) -> Ints:
-        """[J] tasks of each entry."""
+        """Return [J] the number of tasks of each entry."""
         return np.diff(self.offset)
 
     def tasks_of(self, entry: int) -> Ints:
-        """The durations of one entry's tasks."""
+        """Return the durations of one entry's tasks."""
         return self.duration[self.offset[entry] : self.offset[entry + 1]]
 
     def name(self, index: int) -> str:
-        """The name at an index; empty for none."""
+        """Return the name at an index; empty for none."""
         return self.names[index] if index >= 0 else ""
 
     def check(self) -> None:
-        """Assert what every reader promises."""
+        """Assert the guarantees of every reader."""
         jobs = self.jobs
         columns = (self.arrival, self.cpu, self.memory, self.gpu, self.estimate, self.parent)
         assert all(column.dtype == np.int64 and len(column) == jobs for column in (self.job, *columns))
@@ -119,7 +116,7 @@ class JobChunk(msgspec.Struct, frozen=True, eq=False):
 
 
 def empty_chunk() -> JobChunk:
-    """A chunk without a job."""
+    """Return a chunk without a job."""
     none = np.zeros(0, np.int64)
     small = np.zeros(0, np.int32)
     return JobChunk(
@@ -128,7 +125,7 @@ def empty_chunk() -> JobChunk:
 
 
 def concatenate(chunks: Sequence[JobChunk]) -> JobChunk:
-    """All chunks as one, names merged and DAG edges moved along."""
+    """Return all chunks as one, with merged names and shifted DAG edges."""
     if not chunks:
         return empty_chunk()
     if len(chunks) == 1:
@@ -176,10 +173,10 @@ def concatenate(chunks: Sequence[JobChunk]) -> JobChunk:
 
 
 def take(chunk: JobChunk, entries: Ints) -> JobChunk:
-    """The entries at these indices, in this order; an edge stays when both its ends do."""
+    """Return the entries at these indices, in this order; an edge stays if both of its ends do."""
     counts = np.diff(chunk.offset)[entries]
     offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    # a task's place = where its entry began before + how far it lies behind its entry's new beginning
+    # index of a task = old start of its entry + its distance from the entry's new start
     places = np.repeat(chunk.offset[:-1][entries] - offset[:-1], counts) + np.arange(int(offset[-1]))
     needs = None
     if chunk.needs is not None:
@@ -201,14 +198,14 @@ def take(chunk: JobChunk, entries: Ints) -> JobChunk:
 
 
 def by_arrival(chunk: JobChunk) -> JobChunk:
-    """The same entries in order of arrival; equal arrivals keep the order they had."""
+    """Return the same entries in order of arrival; equal arrivals keep their order."""
     if bool(np.all(np.diff(chunk.arrival) >= 0)):
         return chunk
     return take(chunk, np.argsort(chunk.arrival, kind="stable"))
 
 
 def _translation(names: Sequence[str], table: dict[str, int]) -> SmallInts:
-    """From a chunk's indices to those of the merged table; the extra last place makes -1 stay -1."""
+    """Map a chunk's name indices to those of the merged table; the extra last element maps -1 to -1."""
     way = np.full(len(names) + 1, -1, np.int32)
     for index, name in enumerate(names):
         way[index] = table.setdefault(name, len(table))

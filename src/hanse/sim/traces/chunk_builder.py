@@ -1,7 +1,8 @@
-"""From rows to chunks: columns grow as lists, and leave as arrays when they are full.
+"""Builder of chunks: columns grow as lists of rows and become arrays when a chunk is complete.
 
-One builder serves one pass over one trace: it numbers names, moves arrivals to the trace's start, finds the
-ends of DAG edges, counts what it takes and what stands out of order, and holds never more than one chunk.
+One builder serves one pass over one trace: it numbers names, shifts arrivals to the start of the trace,
+finds the ends of DAG edges, counts accepted rows and rows that are out of order, and never holds more than
+one chunk.
 """
 
 from collections.abc import Sequence
@@ -14,26 +15,25 @@ from hanse.sim.traces.chunk import JOBS_PER_CHUNK, TASKS_PER_CHUNK, TIME_MAX, Co
 from hanse.sim.traces.read_report import ReadReport
 
 NAMES_MAX: Final = 1 << 20
-"""Names kept for one trace; those beyond it are read as "none", with a note."""
+"""Names kept for one trace; further names are read as "none", with a note."""
 TASKS_PER_JOB_MAX: Final = 1 << 24
-"""More tasks in one job is a slip of the pen, and would break the bound on memory."""
+"""Largest number of tasks in one job: more is an error of the trace, and would need unbounded memory."""
 DAG_ENTRIES_MAX: Final = 1 << 16
-"""A DAG is kept in one chunk up to this many entries; a larger one is cut, and the edges that cross are
-counted."""
+"""Entries of a DAG that stay in one chunk; a larger DAG is cut, and the edges across the cut are counted."""
 DAG_TASKS_MAX: Final = 1 << 20
-"""... and up to this many tasks."""
+"""Tasks of a DAG that stay in one chunk."""
 AMOUNT_MAX: Final = 1 << 60
-"""Numbers of jobs and amounts of resources beyond this are a slip of the pen."""
+"""Largest job number or amount of a resource: more is an error of the trace."""
 EDGE_LOST: Final = "an edge of a DAG to a node that it does not have"
 
 
 class Row(msgspec.Struct):
-    """One entry on its way into a chunk; units as in ``JobChunk``, arrival in the trace's own clock."""
+    """One entry of a future chunk; units as in ``JobChunk``, arrival in the trace's own clock."""
 
     job: int
     arrival: int
     durations: Sequence[int]
-    """One per task, or a single one for all ``count`` tasks."""
+    """One duration per task, or a single one for all ``count`` tasks."""
     count: int = 1
     cpu: int = 0
     memory: int = 0
@@ -44,15 +44,15 @@ class Row(msgspec.Struct):
     site: int = -1
     parent: int | None = None
     extra: tuple[float, ...] = ()
-    """In the order of the builder's ``extra_kinds``."""
+    """Extra values, in the order of the builder's ``extra_kinds``."""
     key: int | None = None
-    """The number by which entries of the same DAG name this one, if that is not ``job``."""
+    """Number by which entries of the same DAG refer to this one, if that is not ``job``."""
     needs: tuple[int, ...] = ()
     """Keys of entries of the same DAG that must end first."""
 
 
 class Names:
-    """Names and their numbers, the same through a whole trace."""
+    """Table of names and their numbers, the same for a whole trace."""
 
     def __init__(self, report: ReadReport) -> None:
         self._numbers: dict[str, int] = {}
@@ -60,7 +60,7 @@ class Names:
         self._report = report
 
     def number(self, name: str) -> int:
-        """The number of a name; -1 for the empty one."""
+        """Return the number of a name; -1 for the empty one."""
         if not name:
             return -1
         known = self._numbers.get(name)
@@ -73,14 +73,14 @@ class Names:
         return len(self._numbers) - 1
 
     def table(self) -> tuple[str, ...]:
-        """All names so far; the same tuple as before when none was added."""
+        """Return all names so far; the same tuple as before if none was added."""
         if len(self._frozen) != len(self._numbers):
             self._frozen = tuple(self._numbers)
         return self._frozen
 
 
 class Builder:
-    """Collects rows until there are enough for a chunk."""
+    """Collector of rows for one chunk at a time."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Builder:
         self.report = report
         self.names = Names(report)
         self.origin = origin
-        """The trace's own time that counts as 0; the first row's when none is given."""
+        """Time of the trace's own clock that counts as 0; the first row's time if none is given."""
         self._kinds = extra_kinds or {}
         self._named = named
         self._latest = -1
@@ -105,18 +105,18 @@ class Builder:
 
     @property
     def entries(self) -> int:
-        """Entries held now."""
+        """Number of entries held now."""
         return len(self._rows)
 
     def due(self, row: Row) -> bool:
-        """Whether to ``flush`` before this row is added: enough is held, and the row begins another DAG."""
+        """True if ``flush`` is due before this row: the chunk is complete, and the row begins another DAG."""
         if len(self._rows) < JOBS_PER_CHUNK and self._tasks < TASKS_PER_CHUNK:
             return False
         same = row.parent is not None and row.parent == self._rows[-1].parent
         return not same or len(self._rows) >= JOBS_PER_CHUNK + DAG_ENTRIES_MAX or self._tasks >= DAG_TASKS_MAX
 
     def add(self, line: int, row: Row) -> bool:
-        """Take a row; False when it cannot be used, which is then in the report."""
+        """Add a row; return False, with an entry in the report, if the row is unusable."""
         if self.origin is None:
             self.origin = row.arrival
         row.arrival -= self.origin
@@ -150,7 +150,7 @@ class Builder:
         return ""
 
     def flush(self) -> JobChunk:
-        """Everything held as a chunk; the builder is empty afterwards."""
+        """Return everything held as a chunk, and empty the builder."""
         rows = self._rows
         counts = np.array([row.count for row in rows], np.int64)
         given = np.array([value for row in rows for value in row.durations], np.int64)
@@ -181,7 +181,7 @@ class Builder:
         }
 
     def _needs(self) -> tuple[Ints, Ints]:
-        """Edges by entry. A key that several entries of a DAG share stands for all of them."""
+        """Return the edges by entry. A key that several entries of a DAG share refers to all of them."""
         places: dict[tuple[int | None, int], list[int]] = {}
         for entry, row in enumerate(self._rows):
             places.setdefault((row.parent, row.job if row.key is None else row.key), []).append(entry)
@@ -199,7 +199,7 @@ class Builder:
 
 
 def _repeats(rows: Sequence[Row], given: int) -> Ints:
-    """How often each given duration counts: a row's only one as often as it has tasks, else once."""
+    """Return how often each duration counts: a row's only one once per task, any other one once."""
     out = np.ones(given, np.int64)
     place = 0
     for row in rows:

@@ -1,8 +1,8 @@
 """CSV traces with a header line: Alibaba GPU 2023 pods (openb), Microsoft Philly, Muri, GAIA's samples of
 Alibaba PAI.
 
-All four have one row per job of one task. Philly's and openb's rows are not in order of arrival, so their
-earliest arrival is looked for first, in a pass of its own.
+All four have one row per job of one task. The rows of Philly and openb are not in order of arrival, so a
+separate first pass finds the earliest arrival.
 """
 
 import csv
@@ -24,20 +24,20 @@ Fields = dict[str, str]
 
 
 class Table(msgspec.Struct, frozen=True):
-    """How the rows of one kind of CSV are read."""
+    """Reader settings for one kind of CSV."""
 
     columns: tuple[str, ...]
-    """Columns that must be there; that is also how the kind is recognised."""
+    """Required columns, by which the kind is also recognised."""
     parse: Callable[[int, Fields, Names, int], Parsed]
-    """``(running number, fields, names, unit of time in microseconds)``."""
+    """Parser of a row: ``(running number, fields, names, unit of time in microseconds)``."""
     arrival: Callable[[Fields], int | None] | None = None
-    """For kinds that are not in order of arrival: a row's arrival in the trace's own clock, microseconds."""
+    """For kinds that are not in order of arrival: a row's arrival in the trace's own microseconds."""
     extra: dict[str, type] = {}
     named: tuple[str, ...] = ()
 
 
 def split(text: str) -> list[str] | None:
-    """The fields of a CSV line; None when its quotes do not match."""
+    """Return the fields of a CSV line; None if its quotes do not match."""
     if '"' not in text:
         return text.split(",")
     try:
@@ -47,7 +47,7 @@ def split(text: str) -> list[str] | None:
 
 
 def dict_rows(reader: TraceReader, report: ReadReport) -> Iterator[tuple[int, Fields | Refused]]:
-    """Each data row under the names of the header line."""
+    """Yield each data row as a dictionary by the names of the header line."""
     header: list[str] | None = None
     for line, raw in reader.source.lines(report):
         text = raw.decode("utf-8", "replace").rstrip("\r").lstrip("\ufeff")
@@ -65,7 +65,7 @@ def dict_rows(reader: TraceReader, report: ReadReport) -> Iterator[tuple[int, Fi
 
 
 def earliest(reader: TraceReader, arrival: Callable[[Fields], int | None]) -> int | None:
-    """The earliest arrival of all rows, by a pass over the file."""
+    """Return the earliest arrival of all rows, by a pass over the file."""
     if reader.source.is_stdin:
         raise TraceError(
             f"a trace of format {reader.format} is not in order of arrival and is read twice:"
@@ -192,7 +192,7 @@ def _gaia(number: int, fields: Fields, names: Names, unit: int) -> Parsed:
 
 
 def _gaia_unit(reader: TraceReader) -> int:
-    """GAIA's small sample is in seconds, its large ones in hours, and neither says so."""
+    """Return the unit of GAIA's times: seconds in the small sample, hours in the large ones, never stated."""
     rule = reader.rules.time_unit
     if rule is TimeUnit.AUTO:
         rows = [split(line) or [] for line in reader.head.lines[1:]]

@@ -1,4 +1,4 @@
-"""What a trace is like, in one pass and bounded memory: counts, span, mean demand, percentiles.
+"""Description of a trace, in one pass and bounded memory: counts, span, mean demand, percentiles.
 
 Percentiles come from a histogram: exact up to ``EXACT_BELOW``, beyond it in classes of 1 % width, so that a
 percentile is off by at most 0.5 %. Counts, sums, means and extremes are exact.
@@ -18,7 +18,7 @@ PERCENTILES: Final = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
 
 
 class Distribution:
-    """How whole numbers of at least 0 are spread; takes any number of them."""
+    """Distribution of any number of non-negative integers."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -29,7 +29,7 @@ class Distribution:
         self._wide = np.zeros(_CLASSES, np.int64)
 
     def add(self, values: Ints) -> None:
-        """Count these in."""
+        """Add these values."""
         if not len(values):
             return
         low, high = int(values.min()), int(values.max())
@@ -46,11 +46,11 @@ class Distribution:
 
     @property
     def mean(self) -> float:
-        """The mean, 0 for nothing."""
+        """Mean of the values; 0 if there are none."""
         return self.total / self.count if self.count else 0.0
 
     def percentile(self, share: float) -> float:
-        """The least value that ``share`` per cent of all do not exceed."""
+        """Return the least value that ``share`` per cent of the values do not exceed."""
         if not self.count:
             return 0.0
         rank = max(1, math.ceil(share / 100 * self.count))
@@ -62,14 +62,14 @@ class Distribution:
         return min(max(middle, float(self.least)), float(self.most))
 
     def summary(self, unit: float = 1.0) -> dict[str, float]:
-        """Mean, extremes and percentiles in the given unit."""
+        """Return mean, extremes and percentiles in the given unit."""
         out = {"mean": self.mean / unit, "min": self.least / unit}
         out |= {f"p{str(share).replace('.', '')}": self.percentile(share) / unit for share in PERCENTILES}
         return out | {"max": self.most / unit}
 
 
 class Description:
-    """Grows with every chunk; ask it at the end."""
+    """Description that grows with every chunk and is read at the end."""
 
     def __init__(self) -> None:
         self.tasks_per_job = Distribution()
@@ -86,7 +86,7 @@ class Description:
         self._stated = {"cpu": 0, "memory": 0, "gpu": 0, "estimate": 0}
 
     def add(self, chunk: JobChunk) -> None:
-        """Count a chunk in."""
+        """Add a chunk."""
         if not chunk.jobs:
             return
         self.tasks_per_job.add(chunk.counts())
@@ -114,15 +114,15 @@ class Description:
 
     @property
     def work(self) -> float:
-        """Seconds that one slot would need for all tasks."""
+        """Seconds that one slot needs for all tasks."""
         return self.duration.total / SECOND
 
     def demand(self, work: float | None = None) -> float | None:
-        """Work per second of span: the slots that are busy on average; None when there is no span."""
+        """Return work per second of span: the slots that are busy on average; None if there is no span."""
         return (self.work if work is None else work) / self.span if self.span > 0 else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for ``--json``; times in seconds."""
+        """Return everything for ``--json``; times in seconds."""
         jobs = self.tasks_per_job.count
         return {
             "jobs": jobs,
@@ -143,7 +143,7 @@ class Description:
 
 
 def figure(value: float | None) -> str:
-    """A figure for a person: at most six digits that count."""
+    """Format a number for a person: at most six significant digits."""
     if value is None:
         return "-"
     if float(value).is_integer() and abs(value) < 1e15:

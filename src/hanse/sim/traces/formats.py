@@ -1,4 +1,4 @@
-"""Every format there is, how a file's format is found, and the doors: ``open_trace``, ``read``, ``load``."""
+"""All trace formats, the recognition of a file's format, and ``open_trace``, ``read``, ``load``."""
 
 import logging
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     SWF,
     TR,
 )
-"""In the order in which they are tried: those with unmistakable marks first."""
+"""Formats in the order of recognition: those with unmistakable marks first."""
 
 
 def _looked_at(head: Head) -> str:
@@ -61,8 +61,8 @@ def _demand_columns(form: Format, head: Head, name: str) -> None:
         )
 
 
-def open_trace(path: str | Path, format: str | None = None, rules: ReadRules = DEFAULT_RULES) -> TraceReader:  # noqa: A002 - the command's own word
-    """Open a trace for reading in chunks. Its format is recognised unless it is named."""
+def open_trace(path: str | Path, format: str | None = None, rules: ReadRules = DEFAULT_RULES) -> TraceReader:  # noqa: A002 - as in the command
+    """Open a trace for reading in chunks; recognise its format unless it is given."""
     source = Source(path)
     head = head_of(source)
     if format is not None:
@@ -79,29 +79,29 @@ def open_trace(path: str | Path, format: str | None = None, rules: ReadRules = D
     known = "\n".join(f"  {form.name:<13} {form.about}" for form in FORMATS)
     raise TraceError(
         f"{path}: not recognised as a trace. Looked at: {_looked_at(head)}.\n"
-        f"Name the format (--format) if it is one of these, or write it in our CSV form (docs/traces.md):"
+        f"Name the format (--format) if it is one of these, or convert it to native CSV (docs/traces.md):"
         f"\n{known}"
     )
 
 
-def read(path: str | Path, format: str | None = None, rules: ReadRules = DEFAULT_RULES) -> Iterator[JobChunk]:  # noqa: A002 - the command's own word
-    """The chunks of a trace. Who needs the report of bad rows uses ``open_trace``."""
+def read(path: str | Path, format: str | None = None, rules: ReadRules = DEFAULT_RULES) -> Iterator[JobChunk]:  # noqa: A002 - as in the command
+    """Return the chunks of a trace; ``open_trace`` also gives the report of bad rows."""
     return iter(open_trace(path, format, rules))
 
 
 def load_with_report(
     path: str | Path,
     limit: int | None = None,
-    format: str | None = None,  # noqa: A002 - the command's own word
+    format: str | None = None,  # noqa: A002 - as in the command
     rules: ReadRules = DEFAULT_RULES,
 ) -> tuple[JobChunk, ReadReport]:
-    """A trace as one chunk in order of arrival, and the report. ``limit``: only the file's first entries."""
+    """Return a trace as one chunk in order of arrival, and the report. ``limit``: only the first entries."""
     reader = open_trace(path, format, rules)
     return load_open(reader, limit), reader.report
 
 
 def load_open(reader: OpenTrace, limit: int | None = None) -> JobChunk:
-    """All of an open trace as one chunk in order of arrival; ``limit``: only its first entries."""
+    """Return an open trace as one chunk in order of arrival; ``limit``: only the first entries."""
     chunks: list[JobChunk] = []
     jobs = 0
     for chunk in reader:
@@ -118,10 +118,10 @@ def load_open(reader: OpenTrace, limit: int | None = None) -> JobChunk:
 def load(
     path: str | Path,
     limit: int | None = None,
-    format: str | None = None,  # noqa: A002 - the command's own word
+    format: str | None = None,  # noqa: A002 - as in the command
     rules: ReadRules = DEFAULT_RULES,
 ) -> JobChunk:
-    """A trace as one chunk in order of arrival; rows that were no good are told to the log."""
+    """Return a trace as one chunk in order of arrival; bad rows go to the log."""
     whole, report = load_with_report(path, limit, format, rules)
     if report.bad:
         _LOG.warning("%s: %s", path, "; ".join(report.lines()))

@@ -1,15 +1,14 @@
-"""Made-up traces for those who have none: Poisson arrivals, and job sizes and durations as published traces
-have them.
+"""Generated traces: Poisson arrivals, and job sizes and durations as in published traces.
 
-A family is one or more classes of jobs. A class has two tables of quantiles, one for the number of tasks
-and one for a job's mean task duration; between the quantiles the logarithm runs straight. With probability
-``tied`` a job takes both at the same quantile, else independently: that sets how much work the large jobs
-hold. A task's duration is its job's mean times a log-normal factor of mean 1. All tables were measured on
-the traces named in ``source``.
+A family is one or more classes of jobs. A class has two tables of quantiles, one for the number of tasks and
+one for a job's mean task duration; between the quantiles the logarithm is interpolated linearly. With
+probability ``tied_share`` a job takes both at the same quantile, else independently: that sets how much work
+the large jobs have. A task's duration is its job's mean times a log-normal factor of mean 1. All tables were
+measured on the traces named in ``source``.
 
-The load is met exactly: the seeded stream is made twice, first to add up its work, then to give it out with
-arrivals stretched so that work / (last arrival - first arrival) = load x nodes. So nothing is held but one
-block of jobs.
+The load is met exactly: the seeded stream is made twice, first to add up its work, then to yield it with
+arrivals scaled so that work / (last arrival - first arrival) = load x nodes. So memory holds one block of
+jobs.
 """
 
 import math
@@ -24,31 +23,31 @@ from hanse.sim.traces.chunk import SECOND, TIME_MAX, Ints, JobChunk
 from hanse.sim.traces.read_report import TraceError
 
 JOBS_PER_BLOCK: Final = 256
-"""Jobs made at a time; each block has its own random stream, so that any block can be made again."""
+"""Jobs made at a time; each block has a random stream of its own, so that any block can be made again."""
 JOBS_MAX: Final = 1 << 40
 Floats = npt.NDArray[np.float64]
 
 
 class JobClass(msgspec.Struct, frozen=True):
-    """Jobs that are alike. The tables give the value at each of ``at``."""
+    """Class of similar jobs. The tables give the values at the quantiles ``at``."""
 
     share: float
-    """Part of all jobs that are of this class."""
+    """Share of all jobs in this class."""
     at: tuple[float, ...]
     tasks: tuple[int, ...]
     seconds: tuple[float, ...]
-    """A job's mean task duration."""
+    """Mean task duration of a job."""
     tied: float
-    """How often size and duration are of the same rank."""
+    """Share of jobs whose size and duration have the same rank."""
 
 
 class Family(msgspec.Struct, frozen=True):
-    """A kind of workload."""
+    """Family of workloads."""
 
     name: str
     about: str
     source: str
-    """Where the figures come from."""
+    """Source of the figures."""
     classes: tuple[JobClass, ...]
     spread: float
     """Standard deviation of the logarithm of a task's duration within its job."""
@@ -150,14 +149,14 @@ FAMILY_NAMES: Final = (POISSON, *FAMILIES)
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What to make."""
+    """Settings of a generated trace."""
 
     family: str = POISSON
     jobs: int = 1_000
     load: float = 0.8
     """Work per second of the whole trace, as a share of the nodes' slots."""
     nodes: int = 1_000
-    """Slots there are."""
+    """Number of slots."""
     seed: int = 0
     tasks_per_job: int = 10
     """``poisson`` only: every job has this many tasks."""
@@ -165,7 +164,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """``poisson`` only: the mean of the exponential durations."""
 
     def fault(self) -> str:
-        """What is wrong with it; empty if nothing is."""
+        """Return the problem with the settings; empty if there is none."""
         if self.family not in FAMILY_NAMES:
             return f"there is no family {self.family!r}; choose one of: {', '.join(FAMILY_NAMES)}"
         if not 2 <= self.jobs <= JOBS_MAX:
@@ -185,11 +184,11 @@ class _Block(msgspec.Struct):
     counts: Ints
     durations: Ints
     gaps: Floats
-    """Exponential of mean 1, before each job."""
+    """Exponential gaps of mean 1, before each job."""
 
 
 def generate(wish: Wish) -> Iterator[JobChunk]:
-    """The chunks of a trace; the same wish gives the same trace."""
+    """Return the chunks of a trace; equal settings give equal traces."""
     fault = wish.fault()
     if fault:
         raise TraceError(fault)
@@ -201,7 +200,7 @@ def generate(wish: Wish) -> Iterator[JobChunk]:
 
 
 def _stretched(wish: Wish, scale: float) -> Iterator[JobChunk]:
-    """``scale``: microseconds of one mean gap."""
+    """Yield the chunks; ``scale``: microseconds of one mean gap."""
     job, clock = 0, 0.0
     for block in _blocks(wish):
         if job == 0:

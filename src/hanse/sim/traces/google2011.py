@@ -1,11 +1,11 @@
-"""Google 2011 task events: jobs put together from what happened to their tasks.
+"""Google 2011 task events: jobs assembled from the events of their tasks.
 
 Each CSV row without a header is an event: time (us), missing info, job, task index, machine, event type,
 user, scheduling class, priority, CPU, memory and disk request (shares of the largest machine),
 different-machine flag. A task's duration is the time from its last SCHEDULE to its end (FINISH, FAIL, KILL
 or LOST). An EVICT ends an attempt, not the task. A job is complete when all tasks submitted so far have
 ended, so jobs come in order of their ends; a task that is submitted again after its job was complete begins
-a new entry with the same number. Only what is open is held, and that is bounded.
+a new entry with the same number. Only open jobs are held, in bounded memory.
 """
 
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ from hanse.sim.traces.reader import Format, Head, Parsed, Refused, TraceReader, 
 
 FIELDS: Final = 13
 OPEN_TASKS_MAX: Final = 1 << 20
-"""Tasks that are submitted and have not ended; beyond it the oldest job is taken as it is, and that is
-counted."""
+"""Largest number of tasks that have not ended; beyond it the oldest job is closed with the tasks that ended,
+and the others are counted."""
 TIME_END: Final = 1 << 62
-"""Times beyond it mean "after the end of the trace"."""
+"""Limit of times; later ones mean "after the end of the trace"."""
 SUBMIT, SCHEDULE, EVICT, FAIL, FINISH, KILL, LOST, UPDATE_PENDING, UPDATE_RUNNING = range(9)
 ENDS: Final = (FAIL, FINISH, KILL, LOST)
 EXTRA: Final[dict[str, type]] = {"priority": int, "scheduling_class": int}
@@ -52,10 +52,10 @@ class _Job(msgspec.Struct):
     priority: int
     scheduling_class: int
     cpu: float = 0.0
-    """The largest request of its tasks, so that none gets too little."""
+    """Largest request of the job's tasks, so that no task gets too little."""
     memory: float = 0.0
     started: dict[int, int] = {}
-    """Open tasks by index: when they were scheduled, -1 for not (yet)."""
+    """Open tasks by index: time of their last SCHEDULE, -1 for none."""
     durations: list[int] = []
 
 
@@ -85,7 +85,7 @@ def _parse(text: str) -> _Event | Refused:
 
 
 class _Joiner:
-    """What is open, and how an event changes it."""
+    """Open jobs, and the effect of each event on them."""
 
     def __init__(self, names: Names, rules: ReadRules, report: ReadReport) -> None:
         self.jobs: dict[int, _Job] = {}
@@ -95,7 +95,7 @@ class _Joiner:
         self.report = report
 
     def take(self, event: _Event) -> Refused | Row | None:
-        """What the event makes: a complete job, a refusal, or nothing yet."""
+        """Return the result of an event: a complete job, a rejected row, or None."""
         if event.kind == SUBMIT:
             return self._submit(event)
         job = self.jobs.get(event.job)
@@ -140,7 +140,7 @@ class _Joiner:
         return self._row(event.job, self.jobs.pop(event.job)) or refused
 
     def give_up(self, number: int, why: str) -> Row | None:
-        """Close a job whose open tasks are no longer waited for."""
+        """Close a job without waiting for its open tasks."""
         job = self.jobs.pop(number)
         self.open -= len(job.started)
         self.report.skip(why, len(job.started))
@@ -175,13 +175,13 @@ def _chunks(reader: TraceReader) -> Iterator[JobChunk]:
             event = _parse(text)
             made = event if isinstance(event, Refused) else joiner.take(event)
             if made is None:
-                report.rows += 1  # an event that completes nothing is a row all the same
+                report.rows += 1  # an event that completes no job is still a row
             else:
                 yield line, made
         for number in list(joiner.jobs):
             made = joiner.give_up(number, NOT_ENDED)
             if made is not None:
-                report.rows -= 1  # its events have been counted
+                report.rows -= 1  # the events of this job have been counted
                 yield line, made
 
     return collect(reader, builder, rows())

@@ -1,16 +1,16 @@
-"""Jobs out of the past of brokers: what they took (events) and what they made of it (commands).
+"""Jobs from the journals of brokers: their events, and the effects of a machine that handles them again.
 
-A broker's journal holds events only; which number a job got and when it was over shows in the commands of a
-machine that takes the events again. Whoever can do that hands both to a ``Past``, event by event, of one
-broker or of several in the order of time; it gives back one row per group of every job that has ended.
+A broker's journal holds events only; the number and the end of a job show in the effects of a machine that
+handles the events again. A caller with such a machine passes both to a ``JournalJobs``, event by event, for
+one broker or for several in the order of time; it returns one row per group of every job that has ended.
 
-A job arrives when it is submitted. A task's duration is the run time that its backend measured of the
-attempt that made it terminal, else the time between the broker's news of its start and of its end; what
-earlier attempts used is not kept. What cannot be told (jobs that have not ended, tasks that never ran) is
-left out by a rule that is counted. A job that one broker took and its standby ended, after adopting it, is
-one job whether the past of one of them is told or of both: the standby was given a copy.
+A job arrives when it is submitted. A task's duration is the run time that its backend measured for the
+attempt that made it terminal, else the time between the broker's reports of its start and of its end; the
+durations of earlier attempts are not kept. Jobs that have not ended and tasks that never ran are left out
+and counted. A job that one broker accepted and its standby ended after a takeover is one job, with the
+journal of one of the two or of both: the standby was given a copy.
 
-Rows come in order of arrival as far as memory allows: a job that has ended waits for earlier ones that have
+Rows come in order of arrival as far as memory permits: a job that has ended waits for earlier ones that have
 not, until ``HELD_TASKS_MAX`` tasks wait.
 """
 
@@ -37,67 +37,67 @@ from hanse.sim.traces.chunk_builder import Names, Row
 from hanse.sim.traces.read_report import ReadReport
 
 GROUP_BITS: Final = 10
-"""A group of a job that has several is the entry ``job << 10 | group``; no job has a number that large."""
+"""Bits of the group's position in ``job << 10 | group``, for several groups; job numbers are smaller."""
 PENDING_MAX: Final = 100_000
-"""Submissions without a reply; beyond this the oldest are forgotten, and their jobs count as unknown."""
+"""Submissions without a reply; beyond this the oldest are dropped, and their jobs count as unknown."""
 HELD_TASKS_MAX: Final = 1 << 18
-"""Tasks of ended jobs that wait for earlier jobs to end; beyond this the earliest go first."""
+"""Tasks of ended jobs that wait for earlier jobs to end; beyond this the earliest jobs are released."""
 ENDED_MAX: Final = 1 << 20
-"""Jobs remembered as told, so that an adopter's word does not tell them again."""
+"""Ended jobs that are remembered, so that a second report after a takeover does not repeat them."""
 EXTRA_KINDS: Final[dict[str, type]] = {"priority": int, "gang": int, "class": int, "status": int}
 EXTRA_NAMED: Final = ("class", "status")
 NOT_ENDED: Final = "jobs that had not ended"
-NEVER_RAN: Final = "jobs of which no task ran"
-NEVER_TIMED: Final = "jobs of which no task's run time is in the journal"
-UNKNOWN: Final = "jobs of which the beginning is not in the journal"
-TASK_NEVER_RAN: Final = "tasks that never ran, of jobs that did"
+NEVER_RAN: Final = "jobs without a task that ran"
+NEVER_TIMED: Final = "jobs without a run time in the journal"
+UNKNOWN: Final = "jobs without a beginning in the journal"
+TASK_NEVER_RAN: Final = "tasks that never ran, of jobs that ran"
 TASK_UNTIMED: Final = "tasks whose run time is not in the journal"
-AFTER_DROPPED: Final = "rules of jobs to wait for other jobs (the jobs stay)"
+AFTER_DROPPED: Final = "dependencies on other jobs (the jobs stay)"
 _UNTIMED: Final = -1
 _IDLE: Final = -2
 
 
 class Times(msgspec.Struct, frozen=True):
-    """From a broker's own clock to one that all brokers of the past share: ``instant + shift``."""
+    """Shift from a broker's own clock to the clock shared by all brokers: ``instant + shift``."""
 
     shift: int = 0
 
 
 class _Live(msgspec.Struct):
-    """A job that has not ended."""
+    """Job that has not ended."""
 
     spec: JobSpec
     arrival: int
     attempts: dict[int, list[int]] = {}
-    """Task -> its latest attempt, when that started (-1: not known), how long it ran (-1: not known)."""
+    """Task -> its latest attempt, time of its start (-1: unknown), its run time (-1: unknown)."""
     ran: dict[int, int] = {}
-    """Task that is terminal -> how long it ran, ``_UNTIMED`` or ``_IDLE``."""
+    """Terminal task -> its run time, ``_UNTIMED`` or ``_IDLE``."""
 
 
 class _Pending(msgspec.Struct):
-    """A submission without a reply."""
+    """Submission without a reply."""
 
     spec: JobSpec
     arrival: int
 
 
 class Past:
-    """Collects jobs; ``take`` what happened, then ask for what is ``ready``."""
+    """Collector of jobs: ``add_event`` takes events and effects, ``ready_rows`` returns rows."""
 
     def __init__(self, report: ReadReport, names: Names) -> None:
         self.report = report
         self.names = names
         self._live: dict[JobId, _Live] = {}
         self._kept: dict[JobId, _Live] = {}
-        """Copies that a standby keeps, of jobs that no broker has told to be its own."""
+        """Copies at standbys of jobs that no broker has reported as its own."""
         self._arrivals: list[tuple[int, JobId]] = []
-        """A heap of all live jobs, and of some that have ended."""
+        """Heap of all live jobs, and of some that have ended."""
         self._pending: dict[tuple[str, str, int], _Pending] = {}
-        """By broker, client and request."""
+        """Submissions by broker, client and request."""
         self._same: dict[tuple[str, str], tuple[str, str, int]] = {}
-        """Broker and the submitter's own name -> the latest request under it."""
+        """Broker and client id -> the latest request with that id."""
         self._held: list[tuple[int, int, list[Row]]] = []
-        """A heap of the rows of ended jobs: arrival, job, rows."""
+        """Heap of the rows of ended jobs: arrival, job, rows."""
         self._held_tasks = 0
         self._ended: dict[JobId, None] = {}
         self._bodies: dict[type, Callable[[int, Any], None]] = {
@@ -108,7 +108,7 @@ class Past:
         }
 
     def begin(self, state: BrokerState, times: Times) -> None:
-        """A broker's past begins with this state: the jobs that it has, and those that it keeps for peers."""
+        """Add the first state of a broker: its own jobs and its copies of other brokers' jobs."""
         for record in state.jobs.values():
             if record.id not in self._live and record.id not in self._ended:
                 self._begin(record.id, record.spec, record.accepted_at + times.shift)
@@ -117,7 +117,7 @@ class Past:
                 self._keep(replica, ward.accepted_at[replica.job] + times.shift)
 
     def take(self, broker: str, event: Event, effects: list[Effect], times: Times) -> None:
-        """One event and what came of it."""
+        """Add one event and its effects."""
         now = event.at + times.shift
         if isinstance(event, MessageReceived):
             told = self._bodies.get(type(event.envelope.body))
@@ -139,7 +139,7 @@ class Past:
                     self._begin(effect.job, pending.spec, pending.arrival)
 
     def ready(self) -> Iterator[Row]:
-        """Rows of ended jobs that no earlier job holds back any more."""
+        """Yield rows of ended jobs that no earlier job holds back any more."""
         arrivals = self._arrivals
         while self._held:
             while arrivals and arrivals[0][1] not in self._live:
@@ -149,7 +149,7 @@ class Past:
             yield from self._released()
 
     def rest(self) -> Iterator[Row]:
-        """Nothing more comes: all rows that are left; what has not ended is counted."""
+        """Yield all rows that are left at the end, and count jobs that have not ended."""
         self.report.skip(NOT_ENDED, len(self._live))
         self._live.clear()
         while self._held:
@@ -167,7 +167,7 @@ class Past:
         arrival = now
         if event.spec.client_id:
             earlier = self._pending.pop(self._same.get(name, key), None)
-            if earlier is not None:  # repeated before the reply, which goes to the latest request
+            if earlier is not None:  # a repetition before the reply; the reply goes to the latest request
                 arrival = earlier.arrival
             self._same[name] = key
         self._pending[key] = _Pending(event.spec, arrival)
@@ -200,7 +200,7 @@ class Past:
     def _known(self, job: JobId) -> _Live | None:
         return self._live.get(job) or self._kept.get(job)
 
-    # --- news of attempts ----------------------------------------------------------------------------------
+    # --- reports of attempts --------------------------------------------------------------------------------
 
     def _news(self, now: int, news: TaskUpdates) -> None:
         for task, attempt, _ in news.started:
@@ -216,12 +216,12 @@ class Past:
         for end in ends:
             entry = self._attempt(end.task, end.attempt)
             if entry is None or entry[2] >= 0:
-                continue  # nobody's, or told before: messages may come twice
+                continue  # an unknown task, or a repeated report: messages may come twice
             measured = end.usage.run_time if end.usage is not None else 0
             entry[2] = measured or (now - entry[1] if entry[1] >= 0 else _UNTIMED)
 
     def _attempt(self, task: TaskId, attempt: int) -> list[int] | None:
-        """The entry of a known job's attempt, unless a later one is known."""
+        """Return the entry of a known job's attempt, unless a later one is known."""
         job = self._known(job_of(task))
         if job is None:
             return None

@@ -1,7 +1,7 @@
 """Bytes of a trace as numbered lines: plain or gzipped, from a file or standard input, in bounded memory.
 
-The gzip stream is taken apart here rather than by ``gzip.open`` because a file that was cut short must
-still give every line that it holds, and the report must say where it ended.
+The gzip stream is decoded here rather than by ``gzip.open`` because a truncated file must still give every
+line that it holds, and the report must say where it ended.
 """
 
 import sys
@@ -14,24 +14,24 @@ from hanse.sim.traces.read_report import ReadReport, TraceError
 
 BLOCK_BYTES: Final = 1 << 18
 HEAD_BYTES: Final = 1 << 16
-"""How much of a file is looked at to recognise its format."""
+"""Bytes that are inspected to recognise a file's format."""
 LINE_BYTES_MAX: Final = 1 << 26
-"""A longer line is counted as a bad row and skipped."""
+"""Longest line; a longer one is counted as a bad row and skipped."""
 GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_WINDOW: Final = 31
-"""zlib's word for "a gzip stream with the largest window"."""
+"""Window size for zlib: "a gzip stream with the largest window"."""
 STDIN: Final = "-"
 CUT_SHORT: Final = "cut off where the compressed stream ends early"
 
 
 class Source:
-    """The bytes of one trace. A file can be read again and again, standard input once."""
+    """Bytes of one trace. A file can be read several times, standard input once."""
 
     def __init__(self, path: str | Path) -> None:
         self.name = str(path)
         self.is_stdin = self.name == STDIN
         self.taken = 0
-        """Bytes of the file (compressed, if it is) read so far in this pass."""
+        """Bytes of the (compressed) file read so far in this pass."""
         self._input: BinaryIO | None = sys.stdin.buffer if self.is_stdin else None
         self._kept = b""
         self.size = 0
@@ -48,12 +48,12 @@ class Source:
         self.head = self._head()
 
     def blocks(self, report: ReadReport) -> Iterator[bytes]:
-        """The decompressed bytes, block by block. The end of a cut stream becomes a note, not an error."""
+        """Return the decompressed bytes in blocks. A truncated stream gives a note, not an error."""
         raw = self._raw_blocks()
         return _unzipped(raw, report) if self.is_gzip else raw
 
     def lines(self, report: ReadReport) -> Iterator[tuple[int, bytes]]:
-        """``(line number from 1, line without its end)``, blank lines included."""
+        """Yield ``(line number from 1, line without its end)``, blank lines included."""
         number, rest, skipping = 0, b"", False
         for block in self.blocks(report):
             parts = (rest + block).split(b"\n") if rest else block.split(b"\n")
@@ -78,7 +78,7 @@ class Source:
 
     @property
     def fraction(self) -> float | None:
-        """How far this pass is, from 0 to 1; None when the size is not known."""
+        """Progress of this pass, from 0 to 1; None if the size is unknown."""
         return self.taken / self.size if self.size else None
 
     def _first_bytes(self) -> bytes:
@@ -116,7 +116,7 @@ class Source:
 
 
 def _unzipped(raw: Iterator[bytes], report: ReadReport) -> Iterator[bytes]:
-    """The content of a gzip stream of one or more members; what follows damage is given up, with a note."""
+    """Yield the content of a gzip stream of one or more members; data after damage is dropped, noted."""
     member, begun, done = zlib.decompressobj(GZIP_WINDOW), False, 0
     try:
         for block in raw:
@@ -129,11 +129,11 @@ def _unzipped(raw: Iterator[bytes], report: ReadReport) -> Iterator[bytes]:
                     yield out
                 data = member.unconsumed_tail
                 if member.eof:
-                    data = member.unused_data.lstrip(b"\0")  # tape-like padding after a member is allowed
+                    data = member.unused_data.lstrip(b"\0")  # zero padding after a member is permitted
                     member, begun = zlib.decompressobj(GZIP_WINDOW), False
                     if data and not data.startswith(GZIP_MAGIC[: len(data)]):
                         report.note(
-                            f"what follows the gzip stream after {done:,} bytes of text is no gzip: ignored"
+                            f"the data after the gzip stream of {done:,} bytes of text is not gzip: ignored"
                         )
                         return
         if begun:

@@ -1,10 +1,10 @@
-"""Our own form of a trace, as CSV and as Parquet: read back exactly what was written. Described in
+"""Native trace format, as CSV and as Parquet: reads back exactly what was written. Described in
 docs/traces.md.
 
-One row is one job (or one node of a DAG). Needed are ``arrival_us`` and ``duration_us``; every other column
-may be absent. ``duration_us`` holds one number per task, or a single one for all ``tasks``. ``needs`` names
-jobs of the same ``parent``. Columns ``extra.NAME:KIND`` carry what a set of traces adds; KIND is int, float
-or name.
+One row is one job (or one node of a DAG). ``arrival_us`` and ``duration_us`` are required; every other
+column may be absent. ``duration_us`` holds one number per task, or a single one for all ``tasks``. ``needs``
+names jobs of the same ``parent``. Columns ``extra.NAME:KIND`` hold the additions of a dataset; KIND is int,
+float or name.
 """
 
 import math
@@ -31,7 +31,7 @@ COLUMNS: Final = ("job", "arrival_us", "tasks", "duration_us", *NUMBERS.values()
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """Which extras a file has."""
+    """Extra columns of a file."""
 
     columns: tuple[str, ...]
     keys: tuple[str, ...]
@@ -39,7 +39,7 @@ class _Layout(msgspec.Struct, frozen=True):
 
     @property
     def types(self) -> dict[str, type]:
-        """The builder's word for them."""
+        """Types of the extra values, for the builder."""
         return {key: KINDS[kind] for key, kind in zip(self.keys, self.kinds, strict=True)}
 
     @property
@@ -60,7 +60,7 @@ def _layout(columns: Sequence[str]) -> _Layout:
 
 
 def _wholes(value: Any) -> list[int] | None:
-    """Whole numbers from a list or from text with blanks between; None when one is none."""
+    """Return the integers of a list or of text separated by blanks; None if one is not an integer."""
     parts = value if isinstance(value, list) else ("" if value is None else str(value)).split()
     numbers = [whole(part) for part in parts]
     return (
@@ -76,7 +76,7 @@ class _Parser:
         self.names = names
 
     def parse(self, number: int, values: dict[str, Any]) -> Parsed:
-        """One row; ``number`` counts from 0."""
+        """Parse one row; ``number`` counts from 0."""
         arrival, durations = whole(values["arrival_us"]), _wholes(values["duration_us"])
         if arrival is None:
             return Refused("no whole number in arrival_us", str(values["arrival_us"]))
@@ -177,7 +177,7 @@ def _parquet_chunks(reader: TraceReader) -> Iterator[JobChunk]:
 
 OWN_CSV = Format(
     "csv",
-    f"our own CSV; by its columns {', '.join(REQUIRED)}",
+    f"native CSV; by its columns {', '.join(REQUIRED)}",
     lambda head: not head.is_parquet and set(REQUIRED) <= set(head.header),
     _csv_chunks,
     _csv_prepare,
@@ -185,7 +185,7 @@ OWN_CSV = Format(
 )
 OWN_PARQUET = Format(
     "parquet",
-    f"our own Parquet; by its columns {', '.join(REQUIRED)}",
+    f"native Parquet; by its columns {', '.join(REQUIRED)}",
     lambda head: set(REQUIRED) <= set(head.columns),
     _parquet_chunks,
     _parquet_prepare,

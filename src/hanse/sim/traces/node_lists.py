@@ -1,4 +1,4 @@
-"""Lists of machines that belong to traces: Alibaba GPU 2023 node lists (CSV) and Google 2019 machine shapes
+"""Lists of nodes that belong to traces: Alibaba GPU 2023 node lists (CSV) and Google 2019 machine shapes
 (Parquet)."""
 
 from pathlib import Path
@@ -19,14 +19,14 @@ from hanse.sim.traces.reader import Head, Refused, finite, head_of, whole
 OPENB_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 GOOGLE_COLUMNS: Final = ("cpus", "ram", "machine_count", "site")
 ROWS_MAX: Final = 1 << 22
-"""Machines are held all at once: more rows than this are refused."""
+"""Largest number of rows, because all are held at once; longer lists are refused."""
 
 
 class NodeTable(msgspec.Struct, frozen=True, eq=False):
-    """Machines as columns; one row stands for ``count`` equal machines."""
+    """Nodes as columns; one row describes ``count`` equal nodes."""
 
     label: tuple[str, ...]
-    """[M] the machine's own name, empty where a row stands for several."""
+    """[M] the node's own name, empty if the row describes several."""
     count: Ints
     cpu: Ints
     """[M] milli-CPU."""
@@ -42,12 +42,12 @@ class NodeTable(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def machines(self) -> int:
-        """How many machines there are."""
+        """Number of nodes."""
         return int(self.count.sum())
 
     @property
     def gpus(self) -> int:
-        """How many whole GPUs they have."""
+        """Number of whole GPUs."""
         return int((self.gpu * self.count).sum()) // 1_000
 
 
@@ -62,17 +62,17 @@ class _Node(msgspec.Struct):
 
 
 def is_node_list(head: Head) -> bool:
-    """Whether the file is a list of machines rather than of jobs."""
+    """True if the file is a list of nodes rather than of jobs."""
     return set(OPENB_COLUMNS) <= set(head.header) or set(GOOGLE_COLUMNS) <= set(head.columns)
 
 
 def read_nodes(path: str | Path, rules: ReadRules = DEFAULT_RULES) -> NodeTable:
-    """A list of machines; bad rows are in its ``report``."""
+    """Read a list of nodes; bad rows are in its ``report``."""
     source = Source(path)
     head = head_of(source)
     if not is_node_list(head):
         raise TraceError(
-            f"{path} is no list of machines: one has the columns {', '.join(OPENB_COLUMNS)} (CSV)"
+            f"{path} is not a list of nodes: it needs the columns {', '.join(OPENB_COLUMNS)} (CSV)"
             f" or {', '.join(GOOGLE_COLUMNS)} (Parquet)"
         )
     report = ReadReport()

@@ -1,4 +1,4 @@
-"""Parquet through pyarrow, which is an optional extra: loaded when the first Parquet file is opened, and
+"""Parquet through pyarrow, an optional extra that is imported when the first Parquet file is opened, and
 only here."""
 
 import importlib
@@ -9,11 +9,11 @@ from typing import Any, Final
 from hanse.sim.traces.read_report import ReadReport, TraceError
 
 BATCH_ROWS: Final = 512
-"""Rows turned into Python values at a time."""
+"""Rows converted to Python values at a time."""
 
 
 def arrow(module: str = "pyarrow") -> Any:
-    """The module, or an error that says how to get it."""
+    """Import the module, or raise an error that says how to get it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -23,7 +23,7 @@ def arrow(module: str = "pyarrow") -> Any:
 
 
 def parquet_file(path: Path) -> Any:
-    """An open Parquet file."""
+    """Open a Parquet file."""
     parquet, base = arrow("pyarrow.parquet"), arrow()
     try:
         return parquet.ParquetFile(path)
@@ -32,8 +32,8 @@ def parquet_file(path: Path) -> Any:
 
 
 def parquet_rows(path: Path, columns: list[str], report: ReadReport) -> Iterator[tuple[int, dict[str, Any]]]:
-    """``(row number from 1, values by column)``; columns that the file lacks are None. Damage ends it with
-    a note."""
+    """Yield ``(row number from 1, values by column)``; absent columns are None. Damage ends the rows with a
+    note."""
     file, base = parquet_file(path), arrow()
     with file:
         present = [name for name in columns if name in file.schema_arrow.names]
@@ -51,7 +51,7 @@ def parquet_rows(path: Path, columns: list[str], report: ReadReport) -> Iterator
 
 
 def smallest(path: Path, column: str) -> int | None:
-    """The least value of a column, batch by batch."""
+    """Return the least value of a column, read in batches."""
     compute = arrow("pyarrow.compute")
     least: int | None = None
     with parquet_file(path) as file:

@@ -1,10 +1,10 @@
-"""Public sets kept as Parquet: Alibaba 2017 tasks, Alibaba 2018 DAGs, Azure LLM requests, Google 2019
+"""Public datasets in Parquet: Alibaba 2017 tasks, Alibaba 2018 DAGs, Azure LLM requests, Google 2019
 requests.
 
-The first three share one table: ``job_id, submit_s, duration_s, n_tasks, cpu, mem_gb, gpu, user, group, site,
-constraint, qos, req_time_s, orig_wait_s, status`` and what the set adds. Their ``duration_s`` holds for
-each of the ``n_tasks`` tasks. Memory that is given as a share of a node (``mem_norm``) is kept as it is,
-under ``extra``.
+The first three share one table: ``job_id, submit_s, duration_s, n_tasks, cpu, mem_gb, gpu, user, group,
+site, constraint, qos, req_time_s, orig_wait_s, status`` and the additions of the dataset. Their
+``duration_s`` holds for each of the ``n_tasks`` tasks. Memory given as a share of a node (``mem_norm``) is
+kept unchanged under ``extra``.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,15 +37,15 @@ BASE: Final = [
 ]
 NEEDED: Final = ("job_id", "submit_s", "duration_s", "n_tasks")
 NO_KEY: Final = -1
-"""The key of a DAG's node that has no number of its own, so that nothing can need it."""
+"""Key of a DAG's node without a number of its own, so that nothing can need it."""
 Values = dict[str, Any]
 
 
 class _Set(msgspec.Struct, frozen=True):
-    """What is special about one set."""
+    """Differences of one dataset from the shared table."""
 
     numbers: dict[str, type] = {}
-    """Columns it adds, kept under ``extra``."""
+    """Additional columns, kept under ``extra``."""
     is_dag: bool = False
     has_durations: bool = True
 
@@ -63,7 +63,7 @@ class _Parser:
         self.dag_name = ""
 
     def parse(self, number: int, values: Values) -> Parsed:
-        """One row; ``number`` counts from 0."""
+        """Parse one row; ``number`` counts from 0."""
         arrival, count = micros(values["submit_s"]), whole(values["n_tasks"])
         duration = micros(values["duration_s"])
         if duration is None and not self.kind.has_durations:
@@ -93,7 +93,7 @@ class _Parser:
         )
 
     def _numbers(self, number: int, text: str) -> tuple[int, int | None]:
-        """An entry's number and its parent's. A DAG without a number in its name gets minus a running one."""
+        """Return the numbers of an entry and its parent; a DAG without a number gets a negative one."""
         if self.kind.is_dag:
             if text != self.dag_name:
                 self.dag_name, self.dags = text, self.dags + 1

@@ -1,7 +1,7 @@
-"""The reader's frame: what a format is, how rows become chunks, and how a trace is opened.
+"""Framework of readers: the definition of a format, the way from rows to chunks, and open traces.
 
-A format is a record of functions: one that recognises a file by its beginning, one that gives its chunks.
-Which formats there are is in ``formats``.
+A format is a record of functions: one recognises a file by its beginning, another yields its chunks.
+``formats`` lists the formats.
 """
 
 import math
@@ -23,14 +23,14 @@ HEAD_LINES_MAX: Final = 200
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A row that is no good, and why."""
+    """Bad row with its reason."""
 
     reason: str
     detail: str = ""
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A sound row that a rule leaves out."""
+    """Good row that a rule leaves out."""
 
     rule: str
 
@@ -39,21 +39,21 @@ Parsed = Row | Refused | Skipped
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What a format is recognised by."""
+    """Beginning of a file, by which its format is recognised."""
 
     name: str
-    """The file's name without folders, in lower case, without ``.gz``."""
+    """File name without folders, in lower case, without ``.gz``."""
     lines: tuple[str, ...]
-    """The first whole lines, when it is text."""
+    """First complete lines, if the file is text."""
     columns: tuple[str, ...] = ()
-    """The columns, when it is Parquet."""
+    """Columns, if the file is Parquet."""
     marks: tuple[str, ...] = ()
     """Keys of the Parquet file's own metadata."""
     is_parquet: bool = False
 
     @property
     def header(self) -> tuple[str, ...]:
-        """The first line that is no comment as the names of a CSV's columns; for Parquet its columns."""
+        """First line that is no comment, as the names of CSV columns; for Parquet the columns."""
         rows = [line for line in self.lines if line.strip() and not line.startswith("#")]
         first = rows[0].lstrip("\ufeff") if rows else ""
         return (
@@ -61,12 +61,12 @@ class Head(msgspec.Struct, frozen=True):
         )
 
     def data(self, comment: str) -> list[str]:
-        """The lines that are neither blank nor comments."""
+        """Return the lines that are neither blank nor comments."""
         return [line for line in self.lines if line.strip() and not line.lstrip().startswith(comment)]
 
 
 def head_of(source: Source) -> Head:
-    """What a format can be recognised by."""
+    """Return the beginning of a trace."""
     name = PurePath(source.name).name.lower().removesuffix(".gz")
     if source.head.startswith(PARQUET_MAGIC):
         if source.is_stdin or source.is_gzip:
@@ -85,53 +85,52 @@ def head_of(source: Source) -> Head:
 
 
 class Format(msgspec.Struct, frozen=True):
-    """One way in which traces are written."""
+    """One trace format."""
 
     name: str
     about: str
-    """One line for a person: what it is and how it is recognised."""
+    """One line for a person: the format and how it is recognised."""
     recognise: Callable[[Head], bool]
     chunks: "Callable[[TraceReader], Iterator[JobChunk]]"
     prepare: "Callable[[TraceReader], None] | None" = None
-    """Sets what is known before the first row: hints, header, whether there are durations."""
+    """Function that sets what is known before the first row: hints, header, presence of durations."""
     columns: tuple[str, ...] = ()
-    """Columns without which a file cannot be read in this format, whatever the user says."""
+    """Required columns: without them a file cannot be read in this format, even if the user names it."""
 
 
 class OpenTrace:
-    """A trace that is being read: iterate over it for its chunks, then ask ``report``.
+    """Trace that is being read: iterate over it for its chunks, then read ``report``.
 
-    Where the chunks come from is the subclass's affair: a file (``TraceReader``), or whatever else can be
-    told as jobs.
+    A subclass supplies the chunks: from a file (``TraceReader``) or from another source of jobs.
     """
 
     def __init__(self, name: str, form: str) -> None:
         self.name = name
-        """What the user calls it."""
+        """Name that the user gave."""
         self.format = form
-        """The name of the format."""
+        """Name of the format."""
         self.report = ReadReport()
         self.nodes_hint: int | None = None
-        """How many nodes (SWF: processors) the trace says its system had."""
+        """Number of nodes (SWF: processors) of the traced system, as the trace states it."""
         self.unix_start: int | None = None
-        """Seconds since 1970 of the trace's own time 0, when it is known."""
+        """Seconds since 1970 of the trace's own time 0, if known."""
         self.origin: int | None = None
-        """The trace's own time, in microseconds, that is 0 in ``arrival``; known once the first chunk is
-        out."""
+        """Time of the trace's own clock, in microseconds, that is 0 in ``arrival``; known after the first
+        chunk."""
         self.has_durations = True
-        """False: the trace does not say how long tasks run, and every duration is 0."""
+        """False if the trace has no run times; then every duration is 0."""
         self.rows_total: int | None = None
-        """Rows in all, when that is known beforehand."""
+        """Total number of rows, if known beforehand."""
 
     @property
     def fraction(self) -> float | None:
-        """How far the reading is, from 0 to 1; None when that cannot be known."""
+        """Progress of the reading, from 0 to 1; None if unknown."""
         if self.rows_total is None:
             return None
         return min(1.0, self.report.rows / self.rows_total) if self.rows_total else 1.0
 
     def chunks(self) -> Iterator[JobChunk]:
-        """One pass over the trace."""
+        """Yield the chunks of one pass over the trace."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[JobChunk]:
@@ -140,7 +139,7 @@ class OpenTrace:
 
 
 class TraceReader(OpenTrace):
-    """A trace in a file of a known format (or on standard input). A file may be iterated again."""
+    """Trace in a file of a known format (or on standard input). A file may be iterated several times."""
 
     def __init__(self, source: Source, form: Format, rules: ReadRules, head: Head) -> None:
         super().__init__(source.name, form.name)
@@ -149,22 +148,22 @@ class TraceReader(OpenTrace):
         self.rules = rules
         self.head = head
         self.header: dict[str, str] = {}
-        """What the trace says about itself (SWF's header comments)."""
+        """Statements of the trace about itself (SWF's header comments)."""
         if form.prepare is not None:
             form.prepare(self)
 
     @property
     def fraction(self) -> float | None:
-        """How far the reading is: by rows where their number is known, else by bytes."""
+        """Progress of the reading: by rows if their number is known, else by bytes."""
         return self.source.fraction if self.rows_total is None else super().fraction
 
     def chunks(self) -> Iterator[JobChunk]:
-        """One pass, as the format has it."""
+        """Yield the chunks of one pass, by the format's function."""
         return self.form.chunks(self)
 
 
 def collect(reader: OpenTrace, builder: Builder, rows: Iterable[tuple[int, Parsed]]) -> Iterator[JobChunk]:
-    """Chunks from parsed rows; what is refused or skipped goes into the report."""
+    """Yield chunks of parsed rows; rejected and skipped rows go into the report."""
     report = reader.report
     for line, row in rows:
         report.rows += 1
@@ -183,7 +182,7 @@ def collect(reader: OpenTrace, builder: Builder, rows: Iterable[tuple[int, Parse
 
 
 def finite(text: str | bytes | float | None) -> float | None:
-    """A finite number, or None."""
+    """Return a finite number, or None."""
     if text is None:
         return None
     try:
@@ -194,7 +193,7 @@ def finite(text: str | bytes | float | None) -> float | None:
 
 
 def whole(text: str | bytes | float | None) -> int | None:
-    """A whole number ("12", "12.0"), or None. Digits are taken exactly, so that numbers beyond 2**53
+    """Return an integer ("12", "12.0"), or None. Digits are parsed exactly, so numbers beyond 2**53
     survive."""
     if isinstance(text, (str, bytes)):
         try:
@@ -206,6 +205,6 @@ def whole(text: str | bytes | float | None) -> int | None:
 
 
 def micros(text: str | bytes | float | None, unit: int = SECOND) -> int | None:
-    """A time of at least 0 in microseconds, from a number of ``unit``; None when it is none."""
+    """Return a time of at least 0 in microseconds, from a number of ``unit``, or None."""
     value = finite(text)
     return round(value * unit) if value is not None and value >= 0 else None

@@ -1,6 +1,6 @@
-"""Thinning a stream of chunks: every k-th job, a seeded fraction of the jobs, a window of time.
+"""Sampling of a stream of chunks: every k-th job, a seeded fraction of the jobs, a window of time.
 
-What belongs to one DAG (has one ``parent``) stays or goes as a whole.
+The entries of one DAG (with one ``parent``) stay or go together.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,25 +17,25 @@ _MIX_TWO: Final = np.uint64(0x94D049BB133111EB)
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """What to keep; the conditions hold together. Times in microseconds since the start of the trace."""
+    """Conditions for a job to stay; all must hold. Times in microseconds since the start of the trace."""
 
     every: int = 1
     """Keep one job (or DAG) of this many, beginning with the first."""
     fraction: float = 1.0
-    """Keep about this share, chosen by the seed and the job's (the DAG's) number alone."""
+    """Keep about this share, chosen by the seed and the number of the job (or DAG) alone."""
     seed: int = 0
     begin: int = 0
     end: int | None = None
-    """Keep arrivals from ``begin`` up to, but not at, ``end``; they then count from ``begin``."""
+    """Keep arrivals from ``begin`` until before ``end``; they then count from ``begin``."""
 
 
 def sample(chunks: Iterable[JobChunk], wish: Sampling) -> Iterator[JobChunk]:
-    """The chunks of what is kept; empty ones are left out."""
+    """Yield the chunks of the jobs that stay; empty ones are left out."""
     seen, last = 0, None
     for chunk in chunks:
         if not chunk.jobs:
             continue
-        # the running number of each entry's DAG; entries of one DAG stand together
+        # the running number of each entry's DAG; entries of one DAG are adjacent
         first = np.concatenate([[last is None or chunk.parent[0] != last], np.diff(chunk.parent) != 0])
         number = seen + np.cumsum(first) - 1
         seen, last = int(number[-1]) + 1, chunk.parent[-1]
@@ -51,10 +51,10 @@ def sample(chunks: Iterable[JobChunk], wish: Sampling) -> Iterator[JobChunk]:
 
 
 def lottery(numbers: Ints, seed: int) -> "np.typing.NDArray[np.float64]":
-    """A number in [0, 1) for each number, by the finaliser of SplitMix64: the same on every machine."""
+    """Return a number in [0, 1) per number, by the finaliser of SplitMix64: the same on every computer."""
     with np.errstate(over="ignore"):
         state = numbers.astype(np.uint64) + np.uint64(seed % (1 << 64)) * _MIX_ADD + _MIX_ADD
-        for _ in range(2):  # twice, so that neighbouring seeds and numbers have nothing in common
+        for _ in range(2):  # twice, so that neighbouring seeds and numbers are uncorrelated
             state = (state ^ (state >> np.uint64(30))) * _MIX_ONE
             state = (state ^ (state >> np.uint64(27))) * _MIX_TWO
             state ^= state >> np.uint64(31)

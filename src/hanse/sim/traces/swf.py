@@ -1,9 +1,9 @@
 """Standard Workload Format of the Parallel Workloads Archive: rigid parallel jobs, 17 or 18 fields a line.
 
-A job of p processors is one task of p x 1000 milli-CPU. Which of the two numbers of processors counts, what
-the estimate is and what becomes of cancelled jobs are rules (``ReadRules``). Lines of status 2, 3 and 4 are
-parts of a job that was swapped out and in, whose whole has a line of its own: they are left out, counted. A
-row without any processors, or without a run time (unless it was cancelled), is a bad row.
+A job of p processors is one task of p x 1000 milli-CPU. Options (``ReadOptions``) choose between the two
+numbers of processors, the estimate, and the treatment of cancelled jobs. Lines of status 2, 3 and 4 are
+parts of a job that was swapped out and in, and the whole job has a line of its own: they are left out and
+counted. A row without processors, or without a run time (unless it was cancelled), is a bad row.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def _prepare(reader: TraceReader) -> None:
 
 
 class _Parser:
-    """One pass's parser: it knows the rules and the names."""
+    """Parser of one pass."""
 
     def __init__(self, rules: ReadRules, names: Names, header: dict[str, str]) -> None:
         self.rules = rules
@@ -70,7 +70,7 @@ class _Parser:
         }
 
     def parse(self, fields: list[bytes]) -> Parsed:
-        """One line."""
+        """Parse one line."""
         if len(fields) < FIELDS_MIN:
             return Refused(f"fewer than {FIELDS_MIN} fields", f"has {len(fields)}")
         try:

@@ -1,8 +1,8 @@
-"""The ``.tr`` family of Sparrow, Hawk, Eagle, Pigeon and Megha.
+"""``.tr`` format of Sparrow, Hawk, Eagle, Pigeon and Megha.
 
-A line is a job: ``arrival_s tasks mean_s d1 ... dn``, blanks between, durations in seconds and often
-fractional. The third field is the mean as its maker saw it; it is not used. Tasks are one slot each, so no
-resources are stated.
+A line is a job: ``arrival_s tasks mean_s d1 ... dn``, separated by blanks, durations in seconds and often
+fractional. The third field is the mean according to the trace's author; it is not used. A task is one slot,
+so no resources are stated.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def _looks_like(fields: list[str]) -> bool:
 
 def _recognise(head: Head) -> bool:
     rows = [line.split() for line in head.data("#")[:20]]
-    # a first line of many thousands of tasks may not fit the head: then only the name is left to go by
+    # a first line of many thousands of tasks may not fit the head: then only the name helps
     if head.name.endswith(".tr"):
         return True
     return bool(rows) and sum(_looks_like(row) for row in rows) * 2 > len(rows)

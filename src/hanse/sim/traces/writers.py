@@ -1,8 +1,8 @@
-"""Writers: our own CSV and Parquet, which keep everything, and ``.tr``, which keeps arrivals and durations
+"""Writers: native CSV and Parquet, which keep everything, and ``.tr``, which keeps arrivals and durations
 only.
 
-A file is written beside its place and moved there when it is whole, so that an interrupted run leaves no
-half trace. The same chunks give the same bytes.
+A file is written under a temporary name and renamed when it is complete, so that an interrupted run leaves
+no partial trace. The same chunks give the same bytes.
 """
 
 import csv
@@ -26,19 +26,19 @@ from hanse.sim.traces.read_report import TraceError
 WRITTEN: Final = ("csv", "parquet", "tr")
 GZIP_LEVEL: Final = 6
 Marks = dict[str, str]
-"""What a trace says about itself: ``nodes``, ``durations``, ``unix_start``."""
+"""Statements of a trace about itself: ``nodes``, ``durations``, ``unix_start``."""
 
 
 class _Output(Protocol):
     def write(self, chunk: JobChunk) -> None:
-        """Put a chunk out."""
+        """Write a chunk."""
 
     def finish(self) -> None:
-        """Nothing more comes."""
+        """Finish the output."""
 
 
 def written_form(path: str, form: str | None) -> str:
-    """The form to write: the one that is named, else by the file's name."""
+    """Return the form to write: the given one, else by the file's name."""
     if form is not None:
         if form not in WRITTEN:
             raise TraceError(f"traces are not written as {form!r}; choose one of: {', '.join(WRITTEN)}")
@@ -55,8 +55,8 @@ def written_form(path: str, form: str | None) -> str:
 
 
 class TraceWriter:
-    """An open trace to be written; use it in a ``with`` statement. What it wrote appears when all went
-    well."""
+    """Trace that is being written; use it in a ``with`` statement. The file appears if everything
+    succeeded."""
 
     def __init__(self, path: str | Path, form: str | None = None, marks: Marks | None = None) -> None:
         self.name = str(path)
@@ -99,7 +99,7 @@ class TraceWriter:
         return _Csv(text, self._marks) if self.form == "csv" else _Tr(text)
 
     def write(self, chunk: JobChunk) -> None:
-        """Put a chunk out."""
+        """Write a chunk."""
         assert self._output is not None, "a TraceWriter writes inside its with statement"
         self._output.write(chunk)
         self.jobs += chunk.jobs
@@ -120,7 +120,7 @@ class TraceWriter:
 
 
 def extra_columns(chunk: JobChunk) -> dict[str, str]:
-    """The columns of a chunk's extras by their keys."""
+    """Return the columns of a chunk's extras by their keys."""
     kinds = {
         key: "name" if key in chunk.named else "float" if np.issubdtype(column.dtype, np.floating) else "int"
         for key, column in chunk.extra.items()
@@ -129,7 +129,7 @@ def extra_columns(chunk: JobChunk) -> dict[str, str]:
 
 
 def _needed(chunk: JobChunk) -> list[list[int]]:
-    """For each entry the numbers of the jobs it needs."""
+    """Return for each entry the numbers of the jobs it needs."""
     out: list[list[int]] = [[] for _ in range(chunk.jobs)]
     if chunk.needs is not None:
         for later, earlier in zip(chunk.needs[0].tolist(), chunk.job[chunk.needs[1]].tolist(), strict=True):
@@ -143,7 +143,7 @@ def _names(chunk: JobChunk, column: Any) -> list[str]:
 
 
 def _durations(chunk: JobChunk) -> list[list[int]]:
-    """Each entry's durations; a single one when all of its tasks take equally long."""
+    """Return each entry's durations; a single one if all of its tasks take equally long."""
     values, offset = chunk.duration.tolist(), chunk.offset.tolist()
     out = []
     for start, end in pairwise(offset):
@@ -195,7 +195,7 @@ class _Csv:
 
 
 def seconds(time: int) -> str:
-    """Microseconds as seconds, exact, without needless zeros."""
+    """Return microseconds as seconds, exact, without trailing zeros."""
     whole, rest = divmod(time, SECOND)
     return f"{whole}.{rest:06d}".rstrip("0") if rest else str(whole)
 

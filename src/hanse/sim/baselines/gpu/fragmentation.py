@@ -1,15 +1,14 @@
-"""How much of a node's idle GPU is of no use to the jobs that usually come: the measure of FGD (Weng et al.
-2023).
+"""Fragmentation of a node's idle GPU: the part that the usual jobs cannot use, as in FGD (Weng et al. 2023).
 
 For a node and a typical pod the fragment is all idle GPU if the pod does not fit the node (or wants no GPU),
 and otherwise the idle GPU on devices that are too full for it. The measure F is the mean over the typical
-pods, weighted by how often they come.
+pods, weighted by their frequencies.
 
-Written as F = idle - useful, the useful part falls into sums that depend on one device at a time: a device
+Written as F = idle - useful, the useful part is a sum of terms that depend on one device at a time: a device
 with L idle is worth L x (weight of single-device pods that the node's CPU can carry and whose share is at
-most L), and the n whole idle devices of a node are together worth 1000 n x (weight of multi-device pods of at
-most n devices that the CPU can carry). Both weights are tables by model, CPU step and L or n, so F for any
-number of nodes is a look-up.
+most L), and the n whole idle devices of a node are together worth 1000 n x (weight of multi-device pods of
+at most n devices that the CPU can carry). Both weights are tables by model, CPU step and L or n, so F for
+any number of nodes is a look-up.
 """
 
 from typing import Final
@@ -22,11 +21,11 @@ from hanse.sim.baselines.gpu.openb import ANY_MODEL, DEVICES_MAX, MILLI, Ints, O
 
 Floats = npt.NDArray[np.float64]
 POPULARITY: Final = 0.95
-"""The typical pods are the most frequent shapes that make up this share of all pods."""
+"""Share of all pods that the typical pods, the most frequent shapes, make up."""
 
 
 class TypicalPods(msgspec.Struct, frozen=True, eq=False):
-    """The shapes that usually come (memory does not count) and their weights, which sum to 1."""
+    """Most frequent shapes (memory does not count) and their weights, which sum to 1."""
 
     cpu: Ints
     count: Ints
@@ -36,7 +35,7 @@ class TypicalPods(msgspec.Struct, frozen=True, eq=False):
 
 
 def typical_pods(pods: OpenbPods, popularity: float = POPULARITY) -> TypicalPods:
-    """The most frequent shapes; equal frequencies go to the larger (CPU, share, devices, models)."""
+    """Return the most frequent shapes; equal frequencies go to the larger (CPU, share, devices, models)."""
     types = pods.types
     shapes: dict[tuple[int, int, int, int], int] = {}
     for kind in pods.pod.tolist():
@@ -60,7 +59,7 @@ def typical_pods(pods: OpenbPods, popularity: float = POPULARITY) -> TypicalPods
 
 
 class FragmentTables:
-    """F by look-up, for nodes of the given number of models."""
+    """Look-up tables of F, for nodes of the given number of models."""
 
     def __init__(self, typical: TypicalPods, models: int) -> None:
         self._steps = np.unique(typical.cpu)
@@ -78,20 +77,20 @@ class FragmentTables:
             table[access, level:, least:] += typical.weight[pod]
 
     def level(self, cpu: Ints) -> npt.NDArray[np.intp]:
-        """The CPU step of an amount of idle CPU: how many typical demands it can carry."""
+        """Return the CPU step of an amount of idle CPU: how many typical demands it can carry."""
         return np.searchsorted(self._steps, cpu, "right")
 
     def device(self, model: Ints, level: npt.NDArray[np.intp], idle: Ints) -> Floats:
-        """What idle devices are worth to single-device pods; the arguments are broadcast."""
+        """Return the worth of idle devices for single-device pods; the arguments are broadcast."""
         return idle * self._single[model, level, idle]
 
     def whole(self, model: Ints, level: npt.NDArray[np.intp], devices: Ints) -> Floats:
-        """What so many wholly idle devices are worth to pods of several devices."""
+        """Return the worth of this many wholly idle devices for pods of several devices."""
         worth: Floats = MILLI * devices * self._whole[model, level, devices]
         return worth
 
     def fragment(self, model: Ints, cpu: Ints, idle: Ints) -> Floats:
-        """F of nodes: ``idle`` is [nodes, DEVICES_MAX], 0 where there is no device."""
+        """Return F of nodes: ``idle`` is [nodes, DEVICES_MAX], 0 where there is no device."""
         level = self.level(cpu)
         useful = self.device(model[:, None], level[:, None], idle).sum(axis=1)
         useful += self.whole(model, level, (idle == MILLI).sum(axis=1))

@@ -1,4 +1,4 @@
-"""What must hold of every schedule and placement on GPU nodes; a violation is a fault of ours."""
+"""Invariants of every schedule and placement on GPU nodes; a violation is a bug of ours."""
 
 import numpy as np
 
@@ -9,20 +9,20 @@ from hanse.sim.baselines.gpu.workload import NOT_RUN, GpuOutcome, GpuSettings, G
 
 
 def check_schedule(workload: GpuWorkload, settings: GpuSettings, outcome: GpuOutcome) -> None:
-    """Every job that can run does its whole work, not before it came, in one place at a time; nothing is held
-    twice."""
+    """Check that every possible job does its whole work, after its arrival, in one place at a time, and that
+    nothing is held twice."""
     possible = np.asarray(possible_jobs(workload, settings), bool)
     ran = outcome.end != NOT_RUN
     assert bool(np.array_equal(ran, possible)), "every job the cluster can hold ends, and no other"
     assert outcome.refused == int((~possible).sum())
-    assert bool(np.all(outcome.start[ran] >= workload.submit[ran])), "nobody starts before they came"
+    assert bool(np.all(outcome.start[ran] >= workload.submit[ran])), "no job starts before its arrival"
     length = outcome.stretch_end - outcome.stretch_begin
     assert not len(length) or int(length.min()) >= 0
     time = np.bincount(outcome.stretch_job, length, workload.jobs).astype(np.int64)
     stretches = np.bincount(outcome.stretch_job, minlength=workload.jobs)
     assert bool(np.all(time[ran] >= workload.work[ran])), "every job does its whole work"
     most = workload.work + stretches * settings.restart
-    assert bool(np.all(time[ran] <= most[ran])), "nobody runs longer than work and restarts"
+    assert bool(np.all(time[ran] <= most[ran])), "no job runs longer than work and restarts"
     order = np.lexsort((outcome.stretch_begin, outcome.stretch_job))
     same = outcome.stretch_job[order][1:] == outcome.stretch_job[order][:-1]
     gap = outcome.stretch_begin[order][1:] - outcome.stretch_end[order][:-1]
@@ -31,7 +31,7 @@ def check_schedule(workload: GpuWorkload, settings: GpuSettings, outcome: GpuOut
 
 
 def _check_room(workload: GpuWorkload, settings: GpuSettings, outcome: GpuOutcome) -> None:
-    """Sweep over all begins and ends; at one instant ends come first."""
+    """Check the capacity at all begins and ends; at one instant ends come first."""
     changes: list[tuple[int, int, int]] = []
     for stretch, (begin, until) in enumerate(
         zip(outcome.stretch_begin.tolist(), outcome.stretch_end.tolist(), strict=True)
@@ -51,7 +51,7 @@ def _check_room(workload: GpuWorkload, settings: GpuSettings, outcome: GpuOutcom
 
 
 def check_placement(pods: OpenbPods, nodes: OpenbNodes, outcome: PlacementOutcome) -> None:
-    """Replay where every pod went: no CPU, memory or device is given twice, and the models are as wished."""
+    """Repeat all placements: no CPU, memory or device is given twice, and all models are accepted ones."""
     types = pods.types
     cpu, memory = nodes.cpu.copy(), nodes.memory.copy()
     idle = np.where(np.arange(DEVICES_MAX) < nodes.devices[:, None], MILLI, 0).astype(np.int64)

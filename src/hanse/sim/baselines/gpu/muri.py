@@ -1,15 +1,15 @@
-"""The simulator of the Muri study, quirks included: an exact repetition of its SRTF, SRSF and Tiresias-L
+"""Simulator of the Muri study with its quirks: an exact reproduction of its SRTF, SRSF and Tiresias-L
 figures.
 
-What differs from a plain preemptive scheduler, and is kept here because the published figures depend on it:
+It differs from a simple preemptive scheduler, because the published figures depend on these points:
 
 1. At every event of the cluster (an arrival, an end, a change of queue) *every* running job loses a start-up
    time that depends on its model and its number of GPUs, whether or not it was disturbed: a stretch of T
    seconds between two events is worth max(T - overhead, 0). The last stretch before a job's end is not
    charged.
-2. All placements are redone from an empty cluster at every event, and moving costs nothing beyond the above.
-3. One iteration takes 1.5 % longer than the trace says.
-4. Shortest-first sorts the list of the previous event again, so equal jobs keep the order they had.
+2. All placements are repeated from an empty cluster at every event, and moves cost nothing more.
+3. One iteration takes 1.5 % longer than in the trace.
+4. Shortest-first sorts the list of the previous event again, so equal jobs keep their order.
 5. Tiresias-L counts GPUs only (no nodes), counts attained service without the overheads, lets a job fall by
    one queue per event, and puts waiting jobs behind running ones in each queue after every event.
 
@@ -29,11 +29,11 @@ from hanse.sim.traces.chunk import SECOND, JobChunk
 
 ITERATION_FACTOR: Final = 1.015
 OVERHEAD_DEFAULT: Final = 10.0
-"""Seconds for a model the table does not know."""
+"""Seconds for a model that is not in the table."""
 QUEUE_LIMITS: Final = (3250.0, 7200.0)
 """GPU-seconds of service at which a job leaves the first and the second of the three queues of Tiresias."""
 EVENTS_PER_JOB_MAX: Final = 64
-"""A job arrives, ends and falls twice; rounding may add a few more events, but not many."""
+"""Limit of events: a job arrives, ends and falls twice; rounding may add a few events, but not many."""
 _OVERHEADS: Final = {
     "vgg16": (7, 7, 8, 9, 9, 10),
     "vgg19": (7, 7, 8, 9, 10, 10),
@@ -44,7 +44,7 @@ _OVERHEADS: Final = {
     "a2c": (38, 39, 39, 46, 46, 46),
     "dqn": (5, 5, 6, 6, 8, 8),
 }
-"""Seconds to start each model on 1, 2, 4, 8, 16 and 32 GPUs, as the study measured them."""
+"""Seconds to start each model on 1, 2, 4, 8, 16 and 32 GPUs, as measured by the study."""
 _SIZES: Final = (1, 2, 4, 8, 16, 32)
 
 Floats = npt.NDArray[np.float64]
@@ -54,32 +54,32 @@ class MuriJob(msgspec.Struct, frozen=True):
     """One line of a trace of the study."""
 
     submit: float
-    """Seconds."""
+    """Time of submission in seconds."""
     gpus: int
     iterations: int
     iteration: float
     """Seconds one iteration takes, the factor included."""
     overhead: float
-    """Seconds lost at every event while it runs."""
+    """Seconds lost at every event while the job runs."""
 
 
 class MuriOutcome(msgspec.Struct, frozen=True, eq=False):
-    """Per job, in the order of the workload; seconds."""
+    """Outcome per job, in the order of the workload; seconds."""
 
     start: Floats
-    """When it first ran."""
+    """First start."""
     end: Floats
     events: int
     preemptions: int
 
     def completion(self, jobs: list[MuriJob]) -> Floats:
-        """End minus submission."""
+        """Return end minus submission."""
         spent: Floats = self.end - np.asarray([job.submit for job in jobs])
         return spent
 
 
 def muri_jobs(chunk: JobChunk) -> list[MuriJob]:
-    """The jobs of one of the study's traces, as its reader gives them."""
+    """Return the jobs of one of the study's traces, from its reader."""
     gpus = (chunk.gpu // 1_000).tolist()
     iteration = chunk.extra["iteration_time"].tolist()
     models = [chunk.name(model) for model in chunk.extra["model"].tolist()]
@@ -96,7 +96,7 @@ def muri_jobs(chunk: JobChunk) -> list[MuriJob]:
 
 
 def plain_workload(jobs: list[MuriJob], per_node: int = 8) -> GpuWorkload:
-    """The same jobs for the plain schedulers: the work of all iterations, without the quirks."""
+    """Return the same jobs for the other schedulers: the work of all iterations, without the quirks."""
     return gpu_workload(
         submit=np.asarray([round(job.submit * SECOND) for job in jobs], np.int64),
         work=np.asarray([round(job.iterations * job.iteration * SECOND) for job in jobs], np.int64),
@@ -106,7 +106,7 @@ def plain_workload(jobs: list[MuriJob], per_node: int = 8) -> GpuWorkload:
 
 
 def overhead(model: str, gpus: int) -> float:
-    """Seconds a job of this model on so many GPUs loses at an event."""
+    """Return the seconds that a job of this model on so many GPUs loses at an event."""
     known = _OVERHEADS.get(model)
     return float(known[_SIZES.index(gpus)]) if known is not None and gpus in _SIZES else OVERHEAD_DEFAULT
 
@@ -135,7 +135,7 @@ def _fit(free: list[int], gpus: int, per_node: int) -> bool:
 
 
 class _Replay:
-    """What both replays share: remaining iterations, who runs, and the events that are known beforehand."""
+    """Common state of both simulations: remaining iterations, running jobs, and the arrivals to come."""
 
     def __init__(self, jobs: list[MuriJob]) -> None:
         self.jobs = jobs
@@ -145,17 +145,17 @@ class _Replay:
         self.start = [math.inf] * len(jobs)
         self.end = [math.inf] * len(jobs)
         self.present: list[int] = []
-        """Jobs that have come and not ended, in the order the scheduler keeps them."""
+        """Jobs that have arrived and not ended, in the scheduler's order."""
         self.next_arrival = 0
         self.events = 0
         self.preemptions = 0
 
     def arrival(self) -> float:
-        """When the next jobs come."""
+        """Return the time of the next arrival."""
         return self.jobs[self.next_arrival].submit if self.next_arrival < len(self.jobs) else math.inf
 
     def take_arrivals(self, now: float) -> list[int]:
-        """All jobs submitted at exactly this time."""
+        """Return all jobs submitted at exactly this time."""
         taken: list[int] = []
         while self.next_arrival < len(self.jobs) and self.jobs[self.next_arrival].submit == now:
             taken.append(self.next_arrival)
@@ -164,14 +164,14 @@ class _Replay:
         return taken
 
     def finish(self, ending: list[int], now: float) -> None:
-        """These have done all their iterations."""
+        """End these jobs."""
         for job in ending:
             self.running[job] = False
             self.end[job] = now
             self.present.remove(job)
 
     def next_event(self, ending_at: float) -> float:
-        """The time of the next arrival or end."""
+        """Return the time of the next arrival or end."""
         now = min(self.arrival(), ending_at)
         assert now < math.inf, "the cluster is too small for some job"
         self.events += 1
@@ -184,18 +184,18 @@ class _Replay:
         self.remaining[job] -= max(now - self.checked[job] - record.overhead, 0) / record.iteration
 
     def begin(self, job: int, now: float) -> None:
-        """Give it its GPUs."""
+        """Give a job its GPUs."""
         self.start[job] = min(self.start[job], now)
         self.running[job] = True
         self.checked[job] = now
 
     def preempt(self, job: int) -> None:
-        """Take them away."""
+        """Take the GPUs of a job away."""
         self.running[job] = False
         self.preemptions += 1
 
     def ends(self, now: float) -> tuple[float, list[int]]:
-        """The earliest end if nothing else happened, and whose it is."""
+        """Return the earliest end if nothing else happens, and the jobs that end then."""
         when, whose = math.inf, list[int]()
         for job in self.present:
             if self.running[job]:
@@ -207,17 +207,17 @@ class _Replay:
         return when, whose
 
     def outcome(self) -> MuriOutcome:
-        """When all is done."""
+        """Return the outcome at the end."""
         return MuriOutcome(np.asarray(self.start), np.asarray(self.end), self.events, self.preemptions)
 
 
 def muri_srtf(jobs: list[MuriJob], nodes: int = 8, per_node: int = 8) -> MuriOutcome:
-    """Shortest remaining time first."""
+    """Run shortest remaining time first."""
     return _shortest(jobs, nodes, per_node, lambda _, left: left)
 
 
 def muri_srsf(jobs: list[MuriJob], nodes: int = 8, per_node: int = 8) -> MuriOutcome:
-    """Shortest remaining service (time x GPUs) first."""
+    """Run shortest remaining service (time x GPUs) first."""
     return _shortest(jobs, nodes, per_node, lambda job, left: left * jobs[job].gpus)
 
 
@@ -244,7 +244,7 @@ def _shortest(
 
 
 def _place_all(replay: _Replay, nodes: int, per_node: int, now: float) -> None:
-    """Fill an empty cluster in the order of the list; a size that once failed cannot fit later in the same
+    """Fill an empty cluster in the order of the list; a size that failed cannot fit later in the same
     event."""
     free = [per_node] * nodes
     failed: set[int] = set()
@@ -260,7 +260,7 @@ def _place_all(replay: _Replay, nodes: int, per_node: int, now: float) -> None:
 
 
 def muri_tiresias(jobs: list[MuriJob], nodes: int = 8, per_node: int = 8) -> MuriOutcome:
-    """Tiresias-L: discretised two-dimensional least attained service."""
+    """Run Tiresias-L: discretised two-dimensional least attained service."""
     replay = _Replay(jobs)
     served = [0.0] * len(jobs)
     level = [0] * len(jobs)
@@ -278,7 +278,7 @@ def muri_tiresias(jobs: list[MuriJob], nodes: int = 8, per_node: int = 8) -> Mur
             queues[0].extend(replay.take_arrivals(now))
         for job in replay.present:
             if replay.running[job]:
-                # in this order: rounding decides whether a job that is due to fall does fall
+                # in this order, because rounding decides whether a job falls
                 served[job] = served[job] + now - replay.checked[job]
                 replay.progress(job, now)
                 _demote(job, served[job] * jobs[job].gpus, level, queues)
@@ -297,7 +297,7 @@ def _demote(job: int, service: float, level: list[int], queues: list[list[int]])
 
 
 def _serve(replay: _Replay, queues: list[list[int]], gpus: int, now: float) -> None:
-    """GPUs go to the queues in order; then those who wait step behind those who run, queue by queue."""
+    """Give GPUs to the queues in order; then sort waiting jobs behind running ones, queue by queue."""
     free = gpus
     for queue in queues:
         for job in queue:
@@ -312,7 +312,7 @@ def _serve(replay: _Replay, queues: list[list[int]], gpus: int, now: float) -> N
 
 
 def _next_jump(replay: _Replay, served: list[float], level: list[int], now: float) -> float:
-    """When the next running job has had enough service to fall."""
+    """Return the time at which the next running job has enough service to fall."""
     jump = math.inf
     for job in replay.present:
         if replay.running[job] and level[job] < len(QUEUE_LIMITS):

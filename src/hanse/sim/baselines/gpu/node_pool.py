@@ -1,4 +1,4 @@
-"""What is idle on the nodes, and where a gang fits: all of it or nothing of it."""
+"""Idle amounts of the nodes, and the placement of gangs: all pieces or none."""
 
 from enum import Enum
 
@@ -11,7 +11,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Rule(Enum):
-    """How a piece's node is chosen; ties go to the node with the lower number."""
+    """Rule for the node of a piece; ties go to the node with the lower number."""
 
     FIRST = "first node with room"
     BEST = "least left over: the sum of idle shares after placing"
@@ -23,7 +23,7 @@ class Pool:
 
     def __init__(self, workload: GpuWorkload, capacity: Ints) -> None:
         self.free = capacity.copy()
-        # amounts count as shares of the largest node, so that milli-CPU and bytes can be added up
+        # amounts count as shares of the largest node, so that milli-CPU and bytes can be added
         self.scale = np.maximum(capacity.max(axis=0, initial=1), 1).astype(np.float64)
         self._parts = [
             [(demand, int(pieces)), (rest, int(any(rest.tolist())))]
@@ -59,16 +59,16 @@ class Pool:
         return True
 
     def release(self, job: int, where: Where) -> None:
-        """Give it back."""
+        """Return the room of a job."""
         for node, kind in where:
             self.free[node] += self._parts[job][kind][0]
 
     def clear(self) -> None:
-        """Everything is idle."""
+        """Make everything idle."""
         self.free = self._capacity.copy()
 
     def fits(self, amount: Ints) -> Flags:
-        """[N] which nodes have room for a piece."""
+        """Return [N] the nodes that have room for a piece."""
         room: Flags = self.free[:, 0] >= amount[0]
         for resource in range(1, RESOURCES):
             room &= self.free[:, resource] >= amount[resource]
@@ -87,7 +87,7 @@ class Pool:
 
 
 class Ledger:
-    """The stretches of running, as they are made."""
+    """Record of the stretches of running."""
 
     def __init__(self, jobs: int) -> None:
         self.start = [-1] * jobs
@@ -99,7 +99,7 @@ class Ledger:
         self._open: dict[int, int] = {}
 
     def open(self, job: int, where: Where, now: int) -> None:
-        """A job begins to run there."""
+        """Record that a job begins to run."""
         assert job not in self._open, "a job runs in one place at a time"
         if self.start[job] < 0:
             self.start[job] = now
@@ -110,7 +110,7 @@ class Ledger:
         self.where.append(where)
 
     def close(self, job: int, now: int, *, done: bool) -> Where:
-        """It stops; where it ran."""
+        """Record that a job stops; return where it ran."""
         index = self._open.pop(job)
         self.until[index] = now
         if done:

@@ -1,7 +1,6 @@
 """Policies that never take a node away: FIFO, SJF, best fit, DRF and Tetris.
 
-At one instant first everyone who ends leaves, then everyone who arrives joins, then the policy starts whom it
-can.
+At one instant first all ending jobs leave, then all arriving jobs join, then the policy starts jobs.
 """
 
 from bisect import insort
@@ -18,20 +17,20 @@ Floats = npt.NDArray[np.float64]
 
 
 class Queue(Protocol):
-    """A policy: keeps the waiting jobs and starts them."""
+    """Policy: the queue of the waiting jobs, which also starts them."""
 
     def arrived(self, job: int) -> None:
-        """A job joins."""
+        """Add an arriving job."""
 
     def ended(self, job: int) -> None:
-        """A job leaves."""
+        """Remove an ended job."""
 
     def start(self, pool: Pool) -> list[tuple[int, Where]]:
-        """Take room for whoever starts now."""
+        """Take room for the jobs that start now, and return them."""
 
 
 def run_queue(workload: GpuWorkload, settings: GpuSettings, queue: Queue) -> GpuOutcome:
-    """Play the whole workload."""
+    """Run the whole workload."""
     pool = Pool(workload, settings.capacity)
     possible = possible_jobs(workload, settings)
     ledger = Ledger(workload.jobs)
@@ -58,7 +57,7 @@ def run_queue(workload: GpuWorkload, settings: GpuSettings, queue: Queue) -> Gpu
 
 
 def outcome(ledger: Ledger, refused: int, preemptions: int, passes: int) -> GpuOutcome:
-    """The ledger as columns."""
+    """Return the recorded stretches as columns."""
     return GpuOutcome(
         start=np.asarray(ledger.start, np.int64),
         end=np.asarray(ledger.end, np.int64),
@@ -73,7 +72,7 @@ def outcome(ledger: Ledger, refused: int, preemptions: int, passes: int) -> GpuO
 
 
 def possible_jobs(workload: GpuWorkload, settings: GpuSettings) -> list[bool]:
-    """Which jobs the empty cluster can hold."""
+    """Return the jobs that the empty cluster can hold."""
     pool = Pool(workload, settings.capacity)
     shape, number = workload.shapes()
     known: list[bool | None] = [None] * number
@@ -90,7 +89,7 @@ def possible_jobs(workload: GpuWorkload, settings: GpuSettings) -> list[bool]:
 
 
 class ListQueue:
-    """A sorted list; the first that does not fit blocks, or is passed over."""
+    """Sorted list; the first job that does not fit blocks, or is skipped."""
 
     def __init__(self, workload: GpuWorkload, rank: list[int], rule: Rule, *, blocking: bool) -> None:
         self._rank = rank
@@ -100,14 +99,14 @@ class ListQueue:
         self._shape: list[int] = workload.shapes()[0].tolist()
 
     def arrived(self, job: int) -> None:
-        """Join by rank; ties to the earlier job."""
+        """Add an arriving job by rank; ties go to the earlier job."""
         insort(self._waiting, (self._rank[job], job))
 
     def ended(self, job: int) -> None:
-        """Nothing is kept of running jobs."""
+        """Do nothing: running jobs are not kept."""
 
     def start(self, pool: Pool) -> list[tuple[int, Where]]:
-        """In order of rank."""
+        """Start jobs in order of rank."""
         started: list[tuple[int, Where]] = []
         left: list[tuple[int, int]] = []
         failed: set[int] = set()
@@ -127,10 +126,10 @@ class ListQueue:
 
 
 class FairQueue:
-    """Dominant resource fairness (Ghodsi et al. 2011): next is the user whose largest share is smallest.
+    """Dominant resource fairness (Ghodsi et al. 2011): the user with the smallest largest share is next.
 
-    A user's jobs go in order of arrival; one that does not fit holds up only its own user. Ties go to the
-    user who came first in the trace.
+    A user's jobs go in order of arrival; one that does not fit delays only its own user. Ties go to the user
+    who came first in the trace.
     """
 
     def __init__(self, workload: GpuWorkload, settings: GpuSettings) -> None:
@@ -141,17 +140,17 @@ class FairQueue:
         self._waiting: dict[int, list[int]] = {}
 
     def arrived(self, job: int) -> None:
-        """Join behind the user's other jobs."""
+        """Add an arriving job behind the user's other jobs."""
         user = self._user[job]
         self._held.setdefault(user, [0.0] * len(self._share[job]))
         self._waiting.setdefault(user, []).append(job)
 
     def ended(self, job: int) -> None:
-        """The user's shares shrink."""
+        """Reduce the user's shares."""
         self._change(job, -1.0)
 
     def start(self, pool: Pool) -> list[tuple[int, Where]]:
-        """One job at a time, as shares change with each."""
+        """Start one job at a time, as shares change with each."""
         started: list[tuple[int, Where]] = []
         able = [user for user, jobs in self._waiting.items() if jobs]
         while able:
@@ -169,7 +168,7 @@ class FairQueue:
         return started
 
     def _dominant(self, user: int) -> float:
-        # sums of floats taken in different orders differ in the last digits; shares that close are equal
+        # sums of floats in different orders differ in the last digits; shares that close are equal
         return round(max(self._held[user]), 12)
 
     def _change(self, job: int, sign: float) -> None:
@@ -179,12 +178,12 @@ class FairQueue:
 
 
 class TetrisQueue:
-    """Tetris (Grandl et al. 2014): the job and node whose demand and idle amounts align best, with a bonus
-    for little work.
+    """Tetris (Grandl et al. 2014): the job and node with the best alignment of demand and idle amounts, with
+    a bonus for little work.
 
     The score of a job is the inner product of its demand and the idle amounts of its best node, both as
-    shares of the largest node, minus its work (duration x sum of its shares) scaled so that the means of both
-    over the waiting jobs are equal. Ties go to the earlier job.
+    shares of the largest node, minus its work (duration x sum of its shares) scaled so that the means of
+    both over the waiting jobs are equal. Ties go to the earlier job.
     """
 
     def __init__(self, workload: GpuWorkload) -> None:
@@ -193,14 +192,14 @@ class TetrisQueue:
         self._waiting: list[int] = []
 
     def arrived(self, job: int) -> None:
-        """Join."""
+        """Add an arriving job."""
         self._waiting.append(job)
 
     def ended(self, job: int) -> None:
-        """Nothing is kept of running jobs."""
+        """Do nothing: running jobs are not kept."""
 
     def start(self, pool: Pool) -> list[tuple[int, Where]]:
-        """Best first, until nothing fits; a gang that fits in part only is left for later."""
+        """Start the best job until nothing fits; a gang that fits only in part waits."""
         started: list[tuple[int, Where]] = []
         failed: set[int] = set()
         while True:

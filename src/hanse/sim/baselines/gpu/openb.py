@@ -16,29 +16,29 @@ from hanse.sim.traces.node_lists import NodeTable
 Ints = npt.NDArray[np.int64]
 MILLI: Final = 1_000
 DEVICES_MAX: Final = 8
-"""No node of the set has more devices."""
+"""Largest number of devices of a node of the set."""
 ANY_MODEL: Final = 0
 """Bit mask of a pod that takes any model of GPU."""
 
 
 class PodTypes(msgspec.Struct, frozen=True, eq=False):
-    """The distinct shapes among the pods; a shape is CPU, memory, devices, share and models accepted."""
+    """Distinct shapes among the pods; a shape is CPU, memory, devices, share and models accepted."""
 
     cpu: Ints
     memory: Ints
     count: Ints
     milli: Ints
     models: Ints
-    """Bit mask over ``OpenbNodes.models``; ANY_MODEL = no wish."""
+    """Bit mask over ``OpenbNodes.models``; ANY_MODEL = any."""
 
     @property
     def gpu(self) -> Ints:
-        """Thousandths of a device in all."""
+        """Thousandths of a device in total."""
         return self.count * self.milli
 
 
 class OpenbPods(msgspec.Struct, frozen=True, eq=False):
-    """The pods of one list: for each its shape."""
+    """Pods of one list: the shape of each."""
 
     types: PodTypes
     pod: Ints
@@ -46,7 +46,7 @@ class OpenbPods(msgspec.Struct, frozen=True, eq=False):
 
 
 class OpenbNodes(msgspec.Struct, frozen=True, eq=False):
-    """The nodes of one list."""
+    """Nodes of one list."""
 
     cpu: Ints
     memory: Ints
@@ -62,7 +62,7 @@ class OpenbNodes(msgspec.Struct, frozen=True, eq=False):
 
 
 def openb_nodes(table: NodeTable) -> OpenbNodes:
-    """The machines of a node list; a row that stands for several becomes several nodes."""
+    """Return the nodes of a list; a row with a count becomes several nodes."""
     row = np.repeat(np.arange(len(table.count)), table.count)
     named = sorted({table.names[model] for model in table.model.tolist() if model >= 0})
     models = ("", *named)
@@ -77,7 +77,7 @@ def openb_nodes(table: NodeTable) -> OpenbNodes:
 
 
 def openb_pods(chunk: JobChunk, nodes: OpenbNodes) -> OpenbPods:
-    """The pods of a list; a wish for models that no node has leaves a bit that no node answers to."""
+    """Return the pods of a list; a wish for models that no node has sets a bit that no node matches."""
     count = chunk.extra["num_gpu"].astype(np.int64)
     milli = np.where(count > 0, chunk.gpu // np.maximum(count, 1), 0)
     masks: dict[int, int] = {}
@@ -95,7 +95,7 @@ def openb_pods(chunk: JobChunk, nodes: OpenbNodes) -> OpenbPods:
 
 
 def inflate(pods: OpenbPods, target: float, rng: np.random.Generator) -> Ints:
-    """The arrivals of one run: all pods shuffled, then random copies until GPU asked for reaches ``target``.
+    """Return the arrivals of one run: all pods shuffled, then random copies up to ``target`` GPU.
 
     Copying stops, as in the authors' tool, at the first draw whose share of *one* device would pass the
     target.

@@ -1,11 +1,11 @@
-"""Where to put pods that never leave: six ways to choose a node, and how much GPU each can give away.
+"""Placement of pods that never leave: six rules for a node, and the GPU that each can allocate.
 
-The rules follow the scheduler plug-ins that the FGD study compares (integer scores from 0 to 100, the highest
-wins, ties go to the first node in one fixed random naming of the nodes). The study's own naming is not
-published, and it moves the two policies that do not rank nodes for CPU-only pods by up to a point; so every
-seed here has a naming of its own, and means over seeds are means over namings too. Memory is a filter only. A
-pod that no node can take is dropped. Where a policy does not say which device of the node is taken, a share
-goes to the device it fills most, whole devices are taken from the first.
+The rules follow the scheduler plug-ins that the FGD study compares (integer scores from 0 to 100, the
+highest wins, ties go to the first node in one fixed random naming of the nodes). The study's own naming is
+not published, and it shifts the two policies that do not rank nodes for CPU-only pods by up to a point; so
+every seed here has a naming of its own, and means over seeds are means over namings too. Memory is a filter
+only. A pod that no node can take is dropped. If a policy does not choose the device of the node, a share
+goes to the device it fills most, and whole devices are taken from the first.
 """
 
 import time
@@ -29,15 +29,15 @@ from hanse.sim.baselines.gpu.openb import (
 
 CPU_MAX: Final = 128_000
 GPU_MAX: Final = 8_000
-"""The largest node, by which two of the policies scale."""
+"""Size of the largest node, by which two of the policies scale."""
 DEMAND: Final = 1.3
-"""GPU asked for over GPU there is."""
+"""GPU demand over GPU capacity."""
 NAMING_STREAM: Final = 1
-"""Second word of the seed from which a run's naming of the nodes is drawn, apart from its other draws."""
+"""Second word of the seed for a run's naming of the nodes, separate from its other draws."""
 
 
 class Cluster:
-    """What is idle, in the order of the nodes' names."""
+    """Idle amounts, in the order of the nodes' names."""
 
     def __init__(self, nodes: OpenbNodes, types: PodTypes, order: Ints) -> None:
         self.cpu = nodes.cpu[order]
@@ -51,7 +51,7 @@ class Cluster:
         self.fullest = self.idle.max(axis=1)
         """Idle amount of each node's idlest device."""
         self.kinds = np.zeros((len(order), DEVICES_MAX + 1), bool)
-        """Whether a node holds a pod of so many whole devices; column 0 is for shares."""
+        """True if a node holds a pod of so many whole devices; column 0 is for shares."""
         self._access = [
             np.ones(len(order), bool) if mask == ANY_MODEL else (mask >> self.model & 1).astype(bool)
             for mask in types.models.tolist()
@@ -59,7 +59,7 @@ class Cluster:
         self._types = types
 
     def feasible(self, kind: int) -> Ints:
-        """The nodes that can take a pod of this shape, in the order of their names."""
+        """Return the nodes that can take a pod of this shape, in the order of their names."""
         types = self._types
         fits = (self.cpu >= types.cpu[kind]) & (self.memory >= types.memory[kind])
         count, milli = int(types.count[kind]), int(types.milli[kind])
@@ -69,7 +69,7 @@ class Cluster:
         return np.flatnonzero(fits)
 
     def take(self, kind: int, node: int, device: int) -> None:
-        """Put a pod there; ``device`` is for pods that take a share of one."""
+        """Place a pod; ``device`` is for pods that take a share of one."""
         types = self._types
         count, milli = int(types.count[kind]), int(types.milli[kind])
         self.cpu[node] -= types.cpu[kind]
@@ -90,15 +90,15 @@ class Cluster:
         self.kinds[node, count if milli == MILLI else 0] = True
 
     def tightest(self, node: int, milli: int) -> int:
-        """The device a share fills most; the first of equals."""
+        """Return the device that a share fills most; the first of equals."""
         idle = self.idle[node]
         return int(np.argmin(np.where(idle >= milli, idle, MILLI + 1)))
 
 
 Choice = tuple[int, int]
-"""A node and, for a share, a device."""
+"""Node and, for a share, device."""
 Chooser = Callable[[Cluster, PodTypes, int, Ints], Choice]
-"""Picks among the feasible nodes, of which there is at least one."""
+"""Function that chooses among the feasible nodes, of which there is at least one."""
 
 
 def _pick(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints, score: Ints) -> Choice:
@@ -107,7 +107,7 @@ def _pick(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints, score: Ints
 
 
 def random_chooser(rng: np.random.Generator) -> Chooser:
-    """Any feasible node, any device that has room."""
+    """Return a chooser of any feasible node and any device with room."""
 
     def choose(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
         node = int(nodes[rng.integers(len(nodes))])
@@ -118,21 +118,21 @@ def random_chooser(rng: np.random.Generator) -> Chooser:
 
 
 def dot_product(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
-    """Smallest inner product of demand and idle (CPU and GPU, scaled by the largest node)."""
+    """Choose the smallest inner product of demand and idle (CPU and GPU, scaled by the largest node)."""
     cpu = cluster.cpu[nodes] / CPU_MAX * (types.cpu[kind] / CPU_MAX)
     gpu = cluster.gpu[nodes] / GPU_MAX * (types.gpu[kind] / GPU_MAX)
     return _pick(cluster, types, kind, nodes, (100 * (1 - (cpu + gpu) / 2)).astype(np.int64))
 
 
 def best_fit(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
-    """Least left over, CPU and GPU weighing the same."""
+    """Choose the node with least left over, with equal weights for CPU and GPU."""
     left = (cluster.cpu[nodes] - types.cpu[kind]) / CPU_MAX * 0.5
     left += (cluster.gpu[nodes] - types.gpu[kind]) / GPU_MAX * 0.5
     return _pick(cluster, types, kind, nodes, ((1 - left) * 100).astype(np.int64))
 
 
 def gpu_clustering(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
-    """Pods of one size together: nodes with only that size, then with it among others, then empty, then the
+    """Choose nodes with only pods of this size, then with this size among others, then empty ones, then the
     rest."""
     count = int(types.count[kind])
     if not count:
@@ -144,7 +144,7 @@ def gpu_clustering(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) ->
 
 
 def gpu_packing(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
-    """Devices in use first, then idle devices of nodes in use, then idle nodes."""
+    """Choose devices in use first, then idle devices of nodes in use, then idle nodes."""
     count, milli = int(types.count[kind]), int(types.milli[kind])
     if not count:
         return _pick(cluster, types, kind, nodes, np.zeros(len(nodes), np.int64))
@@ -164,13 +164,13 @@ def gpu_packing(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Ch
 
 
 class FgdChooser:
-    """Least growth of fragmentation; for a share every device of every node is a candidate."""
+    """Chooser of the least growth of fragmentation; for a share every device of every node is a candidate."""
 
     def __init__(self, tables: FragmentTables) -> None:
         self._tables = tables
 
     def __call__(self, cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
-        """Score = floor(100 x sigmoid((F before - F after) / 1000)); ties to the first node, then device."""
+        """Choose by floor(100 x sigmoid((F before - F after) / 1000)); ties to first node, then device."""
         model, idle = cluster.model[nodes], cluster.idle[nodes]
         cpu = cluster.cpu[nodes]
         before = self._tables.fragment(model, cpu, idle)
@@ -186,7 +186,7 @@ class FgdChooser:
         return int(nodes[int(np.argmax(score))]), 0
 
     def _share(self, milli: int, nodes: Ints, before: Floats, model: Ints, cpu: Ints, idle: Ints) -> Choice:
-        """All devices of all nodes at once: only the term of the device that is taken changes."""
+        """Score all devices of all nodes at once: only the term of the chosen device changes."""
         tables = self._tables
         level = tables.level(cpu)
         worth = tables.device(model[:, None], level[:, None], idle)
@@ -204,7 +204,7 @@ class FgdChooser:
 
 
 def _score(gain: Floats) -> Ints:
-    # the hair on top keeps the last digits of a sum from deciding between 49 and 50 where nothing changes
+    # the small term keeps the last digits of a sum from deciding between 49 and 50 without a change
     return (100.0 / (1.0 + np.exp(-gain / 1000.0)) + 1e-9).astype(np.int64)
 
 
@@ -218,28 +218,28 @@ _PLAIN: Final[dict[str, Chooser]] = {
 
 
 class PlacementOutcome(msgspec.Struct, frozen=True, eq=False):
-    """One run."""
+    """Outcome of one run."""
 
     kind: Ints
     """Shape of every arrival."""
     node: Ints
-    """Where it went (index into the node list); -1 = nowhere."""
+    """Node of every arrival (index into the node list); -1 = none."""
     device: Ints
     """The device of a share, -1 = none or whole ones."""
     allocated: float
-    """GPU given away over GPU there is."""
+    """GPU allocated over GPU capacity."""
     cpu_seconds: float
 
     @property
     def pods_per_cpu_second(self) -> float:
-        """How fast it went."""
+        """Speed of the run."""
         return len(self.kind) / self.cpu_seconds if self.cpu_seconds else 0.0
 
 
 def place(
     pods: OpenbPods, nodes: OpenbNodes, policy: str, seed: int, demand: float = DEMAND
 ) -> PlacementOutcome:
-    """One run: the arrivals of a seed through one policy."""
+    """Run the arrivals of a seed through one policy."""
     rng = np.random.default_rng(seed)
     arrivals = inflate(pods, demand * nodes.gpu_capacity, rng)
     types = pods.types
@@ -259,7 +259,7 @@ def place(
             continue
         room = cluster.feasible(kind)
         if not len(room):
-            # nobody leaves, so what does not fit now never will
+            # pods never leave, so a shape that does not fit now never fits
             hopeless.add(kind)
             continue
         node, device = choose(cluster, types, kind, room)

@@ -1,8 +1,8 @@
 """Policies that may take a running job's nodes away: SRTF, SRSF and Tiresias' least attained service.
 
-At every arrival, end or change of queue the jobs are ranked anew and the cluster is filled in that order. A
-running job that is reached while its nodes are still idle keeps them; one whose nodes were taken looks for
-others (which counts as a restart); one that finds none waits with its work so far kept.
+At every arrival, end or change of queue the jobs are ranked again and the cluster is filled in that order. A
+running job whose nodes are still idle at its turn keeps them; one whose nodes were taken gets others (which
+counts as a restart); one that finds none waits and keeps its work so far.
 """
 
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from hanse.sim.baselines.gpu.non_preemptive import outcome, possible_jobs
 from hanse.sim.baselines.gpu.workload import GPU, GpuOutcome, GpuSettings, GpuWorkload, Where
 
 FAR: Final = 1 << 62
-"""Later than any event."""
+"""Time later than any event."""
 
 
 class State:
-    """How far the jobs are; all lists have one entry per job, times in microseconds."""
+    """Progress of the jobs; all lists have one entry per job, times in microseconds."""
 
     def __init__(self, workload: GpuWorkload, settings: GpuSettings) -> None:
         self.left: list[int] = workload.work.tolist()
-        """Work still to do."""
+        """Remaining work."""
         self.setup = [0] * workload.jobs
-        """Start-up time still to pass before work goes on."""
+        """Remaining start-up time before work goes on."""
         self.served = [0] * workload.jobs
         """GPU-microseconds held so far."""
         self.running = [False] * workload.jobs
@@ -32,11 +32,11 @@ class State:
         self.limits = settings.queue_limits
 
     def level(self, job: int) -> int:
-        """Which of the queues of least attained service a job is in."""
+        """Return the queue of least attained service that a job is in."""
         return sum(self.served[job] >= limit for limit in self.limits)
 
     def advance(self, job: int, stretch: int) -> None:
-        """A running job has had this much time."""
+        """Credit a running job with this much time."""
         waiting = min(stretch, self.setup[job])
         self.setup[job] -= waiting
         self.left[job] -= stretch - waiting
@@ -44,7 +44,7 @@ class State:
         assert self.left[job] >= 0, "no job runs beyond its work"
 
     def until_fall(self, job: int) -> int:
-        """Microseconds of running until it enters the next queue."""
+        """Return the microseconds of running until the job enters the next queue."""
         level = self.level(job)
         if level == len(self.limits):
             return FAR
@@ -52,26 +52,26 @@ class State:
 
 
 Rank = Callable[[State, int], tuple[int, ...]]
-"""Smaller is served first; ties go to the earlier job."""
+"""Rank of a job: smaller is served first; ties go to the earlier job."""
 
 
 def shortest_time(state: State, job: int) -> tuple[int, ...]:
-    """SRTF: least work left."""
+    """Return the SRTF rank: least remaining work."""
     return (state.left[job],)
 
 
 def shortest_service(state: State, job: int) -> tuple[int, ...]:
-    """SRSF: least work left x GPUs."""
+    """Return the SRSF rank: least remaining work x GPUs."""
     return (state.left[job] * state.gpus[job],)
 
 
 def least_attained(state: State, job: int) -> tuple[int, ...]:
-    """Tiresias-L: the queue of the service had so far; within a queue those who run stay ahead."""
+    """Return the Tiresias-L rank: the queue of the attained service; in a queue running jobs stay ahead."""
     return (state.level(job), not state.running[job])
 
 
 class Preemptive:
-    """One replay."""
+    """One simulation."""
 
     def __init__(self, workload: GpuWorkload, settings: GpuSettings, rank: Rank) -> None:
         self._workload, self._settings, self._rank = workload, settings, rank
@@ -80,13 +80,13 @@ class Preemptive:
         self._ledger = Ledger(workload.jobs)
         self._shape: list[int] = workload.shapes()[0].tolist()
         self._where: dict[int, Where] = {}
-        """Running jobs."""
+        """Nodes of the running jobs."""
         self._present: list[int] = []
-        """Jobs that have come and not ended."""
+        """Jobs that have arrived and not ended."""
         self._preemptions = 0
 
     def run(self, *, falls: bool) -> GpuOutcome:
-        """Play the whole workload; ``falls``: a change of queue is an event."""
+        """Run the whole workload; ``falls``: a change of queue is an event."""
         submit = self._workload.submit.tolist()
         possible = possible_jobs(self._workload, self._settings)
         arriving, now, passes = 0, 0, 0
@@ -110,7 +110,7 @@ class Preemptive:
         return outcome(self._ledger, possible.count(False), self._preemptions, passes)
 
     def _next(self, now: int, *, falls: bool) -> int:
-        """The next end or change of queue."""
+        """Return the time of the next end or change of queue."""
         when = FAR
         for job in self._where:
             when = min(when, now + self._state.setup[job] + self._state.left[job])

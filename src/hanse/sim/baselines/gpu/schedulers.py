@@ -1,4 +1,4 @@
-"""The schedulers by name, each ``(GpuWorkload, GpuSettings) -> GpuOutcome``."""
+"""Schedulers by name, each ``(GpuWorkload, GpuSettings) -> GpuOutcome``."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,45 +12,45 @@ GpuScheduler = Callable[[GpuWorkload, GpuSettings], GpuOutcome]
 
 
 def fifo(workload: GpuWorkload, settings: GpuSettings) -> GpuOutcome:
-    """By arrival; the head blocks; first node with room."""
+    """Run by arrival; the head blocks; first node with room."""
     queue = ListQueue(workload, workload.submit.tolist(), Rule.FIRST, blocking=True)
     return run_queue(workload, settings, queue)
 
 
 def sjf(workload: GpuWorkload, settings: GpuSettings) -> GpuOutcome:
-    """Least work first, never interrupted; the head blocks; first node with room."""
+    """Run least work first, never interrupted; the head blocks; first node with room."""
     queue = ListQueue(workload, workload.work.tolist(), Rule.FIRST, blocking=True)
     return run_queue(workload, settings, queue)
 
 
 def best_fit(workload: GpuWorkload, settings: GpuSettings) -> GpuOutcome:
-    """By arrival, whoever does not fit is passed over; the node with least left over."""
+    """Run by arrival and skip jobs that do not fit; the node with least left over."""
     queue = ListQueue(workload, workload.submit.tolist(), Rule.BEST, blocking=False)
     return run_queue(workload, settings, queue)
 
 
 def drf(workload: GpuWorkload, settings: GpuSettings) -> GpuOutcome:
-    """Dominant resource fairness between users."""
+    """Run dominant resource fairness between users."""
     return run_queue(workload, settings, FairQueue(workload, settings))
 
 
 def tetris(workload: GpuWorkload, settings: GpuSettings) -> GpuOutcome:
-    """Best alignment of demand and idle amounts, with a bonus for little work."""
+    """Run the best alignment of demand and idle amounts, with a bonus for little work."""
     return run_queue(workload, settings, TetrisQueue(workload))
 
 
 def srtf(workload: GpuWorkload, settings: GpuSettings) -> GpuOutcome:
-    """Shortest remaining time first, preemptive."""
+    """Run shortest remaining time first, preemptive."""
     return Preemptive(workload, settings, shortest_time).run(falls=False)
 
 
 def srsf(workload: GpuWorkload, settings: GpuSettings) -> GpuOutcome:
-    """Shortest remaining service (time x GPUs) first, preemptive."""
+    """Run shortest remaining service (time x GPUs) first, preemptive."""
     return Preemptive(workload, settings, shortest_service).run(falls=False)
 
 
 def tiresias(workload: GpuWorkload, settings: GpuSettings) -> GpuOutcome:
-    """Tiresias-L: discretised least attained service, preemptive."""
+    """Run Tiresias-L: discretised least attained service, preemptive."""
     return Preemptive(workload, settings, least_attained).run(falls=True)
 
 

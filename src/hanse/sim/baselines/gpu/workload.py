@@ -1,9 +1,8 @@
-"""Jobs that want CPU, memory and GPU on the nodes of a cluster, and what became of them.
+"""Jobs that want CPU, memory and GPU on the nodes of a cluster, and their outcomes.
 
-A job is a gang: all its pieces run at once or not at all. A piece lies on one node; several pieces may share
+A job is a gang: all its pieces run at once or not at all. A piece is on one node; several pieces may share
 one. Times are whole microseconds; resources are milli-CPU, bytes and milli-GPU, in this order. GPUs are
-counted per node: which device of a node a share lies on is a question only of the placement study
-(``placement``).
+counted per node: only the placement study (``placement``) cares about the device of a share.
 """
 
 from typing import Final
@@ -30,52 +29,52 @@ class GpuWorkload(msgspec.Struct, frozen=True, eq=False):
     submit: Ints
     """[J] microseconds, never decreasing."""
     work: Ints
-    """[J] microseconds the job runs when undisturbed."""
+    """[J] undisturbed run time in microseconds."""
     pieces: Ints
-    """[J] ordinary pieces."""
+    """[J] number of ordinary pieces."""
     demand: Ints
-    """[J, 3] of one ordinary piece."""
+    """[J, 3] demand of one ordinary piece."""
     rest: Ints
-    """[J, 3] of the smaller last piece, all zero when there is none."""
+    """[J, 3] demand of the smaller last piece, all zero if there is none."""
     user: Ints
-    """[J] for fair shares; -1 = not known, which counts as one user."""
+    """[J] user for fair shares; -1 = unknown, which counts as one user."""
 
     @property
     def jobs(self) -> int:
-        """How many jobs there are."""
+        """Number of jobs."""
         return len(self.submit)
 
     def total(self) -> Ints:
-        """[J, 3] what a job holds in all."""
+        """Return [J, 3] the total demand of each job."""
         held: Ints = self.demand * self.pieces[:, None] + self.rest
         return held
 
     def shapes(self) -> tuple[Ints, int]:
-        """[J] a number per distinct (pieces, demand, rest), and how many there are."""
+        """Return [J] a number per distinct (pieces, demand, rest), and how many there are."""
         table = np.column_stack([self.pieces, self.demand, self.rest])
         _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
         return inverse.reshape(-1).astype(np.int64), len(first)
 
 
 class GpuSettings(msgspec.Struct, frozen=True, eq=False):
-    """The cluster and what disturbs a job."""
+    """Cluster and overheads."""
 
     capacity: Ints
-    """[N, 3] of every node."""
+    """[N, 3] capacity of every node."""
     restart: int = 0
-    """Microseconds a job loses whenever it is started, resumed or moved (preemptive policies)."""
+    """Microseconds that a job loses at each start, resumption or move (preemptive policies)."""
     queue_limits: tuple[int, ...] = (3_250 * SECOND, 7_200 * SECOND)
     """GPU-microseconds of service at which least-attained-service moves a job to the next queue."""
 
 
 class GpuOutcome(msgspec.Struct, frozen=True, eq=False):
-    """Who ran when and where."""
+    """Times and nodes of all runs."""
 
     start: Ints
     """[J] first start, NOT_RUN for a job the empty cluster cannot hold."""
     end: Ints
     stretch_job: Ints
-    """[S] the job of every uninterrupted stretch of running ..."""
+    """[S] job of each uninterrupted stretch of running; the next three columns belong to it."""
     stretch_begin: Ints
     stretch_end: Ints
     stretch_where: tuple[Where, ...]
@@ -85,18 +84,18 @@ class GpuOutcome(msgspec.Struct, frozen=True, eq=False):
 
 
 class GpuFigures(msgspec.Struct, frozen=True):
-    """The usual figures, in seconds; refused jobs are left out."""
+    """Usual figures, in seconds; refused jobs are left out."""
 
     jobs: int
     completion_mean: float
     completion_p99: float
-    """The smallest completion time that at least 99 % of the jobs do not exceed."""
+    """Smallest completion time that at least 99 % of the jobs do not exceed."""
     makespan: float
     gpu_utilisation: float
 
 
 def figures(workload: GpuWorkload, settings: GpuSettings, outcome: GpuOutcome) -> GpuFigures:
-    """Means over the jobs that ran."""
+    """Return means over the jobs that ran."""
     ran = outcome.end != NOT_RUN
     if not bool(ran.any()):
         return GpuFigures(0, 0.0, 0.0, 0.0, 0.0)
@@ -114,14 +113,14 @@ def figures(workload: GpuWorkload, settings: GpuSettings, outcome: GpuOutcome) -
 
 
 def equal_nodes(nodes: int, cpu: int, memory: int, gpu: int) -> Ints:
-    """A cluster of equal nodes (milli-CPU, bytes, milli-GPU)."""
+    """Return a cluster of equal nodes (milli-CPU, bytes, milli-GPU)."""
     return np.tile(np.asarray([cpu, memory, gpu], np.int64), (nodes, 1))
 
 
 def gpu_workload(
     submit: Ints, work: Ints, gpus: Ints, per_node: int, user: Ints | None = None
 ) -> GpuWorkload:
-    """Jobs that want whole GPUs only, consolidated: as few nodes of ``per_node`` GPUs as they can do with."""
+    """Return jobs that want whole GPUs only, on as few nodes of ``per_node`` GPUs as possible."""
     order = np.argsort(submit, kind="stable")
     gpus = gpus[order]
     cut = gpus > per_node
@@ -139,11 +138,10 @@ def gpu_workload(
 
 
 def from_chunk(chunk: JobChunk, consolidate_gpus: int = 0) -> GpuWorkload:
-    """A trace's jobs; a job's tasks are its pieces and run as long as its longest task.
+    """Return a trace's jobs; a job's tasks are its pieces and run as long as its longest task.
 
-    With ``consolidate_gpus`` (GPUs per node) a job's tasks are merged and cut to node size by their GPUs,
-    which is how the GPU schedulers of the literature place a training job; CPU and memory are shared out with
-    the GPUs.
+    With ``consolidate_gpus`` (GPUs per node) a job's tasks are merged and cut to node size by their GPUs, as
+    the GPU schedulers of the literature place a training job; CPU and memory are divided with the GPUs.
     """
     counts = chunk.counts()
     assert bool((counts > 0).all()), "a job has at least one task"

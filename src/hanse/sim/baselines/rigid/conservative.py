@@ -1,8 +1,8 @@
-"""Conservative backfilling: every waiting job has a reservation, and none is ever put off.
+"""Conservative backfilling: every waiting job has a reservation, and none is ever delayed.
 
-The plan is a profile: how many processors are free from which time on. A new job takes the earliest place
-that is free for its whole estimate. When a job ends early, the waiting jobs are moved forward one by one in
-the waiting order; each keeps its old place unless an earlier one is free, so no reservation is delayed.
+The plan is a profile: the number of free processors over time. A new job takes the earliest time with enough
+free processors for its whole estimate. When a job ends early, the waiting jobs are moved forward one by one
+in the waiting order; each keeps its reservation unless an earlier one is free, so none is delayed.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,26 +14,26 @@ from hanse.sim.baselines.rigid.queue_order import Order, Waiting
 from hanse.sim.baselines.rigid.workload import RigidWorkload
 
 STARTED: Final = -1
-"""The place of a job that waits for nothing any more."""
+"""Reservation of a job that has started."""
 
 
 class Profile:
-    """Free processors over time: ``free[i]`` holds from ``times[i]`` until ``times[i + 1]``, the last for
-    ever."""
+    """Free processors over time: ``free[i]`` holds from ``times[i]`` until ``times[i + 1]``, the last one
+    forever."""
 
     def __init__(self, processors: int, now: int = 0) -> None:
         self.times = [now]
         self.free = [processors]
 
     def advance(self, now: int) -> None:
-        """Forget what lies before now."""
+        """Drop the times before now."""
         index = bisect_right(self.times, now) - 1
         if index > 0:
             del self.times[:index], self.free[:index]
         self.times[0] = max(self.times[0], now)
 
     def earliest(self, width: int, length: int) -> int:
-        """The first time from the profile's beginning on at which ``width`` stays free for ``length``."""
+        """Return the first time at which ``width`` processors stay free for ``length``."""
         times, free = self.times, self.free
         last = len(times)
         index = 0
@@ -52,7 +52,7 @@ class Profile:
             index = probe
 
     def add(self, begin: int, until: int, amount: int) -> None:
-        """Free ``amount`` more (or fewer, if negative) from ``begin`` until ``until``."""
+        """Add ``amount`` free processors (negative: remove) from ``begin`` until ``until``."""
         begin = max(begin, self.times[0])
         if begin >= until:
             return
@@ -73,31 +73,31 @@ class Profile:
 
 
 class ConservativePlanner:
-    """Conservative backfilling with compression in the waiting order."""
+    """Planner of conservative backfilling with compression in the waiting order."""
 
     def __init__(self, workload: RigidWorkload, order: Order, processors: int) -> None:
         self.promise = [-1] * workload.jobs
         self.backfilled = 0
         self._waiting = Waiting(workload, order)
         self._width: list[int] = workload.processors.tolist()
-        # a job of no length still needs a place in the plan: one microsecond
+        # a job of no length still needs a reservation: one microsecond
         self._length: list[int] = [max(length, 1) for length in workload.estimate.tolist()]
         self._place = [STARTED] * workload.jobs
         self._due = [0] * workload.jobs
         self._profile = Profile(processors, int(workload.submit[0]) if workload.jobs else 0)
         self._early = False
         self._places: list[tuple[int, int]] = []
-        """Heap of (place, job); an entry whose job has since moved or started is stale."""
+        """Heap of (reservation, job); an entry whose job has since moved or started is stale."""
 
     def arrived(self, job: int, now: int) -> None:
-        """A job joins the queue and is promised the earliest place."""
+        """Add a job to the queue and promise it the earliest reservation."""
         self._compress(now)
         self._reserve(job)
         self.promise[job] = self._place[job]
         self._waiting.add(job)
 
     def ended(self, job: int, now: int) -> None:
-        """A running job ended; what was planned for it beyond now is free again."""
+        """Free the rest of the plan of a job that has ended."""
         self._profile.advance(now)
         due = self._due[job]
         if due > now:
@@ -105,13 +105,13 @@ class ConservativePlanner:
             self._early = True
 
     def wake(self) -> int:
-        """The next reservation: those it waits for may have ended early and left it where it is."""
+        """Return the next reservation: jobs before it may have ended early without moving it."""
         while self._places and self._place[self._places[0][1]] != self._places[0][0]:
             heappop(self._places)
         return self._places[0][0] if self._places else NEVER
 
     def choose(self, now: int, free: int) -> list[int]:
-        """Everyone whose place has come."""
+        """Return the jobs whose reservation has come."""
         del free
         self._compress(now)
         queue = self._waiting.at(now)
@@ -130,7 +130,7 @@ class ConservativePlanner:
         return chosen
 
     def _compress(self, now: int) -> None:
-        """Move every waiting job to the earliest place it can have now that somebody ended early."""
+        """Move every waiting job to its earliest reservation after an early end."""
         self._profile.advance(now)
         if not self._early:
             return

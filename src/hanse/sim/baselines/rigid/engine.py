@@ -1,8 +1,8 @@
-"""The batch machine itself: time, processors and who holds them. A planner only says who starts now.
+"""Simulated batch system: time, processors and their holders. A planner only chooses the jobs that start.
 
-At one instant the order is fixed: first everyone who ends gives back their processors, then everyone who
-arrives joins the queue, then the planner decides once. A job of no length ends at the instant it starts, in a
-further round of the same instant.
+At one instant the order is fixed: first all ending jobs return their processors, then all arriving jobs join
+the queue, then the planner decides once. A job of no length ends at the instant it starts, in a further
+round of the same instant.
 """
 
 from heapq import heappop, heappush
@@ -13,31 +13,31 @@ import numpy as np
 from hanse.sim.baselines.rigid.workload import NOT_RUN, RigidOutcome, RigidSettings, RigidWorkload
 
 NEVER: Final = 1 << 62
-"""Later than any instant."""
+"""Time later than any instant."""
 
 
 class Planner(Protocol):
-    """Decides who starts. It hears of every arrival and every end, and is asked once at each instant."""
+    """Planner that chooses the jobs to start. It hears of every arrival and end; asked once per instant."""
 
     promise: list[int]
-    """Per job the first start promised to it, -1 for none."""
+    """First start promised to each job, -1 for none."""
     backfilled: int
 
     def arrived(self, job: int, now: int) -> None:
-        """A job joins the queue."""
+        """Add an arriving job to the queue."""
 
     def ended(self, job: int, now: int) -> None:
-        """A running job gives back its processors."""
+        """Free the processors of an ended job."""
 
     def wake(self) -> int:
-        """When it wants to be asked even if nobody arrives or ends by then; NEVER if it does not care."""
+        """Return the time of the next decision without an arrival or end; NEVER if none is needed."""
 
     def choose(self, now: int, free: int) -> list[int]:
-        """The jobs that start now; together they hold no more than ``free`` processors."""
+        """Return the jobs that start now; together they hold at most ``free`` processors."""
 
 
 def run_machine(workload: RigidWorkload, settings: RigidSettings, planner: Planner) -> RigidOutcome:
-    """Play the whole workload on a machine of ``settings.processors``."""
+    """Run the whole workload on ``settings.processors`` processors."""
     submit, run = workload.submit.tolist(), workload.run.tolist()
     width = workload.processors.tolist()
     jobs = len(submit)

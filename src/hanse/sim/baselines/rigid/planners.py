@@ -1,4 +1,4 @@
-"""Two planners that look no further than the head of the queue: blocking, and EASY backfilling.
+"""Two planners that plan no further than the head of the queue: blocking, and EASY backfilling.
 
 EASY (Lifka 1995; Mu'alem and Feitelson 2001): when the head does not fit, its start is planned from the
 estimated ends of the running jobs (the *shadow* time), and a job behind it may start now if it ends by the
@@ -13,7 +13,7 @@ from hanse.sim.baselines.rigid.workload import RigidWorkload
 
 
 class BlockingPlanner:
-    """Starts jobs in the waiting order; the first that does not fit holds up all behind it."""
+    """Planner that starts jobs in the waiting order; the first that does not fit blocks all behind it."""
 
     def __init__(self, workload: RigidWorkload, order: Order) -> None:
         self.promise = [-1] * workload.jobs
@@ -22,19 +22,19 @@ class BlockingPlanner:
         self._width: list[int] = workload.processors.tolist()
 
     def arrived(self, job: int, now: int) -> None:
-        """A job joins the queue."""
+        """Add an arriving job to the queue."""
         del now
         self.waiting.add(job)
 
     def ended(self, job: int, now: int) -> None:
-        """Nothing is kept of running jobs."""
+        """Do nothing: running jobs are not kept."""
 
     def wake(self) -> int:
-        """Only arrivals and ends matter."""
+        """Return NEVER: only arrivals and ends matter."""
         return NEVER
 
     def choose(self, now: int, free: int) -> list[int]:
-        """The longest run of jobs from the head that fits."""
+        """Return the longest run of jobs from the head that fits."""
         chosen: list[int] = []
         while len(self.waiting):
             head = self.waiting.head(now)
@@ -47,7 +47,7 @@ class BlockingPlanner:
 
 
 class EasyPlanner:
-    """EASY backfilling: only the head of the queue has a reservation."""
+    """Planner of EASY backfilling: only the head of the queue has a reservation."""
 
     def __init__(self, workload: RigidWorkload, order: Order) -> None:
         self.promise = [-1] * workload.jobs
@@ -58,23 +58,23 @@ class EasyPlanner:
         self._estimate: list[int] = workload.estimate.tolist()
         self._due: list[int] = [0] * workload.jobs
         self._running: list[tuple[int, int]] = []
-        """(estimated end, job), earliest first."""
+        """Running jobs as (estimated end, job), earliest first."""
 
     def arrived(self, job: int, now: int) -> None:
-        """A job joins the queue."""
+        """Add an arriving job to the queue."""
         self._blocking.arrived(job, now)
 
     def ended(self, job: int, now: int) -> None:
-        """A running job ended, by its estimate or before."""
+        """Remove a job that ended, by its estimate or before."""
         del now
         self._running.remove((self._due[job], job))
 
     def wake(self) -> int:
-        """Only arrivals and ends matter."""
+        """Return NEVER: only arrivals and ends matter."""
         return NEVER
 
     def choose(self, now: int, free: int) -> list[int]:
-        """First what fits from the head on, then whoever does not push the new head back."""
+        """Return the jobs that fit from the head on, then jobs that do not delay the new head."""
         chosen = self._blocking.choose(now, free)
         for job in chosen:
             free -= self._width[job]
@@ -113,9 +113,9 @@ class EasyPlanner:
         return chosen
 
     def _shadow(self, need: int, free: int) -> tuple[int, int]:
-        """When ``need`` processors will be free by the estimates, and how many will be left over then.
+        """Return the time at which ``need`` processors are free by the estimates, and those left over then.
 
-        Everyone who is due at that very instant counts as gone.
+        All jobs due at that very instant count as ended.
         """
         shadow = -1
         for due, job in self._running:

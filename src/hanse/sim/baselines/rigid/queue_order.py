@@ -1,7 +1,7 @@
-"""Orders of the waiting jobs: who is looked at first. Every tie goes to the job submitted first.
+"""Orders of the waiting jobs. Every tie goes to the job submitted first.
 
-An order is *fixed* when a job's rank never changes while it waits, and *ageing* when it depends on the time;
-the ageing ones cost a sort at every decision.
+An order is *fixed* if a job's rank never changes while it waits, and *ageing* if it depends on the time; an
+ageing order costs a sort at every decision.
 """
 
 from bisect import insort
@@ -18,12 +18,12 @@ Ranks = npt.NDArray[np.float64] | Ints
 
 
 class Order(msgspec.Struct, frozen=True):
-    """Lower rank is served first. Exactly one of the two functions is given."""
+    """Order of waiting jobs: lower rank is served first. Exactly one of the two functions is given."""
 
     fixed: Callable[[RigidWorkload], Ranks] | None = None
-    """Rank of every job."""
+    """Function that ranks every job."""
     ageing: Callable[[RigidWorkload, int, Ints], Ranks] | None = None
-    """Rank of the given jobs at a time in microseconds."""
+    """Function that ranks the given jobs at a time in microseconds."""
 
 
 def _arrival(workload: RigidWorkload) -> Ranks:
@@ -47,13 +47,13 @@ def _area(workload: RigidWorkload) -> Ranks:
 
 
 def _wfp3(workload: RigidWorkload, now: int, jobs: Ints) -> Ranks:
-    """Tang et al. 2009: (wait / requested time)^3 x processors, largest first."""
+    """Return the WFP3 rank (Tang et al. 2009): (wait / requested time)^3 x processors, largest first."""
     ratio = (now - workload.submit[jobs]) / np.maximum(workload.request[jobs], 1)
     return -(ratio**3) * workload.processors[jobs]
 
 
 def _expansion(workload: RigidWorkload, now: int, jobs: Ints) -> Ranks:
-    """Largest expansion factor (wait + request) / request first."""
+    """Return the rank by expansion factor (wait + request) / request, largest first."""
     request = np.maximum(workload.request[jobs], 1)
     return -(now - workload.submit[jobs] + request) / request
 
@@ -67,11 +67,11 @@ ORDERS: Final[dict[str, Order]] = {
     "wfp3": Order(ageing=_wfp3),
     "expansion": Order(ageing=_expansion),
 }
-"""The built-in waiting orders by name; any other ``Order`` may be handed to a planner."""
+"""Built-in waiting orders by name; a planner takes any other ``RigidOrder`` too."""
 
 
 class Waiting:
-    """The queue: ``at(now)`` is its jobs in the order they are to be looked at."""
+    """Queue of waiting jobs: ``jobs_in_order(now)`` returns them in the order of service."""
 
     def __init__(self, workload: RigidWorkload, order: Order) -> None:
         assert (order.fixed is None) != (order.ageing is None), "an order is either fixed or ageing"
@@ -85,14 +85,14 @@ class Waiting:
         return len(self._jobs) if self._ageing is not None else len(self._queue)
 
     def add(self, job: int) -> None:
-        """A job begins to wait."""
+        """Add a job."""
         if self._ageing is not None:
             insort(self._jobs, job)
         else:
             insort(self._queue, (self._rank[job], job))
 
     def at(self, now: int) -> list[int]:
-        """All waiting jobs, first to be served first."""
+        """Return all waiting jobs in the order of service."""
         if self._ageing is None:
             return [job for _, job in self._queue]
         if not self._jobs:
@@ -102,11 +102,11 @@ class Waiting:
         return [int(job) for job in jobs[ranked]]
 
     def head(self, now: int) -> int:
-        """The first of them; the queue must not be empty."""
+        """Return the first job; the queue must not be empty."""
         return self._queue[0][1] if self._ageing is None else self.at(now)[0]
 
     def drop(self, jobs: list[int]) -> None:
-        """These stop waiting."""
+        """Remove these jobs."""
         if len(jobs) == 1 and self._queue and self._queue[0][1] == jobs[0]:
             del self._queue[0]
             return

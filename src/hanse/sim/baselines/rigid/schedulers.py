@@ -1,4 +1,4 @@
-"""The schedulers by name, each ``(RigidWorkload, RigidSettings) -> RigidOutcome``."""
+"""Schedulers by name, each ``(RigidWorkload, RigidSettings) -> RigidOutcome``."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,22 +13,22 @@ RigidScheduler = Callable[[RigidWorkload, RigidSettings], RigidOutcome]
 
 
 def fcfs(workload: RigidWorkload, settings: RigidSettings) -> RigidOutcome:
-    """The head of the queue (by ``settings.order``, arrival unless told otherwise) blocks all behind it."""
+    """Run with a head of the queue (by ``settings.order``, arrival by default) that blocks all behind it."""
     return run_machine(workload, settings, BlockingPlanner(workload, ORDERS[settings.order]))
 
 
 def sjf(workload: RigidWorkload, settings: RigidSettings) -> RigidOutcome:
-    """Shortest requested time first, not preemptive; the head blocks."""
+    """Run shortest requested time first, not preemptive; the head blocks."""
     return run_machine(workload, settings, BlockingPlanner(workload, ORDERS["shortest"]))
 
 
 def easy(workload: RigidWorkload, settings: RigidSettings) -> RigidOutcome:
-    """EASY backfilling: the head has a reservation, whoever does not delay it may pass."""
+    """Run EASY backfilling: the head has a reservation, and jobs that do not delay it may pass."""
     return run_machine(workload, settings, EasyPlanner(workload, ORDERS[settings.order]))
 
 
 def conservative(workload: RigidWorkload, settings: RigidSettings) -> RigidOutcome:
-    """Conservative backfilling: every waiting job has a reservation that is never put off."""
+    """Run conservative backfilling: every waiting job has a reservation that is never delayed."""
     return run_machine(
         workload, settings, ConservativePlanner(workload, ORDERS[settings.order], settings.processors)
     )

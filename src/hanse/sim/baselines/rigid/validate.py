@@ -1,4 +1,4 @@
-"""Writes docs/validation-rigid-gpu.md: published or logged figures beside ours, for rigid jobs and GPU
+"""Writer of docs/validation-rigid-gpu.md: published or logged figures beside ours, for rigid jobs and GPU
 clusters.
 
 Run as ``python -m hanse.sim.baselines.rigid.validate --traces FOLDER --output FILE [--seeds N]``.
@@ -45,17 +45,17 @@ FGD_TOOL_PODS_PER_SECOND: Final = 8.4
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One figure: what others got, what we get."""
+    """One figure: the published one and ours."""
 
     what: str
     rule: str
     published: float
     ours: float
     points: bool = False
-    """Compare by difference in percentage points instead of by ratio."""
+    """True to compare by difference in percentage points instead of by ratio."""
 
     def deviation(self) -> str:
-        """How far apart they are."""
+        """Return the deviation of our figure."""
         if self.points:
             return f"{self.ours - self.published:+.2f} points"
         return f"{100 * (self.ours / self.published - 1):+.3f} %"
@@ -162,7 +162,7 @@ MURI_POLICIES: Final[dict[str, Callable[[list[MuriJob]], MuriOutcome]]] = {
 
 
 def rigid_rows(traces: Path) -> list[Row]:
-    """Batch logs."""
+    """Return the figures of batch logs."""
     rows: list[Row] = []
     for case in RIGID_CASES:
         found = rigid_figures(traces, case)
@@ -173,14 +173,14 @@ def rigid_rows(traces: Path) -> list[Row]:
 
 
 def rigid_figures(traces: Path, case: RigidCase) -> RigidFigures:
-    """One run."""
+    """Return the figures of one run."""
     workload = from_chunk(load(traces / "swf" / f"{case.trace}.swf.gz"), case.width, kill=case.kill)
     outcome = RIGID_SCHEDULERS[case.policy](workload, RigidSettings(case.processors))
     return figures(workload, outcome, case.processors)
 
 
 def placement_rows(traces: Path, seeds: int) -> tuple[list[Row], dict[str, float]]:
-    """The FGD study, and pods per CPU-second by policy."""
+    """Return the figures of the FGD study, and pods per CPU-second by policy."""
     nodes = openb_nodes(read_nodes(traces / "openb" / "openb_node_list_gpu_node.csv"))
     rows: list[Row] = []
     speed: dict[str, float] = {}
@@ -197,7 +197,7 @@ def placement_rows(traces: Path, seeds: int) -> tuple[list[Row], dict[str, float
 
 
 def muri_rows(traces: Path) -> tuple[list[Row], list[Row]]:
-    """The Muri study with its quirks, and the plain schedulers on the same jobs."""
+    """Return the figures of the Muri study with its quirks, and of the other schedulers on the same jobs."""
     exact: list[Row] = []
     plain: list[Row] = []
     settings = gpu.GpuSettings(gpu.equal_nodes(8, 0, 0, 8_000))
@@ -224,7 +224,7 @@ def muri_rows(traces: Path) -> tuple[list[Row], list[Row]]:
 
 
 def speed_lines(traces: Path, placing: dict[str, float]) -> list[str]:
-    """Jobs and pods per CPU-second, measured in this run."""
+    """Return jobs and pods per CPU-second, measured in this run."""
     workload = from_chunk(load(traces / "swf" / "kth_sp2_1996.swf.gz"), "requested")
     lines = ["| what | per CPU-second | beside |", "|---|---:|---|"]
     for name, policy in RIGID_SCHEDULERS.items():
@@ -240,7 +240,7 @@ def speed_lines(traces: Path, placing: dict[str, float]) -> list[str]:
 
 
 def table(rows: list[Row]) -> list[str]:
-    """As Markdown."""
+    """Return the rows as Markdown."""
     lines = ["| what | rule | published | ours | deviation |", "|---|---|---:|---:|---:|"]
     lines += [f"| {r.what} | {r.rule} | {r.published:,.2f} | {r.ours:,.2f} | {r.deviation()} |" for r in rows]
     return lines
@@ -289,7 +289,7 @@ CPU time of one process in the run that made this page; reading the trace is not
 
 
 def document(traces: Path, seeds: int) -> str:
-    """The whole page."""
+    """Return the whole page."""
     batch = rigid_rows(traces)
     placed, speed = placement_rows(traces, seeds)
     exact, plain = muri_rows(traces)
@@ -299,7 +299,7 @@ def document(traces: Path, seeds: int) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description="published figures of rigid and GPU schedulers beside ours")
     usual = Path(os.environ.get("HANSE_TRACES", "../shared/traces"))
     parser.add_argument("--traces", type=Path, default=usual)

@@ -1,8 +1,8 @@
-"""What a batch machine is given and what came of it, as NumPy columns in whole microseconds.
+"""Workload and outcome of a batch system, as NumPy columns in whole microseconds.
 
-A log leaves three things open, and published figures differ by which answer was taken; so each is a named
-rule here: which processors a job holds (what it asked for, or what the log says it was given), whether a job
-that outlives its requested time is killed, and what the planner believes about a job's length.
+A log leaves three things open, and published figures differ by the choice; so each is a named rule here: the
+processors that a job holds (requested or allocated), whether a job beyond its requested time is killed, and
+the job length that the planner assumes.
 """
 
 from typing import Final, Literal
@@ -17,9 +17,9 @@ Ints = npt.NDArray[np.int64]
 NOT_RUN: Final = -1
 """Start and end of a job that the machine can never hold."""
 SLOWDOWN_FLOOR: Final = SECOND
-"""Run times below one second count as one second in the plain slowdown (log clocks tick in seconds)."""
+"""Shortest run time in the plain slowdown: shorter ones count as one second (log clocks tick in seconds)."""
 BOUNDED_SLOWDOWN_FLOOR: Final = 10 * SECOND
-"""The usual threshold of the bounded slowdown: shorter jobs count as this long."""
+"""Usual threshold of the bounded slowdown: shorter jobs count as this long."""
 
 KillRule = Literal["run-out", "kill"]
 WidthRule = Literal["as-read", "requested", "allocated"]
@@ -31,24 +31,24 @@ class RigidWorkload(msgspec.Struct, frozen=True, eq=False):
     submit: Ints
     """Microseconds; never decreasing."""
     run: Ints
-    """Microseconds the job truly runs once started."""
+    """Microseconds that the job really runs."""
     request: Ints
-    """Microseconds its user asked for (the run time if nothing was asked): what shortest-first sorts by."""
+    """Microseconds that the user requested (the run time without a request): shortest-first sorts by them."""
     estimate: Ints
-    """Microseconds the planner counts on, never below ``run``: an exact upper bound."""
+    """Microseconds that the planner assumes, never below ``run``: an exact upper bound."""
     processors: Ints
-    """How many processors the job holds from start to end."""
+    """Processors that the job holds from start to end."""
     dropped: int = 0
-    """Jobs of the log left out because they hold no processor under the rule taken."""
+    """Jobs of the log that are left out because they hold no processor under the chosen rule."""
 
     @property
     def jobs(self) -> int:
-        """How many jobs there are."""
+        """Number of jobs."""
         return len(self.submit)
 
 
 class RigidSettings(msgspec.Struct, frozen=True):
-    """The machine and the order of those who wait."""
+    """Number of processors and order of waiting jobs."""
 
     processors: int
     order: str = "fcfs"
@@ -56,24 +56,24 @@ class RigidSettings(msgspec.Struct, frozen=True):
 
 
 class RigidOutcome(msgspec.Struct, frozen=True, eq=False):
-    """Who ran when, and how much deciding it took."""
+    """Times of all runs, and the number of decisions."""
 
     start: Ints
     """Microseconds, or NOT_RUN for a job larger than the machine."""
     end: Ints
     promise: Ints
-    """The first start the planner promised a job (EASY: when it headed the queue; conservative: on arrival),
-    else -1."""
+    """First start that the planner promised a job (EASY: at the head of the queue; conservative: on
+    arrival), else -1."""
     refused: int
     """Jobs larger than the machine."""
     passes: int
-    """How often the planner looked at the queue."""
+    """Number of decisions of the planner."""
     backfilled: int
     """Jobs that started before one ahead of them in the waiting order."""
 
 
 class RigidFigures(msgspec.Struct, frozen=True):
-    """The usual figures of a batch schedule, in seconds; refused jobs are left out."""
+    """Usual figures of a batch schedule, in seconds; refused jobs are left out."""
 
     jobs: int
     wait_mean: float
@@ -88,12 +88,11 @@ class RigidFigures(msgspec.Struct, frozen=True):
 def rigid_workload(
     submit: Ints, run: Ints, request: Ints, processors: Ints, *, kill: KillRule = "run-out"
 ) -> RigidWorkload:
-    """Columns of a log, made into a workload.
+    """Return the columns of a log as a workload.
 
-    ``request`` is 0 where the user gave none; then the run time stands in for it. With ``run-out`` a job runs
-    as long as the log says and the planner counts on max(request, run); with ``kill`` it ends at the
-    requested time. Jobs without a processor are dropped and counted; ties in submission keep the order of the
-    log.
+    ``request`` is 0 without a request; then the run time replaces it. With ``run-out`` a job runs as long as
+    in the log and the planner assumes max(request, run); with ``kill`` it ends at the requested time. Jobs
+    without a processor are dropped and counted; ties in submission keep the order of the log.
     """
     held = np.flatnonzero(processors > 0)
     order = held[np.argsort(submit[held], kind="stable")]
@@ -112,11 +111,10 @@ def rigid_workload(
 
 
 def from_chunk(chunk: JobChunk, width: WidthRule = "as-read", *, kill: KillRule = "run-out") -> RigidWorkload:
-    """A trace's jobs as rigid jobs; a job runs as long as its longest task.
+    """Return a trace's jobs as rigid jobs; a job runs as long as its longest task.
 
     ``as-read`` takes the reader's choice (its tasks' CPUs, whole ones, at least one per task); ``requested``
-    and ``allocated`` take that field of the Standard Workload Format alone, and a job that lacks it is
-    dropped.
+    and ``allocated`` take that field of the Standard Workload Format alone, and a job without it is dropped.
     """
     counts = chunk.counts()
     assert bool((counts > 0).all()), "a job has at least one task"
@@ -129,7 +127,7 @@ def from_chunk(chunk: JobChunk, width: WidthRule = "as-read", *, kill: KillRule 
 
 
 def figures(workload: RigidWorkload, outcome: RigidOutcome, processors: int) -> RigidFigures:
-    """Means over the jobs that ran."""
+    """Return means over the jobs that ran."""
     ran = outcome.start != NOT_RUN
     if not bool(ran.any()):
         return RigidFigures(0, 0.0, 0.0, 0.0, 0.0, 0.0)

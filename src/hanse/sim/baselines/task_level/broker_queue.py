@@ -1,4 +1,4 @@
-"""The waiting tasks of one broker, grouped by job and ordered by a key of the job."""
+"""Queue of one broker's waiting tasks, grouped by job and ordered by a key of the job."""
 
 from collections import deque
 from heapq import heappop, heappush
@@ -9,11 +9,11 @@ from hanse.sim.replay.records import Settings, Workload
 
 
 class TaskQueue:
-    """Tasks by job; the job with the smallest key goes first, ties to the earlier job, its tasks first in
-    first out.
+    """Queue of tasks by job; the job with the smallest key is first, ties go to the earlier job, its tasks
+    are first in first out.
 
-    Keys only fall (fewest-remaining). Each fall adds an entry to the heap; a job's newest entry comes before
-    its older ones, which surface only when none of its tasks waits, and are dropped then.
+    Keys only decrease (fewest-remaining). Each decrease adds an entry to the heap; a job's newest entry
+    sorts before its older ones, which reach the top only when none of its tasks waits, and are dropped then.
     The heap holds at most one entry per push and per change, so it is bounded by twice the number of tasks.
     """
 
@@ -21,13 +21,13 @@ class TaskQueue:
         self.bits = max(1, workload.jobs.bit_length())
         self.mask = (1 << self.bits) - 1
         self.keys = keys
-        """Key per job; shared with whoever changes it and then calls ``changed``."""
+        """Key per job; shared with the owner, who changes it and then calls ``on_key_lowered``."""
         self.heap: list[int] = []
         self.tasks: dict[int, deque[int]] = {}
         self.count = 0
 
     def push(self, job: int, task: int) -> None:
-        """Let a task wait behind those of its job."""
+        """Add a task behind the others of its job."""
         waiting = self.tasks.get(job)
         self.count += 1
         if waiting is None:
@@ -37,7 +37,7 @@ class TaskQueue:
             waiting.append(task)
 
     def push_front(self, job: int, task: int) -> None:
-        """Let a task wait before those of its job."""
+        """Add a task before the others of its job."""
         waiting = self.tasks.get(job)
         if waiting is None:
             self.push(job, task)
@@ -46,12 +46,12 @@ class TaskQueue:
             waiting.appendleft(task)
 
     def changed(self, job: int) -> None:
-        """The key of a job has become smaller."""
+        """Update the heap after a decrease of a job's key."""
         if job in self.tasks:
             heappush(self.heap, self.keys[job] << self.bits | job)
 
     def pop(self) -> int:
-        """Take the best task."""
+        """Remove and return the best task."""
         heap, tasks, mask = self.heap, self.tasks, self.mask
         while True:
             job = heap[0] & mask
@@ -67,8 +67,8 @@ class TaskQueue:
 
 
 def keys_for(workload: Workload, settings: Settings) -> tuple[list[int], bool]:
-    """The key of every job under the order of the settings, and whether each end of a task lowers it by
-    one."""
+    """Return the key of every job under the order of the settings, and True if each end of a task lowers it
+    by one."""
     if settings.order == "fewest-remaining":
         offset = workload.offset
         return [past - first for first, past in pairwise(offset)], True

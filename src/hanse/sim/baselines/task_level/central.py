@@ -1,13 +1,12 @@
-"""One queue for all nodes: the oracle, with and without messages, and the same machine run by each broker on
-its own share.
+"""One queue for all nodes: the oracle, with and without messages, and the same queue for each broker's
+share.
 
-``central`` is one broker for everything. It never errs, but it lives on the network of all others: it
-launches a task with two messages and hears of its end with one, so a node stands still for three between two
-tasks. The independent simulator whose figures ``docs/validation.md`` compares has the same three, to the last
-digit. ``ideal`` launches and hears without any message; only the floor of three between a job's arrival and
-its start is kept. No scheduler could be like it: it is a bound, and the yardstick of a queue order.
-``independent`` is ``central`` once per broker, on fixed and equal shares of the nodes that no one else may
-use.
+``central`` is one broker for everything. It never errs, but it uses the network of all others: it launches a
+task with two messages and hears of its end with one, so a node is idle for three between two tasks. The
+independent simulator in ``docs/validation.md`` has the same three, to the last digit. ``ideal`` launches and
+hears without any message; only the minimum of three between a job's arrival and its start remains. No
+scheduler can match it: it is a bound, and the reference for a queue order. ``independent`` is ``central``
+once per broker, on fixed and equal shares of the nodes that no other broker may use.
 
 Ends at one moment are served in the order of node numbers, before an arrival at that moment. Within a job,
 tasks start in the order of the trace. A free node is taken last in, first out.
@@ -23,17 +22,16 @@ from hanse.sim.baselines.task_level.job_ranks import static_rank
 from hanse.sim.replay.records import Outcome, Progress, Settings, Workload, outcome_of
 
 FLOOR_MESSAGES: Final = 3
-"""Messages between a job's arrival and its start, or its being known to have ended, when there is room."""
+"""Messages between a job's arrival and its start, or the report of its end, when there is room."""
 TASK_MESSAGES: Final = 3
-"""Two launch a task, one tells its end."""
+"""Messages of a task: two launch it, one reports its end."""
 NODE_BITS: Final = 20
 NODE_MASK: Final = (1 << NODE_BITS) - 1
 JOBS_PER_REPORT: Final = 256
 
 
 class _Queue:
-    """A queue before a set of nodes. An end is one integer, ``time << 20 | node``: it sorts without a
-    tuple."""
+    """Queue for a set of nodes. An end is one integer, ``time << 20 | node``: it sorts without a tuple."""
 
     def __init__(self, workload: Workload, nodes: range, turnaround: int) -> None:
         self.workload = workload
@@ -41,14 +39,14 @@ class _Queue:
         self.turnaround = turnaround
         self.ends: list[int] = []
         self.runs: list[int] = [0] * nodes.stop
-        """The job that a node runs."""
+        """Job that each node runs."""
         self.waiting: list[int] = []
         self.next_task = workload.offset[:-1]
         self.past = workload.offset[1:]
         self.begun = 0
 
     def launch(self, now: int, job: int, start: list[int], place: list[int]) -> bool:
-        """Start a job's tasks on the free nodes; true when all of them have started."""
+        """Start a job's tasks on the free nodes; return True if all of them have started."""
         free, ends, runs, duration = self.free, self.ends, self.runs, self.workload.duration
         first = self.next_task[job]
         last = min(self.past[job], first + len(free))
@@ -65,7 +63,7 @@ class _Queue:
 
 
 class _Static(_Queue):
-    """Jobs ordered by a rank that never changes."""
+    """Queue of jobs ordered by a rank that never changes."""
 
     def __init__(self, workload: Workload, nodes: range, turnaround: int, rank: list[int]) -> None:
         super().__init__(workload, nodes, turnaround)
@@ -103,16 +101,16 @@ class _Static(_Queue):
             free.append(heappop(ends) & NODE_MASK)
 
     def arrive(self, now: int, job: int, start: list[int], place: list[int]) -> None:
-        """A job comes; whatever finds no node waits."""
+        """Start an arriving job; tasks without a free node wait."""
         if not self.launch(now, job, start, place):
             heappush(self.waiting, self.rank[job])
 
 
 class _FewestRemaining(_Queue):
-    """Jobs ordered by their tasks not yet ended.
+    """Queue of jobs ordered by their tasks not yet ended.
 
-    Each change of a key adds an entry to the heap. Keys only fall, so a job's newest entry comes before its
-    older ones, and those surface only when all its tasks have started: then they are dropped.
+    Each change of a key adds an entry to the heap. Keys only decrease, so a job's newest entry sorts before
+    its older ones, and those reach the top only when all its tasks have started: then they are dropped.
     """
 
     def __init__(self, workload: Workload, nodes: range, turnaround: int) -> None:
@@ -161,7 +159,7 @@ class _FewestRemaining(_Queue):
             free.append(node)
 
     def arrive(self, now: int, job: int, start: list[int], place: list[int]) -> None:
-        """A job comes; whatever finds no node waits."""
+        """Start an arriving job; tasks without a free node wait."""
         if not self.launch(now, job, start, place):
             heappush(self.waiting, self.remaining[job] << self.bits | job)
 
@@ -182,14 +180,14 @@ def central(workload: Workload, settings: Settings, progress: Progress | None = 
 
 
 def ideal(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
-    """Run the oracle without messages, but for the floor."""
+    """Run the oracle without messages, except for the minimum."""
     queue = _queue(workload, settings, range(settings.nodes), 0)
     return _play(workload, [queue], FLOOR_MESSAGES * settings.delay_us, 0, progress)
 
 
 def independent(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
-    """Run one queue per broker on its own share of the nodes; jobs are dealt round robin, brokers never
-    speak."""
+    """Run one queue per broker on its own share of the nodes; jobs are dealt round robin, brokers exchange
+    nothing."""
     brokers, nodes, delay = settings.brokers, settings.nodes, settings.delay_us
     shares = [range(nodes * broker // brokers, nodes * (broker + 1) // brokers) for broker in range(brokers)]
     queues = [_queue(workload, settings, share, TASK_MESSAGES * delay) for share in shares]
@@ -207,7 +205,7 @@ def _play(
     notice: int,
     progress: Progress | None,
 ) -> Outcome:
-    """Deal the jobs round robin; a queue is brought up to date only when it gets a job, and at the end."""
+    """Deal the jobs round robin; a queue is advanced only when it gets a job, and at the end."""
     start = [-1] * workload.tasks
     place = [-1] * workload.tasks
     decision_ns: list[int] = []
@@ -225,7 +223,7 @@ def _play(
                 break
     for queue in queues:
         while queue.waiting and not stopped:
-            # far enough for every waiting task to start: the latest end there is, again and again
+            # late enough for every waiting task to start: the latest end, repeatedly
             queue.advance(max(queue.ends) >> NODE_BITS, start, place)
             stopped = progress is not None and not progress(sum(each.begun for each in queues))
     ran = outcome_of(workload, start, place, notice, sum(queue.begun for queue in queues))

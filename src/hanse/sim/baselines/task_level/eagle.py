@@ -1,16 +1,16 @@
 """Eagle (SoCC 2016): Hawk's split without stealing, with succinct state sharing and sticky probes.
 
 *Succinct state sharing*: every long probe brings its node a bit map of the nodes that hold long work. A node
-that runs or queues a long task turns a short probe away and shows its map; the job probes again, avoiding the
-nodes marked in the freshest map that it has seen; what is turned away twice goes to nodes for short jobs
-only. *Sticky batch probing*: a probe stays at its node until all tasks of its job are launched. Nodes serve
-the probe with the least remaining work (estimate x tasks not yet launched), but one probe may overtake
-another only while what the other has been overtaken by is at most five of its own estimates. At least twenty
-probes a job.
+that runs or queues a long task rejects a short probe and returns its map; the job probes again, avoiding the
+nodes marked in the freshest map that it has; a probe rejected twice goes to nodes for short jobs only.
+*Sticky batch probing*: a probe stays at its node until all tasks of its job are launched. Nodes serve the
+probe with the least remaining work (estimate x tasks not yet launched), but one probe may overtake another
+only while the total that overtook the other is at most five of its own estimates. At least twenty probes a
+job.
 
-Chosen where the paper leaves it open: a rejection and the next probe each take a message, so the second round
-arrives after three and the third after five (the authors' simulator charges one and two less); probes of jobs
-whose last task has been launched vanish without a message a round trip later, as in that simulator.
+Choices where the paper leaves it open: a rejection and the next probe each take a message, so the second
+round arrives after three and the third after five (the authors' simulator charges one and two less); probes
+of jobs whose last task has been launched vanish without a message a round trip later, as in that simulator.
 """
 
 from typing import Any, Final
@@ -23,26 +23,26 @@ from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
 PROBES_PER_TASK: Final = 2
 PROBES_MIN: Final = 20
 BYPASS_MAX: Final = 5
-"""A probe may be overtaken by this many of its own estimates."""
+"""Number of its own estimates by which a probe may be overtaken."""
 ROUNDS: Final = 2
 """Rounds of probing before the nodes for short jobs are used."""
 
 Probe = list[int]
-"""A job, and the estimates by which the probe has been overtaken; changed in place."""
+"""Job, and the estimates by which the probe has been overtaken; changed in place."""
 
 
 class _Map:
-    """Which nodes held long work when a long job was placed; the list of the others is made when first
-    needed."""
+    """Map of the nodes with long work when a long job was placed; the list of the others is made on first
+    use."""
 
     def __init__(self, number: int, work: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
         self.number = number
-        """Later maps have larger numbers."""
+        """Number of the map; later maps have larger ones."""
         self.without = work == 0
         self.nodes: list[int] | None = None
 
     def free_of_long(self) -> list[int]:
-        """Nodes that held no long work."""
+        """Return the nodes without long work."""
         if self.nodes is None:
             self.nodes = np.flatnonzero(self.without).tolist()
         return self.nodes
@@ -59,7 +59,7 @@ class _Eagle(Split):
         self.least_estimate = min(workload.estimate, default=0)
 
     def arrive(self, now: int, job: int) -> None:
-        """Place a long job, probe for a short one."""
+        """Place a long job; probe for a short one."""
         if self.short[job]:
             probes = max(PROBES_MIN, PROBES_PER_TASK * (self.past[job] - self.next_task[job]))
             chosen = self.random.choices(self.all_nodes, k=probes)
@@ -72,7 +72,7 @@ class _Eagle(Split):
         self.at(now + self.delay, self.long_probed, job, (_Map(self.placed, self.work), chosen))
 
     def long_probed(self, now: int, job: int, probe: tuple[_Map, list[int]]) -> None:
-        """Long probes reach their nodes, with the map."""
+        """Handle the arrival of long probes, with the map, at their nodes."""
         marks, nodes = probe
         for node in nodes:
             self.maps[node] = marks
@@ -80,7 +80,7 @@ class _Eagle(Split):
             self.enqueue(now, node, job)
 
     def probed(self, now: int, job: int, probe: tuple[int, list[int]]) -> None:
-        """Short probes reach their nodes; those turned away go out again, two messages later."""
+        """Handle the arrival of short probes; rejected ones are sent again, two messages later."""
         turn, nodes = probe
         turned_away = 0
         freshest: _Map | None = None
@@ -99,20 +99,20 @@ class _Eagle(Split):
             self.at(now + self.round_trip, self.probed, job, (turn + 1, again))
 
     def candidates(self, turn: int, freshest: _Map | None) -> list[int] | range:
-        """Where to probe after round ``turn``."""
+        """Return the nodes to probe after round ``turn``."""
         if turn < ROUNDS and freshest is not None and freshest.free_of_long():
             return freshest.free_of_long()
         return range(self.first_long_node) if self.first_long_node else self.all_nodes
 
     def enqueue(self, now: int, node: int, job: int) -> None:
-        """A probe stays at a node."""
+        """Add a probe to a node's queue."""
         self.waiting[node].append([job, 0])
         if self.idle[node]:
             self.idle[node] = False
             self.freed(now, node, None)
 
     def freed(self, now: int, node: int, _: Any) -> None:
-        """Serve the best probe, or fall idle."""
+        """Serve the best probe, or become idle."""
         queue = self.waiting[node]
         place = self.choose(node)
         if place < 0:
@@ -131,16 +131,16 @@ class _Eagle(Split):
                 overtaken[1] += estimate
 
     def launched(self, _now: int, job: int, _: Any) -> None:
-        """The nodes learn that a task of a job has been launched."""
+        """Record at the nodes that a task of a job has been launched."""
         self.left[job] -= 1
 
     def choose(self, node: int) -> int:
-        """Place in the queue of the probe to serve; -1 = none is left. Probes of launched jobs vanish."""
+        """Return the position of the probe to serve; -1 = none. Probes of launched jobs vanish."""
         left, short, estimates = self.left, self.short, self.workload.estimate
         queue = self.waiting[node]
         best, least, slack = -1, 1 << 62, 1 << 62
         place = 0
-        # once nothing is short enough to overtake those in front, the rest need not be looked at
+        # once nothing is short enough to overtake the probes in front, the rest cannot win
         while place < len(queue) and slack >= self.least_estimate:
             job, overtaken = queue[place]
             if not left[job]:

@@ -1,9 +1,10 @@
-"""The event loop that the schedulers of the literature share.
+"""Event loop of the schedulers of the literature.
 
-Two stores of events, merged by (time, order of creation): a heap for whatever comes at its own time (a task's
-end), and a first-in-first-out *lane* for messages that all take the same time. On a network with one constant
-delay most events are such messages, and a queue serves them several times faster than a heap. An event
-carries its handler and two words; a batch of messages with one time and one cause is one event with a list.
+Two stores of events, merged by (time, order of creation): a heap for events with times of their own (a
+task's end), and a first-in-first-out *lane* for messages that all take the same time. On a network with one
+constant delay most events are such messages, and a queue serves them several times faster than a heap. An
+event carries its handler and two arguments; a batch of messages with one time and one cause is one event
+with a list.
 """
 
 from collections import deque
@@ -24,12 +25,11 @@ Event = tuple[int, int, Handler, Any, Any]
 
 
 class Engine:
-    """Virtual time, the events to come, and the record of what ran where. A scheduler is a subclass with
+    """Virtual time, the events to come, and the record of all runs. A scheduler is a subclass with
     handlers."""
 
     lane_messages = 1
-    """One-way delays that an event in the lane takes: 1 for single messages, 2 for a request with its
-    answer."""
+    """One-way delays of an event in the lane: 1 for single messages, 2 for a request with its reply."""
     notice_messages = 0
     """One-way delays between a task's end and the moment its job counts as ended."""
 
@@ -51,17 +51,17 @@ class Engine:
         self.decision_ns: list[int] = []
 
     def at(self, time: int, handler: Handler, first: Any = None, second: Any = None) -> None:
-        """Let ``handler(time, first, second)`` happen at ``time``."""
+        """Call ``handler(time, first, second)`` at ``time``."""
         self.sequence += 1
         heappush(self.heap, (time, self.sequence, handler, first, second))
 
     def send(self, now: int, handler: Handler, first: Any = None, second: Any = None) -> None:
-        """Let it happen when something sent ``now`` has come through the lane."""
+        """Call the handler when a message sent ``now`` has passed the lane."""
         self.sequence += 1
         self.lane.append((now + self.lane_delay, self.sequence, handler, first, second))
 
     def arrive(self, now: int, job: int) -> None:
-        """A job reaches whoever schedules it."""
+        """Handle a job's arrival at its scheduler."""
         raise NotImplementedError
 
     def _arrival(self, now: int, job: int, _: Any) -> None:
@@ -73,7 +73,7 @@ class Engine:
         self.decision_ns.append(perf_counter_ns() - began)
 
     def run(self, progress: Progress | None = None) -> Outcome:
-        """Play everything; stops early when ``progress`` says so."""
+        """Run the whole workload; stop early if ``progress`` asks for it."""
         if self.workload.jobs:
             self.at(self.workload.arrival[0], self._arrival, 0)
         heap, lane = self.heap, self.lane

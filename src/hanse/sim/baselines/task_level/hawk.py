@@ -1,13 +1,13 @@
 """Hawk (ATC 2015): long jobs central, short jobs as in Sparrow, and idle nodes steal.
 
-A node that falls idle with an empty queue asks up to ten random nodes of the long partition, one after the
+A node that becomes idle with an empty queue asks up to ten random nodes of the long partition, one after the
 other, for the first run of short probes that wait there behind a long task, and takes them all. Queues are
 first in, first out.
 
-Chosen where the paper leaves it open: two probes a short task, drawn with replacement over all nodes; the
-victims' queues are looked at when the thief falls idle, the probes it gets arrive after one round trip per
-node asked; each question counts as one message, as in the authors' simulator, whose figures leave the answers
-out.
+Choices where the paper leaves it open: two probes a short task, drawn with replacement over all nodes; the
+victims' queues are inspected when the thief becomes idle, and the probes it gets arrive after one round trip
+per node asked; each request counts as one message, as in the authors' simulator, whose figures leave the
+replies out.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ class _Hawk(Split):
         self.waiting: list[deque[int]] = [deque() for _ in range(settings.nodes)]
 
     def arrive(self, now: int, job: int) -> None:
-        """Place a long job, probe for a short one."""
+        """Place a long job; probe for a short one."""
         if self.short[job]:
             probes = PROBES_PER_TASK * (self.past[job] - self.next_task[job])
             chosen = self.random.choices(self.all_nodes, k=probes)
@@ -38,7 +38,7 @@ class _Hawk(Split):
         self.at(now + self.delay, self.probed, job, chosen)
 
     def probed(self, now: int, job: int, nodes: list[int]) -> None:
-        """The probes of a job reach their nodes."""
+        """Handle the arrival of a job's probes at their nodes."""
         idle, waiting = self.idle, self.waiting
         long = not self.short[job]
         for node in nodes:
@@ -50,7 +50,7 @@ class _Hawk(Split):
                 waiting[node].append(job)
 
     def freed(self, now: int, node: int, _: Any) -> None:
-        """Turn to the oldest probe, or steal."""
+        """Serve the oldest probe, or steal."""
         queue = self.waiting[node]
         if queue:
             job = queue.popleft()
@@ -75,7 +75,7 @@ class _Hawk(Split):
                     return
 
     def give(self, victim: int) -> list[int]:
-        """Take the first run of short probes behind a long task out of a node's queue."""
+        """Remove and return the first run of short probes behind a long task from a node's queue."""
         queue, short = list(self.waiting[victim]), self.short
         first = 0
         if not self.runs_long[victim]:
@@ -91,7 +91,7 @@ class _Hawk(Split):
         return queue[first:past]
 
     def got(self, now: int, thief: int, jobs: list[int]) -> None:
-        """Stolen probes reach the thief."""
+        """Handle the arrival of stolen probes."""
         self.waiting[thief].extend(jobs)
         if self.idle[thief]:
             self.idle[thief] = False

@@ -1,17 +1,17 @@
-"""Queue orders as ranks: place of every job in an order that does not change while the jobs wait."""
+"""Queue orders as ranks: the position of every job in an order that does not change while the jobs wait."""
 
 from hanse.sim.replay.records import Settings, Workload
 
 
 def is_short(workload: Workload, settings: Settings) -> list[bool]:
-    """Per job: is its mean task shorter than the cut-off?"""
+    """Return per job whether its mean task is shorter than the cut-off."""
     cutoff = settings.short_cutoff_us
     return [estimate < cutoff for estimate in workload.estimate]
 
 
 def static_rank(workload: Workload, settings: Settings) -> list[int]:
-    """Place of each job under ``fifo``, ``short-first`` or ``priority``; ties by arrival, then by place in
-    the trace."""
+    """Return the position of each job under ``fifo``, ``short-first`` or ``priority``; ties by arrival, then
+    by position in the trace."""
     jobs = range(workload.jobs)
     if settings.order == "fifo":
         return list(jobs)

@@ -1,14 +1,14 @@
-"""Limited sharing: brokers with nodes of their own who tell each other how many are free.
+"""Limited sharing: brokers with nodes of their own that report their numbers of free nodes to each other.
 
 The middle of the three coordination modes (``independent``, ``shared``, ``central``), defined here because
-the sources only name it. Jobs are dealt round robin to brokers; each broker owns an equal, fixed share of the
-nodes and knows it exactly. Every ``gossip_us`` it tells every other broker one number: its free nodes less
-its waiting tasks. Of a job, a broker runs what fits on its own free nodes; it sends as many of the other
-tasks as it believes free elsewhere to the brokers with the largest numbers (ties to the lowest), lowering the
-numbers as it does; the rest waits at home in the chosen order. On gossip that tells of free nodes, a broker
-with waiting tasks sends its best ones there, at most its fair part (the number divided by the other brokers,
-rounded up), so that not all of them answer one call at once. A task moves once at most: where it is sent it
-runs or waits, with the key it had when it left.
+the sources only name it. Jobs are dealt round robin to brokers; each broker owns an equal, fixed share of
+the nodes and knows it exactly. Every ``gossip_us`` it sends every other broker one number: its free nodes
+less its waiting tasks. Of a job, a broker runs the tasks that fit on its own free nodes; it sends as many of
+the other tasks as it believes free elsewhere to the brokers with the largest numbers (ties to the lowest),
+reducing the numbers as it does; the rest waits in its own queue in the chosen order. On gossip that reports
+free nodes, a broker with waiting tasks sends its best ones there, at most its fair part (the number divided
+by the other brokers, rounded up), so that not all brokers fill the same nodes. A task moves once at most: at
+its new broker it runs or waits, with the key it had when it left.
 
 A launch takes two messages (broker, warden, node), an end one to the owner of the node and one to the job's
 broker, tasks sent together one. A job ends when its broker hears of its last task.
@@ -36,7 +36,7 @@ class _Shared(Engine):
         keys, self.rekey = keys_for(workload, settings)
         self.queues = [TaskQueue(workload, keys.copy()) for _ in range(brokers)]
         self.believed = [[len(idle) for idle in self.idle] for _ in range(brokers)]
-        """Per broker: what it last heard from each, less what it has sent there since."""
+        """Per broker: the last number from each other broker, less the tasks sent there since."""
         self.job_of = [0] * workload.tasks
         for job in range(workload.jobs):
             for task in range(workload.offset[job], workload.offset[job + 1]):
@@ -45,7 +45,7 @@ class _Shared(Engine):
             self.at(settings.gossip_us, self.gossip)
 
     def arrive(self, now: int, job: int) -> None:
-        """Run what fits, send what fits elsewhere, queue the rest."""
+        """Run the tasks that fit, send those that fit elsewhere, queue the rest."""
         broker = job % self.brokers
         queue = self.queues[broker]
         for task in range(self.workload.offset[job], self.workload.offset[job + 1]):
@@ -81,7 +81,7 @@ class _Shared(Engine):
             self.send(now, self.forwarded, other, sent)
 
     def forwarded(self, now: int, broker: int, tasks: list[tuple[int, int]]) -> None:
-        """Tasks of another broker arrive."""
+        """Handle tasks from another broker."""
         queue = self.queues[broker]
         for task, key in tasks:
             job = self.job_of[task]
@@ -106,7 +106,7 @@ class _Shared(Engine):
             heappush(self.heap, (told, self.sequence, self.ended, broker, (task, node)))
 
     def ended(self, now: int, broker: int, ran: tuple[int, int]) -> None:
-        """The end of a task reaches the owner of its node, and its job's broker if that is another one."""
+        """Handle a task's end at the owner of its node, and at its job's broker if that is another one."""
         task, node = ran
         job = self.job_of[task]
         home = job % self.brokers
@@ -118,7 +118,7 @@ class _Shared(Engine):
         self.serve(now, broker)
 
     def gossip(self, now: int, _first: Any, _second: Any) -> None:
-        """Every broker tells all others; gossip ends with the last start."""
+        """Send every broker's number to all others; gossip ends with the last start."""
         for broker in range(self.brokers):
             number = len(self.idle[broker]) - self.queues[broker].count
             self.heartbeats += self.brokers - 1
@@ -127,7 +127,7 @@ class _Shared(Engine):
             self.at(now + self.settings.gossip_us, self.gossip)
 
     def heard(self, now: int, teller: int, number: int) -> None:
-        """Gossip reaches all the others."""
+        """Handle gossip at all other brokers."""
         part = -(-number // (self.brokers - 1))
         for broker in range(self.brokers):
             if broker != teller:

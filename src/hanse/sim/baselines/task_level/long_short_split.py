@@ -1,11 +1,11 @@
-"""What Hawk and Eagle share: long jobs placed by one central queue keeper, short jobs by probes.
+"""Common part of Hawk and Eagle: one central queue places long jobs, probes place short jobs.
 
-The first ``short_percent`` of the nodes are for short jobs only; long jobs use the rest. The central keeper
+The first ``short_percent`` of the nodes are for short jobs only; long jobs use the rest. The central queue
 knows the estimated long work that waits at every node (not the short work) and gives each task of a long job
-to the node with the least waiting time: queued estimates, less what the running long task has already run (at
-most its estimate), plus a round trip. Ties go to the lowest node number. It hears of a long task's end when
-it happens, as in the authors' simulator. A long task travels like a probe that always finds its task: probe,
-request, answer, completion.
+to the node with the least waiting time: queued estimates, less the time the running long task has already
+run (at most its estimate), plus a round trip. Ties go to the lowest node number. It hears of a long task's
+end at once, as in the authors' simulator. A long task travels like a probe that always finds its task:
+probe, request, reply, completion.
 """
 
 from heapq import heapify, heapreplace
@@ -20,7 +20,7 @@ from hanse.sim.replay.records import Settings, Workload
 
 
 class Split(Engine):
-    """Node states, the central keeper and the launch of a task; Hawk and Eagle add queues and probing."""
+    """Node states, the central queue and the launch of a task; Hawk and Eagle add queues and probing."""
 
     lane_messages = 2
 
@@ -40,18 +40,18 @@ class Split(Engine):
         self.work = np.zeros(nodes, np.int64)
         """Estimated long work placed at each node and not yet ended."""
         self.since = np.full(nodes, -1, np.int64)
-        """When the long task that a node runs was asked for, -1 = it runs none."""
+        """Time of the request for the long task that each node runs, -1 = none."""
         self.expected = np.zeros(nodes, np.int64)
-        """Its estimate."""
+        """Estimate of that task."""
 
     def place_long(self, now: int, job: int) -> list[int]:
-        """Nodes for the tasks of a long job by least waiting time; their work is booked at once."""
+        """Choose nodes for the tasks of a long job by least waiting time; book their work at once."""
         low = self.first_long_node
         work, since = self.work[low:], self.since[low:]
         done = np.where(since >= 0, np.minimum(now - since, self.expected[low:]), 0)
         waits = np.where(work > 0, work - done + self.round_trip, 0)
         needed = self.past[job] - self.next_task[job]
-        # no more nodes than tasks can be chosen, and those are the ones that wait least
+        # the nodes that wait least are enough: no more nodes than tasks can be chosen
         lowest = np.argsort(waits, kind="stable")[:needed]
         best = [
             (wait, node) for wait, node in zip(waits[lowest].tolist(), (lowest + low).tolist(), strict=True)
@@ -67,8 +67,8 @@ class Split(Engine):
         return chosen
 
     def launch(self, now: int, node: int, job: int) -> bool:
-        """A free node asks for a task of a job; false when there was none, and it will be free a round trip
-        later."""
+        """Request a task of a job for a free node; return False if there is none, and free the node a round
+        trip later."""
         task = self.next_task[job]
         if task == self.past[job]:
             self.messages += 2
@@ -90,12 +90,12 @@ class Split(Engine):
         return True
 
     def long_ended(self, now: int, node: int, job: int) -> None:
-        """A long task ends: the keeper takes its estimate off the node."""
+        """Handle the end of a long task: subtract its estimate from the node."""
         self.work[node] -= self.workload.estimate[job]
         self.since[node] = -1
         self.runs_long[node] = False
         self.freed(now, node, None)
 
     def freed(self, now: int, node: int, _: Any) -> None:
-        """A node has nothing to run."""
+        """Handle a node without work."""
         raise NotImplementedError

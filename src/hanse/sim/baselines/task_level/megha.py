@@ -4,17 +4,18 @@ repaired.
 Brokers hold a full but stale view of all clusters and claim nodes optimistically; the warden of a cluster
 checks. Each cluster is cut into one logical partition per broker: a broker takes from its own partitions
 first, then borrows. Jobs are dealt to brokers round robin. A claim is a batch of at most 100 placements for
-one cluster. A warden that must deny some sends them back in one message together with what changed since it
-last wrote to that broker. A node tells its warden and the broker that used it when its task ends; that broker
-refills it from its queue at once, the others hear of it with the heartbeat (5 s). A job ends when its broker
-hears of its last task: three messages at the least.
+one cluster. A warden that must deny some returns them in one message together with the changes since its
+last message to that broker. A node reports the end of its task to its warden and the broker that used it;
+that broker refills it from its queue at once, the others hear of it with the heartbeat (5 s). A job ends
+when its broker hears of its last task: three messages at the least.
 
-*As published*: clusters are walked in a fixed order; a queue of tasks, first in first out, denied ones to the
-front; news are two lists, and nodes taken are applied before nodes freed, so that a node freed and taken
-again counts as free; a node told free goes to the first waiting task; newcomers do not wait behind the queue.
+*As published*: clusters are searched in a fixed order; a queue of tasks, first in first out, denied ones to
+the front; changes are two lists, and nodes taken are applied before nodes freed, so that a node freed and
+taken again counts as free; a node reported free goes to the first waiting task; new tasks do not wait behind
+the queue.
 
-*Repaired*: the walk starts at a random cluster for every task and claims are gathered per cluster; news tell
-the final state; after every denial and all news, waiting tasks are matched again; the queue follows
+*Repaired*: the search starts at a random cluster for every task and claims are gathered per cluster; changes
+give the final state; after every denial and all changes, waiting tasks are matched again; the queue follows
 ``order``.
 """
 
@@ -34,11 +35,11 @@ BATCH_MAX: Final = 100
 """Placements in one claim."""
 
 Change = tuple[int, bool, int]
-"""A node, whether it became free, and the broker that knows already."""
+"""Node, True if it became free, and the broker that knows already."""
 
 
 class _Megha(Engine):
-    """The wardens, the network and what both kinds of broker have in common."""
+    """Wardens, network and the common part of both kinds of broker."""
 
     notice_messages = 1
 
@@ -50,9 +51,9 @@ class _Megha(Engine):
         self.views = [View(self.layout, broker, random) for broker in range(settings.brokers)]
         self.free = [True] * settings.nodes
         self.changes: list[list[Change]] = [[] for _ in range(settings.clusters)]
-        """Per cluster: what happened since every broker was told."""
+        """Per cluster: changes since all brokers had every report."""
         self.told = [[0] * settings.brokers for _ in range(settings.clusters)]
-        """Per cluster and broker: how many of the changes it has been told."""
+        """Per cluster and broker: number of those changes that were reported."""
         self.job_of = [0] * workload.tasks
         for job in range(workload.jobs):
             for task in range(workload.offset[job], workload.offset[job + 1]):
@@ -60,7 +61,7 @@ class _Megha(Engine):
         self.at(settings.heartbeat_us, self.heartbeat)
 
     def heartbeat(self, now: int, _first: None, _second: None) -> None:
-        """Every warden tells every broker its untold changes; heartbeats end with the last start."""
+        """Send every broker the unreported changes of every warden; heartbeats end with the last start."""
         for cluster, changes in enumerate(self.changes):
             for broker in range(self.brokers):
                 if self.told[cluster][broker] < len(changes):
@@ -72,23 +73,23 @@ class _Megha(Engine):
             self.at(now + self.settings.heartbeat_us, self.heartbeat)
 
     def untold(self, cluster: int, broker: int) -> list[Change]:
-        """What a warden has not told a broker, leaving out what the broker did itself; it counts as told from
-        now."""
+        """Return and mark as reported what a warden has not reported to a broker, without the broker's own
+        changes."""
         changes = self.changes[cluster]
         since = self.told[cluster][broker]
         self.told[cluster][broker] = len(changes)
         return [change for change in changes[since:] if change[2] != broker]
 
     def news(self, now: int, broker: int, changes: list[Change]) -> None:
-        """A heartbeat reaches a broker."""
+        """Handle a heartbeat at a broker."""
         raise NotImplementedError
 
     def denied(self, now: int, broker: int, answer: tuple[list[int], list[Change]]) -> None:
-        """A denial reaches a broker: the tasks refused, and the news."""
+        """Handle a denial at a broker: the tasks refused, and the changes."""
         raise NotImplementedError
 
     def completed(self, now: int, broker: int, node: int, task: int) -> None:
-        """A broker hears that a task has ended."""
+        """Handle the report of a task's end at a broker."""
         raise NotImplementedError
 
     def claim(self, now: int, broker: int, batch: list[tuple[int, int]]) -> None:
@@ -97,7 +98,7 @@ class _Megha(Engine):
         self.send(now, self.claimed, broker, batch)
 
     def claimed(self, now: int, broker: int, batch: list[tuple[int, int]]) -> None:
-        """A warden checks a claim: starts what it can, sends the rest back with the news."""
+        """Check a claim at its warden: start possible tasks, return the rest with the changes."""
         free = self.free
         cluster = self.layout.cluster_of[batch[0][1]]
         changes = self.changes[cluster]
@@ -116,14 +117,14 @@ class _Megha(Engine):
             heappush(self.heap, (told, self.sequence, self.ended, node, task))
         started = len(batch) - len(refused)
         self.begun += started
-        self.messages += 3 * started  # a launch, and the end told twice
+        self.messages += 3 * started  # a launch, and two reports of the end
         if refused:
             self.rejects += len(refused)
             self.messages += 1
             self.send(now, self.denied, broker, (refused, self.untold(cluster, broker)))
 
     def ended(self, now: int, node: int, task: int) -> None:
-        """The end of a task reaches its warden and its broker."""
+        """Handle the end of a task at its warden and its broker."""
         broker = self.job_of[task] % self.brokers
         self.free[node] = True
         self.changes[self.layout.cluster_of[node]].append((node, True, broker))
@@ -136,7 +137,7 @@ class _Published(_Megha):
         self.queues: list[deque[int]] = [deque() for _ in range(settings.brokers)]
 
     def arrive(self, now: int, job: int) -> None:
-        """Match every task, or queue it; a batch goes out when the cluster changes or it is full."""
+        """Match every task, or queue it; send a batch when the cluster changes or the batch is full."""
         broker = job % self.brokers
         view, queue, cluster_of = self.views[broker], self.queues[broker], self.layout.cluster_of
         batch: list[tuple[int, int]] = []
@@ -155,7 +156,7 @@ class _Published(_Megha):
             self.claim(now, broker, batch)
 
     def news(self, now: int, broker: int, changes: list[Change]) -> None:
-        """Taken nodes first, then the free ones, each to a waiting task if there is one."""
+        """Apply taken nodes first, then give each free one to a waiting task if there is one."""
         view, queue = self.views[broker], self.queues[broker]
         for node, became_free, _ in changes:
             if not became_free:
@@ -168,7 +169,7 @@ class _Published(_Megha):
                     view.add(node)
 
     def denied(self, now: int, broker: int, answer: tuple[list[int], list[Change]]) -> None:
-        """Refused tasks go to the front of the queue, one after the other."""
+        """Put refused tasks at the front of the queue, one after the other."""
         refused, changes = answer
         self.queues[broker].extendleft(refused)
         self.news(now, broker, changes)
@@ -209,7 +210,7 @@ class _Repaired(_Megha):
             self.claim(now, broker, batch)
 
     def news(self, now: int, broker: int, changes: list[Change]) -> None:
-        """The last word on each node counts."""
+        """Apply the last change of each node, then match."""
         view = self.views[broker]
         for node, became_free in {node: became_free for node, became_free, _ in changes}.items():
             if became_free:
@@ -219,8 +220,7 @@ class _Repaired(_Megha):
         self.match(now, broker)
 
     def denied(self, now: int, broker: int, answer: tuple[list[int], list[Change]]) -> None:
-        """Refused tasks wait before the others of their job, in their order, and are matched again at
-        once."""
+        """Put refused tasks before the others of their job, in their order, and match again at once."""
         refused, changes = answer
         for task in reversed(refused):
             self.queues[broker].push_front(self.job_of[task], task)
@@ -240,7 +240,7 @@ class _Repaired(_Megha):
 
 
 def megha(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
-    """Run Megha as published; its queue is first in first out whatever the settings say."""
+    """Run Megha as published; its queue is always first in first out."""
     return _Published(workload, msgspec.structs.replace(settings, order="fifo")).run(progress)
 
 

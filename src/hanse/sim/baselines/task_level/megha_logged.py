@@ -1,27 +1,27 @@
 """Megha as in the simulator that wrote its authors' logs, with the defects that shaped them.
 
-It is here so that those logs can be checked; to compare schedulers take ``megha`` or ``megha-repaired``. What
-differs from both:
+Its purpose is to check those logs; to compare schedulers use ``megha`` or ``megha-repaired``. It differs
+from both:
 
-* A task's end brings its broker, one message later, the *whole and true* state of every cluster; so does
+* A task's end brings its broker, one message later, the *complete and true* state of every cluster; so does
   every denial, and a heartbeat (30 s in the logs). That state overwrites what the broker knows of its own
-  claims under way, so a node that was claimed a moment ago is claimed again for the next task in the queue.
+  claims in transit, so a node that was claimed a moment ago is claimed again for the next task in the queue.
 * A claim is checked when it is sent, and its task starts two messages later; a denied one is back in the
   queue after one message.
-* The queue follows the number of a job's tasks not yet ended. Among equals a newcomer is last, a job that
-  comes back because of a denial first. A job that arrives while others wait is placed with the next news.
+* The queue follows the number of a job's tasks not yet ended. Among equals a new job is last, a job that
+  returns because of a denial first. A job that arrives while others wait is placed with the next state.
 * A broker draws a partition of its own that has a free node, and a node in it; then a foreign one.
-* **Of events at one moment none is first.** The authors' events all claim to be the smaller one, so which
-  goes first is the accident of a binary heap. With whole-second durations many tasks end at one moment, each
-  end claims all the nodes that are free then, and the accident decides which jobs win: large jobs fare better
-  than the order of the queue would let them. One broker and one cluster on the Google sub-trace, three seeds:
-  p99 of the job delay is 413 to 430 s so (logged: 417), 443 to 448 with the latest event first, and 506 with
+* **Events at one moment have no order.** The authors' events all compare as smaller, so the binary heap
+  decides arbitrarily. With whole-second durations many tasks end at one moment, each
+  end claims all the nodes that are free then, and the heap decides which jobs win: large jobs fare better
+  than under the order of the queue. One broker and one cluster on the Google sub-trace, three seeds:
+  p99 of the job delay is 413 to 430 s (logged: 417), 443 to 448 with the latest event first, and 506 with
   the earliest first, which is what a broker without these defects has (``independent``). The heap of the
   standard library is used here in the same way.
 
 Jobs are dealt to brokers in turn; the latest source deals them by their numbers of tasks, which fits the log
-of four brokers less well (mean 76 s, p50 3.0 s, p90 77 s against 68, 2.0 and 43 logged). Left out: jobs with
-equal arrivals are moved apart by 10 ms there.
+of four brokers less well (mean 76 s, p50 3.0 s, p90 77 s against 68, 2.0 and 43 logged). Left out: that
+source separates jobs with equal arrivals by 10 ms.
 """
 
 from heapq import heappop, heappush
@@ -34,7 +34,7 @@ from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
 
 
 class _Smaller:
-    """Smaller than everything, also than another one of its kind."""
+    """Value smaller than everything, also than another one of its kind."""
 
     __slots__ = ()
 
@@ -43,20 +43,20 @@ class _Smaller:
 
 
 class _Wardens:
-    """The truth: free nodes by partition, and how often each partition has changed."""
+    """True state: free nodes by partition, and the number of changes of each partition."""
 
     def __init__(self, layout: Layout) -> None:
         self.part_of = layout.part_of
         self.free = [list(part) for part in layout.parts]
         self.changes = [0] * len(self.free)
         self.place = [0] * len(layout.part_of)
-        """Where a node stands in its partition's list; -1 = taken."""
+        """Position of a node in its partition's list; -1 = taken."""
         for part in layout.parts:
             for index, node in enumerate(part):
                 self.place[node] = index
 
     def take(self, node: int) -> bool:
-        """Take a node; false when it is taken already."""
+        """Take a node; return False if it is taken already."""
         index = self.place[node]
         if index < 0:
             return False
@@ -71,7 +71,7 @@ class _Wardens:
         return True
 
     def give(self, node: int) -> None:
-        """A node is free again."""
+        """Free a node."""
         part = self.part_of[node]
         self.place[node] = len(self.free[part])
         self.free[part].append(node)
@@ -79,33 +79,33 @@ class _Wardens:
 
 
 class _Broker:
-    """A broker: what it believes to be free, and its queue."""
+    """Broker: the nodes it believes free, and its queue."""
 
     def __init__(self, number: int, layout: Layout, random: Random) -> None:
         self.draw = random.random
         self.free = [list(part) for part in layout.parts]
         self.seen = [0] * len(self.free)
-        """Per partition: how far its changes were seen; -1 = the broker has taken nodes in its own mind."""
+        """Per partition: number of changes read; -1 = the broker has taken nodes in its own view."""
         self.rounds = (
             [part for part in range(len(self.free)) if part % layout.brokers == number],
             [part for part in range(len(self.free)) if part % layout.brokers != number],
         )
         self.heap: list[tuple[int, int, int]] = []
-        """Remaining tasks, turn and job; older entries of a job are dropped when they surface."""
+        """Remaining tasks, turn and job; older entries of a job are dropped when they reach the top."""
         self.turn: dict[int, int] = {}
         """Jobs in the queue, with their turn among equals."""
         self.first = 0
         self.last = 0
 
     def see(self, wardens: _Wardens) -> None:
-        """Believe the whole truth, claims under way or not."""
+        """Copy the true state, whatever claims are in transit."""
         for part, changes in enumerate(wardens.changes):
             if self.seen[part] != changes:
                 self.free[part] = wardens.free[part].copy()
                 self.seen[part] = changes
 
     def match(self) -> int:
-        """Take a node that is believed to be free; -1 = none."""
+        """Take a node that is believed free; -1 = none."""
         for parts in self.rounds:
             open_parts = [part for part in parts if self.free[part]]
             if open_parts:
@@ -119,7 +119,7 @@ class _Broker:
         return -1
 
     def enter(self, job: int, remaining: int, front: bool) -> None:
-        """Let a job wait: behind its equals, or before them."""
+        """Queue a job behind its equals, or before them."""
         if front:
             self.first -= 1
         else:
@@ -128,11 +128,11 @@ class _Broker:
         self.changed(job, remaining)
 
     def changed(self, job: int, remaining: int) -> None:
-        """A waiting job has so many tasks left."""
+        """Update a waiting job's number of remaining tasks."""
         heappush(self.heap, (remaining, self.turn[job], job))
 
     def best(self, remaining: list[int]) -> int:
-        """The job to serve; there must be one."""
+        """Return the job to serve; there must be one."""
         while True:
             left, turn, job = self.heap[0]
             if left == remaining[job] and self.turn.get(job) == turn:
@@ -157,19 +157,19 @@ class _Logged(Engine):
         self.at(settings.heartbeat_us, self.heartbeat)
 
     def at(self, time: int, handler: Handler, first: Any = None, second: Any = None) -> None:
-        """Let it happen at ``time``, before or after whatever else happens then."""
+        """Call the handler at ``time``, in arbitrary order among events of that time."""
         order: Any = _Smaller()
         heappush(self.heap, (time, order, handler, first, second))
 
     def arrive(self, now: int, job: int) -> None:
-        """Queue a job; it is placed at once if no other waits."""
+        """Queue a job; place it at once if no other waits."""
         broker = self.broker_of[job]
         broker.enter(job, self.remaining[job], front=False)
         if len(broker.turn) == 1:
             self.place(now, broker)
 
     def place(self, now: int, broker: _Broker) -> None:
-        """Claim all nodes that are believed to be free, best job first."""
+        """Claim all nodes that are believed free, best job first."""
         while broker.turn:
             job = broker.best(self.remaining)
             waiting = self.waiting[job]
@@ -182,7 +182,7 @@ class _Logged(Engine):
             del broker.turn[job]
 
     def claimed(self, now: int, claim: tuple[int, int], node: int) -> None:
-        """A warden checks a claim."""
+        """Check a claim at its warden."""
         self.messages += 1
         if not self.wardens.take(node):
             self.rejects += 1
@@ -195,7 +195,7 @@ class _Logged(Engine):
         self.at(began + self.workload.duration[task], self.ended, claim[0], node)
 
     def denied(self, now: int, claim: tuple[int, int], _: None) -> None:
-        """A task is back in the queue, and the truth comes with it."""
+        """Queue a denied task again; the true state comes with the denial."""
         job, task = claim
         broker = self.broker_of[job]
         heappush(self.waiting[job], task)
@@ -204,7 +204,7 @@ class _Logged(Engine):
         self.at(now, self.told, broker)
 
     def ended(self, now: int, job: int, node: int) -> None:
-        """A task has ended; its broker hears of it."""
+        """Handle the end of a task and report it to its broker."""
         self.messages += 1
         self.wardens.give(node)
         broker = self.broker_of[job]
@@ -214,12 +214,12 @@ class _Logged(Engine):
         self.at(now + self.delay, self.told, broker)
 
     def told(self, now: int, broker: _Broker, _: None) -> None:
-        """A broker learns the whole truth, and acts on it one message later."""
+        """Copy the true state to a broker, which acts on it one message later."""
         broker.see(self.wardens)
         self.place(now + self.delay, broker)
 
     def heartbeat(self, now: int, _first: None, _second: None) -> None:
-        """All brokers learn the truth; heartbeats end with the last start."""
+        """Copy the true state to all brokers; heartbeats end with the last start."""
         if self.begun == self.workload.tasks:
             return
         self.heartbeats += len(self.brokers) * self.settings.clusters
@@ -229,5 +229,5 @@ class _Logged(Engine):
 
 
 def megha_logged(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
-    """Run it; its queue follows the fewest tasks remaining, whatever the settings say."""
+    """Run it; its queue always follows the fewest tasks remaining."""
     return _Logged(workload, settings).run(progress)

@@ -1,14 +1,14 @@
 """Pigeon (SoCC 2019): split every job over groups of nodes, each with a coordinator of its own.
 
-A distributor sends each of the NM groups an equal part of a job's tasks and deals the rest to distinct groups
-drawn at random: no probes, no feedback. A coordinator gives a task an unreserved idle node; a short task may
-also have a reserved one; else the task waits in the coordinator's high (short) or low (long) queue, first
-come first served. A reserved node that falls idle serves the high queue only; another serves the high queue,
-but takes one low task after ``FAIR_WEIGHT`` high ones. Four messages a task: to the coordinator, to the node,
-and the end to both the coordinator and the distributor.
+A distributor sends each of the NM groups an equal part of a job's tasks and deals the rest to distinct
+groups drawn at random: no probes, no feedback. A coordinator gives a task an unreserved idle node; a short
+task may also have a reserved one; else the task waits in the coordinator's high (short) or low (long) queue,
+first come first served. A reserved node that becomes idle serves the high queue only; another serves the
+high queue, but takes one low task after ``FAIR_WEIGHT`` high ones. Four messages a task: to the coordinator,
+to the node, and the end to both the coordinator and the distributor.
 
-Chosen where the paper leaves it open: groups as equal as the nodes allow; reserved nodes are
-``short_percent`` of a group, rounded, at least one where any are asked for and the group has more than one
+Choices where the paper leaves it open: groups as equal as the nodes allow; reserved nodes are
+``short_percent`` of a group, rounded, at least one if the share is not 0 and the group has more than one
 node. An unreserved idle node is preferred for short tasks too. Idle nodes are taken last in, first out. The
 weight is that of the authors' C++ simulator.
 """
@@ -27,7 +27,7 @@ FAIR_WEIGHT: Final = 100_000
 
 
 def _reserved(nodes: int, percent: float) -> int:
-    """How many of a group's nodes are kept for short tasks."""
+    """Return the number of a group's nodes reserved for short tasks."""
     return max(1, round(nodes * percent / 100)) if nodes > 1 and percent else 0
 
 
@@ -56,8 +56,7 @@ class _Pigeon(Engine):
         self.served_high = [0] * self.groups
 
     def arrive(self, now: int, job: int) -> None:
-        """Deal the tasks over the groups in turn, so that neighbours in the trace do not pile up in one
-        group."""
+        """Deal the tasks over the groups in turn, so that neighbours in the trace go to different groups."""
         first, past = self.workload.offset[job], self.workload.offset[job + 1]
         groups = self.groups
         full = first + (past - first) // groups * groups
@@ -72,7 +71,7 @@ class _Pigeon(Engine):
         self.send(now, self.dealt, parts, self.short[job])
 
     def dealt(self, now: int, parts: list[tuple[int, range]], short: bool) -> None:
-        """The parts of a job reach their coordinators."""
+        """Handle the parts of a job at their coordinators."""
         for group, tasks in parts:
             idle, kept = self.open_idle[group], self.reserved_idle[group]
             queue = self.high[group] if short else self.low[group]
@@ -85,7 +84,7 @@ class _Pigeon(Engine):
                     queue.append(task)
 
     def launch(self, now: int, node: int, task: int) -> None:
-        """Start a task; its launch and the two messages at its end are counted."""
+        """Start a task; count its launch and the two messages at its end."""
         began = now + self.delay
         self.start[task] = began
         self.node[task] = node
@@ -96,7 +95,7 @@ class _Pigeon(Engine):
         heappush(self.heap, (told, self.sequence, self.freed, node, None))
 
     def freed(self, now: int, node: int, _: Any) -> None:
-        """A coordinator hears that a node is idle."""
+        """Handle an idle node at its coordinator."""
         group = self.group_of[node]
         high, low = self.high[group], self.low[group]
         if self.reserved[node]:

@@ -1,14 +1,13 @@
 """Sparrow (SOSP 2013): batch sampling and late binding.
 
-A job of m tasks sends 2 m probes to nodes drawn at random. A node queues the probes as reservations; whenever
-it is free it asks the owner of the oldest one for a task (a round trip) and gets the next task not yet
-launched, or none. No cancellation: a reservation whose job has nothing left costs its round trip. Seven
-messages a task: two probes, two requests, two answers, one completion.
+A job of m tasks sends 2 m probes to nodes drawn at random. A node queues the probes as reservations;
+whenever it is free it asks the owner of the oldest one for a task (a round trip) and gets the next task not
+yet launched, or none. No cancellation: a reservation whose job has nothing left costs its round trip. Seven
+messages a task: two probes, two requests, two replies, one completion.
 
-Chosen where the paper leaves it open: nodes are drawn with replacement, which is what gives the authors'
-logged figures (without replacement the median on the Google sub-trace is 4 % lower). The answer is decided
-when the request is sent: all requests take the same time, so they reach the owner in the order in which they
-were sent.
+Choices where the paper leaves it open: nodes are drawn with replacement, which gives the authors' logged
+figures (without replacement the median on the Google sub-trace is 4 % lower). The reply is decided when the
+request is sent: all requests take the same time, so they reach the owner in the order of sending.
 """
 
 from collections import deque
@@ -42,7 +41,7 @@ class _Sparrow(Engine):
         self.at(now + self.delay, self.probed, job, self.random.choices(self.all_nodes, k=probes))
 
     def probed(self, now: int, job: int, nodes: list[int]) -> None:
-        """The probes of a job reach their nodes."""
+        """Handle the arrival of a job's probes at their nodes."""
         idle, waiting = self.idle, self.waiting
         for node in nodes:
             if idle[node]:
@@ -52,8 +51,8 @@ class _Sparrow(Engine):
                 waiting[node].append(job)
 
     def ask(self, now: int, node: int, job: int) -> None:
-        """A free node asks a job's owner for a task; request, answer and, if it got one, completion are
-        counted."""
+        """Request a task for a free node; count the request, the reply and, if there is a task, its
+        completion."""
         task = self.next_task[job]
         if task == self.past[job]:
             self.messages += 2
@@ -69,7 +68,7 @@ class _Sparrow(Engine):
         heappush(self.heap, (began + self.workload.duration[task], self.sequence, self.freed, node, None))
 
     def freed(self, now: int, node: int, _: Any) -> None:
-        """A node has nothing to run: it turns to its oldest reservation."""
+        """Serve a free node's oldest reservation."""
         queue = self.waiting[node]
         if queue:
             self.ask(now, node, queue.popleft())

@@ -1,4 +1,4 @@
-"""A broker's view of the league: which nodes it believes to be free, by cluster and logical partition."""
+"""Broker's view of the league: the nodes it believes free, by cluster and logical partition."""
 
 from random import Random
 
@@ -6,8 +6,7 @@ from hanse.sim.replay.records import Settings
 
 
 class Layout:
-    """Nodes numbered cluster by cluster, each cluster cut into one logical partition per broker, all nearly
-    equal."""
+    """Nodes numbered cluster by cluster, each cluster cut into one partition per broker, all nearly equal."""
 
     def __init__(self, settings: Settings) -> None:
         nodes, clusters, brokers = settings.nodes, settings.clusters, settings.brokers
@@ -29,15 +28,15 @@ class Layout:
 
 
 class View:
-    """Believed free nodes per partition as lists with an index, so that a random one comes and any one goes
-    at once."""
+    """Believed free nodes per partition as lists with an index: a random one is taken, and any one removed,
+    in constant time."""
 
     def __init__(self, layout: Layout, broker: int, random: Random) -> None:
         self.draw = random.random
         self.part_of = layout.part_of
         self.free = [list(part) for part in layout.parts]
         self.place = [0] * len(layout.part_of)
-        """Where a node stands in its partition's list, -1 = not believed free."""
+        """Position of a node in its partition's list, -1 = not believed free."""
         for part in layout.parts:
             for index, node in enumerate(part):
                 self.place[node] = index
@@ -47,7 +46,7 @@ class View:
         self.total = len(self.place)
 
     def add(self, node: int) -> None:
-        """Believe a node free."""
+        """Mark a node as believed free."""
         if self.place[node] < 0:
             nodes = self.free[self.part_of[node]]
             self.place[node] = len(nodes)
@@ -55,7 +54,7 @@ class View:
             self.total += 1
 
     def remove(self, node: int) -> None:
-        """Believe a node taken."""
+        """Mark a node as believed taken."""
         index = self.place[node]
         if index >= 0:
             nodes = self.free[self.part_of[node]]
@@ -74,7 +73,7 @@ class View:
         return node
 
     def match_in_order(self) -> int:
-        """A node of the first own partition that has one, else of the first foreign one; -1 = none."""
+        """Take a node of the first own partition that has one, else of the first foreign one; -1 = none."""
         if self.total:
             free = self.free
             for part in self.own:
@@ -86,7 +85,7 @@ class View:
         return -1
 
     def match_random(self) -> int:
-        """The same, but each round of partitions is walked from a random start; -1 = none."""
+        """Take a node in the same way, with a random start in each round of partitions; -1 = none."""
         if self.total:
             free = self.free
             for parts in (self.own, self.foreign):

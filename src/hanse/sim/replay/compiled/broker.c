@@ -6,7 +6,7 @@
 
 /* --- jobs ----------------------------------------------------------------------------------------------- */
 
-/* Admission.submit, down to Careers._release_group: all tasks of a job wait. */
+/* Admission.on_job_submitted, down to JobLifecycle._release_group: all tasks of a job wait. */
 static void submit(league_t *league, broker_t *broker, int32_t job)
 {
     const columns_t *columns = &league->columns;
@@ -28,7 +28,7 @@ static void submit(league_t *league, broker_t *broker, int32_t job)
     place_line(league, broker, record->line);
 }
 
-/* Careers.finished and _settle: a task has ended, with success, as all do here. */
+/* JobLifecycle.on_attempt_ended and _settle: a task has ended, with success, as all do here. */
 static void finished(league_t *league, broker_t *broker, int64_t task)
 {
     int32_t job = league->job_of[task];
@@ -48,7 +48,7 @@ static void finished(league_t *league, broker_t *broker, int64_t task)
     league->columns.job_end[job] = broker->now - league->rules.lead - league->rules.delay;
 }
 
-/* Careers.tick: forget the starts that came in time; none is ever late. */
+/* JobLifecycle.tick: forget the starts that came in time; none is ever late. */
 static void look_for_late_starts(league_t *league, broker_t *broker)
 {
     const ints_t *expected = &broker->expected;
@@ -67,7 +67,7 @@ static void look_for_late_starts(league_t *league, broker_t *broker)
     broker->expected_head = at;
 }
 
-/* Estates.release: what has ended is known now, and the wardens may forget it. */
+/* ShardReplication.release_safe: what has ended is known now, and the wardens may forget it. */
 static void release_ends(league_t *league, broker_t *broker)
 {
     broker->busy = false;
@@ -75,9 +75,9 @@ static void release_ends(league_t *league, broker_t *broker)
         settling_add(league, broker);
 }
 
-/* --- news of wardens ------------------------------------------------------------------------------------ */
+/* --- messages of wardens -------------------------------------------------------------------------------- */
 
-/* A change of the view (ClusterView.delta): since, version, nodes, then each node and whether it is free. */
+/* A change of the view (ClusterView.apply_delta): since, version, nodes, then each node and whether it is free. */
 static bool take_delta(league_t *league, broker_t *broker, view_t *view, const int64_t *delta)
 {
     bool better = false;
@@ -118,7 +118,7 @@ static void take_snapshot(league_t *league, broker_t *broker, int64_t cluster, c
     place_all(league, broker);
 }
 
-/* A claim is answered: its lots are no longer on their way (ClusterView.answered). Where they begin among
+/* A claim is answered: its batches are no longer in transit (ClusterView.resolve_claim). Where they begin among
  * `claims`, and how many there are. */
 static const int64_t *answered_lots(view_t *view, int64_t number, int64_t *lots)
 {
@@ -183,7 +183,7 @@ static void take_answer(league_t *league, broker_t *broker, int64_t cluster, con
         use_spare(league, broker, cluster);
 }
 
-/* News have a = started, b = ended, c = offers; as body the tasks, then lease, line, node, score, prior and
+/* Task updates have a = started, b = ended, c = offers; as body the tasks, then lease, line, node, score, prior and
  * the key of its rival, of each offer. */
 static void take_news(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
 {
@@ -210,12 +210,12 @@ static void take_news(league_t *league, broker_t *broker, int64_t cluster, const
     return_body(league, copy);
 }
 
-/* A beat has a = when it was sent, b = version, c = the round of the broker's estate (0: not known there). */
+/* A beat has a = when it was sent, b = version, c = the round of the broker's shard (0: not known there). */
 static void take_beat(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
 {
     view_t *view = broker->views + cluster;
     if (message->a <= view->echo)
-        return; /* an old one, or one from before time began */
+        return; /* an old beat, or one from before the start */
     view->echo = message->a;
     view->renewed_at = broker->now;
     bool reopened = message->c > view->round;
@@ -254,7 +254,7 @@ static void receive(league_t *league, broker_t *broker, const message_t *message
     if (!post_receive(league, &broker->post, broker->now, cluster, message))
         return;
     if (broker->post.firmed)
-        broker->busy = true; /* Estates._firmed */
+        broker->busy = true; /* ShardReplication._on_firm_ack */
     broker->post.firmed = false;
     switch (message->kind) {
     case NEWS: take_news(league, broker, cluster, message); break;
@@ -262,7 +262,7 @@ static void receive(league_t *league, broker_t *broker, const message_t *message
     case BEAT: take_beat(league, broker, cluster, message); break;
     case CHANGE: take_change(league, broker, cluster, message); break;
     case SNAPSHOT: take_snapshot(league, broker, cluster, message); break;
-    case ESTATE: release_ends(league, broker); break; /* always accepted: Estates.answered */
+    case ESTATE: release_ends(league, broker); break; /* always accepted: ShardReplication.on_ownership_reply */
     default: must(league, message->kind == ACK, "a broker got somebody else's message");
     }
 }

@@ -1,4 +1,4 @@
-/* Virtual time of the plain league, and the doors to it: the twin of LeanShell in hanse_policy.py.
+/* Virtual time of the compiled league, and its exported functions: the twin of LeanShell in hanse_policy.py.
  *
  * C99, no Python.h: loaded by ctypes. All state is in one league, so several may be played in one process,
  * each by one thread at a time. */
@@ -114,7 +114,7 @@ static void make_warden(league_t *league, int32_t index, const int32_t *peers)
     warden->older[nodes] = warden->newer[nodes] = (int32_t)nodes;
 }
 
-/* Who is at the other end of whose links: brokers know all wardens, wardens all brokers and their runner. */
+/* The other ends of all links: brokers know all wardens, wardens all brokers and their runner. */
 static void make_machines(league_t *league)
 {
     int32_t brokers = (int32_t)league->rules.brokers, clusters = (int32_t)league->rules.clusters;
@@ -192,7 +192,7 @@ static void launch(league_t *league, int64_t now, int32_t whose, int64_t task)
     }
 }
 
-/* Do what a machine asks for, in order: the commands from `from` on. */
+/* Do what a machine asks for, in order: the effects from `from` on. */
 static void perform(league_t *league, int64_t now, int32_t whose, int64_t from)
 {
     int64_t past = league->out_size;
@@ -228,7 +228,7 @@ static void handle(league_t *league, int64_t now, int32_t whose, int event, cons
     perform(league, now, whose, from);
 }
 
-/* _exit: all tasks that end at this moment, each runner told once, in the order of their first ends. */
+/* LeanShell._on_task_ends: all tasks that end now, one report per runner, in the order of their first ends. */
 static void tasks_end(league_t *league, int64_t now, entry_t first)
 {
     ints_t *over = &league->over;
@@ -272,7 +272,7 @@ static int64_t nanoseconds(void)
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* _arrive: brokers take turns. Messages are counted from the first job on. */
+/* LeanShell._on_arrival: brokers take turns. Messages are counted from the first job on. */
 static void arrive(league_t *league, int64_t now, int32_t job)
 {
     if (!job)
@@ -312,7 +312,7 @@ static void play_entry(league_t *league)
     }
 }
 
-/* --- doors ---------------------------------------------------------------------------------------------- */
+/* --- exported functions --------------------------------------------------------------------------------- */
 
 DOOR uint32_t hanse_source_crc(void);
 DOOR league_t *hanse_plain_make(const rules_t *rules, const columns_t *columns);

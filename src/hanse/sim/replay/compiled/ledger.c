@@ -1,4 +1,4 @@
-/* The room of a cluster and who gets it: the twin of core.warden.ledger, core.warden.claims, core.warden.grants and
+/* The room of a cluster and its grants: the twin of core.warden.ledger, core.warden.claims, core.warden.grants and
  * core.warden.demand_table. */
 #include "plain.h"
 
@@ -85,7 +85,7 @@ static lease_t *find_lease(warden_t *warden, int64_t number)
     return warden->leases + at;
 }
 
-/* Ledger.unlease; those at the front that are over are forgotten. */
+/* Ledger.end_lease; those at the front that are over are forgotten. */
 static void unlease(warden_t *warden, lease_t *lease)
 {
     lease->live = false;
@@ -142,7 +142,7 @@ static int64_t open_to(const league_t *league, const warden_t *warden, int64_t s
     return league->columns.latency[shape] ? warden->nodes : warden->unreserved;
 }
 
-/* Grants._rival: the best want of another broker that could use a node. */
+/* Grants._find_rival_key: the best want of another broker that could use a node. */
 static const want_t *rival(const league_t *league, const warden_t *warden, const want_t *want, int64_t node)
 {
     for (const want_t *other = warden->wants; other < warden->wants + warden->want_count; other++)
@@ -151,7 +151,7 @@ static const want_t *rival(const league_t *league, const warden_t *warden, const
     return NULL;
 }
 
-/* Grants._lease: the room of a node is kept for a want. */
+/* Grants._create_lease: the room of a node is kept for a want. */
 static void grant(league_t *league, warden_t *warden, int64_t now, want_t *want, int64_t node)
 {
     client_t *client = warden->clients + want->broker;
@@ -177,7 +177,7 @@ static void grant(league_t *league, warden_t *warden, int64_t now, want_t *want,
     const want_t *other = rival(league, warden, want, node);
     offer[5] = other ? other->first : NEVER;
     offer[6] = other ? other->second : NEVER;
-    league->tally[GRANTS]++; /* as Tally does when the news is sent, which is in this step */
+    league->tally[GRANTS]++; /* as MessageCounts does when the updates are sent, which is in this step */
 }
 
 /* Room has come free on a node: offer it in the global order. It holds one task, so one grant is all. */
@@ -233,7 +233,7 @@ static bool ranks_before(const want_t *one, const want_t *other)
     return one->broker != other->broker ? one->broker < other->broker : one->line < other->line;
 }
 
-/* Wants.replace: the lines of a broker, which come best first, take the place of what it said before. */
+/* DemandTable.replace: the lines of a broker, which come best first, take the place of what it said before. */
 static void replace_wants(warden_t *warden, int32_t broker, const demand_t *lines, int64_t count)
 {
     want_t *merged = warden->spare_wants;
@@ -257,7 +257,7 @@ static void replace_wants(warden_t *warden, int32_t broker, const demand_t *line
     warden->want_count = size;
 }
 
-/* Warden._demanded: a broker says what it has waiting; serve it, best first, from what is free. */
+/* Warden._on_demand: a broker says what it has waiting; serve it, best first, from what is free. */
 void demanded(league_t *league, warden_t *warden, int64_t now, int32_t broker, const int64_t *lines,
               int64_t count)
 {
@@ -274,7 +274,7 @@ void demanded(league_t *league, warden_t *warden, int64_t now, int32_t broker, c
 
 /* --- accepting ------------------------------------------------------------------------------------------ */
 
-/* Acceptance._run: a task has a place, and its runner is told. */
+/* ClaimAcceptance._start_tasks: a task has a place, and its runner is told. */
 static void run(league_t *league, warden_t *warden, int64_t task, int64_t node)
 {
     league->place_of[task] = (int32_t)node;
@@ -283,14 +283,14 @@ static void run(league_t *league, warden_t *warden, int64_t task, int64_t node)
     add(league, &warden->starts, task);
 }
 
-/* A whole lot is not taken. A lot: lease, count, then task and node of each. */
+/* A whole batch is refused. A batch: lease, count, then task and node of each. */
 void refuse_lot(league_t *league, const int64_t *lot, ints_t *refused)
 {
     for (int64_t each = 0; each < lot[1]; each++)
         add(league, refused, lot[2 + 2 * each]);
 }
 
-/* Acceptance._bind: the lot gets the room that was kept for it, if the line still means the same shape. */
+/* ClaimAcceptance._bind: the batch gets the room that was kept for it, if the line still means the same shape. */
 static void bind_lease(league_t *league, warden_t *warden, const int64_t *lot, int64_t shape, int64_t node,
                        ints_t *refused)
 {
@@ -302,7 +302,7 @@ static void bind_lease(league_t *league, warden_t *warden, const int64_t *lot, i
     }
 }
 
-/* Acceptance.place: find room for a lot; whether it was a claim on the fast path, which is always answered.
+/* ClaimAcceptance.accept_batch: find room for a batch; true for a claim on the fast path, always answered.
  * Each task gets its node if that is free, else the first free one in circular order from a random start
  * (kernel settle). */
 bool place_lot(league_t *league, warden_t *warden, int32_t broker, const int64_t *lot, int64_t *substituted,

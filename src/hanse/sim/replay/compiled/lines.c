@@ -1,4 +1,4 @@
-/* A broker's queue and what it tells the wardens: the twin of core.broker.queue,
+/* A broker's queue and its demand at the wardens: the twin of core.broker.queue,
  * core.broker.demand_publisher and core.broker.end_acks.
  *
  * The machines drop out-of-date entries of a line's heap lazily; here a job stands in it once and knows its
@@ -68,7 +68,7 @@ static void drop_job(job_t *jobs, line_t *line, int32_t job)
         sift(jobs, line, place, last);
 }
 
-/* The job with the best key in a line that is there, or NONE (Lines.head). */
+/* The job with the best key in a line that is there, or NONE (BrokerQueue.head). */
 int32_t head_of(const broker_t *broker, int64_t line)
 {
     return broker->lines[line].size ? broker->lines[line].heap[0] : NONE;
@@ -76,7 +76,7 @@ int32_t head_of(const broker_t *broker, int64_t line)
 
 /* --- jobs in lines -------------------------------------------------------------------------------------- */
 
-/* Lines.join */
+/* BrokerQueue.join */
 static int32_t join(broker_t *broker, int64_t shape)
 {
     int32_t number = broker->numbers[shape];
@@ -93,7 +93,7 @@ static int32_t join(broker_t *broker, int64_t shape)
     return number;
 }
 
-/* Placing.enqueue. The next task is the last of a job's stack. */
+/* BrokerPlacement.enqueue. The next task is the last of a job's stack. */
 void enqueue(league_t *league, broker_t *broker, int32_t job, const int64_t *tasks, int64_t count)
 {
     job_t *record = league->jobs + job;
@@ -127,7 +127,7 @@ int32_t take_last(league_t *league, broker_t *broker, int32_t job)
     return task;
 }
 
-/* Placing.rekey: the key of a job may have changed with its progress. */
+/* BrokerPlacement.rekey: the key of a job may have changed with its progress. */
 void rekey(league_t *league, broker_t *broker, int32_t job)
 {
     job_t *record = league->jobs + job;
@@ -138,7 +138,7 @@ void rekey(league_t *league, broker_t *broker, int32_t job)
     touch(broker, record->line);
 }
 
-/* Placing.leave: a job is done and gives its line up. */
+/* BrokerPlacement.leave: a job is done and gives its line up. */
 void leave(league_t *league, broker_t *broker, int32_t job)
 {
     int32_t number = league->jobs[job].line;
@@ -174,7 +174,7 @@ static int by_rank(const void *one, const void *other)
     return a->line < b->line ? -1 : a->line > b->line;
 }
 
-/* Demands.heads, as demand lines; how many there are. */
+/* BrokerQueue.heads, as demand lines; how many there are. */
 int64_t heads_of(league_t *league, broker_t *broker, demand_t *heads)
 {
     int64_t count = 0, lines = broker->line_count + broker->unused_count;
@@ -286,7 +286,7 @@ void remind(league_t *league, broker_t *broker)
         send_demand(league, broker, cluster, heads, count, broker->views[cluster].stale);
 }
 
-/* Settling.take: how many ends a claim to this cluster carries. */
+/* EndAcks.take: how many ends a claim to this cluster carries. */
 static int64_t settling_take(league_t *league, broker_t *broker, int64_t cluster)
 {
     view_t *view = broker->views + cluster;
@@ -309,8 +309,8 @@ static int64_t settling_take(league_t *league, broker_t *broker, int64_t cluster
     return waiting;
 }
 
-/* A claim has a = number, b = echo, c = round (0 when it has no lots), and as body: lots, releases, demand
- * lines or NONE, ends to forget; then the lots, the releases and the lines. */
+/* A claim has a = number, b = echo, c = round (0 when it has no batches), and as body: batches, releases, demand
+ * lines or NONE, ends to forget; then the batches, the releases and the lines. */
 static void send_claim(league_t *league, broker_t *broker, int64_t cluster, const int64_t *lots,
                        int64_t words, int64_t count, bool last, const demand_t *lines, int64_t demand)
 {
@@ -340,7 +340,7 @@ static void send_claim(league_t *league, broker_t *broker, int64_t cluster, cons
     league->tally[RELEASES] += releases;
 }
 
-/* ClusterView.propose: the fast lots of a claim are on their way; bindings are answered only when they
+/* ClusterView.propose: the fast batches of a claim are in transit; bindings are answered only when they
  * fail. */
 static void propose(league_t *league, view_t *view, const int64_t *lots, int64_t count)
 {
@@ -396,7 +396,7 @@ static void send_claims(league_t *league, broker_t *broker, int64_t cluster, con
     view->lots.size = view->releases.size = 0;
 }
 
-/* Placing.flush and Demands.send */
+/* BrokerPlacement.flush and DemandPublisher.send */
 void flush(league_t *league, broker_t *broker)
 {
     bool changed = improved(league, broker), said = false;
@@ -419,7 +419,7 @@ void flush(league_t *league, broker_t *broker)
 
 /* --- ends that wardens may forget ----------------------------------------------------------------------- */
 
-/* Settling.add, of the ends of this step. */
+/* EndAcks.add, of the ends of this step. */
 void settling_add(league_t *league, broker_t *broker)
 {
     view_t *view = broker->views + broker->ended_view;
@@ -431,7 +431,7 @@ void settling_add(league_t *league, broker_t *broker)
         broker->settling_due = broker->now + league->rules.settle_linger;
 }
 
-/* Settling.tick. A settle has a = ends. */
+/* EndAcks.tick. A settle has a = ends. */
 void settling_tick(league_t *league, broker_t *broker)
 {
     int64_t count = broker->settling_count, most = league->rules.settle_max;

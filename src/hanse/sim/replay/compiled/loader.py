@@ -1,4 +1,4 @@
-"""The shared library with the plain league, if it was built from the very files that lie beside it."""
+"""Loader of the shared library of the compiled league, if it was built from the adjacent source files."""
 
 import ctypes
 from importlib.resources import files
@@ -23,5 +23,5 @@ def _with_types(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 _FOUND, WHY_NOT = open_library(files(__package__), "_plain", ctypes.CDLL)
-"""``WHY_NOT``: why the compiled league cannot be used; empty if it can."""
+"""``LOAD_PROBLEM``: reason why the compiled league cannot be used; empty if it can."""
 LIBRARY: Final = _with_types(_FOUND) if _FOUND is not None else None

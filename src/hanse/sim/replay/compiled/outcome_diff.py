@@ -1,4 +1,4 @@
-"""Where two outcomes of one run differ: for the tests that hold the compiled league to the machines."""
+"""Differences between two outcomes of one run, for tests of the compiled league against the machines."""
 
 from typing import Final
 
@@ -13,9 +13,9 @@ COUNTS: Final = (
 
 
 def difference(one: Outcome, other: Outcome) -> str:
-    """The first task or job that differs, and all counts that do; empty if the outcomes are equal. What
-    differs between equal runs (the times of decisions, the engine) is not looked at, but how many decisions
-    there were is."""
+    """Return the first task or job that differs, and all counts that do; empty if the outcomes are equal.
+    The times of decisions and the engine differ between equal runs and are ignored; the number of decisions
+    is not."""
     found = []
     for field in COLUMNS:
         ours, theirs = getattr(one, field), getattr(other, field)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- what a broker believes of a cluster ---------------------------------------------------------------- */
+/* --- a broker's view of a cluster ----------------------------------------------------------------------- */
 
 /* Usable is what was confirmed and is not pending. */
 static void reckon(view_t *view, int64_t node)
@@ -74,7 +74,7 @@ static int64_t pick(view_t *view, int64_t first, int64_t past, int64_t start, in
     return found;
 }
 
-/* _claim and _add_lot: the next tasks of a job go to these nodes. */
+/* _claim and _add_batch: the next tasks of a job go to these nodes. */
 static void claim(league_t *league, broker_t *broker, view_t *view, int32_t job, const int64_t *nodes,
                   int64_t count)
 {
@@ -254,7 +254,7 @@ static bool bind_offer(league_t *league, broker_t *broker, const offer_t *offer)
     return true;
 }
 
-/* _outbid: somebody else's best task goes before ours by now. */
+/* _is_outbid: somebody else's best task goes before ours by now. */
 static bool outbid(const league_t *league, const broker_t *broker, const offer_t *offer)
 {
     int32_t job = broker->lines[offer->line].live ? head_of(broker, offer->line) : NONE;

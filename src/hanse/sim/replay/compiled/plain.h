@@ -1,7 +1,7 @@
-/* The plain league, compiled: what all files of this folder share.
+/* The compiled league: declarations that all files of this folder share.
  *
  * A twin of what core's machines do in a run without faults, where a node has one slot, a job one group, and
- * a broker no heir. The machines are the reference; every file here mirrors some of core's modules, and every
+ * a broker no standby. The machines are the reference; every file here mirrors some of core's modules, and every
  * function is the twin of the method of the same name unless it says otherwise. What cannot occur in such a
  * league is not here; where the machines would go that way, `must` stops the run with a sentence.
  *
@@ -35,11 +35,11 @@ enum { BOOTED, RECEIVED, TICK, SUBMITTED, ENDED, STARTED }; /* events of a machi
 /* States of a task at its broker (core.broker.job_table). */
 enum { BLOCKED, WAITING, CLAIMED, PLACED, RUNNING, SUCCEEDED };
 
-/* What decides a run beside the workload; plain/__init__.py fills it in this order. */
+/* What decides a run beside the workload; run.py fills it in this order. */
 typedef struct {
     int64_t brokers, clusters, jobs, tasks, shapes;
     int64_t delay, lead;
-    int64_t starts;   /* whether runners are told of starts */
+    int64_t starts;   /* whether runners report starts */
     int64_t progress; /* whether a job's key begins with the tasks that are left of it */
     int64_t ack_delay, resend_after, beat, runner_beat, cluster_lease, runner_lease, runner_span, grant_lease;
     int64_t delta_linger, started_linger, settle_linger, suspect_after, start_deadline, patience;
@@ -86,7 +86,7 @@ typedef struct {
     int32_t kind, whose, what;
 } entry_t;
 
-enum { SEND, WAKE_AT, LAUNCH }; /* commands that the shell performs */
+enum { SEND, WAKE_AT, LAUNCH }; /* effects that the shell performs */
 typedef struct {
     int64_t kind, what; /* the time of a tick, or the task */
     message_t message;
@@ -181,7 +181,7 @@ typedef struct {
     int32_t broker, line;
 } want_t;
 
-/* An estate at a warden (core.warden.ownership); every broker has one. */
+/* A shard at a warden (core.warden.ownership); every broker has one. */
 typedef struct {
     int64_t round, until, proposed_at;
     bool known, lapsed;
@@ -262,7 +262,7 @@ typedef struct league {
     int32_t *some_views;    /* [2 * clusters] */
     demand_t *some_lines;   /* [shapes] */
     ints_t over;            /* tasks that end at one moment: runner and task of each */
-    ints_t report;          /* a list for whoever needs one for a moment */
+    ints_t report;          /* a temporary list */
     int32_t *order_of_ends; /* [clusters] */
     uint8_t *is_ending;     /* [clusters] */
     int64_t tally[TALLY];

@@ -1,7 +1,7 @@
 """One run of the compiled league: columns in, the outcome out.
 
-All limits and times come from the machines' own modules, the keys from the queue order itself, so that only
-what the machines *do* is written twice.
+All limits and times come from the machines' own modules, the keys from the queue order itself, so only the
+behaviour of the machines is written twice.
 """
 
 from itertools import pairwise
@@ -30,22 +30,22 @@ from hanse.sim.replay.league_setup import SLOT, LeagueSettings, Specs, league_of
 from hanse.sim.replay.records import Ints, Outcome, Progress, Settings, Workload
 
 TIME_MAX: Final = 1 << 60
-"""Microseconds, and parts of keys: beyond it sums in C could overflow."""
+"""Limit of microseconds and of parts of keys: beyond it sums in C could overflow."""
 TASKS_MAX: Final = (1 << 31) - 1
 FIGURES: Final = (
     "begun", "running", "arrived", "ended", "moved_at", "now", "messages", "heartbeats", "rejects",
     "substitutions", "grants", "releases",
 )  # fmt: skip
-"""What ``hanse_plain_read`` tells, in its order."""
+"""Values that ``hanse_plain_read`` returns, in its order."""
 
 
 def available() -> str:
-    """Why there is no compiled league on this machine; empty if there is one."""
+    """Return the reason why there is no compiled league on this computer; empty if there is one."""
     return loader.WHY_NOT
 
 
 def objection_to(settings: Settings) -> str:
-    """Why runs with these settings must be left to the machines, whatever the workload; empty if not."""
+    """Return the reason why these settings need the machines for every workload; empty if there is none."""
     if loader.WHY_NOT:
         return loader.WHY_NOT
     if settings.faults:
@@ -54,13 +54,13 @@ def objection_to(settings: Settings) -> str:
 
 
 def objection(workload: Workload, settings: Settings) -> str:
-    """Why a run must be left to the machines; empty if the compiled league takes it."""
+    """Return the reason why a run needs the machines; empty if the compiled league can run it."""
     return objection_to(settings) or _beyond(workload, settings)
 
 
 def _beyond(workload: Workload, settings: Settings) -> str:
-    """What of a workload does not fit into the columns of the compiled league, or would not be taken by a
-    broker."""
+    """Return the property of a workload that does not fit into the columns of the compiled league, or that a
+    broker would reject."""
     if not workload.jobs:
         return "there is no job"
     if workload.offset[0] or workload.offset[-1] != workload.tasks or workload.tasks > TASKS_MAX:
@@ -80,10 +80,10 @@ def _beyond(workload: Workload, settings: Settings) -> str:
 def run_plain(
     workload: Workload, settings: Settings, progress: Progress | None, starts: bool, idle_beats_max: int
 ) -> Outcome:
-    """Play everything; stops early when ``progress`` says so. There must be no ``objection``.
+    """Run the whole workload; stop early if ``progress`` asks for it. ``find_objection`` must return nothing.
 
-    ``starts``: whether the runners hear of starts. ``idle_beats_max``: beats without anything running after
-    which a run that has not ended is our bug.
+    ``starts``: True if the runners report starts. ``idle_beats_max``: beats without a running task after
+    which an unfinished run counts as a bug.
     """
     league = league_of(settings, starts=starts)
     columns = _Columns(workload, settings, league)
@@ -118,7 +118,7 @@ def run_plain(
 
 
 class _Columns:
-    """``columns_t`` of plain.h: what C reads and writes. Must outlive the league."""
+    """Arrays of ``columns_t`` in plain.h: C reads and writes them. They must outlive the league."""
 
     def __init__(self, workload: Workload, settings: Settings, league: LeagueSettings) -> None:
         self.arrival = _ints(workload.arrival)
@@ -136,7 +136,7 @@ class _Columns:
         self.decision_ns = np.zeros(workload.jobs, np.int64)
 
     def _queue(self, workload: Workload, settings: Settings, league: LeagueSettings) -> None:
-        """Every job's key when it comes, and its shape."""
+        """Fill the columns of every job's key at its arrival, and of its shape."""
         specs, order = Specs(workload, settings), order_of(workload, settings)
         shapes: dict[Shape, int] = {}
         found: dict[tuple[bool, int], int] = {}
@@ -155,8 +155,8 @@ class _Columns:
             if number is None:
                 known = shape_of(spec, 0, 0)
                 plain = Shape(SLOT, latency=latency, priority=spec.priority)
-                assert known == plain, "all tasks of a plain league ask for one slot"
-                assert spec.priority <= 0, "nobody preempts in a plain league"
+                assert known == plain, "all tasks ask for one slot"
+                assert spec.priority <= 0, "no job preempts another"
                 number = found[latency, spec.priority] = shapes.setdefault(known, len(shapes))
             shape.append(number)
         self.progress = order.follows_progress
@@ -165,7 +165,7 @@ class _Columns:
         self.latency = _ints([known.latency for known in shapes])
 
     def addresses(self) -> Ints:
-        """Where they are, in the order of ``columns_t``."""
+        """Return the addresses of the columns, in the order of ``columns_t``."""
         columns = (
             self.arrival, self.offset, self.duration, self.first, self.second, self.shape, self.latency,
             self.first_node, self.reserve, self.seeds, self.start, self.node, self.job_end, self.decision_ns,
@@ -180,10 +180,10 @@ def _ints(values: list[int]) -> Ints:
 def _rules(
     workload: Workload, settings: Settings, league: LeagueSettings, starts: bool, shapes: int, progress: bool
 ) -> Ints:
-    """``rules_t`` of plain.h."""
+    """Return ``rules_t`` of plain.h."""
     timings, grace = league.timings, league.timings.lease_grace
     runner_span = lease_span(timings.runner_lease, grace)
-    assert timings.conflict_window == 0, "grants are bound at once in a plain league"
+    assert timings.conflict_window == 0, "grants are bound at once"
     sizes = [settings.brokers, settings.clusters, workload.jobs, workload.tasks, shapes]
     kind = [settings.delay_us, league.lead, starts, progress]
     times = [
@@ -211,7 +211,7 @@ def _rules(
 
 
 class _Play:
-    """A league in C."""
+    """League in C."""
 
     def __init__(self, rules: Ints, columns: _Columns) -> None:
         assert loader.LIBRARY is not None, loader.WHY_NOT
@@ -225,13 +225,13 @@ class _Play:
         self._check()
 
     def play(self, events: int) -> dict[str, int]:
-        """Let so many events happen, or as many as it takes to end the last job; the figures after that."""
+        """Process this many events, or as many as end the last job; return the figures after that."""
         self._library.hanse_plain_play(self._league, events)
         self._check()
         return self.figures()
 
     def figures(self) -> dict[str, int]:
-        """How far it is."""
+        """Return the present figures."""
         self._library.hanse_plain_read(self._league, self._figures.ctypes.data)
         return dict(zip(FIGURES, self._figures.tolist(), strict=True))
 
@@ -241,10 +241,10 @@ class _Play:
             self.close()
             if wrong == "out of memory":
                 raise MemoryError("no memory for the compiled league")
-            raise AssertionError(f"the plain league: {wrong}; --engine machines runs it all the same")
+            raise AssertionError(f"the compiled league failed: {wrong}. Use --engine machines")
 
     def close(self) -> None:
-        """Free it."""
+        """Free the league."""
         if self._league:
             self._library.hanse_plain_free(self._league)
             self._league = None

@@ -1,4 +1,4 @@
-/* The runner: the twin of core.runner.runner. Its lease never runs out here, so what it is told it does. */
+/* The runner: the twin of core.runner.runner. Its lease never runs out here, so it follows every order. */
 #include "post.h"
 
 #include <string.h>

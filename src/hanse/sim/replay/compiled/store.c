@@ -1,4 +1,4 @@
-/* Memory and virtual time of the plain league: growing lists, bodies of messages, the heap, the lane, ticks
+/* Memory and virtual time of the compiled league: growing lists, bodies of messages, the heap, the lane, ticks
  * to come. Every allocation is checked; one that fails stops the run with a sentence, never with a crash. */
 #include "plain.h"
 

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-/* --- leases of estates and of the runner ---------------------------------------------------------------- */
+/* --- leases of shards and of the runner ----------------------------------------------------------------- */
 
-/* Tenure.all_rounds, for one broker: the round of its estate, 0 if it has none here. */
+/* Ownership.all_rounds, for one broker: the round of its shard, 0 if it has none here. */
 static int64_t round_of(league_t *league, warden_t *warden, int64_t broker, int64_t now)
 {
     tenure_t *tenure = warden->tenures + broker;
@@ -19,7 +19,7 @@ static int64_t round_of(league_t *league, warden_t *warden, int64_t broker, int6
     return tenure->round;
 }
 
-/* Tenure.renew: the owner has answered the beat sent at `echo`. */
+/* Ownership.renew: the owner has answered the beat sent at `echo`. */
 static void renew(league_t *league, warden_t *warden, int64_t broker, int64_t now, int64_t echo)
 {
     tenure_t *tenure = warden->tenures + broker;
@@ -37,7 +37,7 @@ static void renew(league_t *league, warden_t *warden, int64_t broker, int64_t no
             warden->tenure_due = warden->tenures[each].until;
 }
 
-/* Roster.beat. A runner's beat has a = when it was sent; the lease repeats it. */
+/* RunnerSessions.on_runner_heartbeat. A runner's beat has a = when it was sent; the lease repeats it. */
 static void renew_runner(league_t *league, warden_t *warden, int64_t now, const message_t *message)
 {
     int64_t span = league->rules.runner_span;
@@ -54,7 +54,7 @@ static void renew_runner(league_t *league, warden_t *warden, int64_t now, const 
         lease->a = message->a;
 }
 
-/* Runs.greeted: the runner opens its session, and its nodes are up. */
+/* WardenAttempts.on_open_session: the runner opens its session, and its nodes are up. */
 static void greeted(league_t *league, warden_t *warden, int64_t now, const message_t *message)
 {
     if (!must(league, !warden->joined, "a runner says hello twice"))
@@ -72,7 +72,7 @@ static void greeted(league_t *league, warden_t *warden, int64_t now, const messa
 
 /* --- telling brokers ------------------------------------------------------------------------------------ */
 
-/* _beat_to: see take_beat for what is in it. */
+/* _send_heartbeat: see take_beat for what is in it. */
 static void beat_to(league_t *league, warden_t *warden, int64_t now, int64_t broker)
 {
     int64_t round = round_of(league, warden, broker, now);
@@ -94,7 +94,7 @@ static void beat(league_t *league, warden_t *warden, int64_t now)
     }
 }
 
-/* _snapshot: see take_snapshot for what is in it. */
+/* _send_snapshot: see take_snapshot for what is in it. */
 static void snapshot(league_t *league, warden_t *warden, int64_t broker)
 {
     publish(warden);
@@ -156,7 +156,7 @@ static void forget_one(int32_t *order, int64_t *count, int32_t broker)
     *count = kept;
 }
 
-/* Runs.tell, for one broker that had ends or starts to be told. */
+/* WardenAttempts.send_updates, for one broker that had ends or starts to be told. */
 static void tell_one(league_t *league, warden_t *warden, int64_t now, int32_t broker)
 {
     client_t *client = warden->clients + broker;
@@ -173,7 +173,7 @@ static void tell_one(league_t *league, warden_t *warden, int64_t now, int32_t br
     client->has_ended = client->has_started = client->has_offers = false;
 }
 
-/* Runs.tell: news for the owners of what started or ended, and for those who get room. */
+/* WardenAttempts.send_updates: updates for the owners of starts and ends, and for brokers that get room. */
 static void tell(league_t *league, warden_t *warden, int64_t now)
 {
     int64_t held = 0;
@@ -202,7 +202,7 @@ static void note_ending(warden_t *warden, int32_t broker)
     }
 }
 
-/* Runs.tell_starts: starts have waited long enough. */
+/* WardenAttempts.flush_starts: starts have waited long enough. */
 static void tell_starts(warden_t *warden)
 {
     warden->news_at = NEVER;
@@ -210,7 +210,7 @@ static void tell_starts(warden_t *warden)
         note_ending(warden, warden->starting[each]);
 }
 
-/* Roster.send_orders. Orders have a = the runner's latest beat, b = starts, c = ends to forget; as body the
+/* RunnerSessions.send_orders. Orders have a = the runner's latest beat, b = starts, c = ends to forget; as body the
  * tasks to start. */
 static void send_orders(league_t *league, warden_t *warden, int64_t now)
 {
@@ -234,7 +234,7 @@ static void send_orders(league_t *league, warden_t *warden, int64_t now)
 
 /* --- what others say ------------------------------------------------------------------------------------ */
 
-/* Runs.settled: so many ends are safe with their broker. */
+/* WardenAttempts.on_ends_acked: so many ends are safe with their broker. */
 static void settled(league_t *league, warden_t *warden, int64_t ends)
 {
     bool full = is_full(league, warden);
@@ -245,7 +245,7 @@ static void settled(league_t *league, warden_t *warden, int64_t ends)
             add(league, &warden->freed, node);
 }
 
-/* Runs.reported. A report has a = started, b = ended; as body the tasks. */
+/* WardenAttempts.on_runner_report. A report has a = started, b = ended; as body the tasks. */
 static void reported(league_t *league, warden_t *warden, int64_t now, const message_t *message)
 {
     const int64_t *task = message->body;
@@ -276,7 +276,7 @@ static void reported(league_t *league, warden_t *warden, int64_t now, const mess
     }
 }
 
-/* Tenure.barrier: nothing speaks against a claim here. */
+/* Ownership.find_refusal: nothing speaks against a claim here. */
 static bool may_claim(league_t *league, const warden_t *warden, int32_t broker, int64_t now, int64_t round)
 {
     const tenure_t *tenure = warden->tenures + broker;
@@ -310,7 +310,7 @@ static void send_answer(league_t *league, warden_t *warden, int64_t now, int32_t
         write_delta(warden, since, body + refused->size);
 }
 
-/* _claimed: see send_claim for what is in it. */
+/* Warden._on_claim: see send_claim for what is in it. */
 static void claimed(league_t *league, warden_t *warden, int64_t now, int32_t broker, const message_t *message)
 {
     const int64_t *body = message->body, *lot = body + 4;
@@ -348,7 +348,7 @@ static void claimed(league_t *league, warden_t *warden, int64_t now, int32_t bro
         send_answer(league, warden, now, broker, message->a, refused);
 }
 
-/* _registered: a broker names its estate; it is told at once in which lease round it may claim. */
+/* Warden._on_register_standby: a broker registers its shard; the reply names the lease round in which it may claim. */
 static void registered(league_t *league, warden_t *warden, int64_t now, int32_t broker)
 {
     tenure_t *tenure = warden->tenures + broker;
