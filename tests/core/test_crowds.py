@@ -50,7 +50,7 @@ def test_a_broker_takes_no_more_jobs_than_its_heir_can_be_told_of() -> None:
     requests = [league.hand_in(job(tasks(1))) for _ in range(CROWD + 50)]
     turned_away = [league.replies[request] for request in requests if request in league.replies]
     assert turned_away
-    assert all(isinstance(reply, RequestRejected) and "heir b2" in reply.reason for reply in turned_away)
+    assert all(isinstance(reply, RequestRejected) and "standby b2" in reply.reason for reply in turned_away)
     assert league.marks("b1")["broker.heir_behind"] == len(turned_away)
     link = league.machines["b1"]._context.links.link("b2")  # type: ignore[attr-defined]
     assert len(link.unacked) <= CROWD + 2

@@ -160,7 +160,7 @@ def test_what_no_cluster_could_ever_run_is_refused_with_the_reason(live: LiveLea
         ({"command": "true", "cpus": 64}, "no node of any allowed cluster"),
         ({"command": "true", "gang": True, "count": 99}, "no cluster holds a gang"),
         ({"command": "true", "where": 'zone == "mars"'}, "no node of any allowed cluster"),
-        ({"command": "true", "clusters": {"allow": ["mars"]}}, "leave no cluster"),
+        ({"command": "true", "clusters": {"allow": ["mars"]}}, "exclude every cluster"),
     ):
         result = live.broker().ask("POST", "/v1/jobs", {"jobs": [job]})["results"][0]
         assert says in result["refused"], result

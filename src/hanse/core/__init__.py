@@ -1,1 +1,1 @@
-"""The sans-IO machines. ``handle(event) -> commands``: no clock, no randomness, no I/O, no logging."""
+"""Sans-IO state machines. ``handle(event) -> effects``: no clock, no randomness, no I/O, no logging."""

@@ -1,14 +1,14 @@
-"""Names of the rare branches that the simulator must reach: coverage marks.
+"""Coverage marks: names of the rare branches that the simulator must reach.
 
-A mark proves that a branch which exists for some fault was really taken under that fault. Some marks of the
-code are not listed: ``warden.stopped_stray`` (a runner reports an attempt that its warden has given up) came
-up in only 3 of 1,000 seeds, too seldom to demand of every run, and ``broker.owes_word`` (a shard is adopted
-twice before its first owner hears of it) in 12; ``broker.dependency_unknown`` (a job waits for one that no
-broker ever accepted) and ``broker.dropped_duplicate`` (a job was submitted to two brokers) need clients that
-the simulator does not have; and ``warden.news_held_back``, ``broker.heir_behind``, ``broker.refused_busy``,
-``warden.estate_busy`` and ``warden.grants_full`` need thousands of things at once, which tests of their own
-make; so do those of the guard (``broker.advice_guarded``, ``_put_aside``, ``_left_to_rule``), which needs
-many ends of one kind.
+A mark proves that a branch for some fault was really taken under that fault. Some marks are not listed.
+``warden.stopped_stray`` (a runner reports an attempt that its warden has given up) occurred in only 3 of
+1,000 seeds, too rarely to demand it of every run, and ``broker.owes_word`` (a shard is taken over twice
+before its first owner is told) in 12. ``broker.dependency_unknown`` (a job waits for a job that no broker
+ever accepted) and ``broker.dropped_duplicate`` (a job was submitted to two brokers) need clients that the
+simulator does not have. ``warden.news_held_back``, ``broker.heir_behind``, ``broker.refused_busy``,
+``warden.estate_busy`` and ``warden.grants_full`` need thousands of objects at once, which tests of their own
+create; so do the marks of the guard (``broker.advice_guarded``, ``_put_aside``, ``_left_to_rule``), which
+need many ends of one kind.
 """
 
 from typing import Final
@@ -88,4 +88,4 @@ ALL_MARKS: Final = (
     "warden.substituted",
     "warden.told_ends_again",
 )
-"""Every mark that the seeds of the CI run must reach together."""
+"""Marks that the seeds of the CI run must reach together."""

@@ -1,8 +1,8 @@
-"""Whether a member's past is its newest, judged by what its peers remember of it.
+"""Check that a member's state is its newest, by what its peers remember of it.
 
-A member says, and acknowledges, only what is on its disk. So however it died, no peer has taken more from it
-than it knows to have sent, or holds an acknowledgement of more than it knows to have received. Where one has,
-the member has come back with an older past: an older copy of its files, or a journal whose end was lost.
+A member sends, and acknowledges, only what is on its disk. So however it died, no peer has taken more from it
+than it knows to have sent, or holds an acknowledgement of more than it knows to have received. Otherwise it
+has come back with older state: an older copy of its files, or a journal that lost its end.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from hanse.model.messages.history_check import HistoryReply
 
 
 class LinkProgress(NamedTuple):
-    """How far the talk with one peer had come. Numbers are those of the link."""
+    """Progress of the link to one peer, in message numbers of the link."""
 
     session: int = 0
     sent: int = 0
@@ -20,7 +20,7 @@ class LinkProgress(NamedTuple):
 
 
 class LinkHistory:
-    """What a member remembers of its talk with others at the moment when it comes back."""
+    """Progress of a member's links at its restart."""
 
     def __init__(self, links: LinkSet) -> None:
         self._known = {
@@ -28,8 +28,8 @@ class LinkHistory:
         }
 
     def find_contradiction(self, peer: str, taken: int, acked: int, session: int = 0) -> str | None:
-        """What a peer remembers that this member does not; None if nothing. A session begins at nothing, so
-        the numbers of one that is over say nothing."""
+        """Return what a peer remembers and this member does not; None if nothing. A session starts from zero,
+        so numbers of an earlier one prove nothing."""
         known = self._known.get(peer, LinkProgress())
         if session > known.session:
             return f"{peer} is in a session with it that its journal does not know"
@@ -43,6 +43,6 @@ class LinkHistory:
 
 
 def answer_history_query(links: LinkSet, peer: str, number: int) -> HistoryReply:
-    """The answer to a peer that asks what is remembered of it. Changes nothing, as no event has happened."""
+    """Answer a peer's query about its own link. This is no event and changes no state."""
     link = links.links.get(peer)
     return HistoryReply(number, 0, 0) if link is None else HistoryReply(number, link.received, link.acked)

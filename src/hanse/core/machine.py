@@ -1,8 +1,7 @@
-"""The shape of every machine: events in, commands out, all state inside.
+"""Interface of every machine: events in, effects out, all state inside.
 
-The unit that the two shells share is the whole machine. A shell creates it, replays its journal through
-``handle``, then hands it ``Booted`` and every later event; after each it performs the returned commands in
-order.
+The two shells share the whole machine. A shell creates it, replays its journal through ``handle``, then
+passes it ``Booted`` and every later event, and performs the returned effects in order.
 """
 
 from typing import Protocol
@@ -12,24 +11,24 @@ from hanse.model.events import Event
 
 
 class Machine(Protocol):
-    """A broker, a warden or a runner."""
+    """Broker, warden or runner."""
 
     name: str
     marks: dict[str, int]
-    """How often each rare branch was taken: coverage marks, not state."""
+    """Counts of rare branches: coverage marks, not state."""
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take one event; return what the shell must do, in order."""
+        """Handle one event; return the effects for the shell, in order."""
         ...
 
     def check(self) -> None:
-        """Assert the invariants that span the machine's parts; cheap enough for every few hundred events."""
+        """Assert the invariants across the machine's parts; cheap enough for every few hundred events."""
         ...
 
     def dump(self) -> bytes:
-        """The whole state. Equal histories give equal bytes; ``restore`` takes them back."""
+        """Return the whole state. Equal histories give equal bytes; ``restore`` accepts them."""
         ...
 
     def restore(self, state: bytes) -> None:
-        """Replace the state by one that ``dump`` gave."""
+        """Replace the state by one that ``dump`` returned."""
         ...

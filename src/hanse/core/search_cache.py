@@ -1,9 +1,9 @@
-"""Where room has grown lately: how a futile search is not repeated.
+"""Cache of searches that found no room: a search is skipped until a node that could help has gained room.
 
-Whoever has found no room for a shape takes a mark. As long as no node that has gained room since then could
-take one, a new search would find nothing either, because everywhere else there is at most as much as before.
-Most searches of a crowded league are of this kind. A hint about state, never state itself: it is not dumped,
-and without it everything goes the same way, only slower.
+A search that finds no room for a shape stores a checkpoint. As long as no node that has gained room since
+could take one task, a new search would find nothing either, because every other node has at most as much room
+as before. Most searches of a busy league are of this kind. The cache is no state: it is not dumped, and
+without it every decision is the same, only slower.
 """
 
 from functools import lru_cache
@@ -19,47 +19,47 @@ from hanse.policy.constraint_index import AttributeIndex
 from hanse.policy.node_columns import MaskWords, NodeColumns, has_bit, mask_of, pack_flags
 
 GAINS_MAX: Final = 1_024
-"""Nodes remembered; a mark from before the oldest of them says nothing."""
+"""Nodes remembered; a checkpoint from before the oldest of them is useless."""
 LOOK_MAX: Final = 16
-"""With more nodes than this to look at one by one, searching anew is as cheap."""
+"""Nodes to check one by one, above which a new search is as cheap."""
 NO_CHECKPOINT: Final = -1
 Attributes = tuple[tuple[tuple[str, Value], ...], ...]
-"""Those of each node of a cluster."""
+"""Attributes of each node of a cluster."""
 INDEXES_MAX: Final = 64
-"""Indices of clusters' attributes kept for those who ask again."""
+"""Cached indices of clusters' attributes."""
 SMALL_NODES: Final = 32
-"""Up to so many nodes are looked at one by one."""
+"""Number of nodes up to which a loop is used."""
 
 
 class CapacityGains:
-    """The nodes of one room that have gained, in order of time."""
+    """Nodes of one cluster that have gained room, in order of time."""
 
     __slots__ = ("_before", "_nodes")
 
     def __init__(self) -> None:
         self._nodes: list[int] = []
         self._before = 0
-        """How many gains are forgotten."""
+        """Number of dropped gains."""
 
     @property
     def checkpoint(self) -> int:
-        """This moment."""
+        """Present position in the sequence of gains."""
         return self._before + len(self._nodes)
 
     def add(self, node: int) -> None:
-        """A node has gained room."""
+        """Note that a node has gained room."""
         if len(self._nodes) >= GAINS_MAX:
             self._before += GAINS_MAX
             self._nodes.clear()
         self._nodes.append(node)
 
     def forget(self) -> None:
-        """Anything may have changed: no earlier mark counts any more."""
+        """Invalidate all earlier checkpoints: anything may have changed."""
         self._before += len(self._nodes) + 1
         self._nodes.clear()
 
     def is_futile(self, found: "CachedSearch", room: NodeColumns) -> bool:
-        """Whether there is surely still no room for what found none when it took its mark."""
+        """True if there is certainly still no room for a search that failed at its checkpoint."""
         nodes = self._nodes
         first, now = found.failed_at - self._before, len(nodes)
         if first == now:
@@ -68,7 +68,7 @@ class CapacityGains:
             return False
         ask, mask = found.ask, found.mask
         assert ask is not None
-        for node in dict.fromkeys(nodes[first:]):  # a busy node gains again and again
+        for node in dict.fromkeys(nodes[first:]):  # a busy node gains often
             if has_bit(mask, node) and room.fits(node, ask):
                 return False
         found.failed_at = self._before + now
@@ -76,24 +76,24 @@ class CapacityGains:
 
 
 class CachedSearch(Protocol):
-    """Something that may have found no room among ``mask`` for ``ask``."""
+    """Search that may have found no room for ``ask`` in ``mask``."""
 
     ask: Vector | None
     mask: MaskWords
     failed_at: int
-    """The mark that it took then; ``NO_CHECKPOINT``: it has found some, or never looked."""
+    """Checkpoint of that failure; ``NO_CHECKPOINT``: it found room, or never ran."""
 
 
 def find_large_enough(room: NodeColumns, ask: Vector) -> MaskWords:
-    """The nodes that could take ``ask`` if they were empty."""
+    """Return the nodes that could take ``ask`` when empty."""
     if room.nodes > SMALL_NODES:
         return pack_flags(np.all(room.capacity >= np.array(ask, dtype=np.int64)[:, None], axis=0))
-    each = enumerate(room.capacity.T.tolist())  # NumPy's calls would cost more than the work
+    each = enumerate(room.capacity.T.tolist())  # NumPy's calls would cost more
     return mask_of([node for node, capacity in each if not any(map(lt, capacity, ask))], room.nodes)
 
 
 def attribute_index_of(attributes: Attributes) -> AttributeIndex:
-    """The index of a cluster's attributes. It never changes, so equal clusters share one."""
+    """Return the index of a cluster's attributes. It never changes, so equal clusters share one."""
     return _attribute_index(
         msgspec.msgpack.encode(attributes)
     )  # encoded, because True and 1 are equal to Python

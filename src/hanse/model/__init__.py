@@ -1,1 +1,1 @@
-"""Records: what the league speaks about. Frozen ``msgspec`` structs, ids, their rules; no I/O, no NumPy."""
+"""Records that all rooms share: frozen ``msgspec`` structs, ids, their rules; no I/O, no NumPy."""

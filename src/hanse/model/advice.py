@@ -1,7 +1,7 @@
-"""What a broker shows to its policy process, and what it is advised.
+"""Request to a broker's policy process, and the advice that it returns.
 
-A machine never runs a network: it asks with a command, and the answer comes back as an event that is on the
-journal like any other. Amounts are milli-CPU and GPUs, times microseconds.
+A machine never runs a network: it asks with an effect, and the reply returns as an event that is journalled
+like any other. Amounts are milli-CPU and GPUs, times microseconds.
 """
 
 import msgspec
@@ -13,19 +13,19 @@ Amount = tuple[int, int]
 
 
 class ClusterCapacity(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A cluster as the broker believes it to be."""
+    """Cluster as the broker believes it to be."""
 
     cluster: str
     capacity: Amount
-    """Of all its nodes together."""
+    """Capacity of all its nodes together."""
     free: Amount
-    """The same, less what is used or claimed."""
+    """Capacity less what is used or claimed."""
     largest_node: Amount
-    """The most CPUs and the most GPUs that one of its nodes has: no task can have more."""
+    """Most CPUs and most GPUs of any of its nodes: no task can have more."""
 
 
 class SizeEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A size that a group's tasks may have, and how long one is believed to take then."""
+    """Size that a group's tasks may have, and the believed duration of one task of this size."""
 
     cpu: int
     gpu: int
@@ -40,39 +40,39 @@ class WaitingGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: int
     waited: int
     sizes: tuple[SizeEstimate, ...]
-    """The ladder: every size that may be chosen, the least first."""
+    """Ladder of all sizes that may be chosen, the smallest first."""
     eligible_clusters: tuple[int, ...]
-    """Positions of the clusters that could run one."""
+    """Positions of the clusters that could run one task."""
 
 
 class HeldResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An elastic task of this broker that runs, or is on its way to its node."""
+    """Elastic task of this broker that runs, or is on its way to its node."""
 
     cluster_index: int
     """Position of its cluster."""
     cpu: int
     gpu: int
     elapsed: int
-    """Since the broker placed it."""
+    """Time since the broker placed it."""
     duration: int
-    """How long it is believed to take in all."""
+    """Believed duration in all."""
 
 
 class AdviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """All that advice is asked on."""
+    """Facts on which advice is based."""
 
     clusters: tuple[ClusterCapacity, ...]
     waiting: tuple[WaitingGroup, ...]
-    """Who stands first in the queue comes first."""
+    """Waiting groups in queue order."""
     held: tuple[HeldResources, ...]
 
 
 class Advice(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How much the tasks of a waiting group should be asked for, and where to look for it first."""
+    """Size for the tasks of a waiting group, and the cluster to search first."""
 
     job: JobId
     group: int
     cpu: int
     gpu: int
     cluster: str = ""
-    """Empty: wherever."""
+    """Empty: any cluster."""

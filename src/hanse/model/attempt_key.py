@@ -1,8 +1,7 @@
-"""Keys of attempts: how a task proves to whoever submitted it that it is this task and no other.
+"""Keys of attempts, with which a task proves to its submitter that it is this task and no other.
 
 A job may carry a secret. The backend that starts an attempt derives a key from it and gives the attempt that
-key alone. Whoever drew the secret can compute the key of every attempt; a task can compute no other than its
-own.
+key alone. The holder of the secret can compute the key of every attempt; a task knows only its own.
 """
 
 import hmac
@@ -14,5 +13,5 @@ _PURPOSE: Final = "hanse task key"
 
 
 def attempt_key(secret: bytes, job: str, index: int, attempt: int) -> bytes:
-    """The key of an attempt. ``job``: as people write it, such as ``1-7``."""
+    """Return the key of an attempt. ``job``: in text form, such as ``1-7``."""
     return hmac.digest(secret, f"{_PURPOSE} {job}.{index}.{attempt}".encode(), "sha256")

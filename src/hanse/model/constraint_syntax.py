@@ -1,4 +1,4 @@
-"""The text form of constraints, as people write it in a job::
+"""Text form of constraints, as people write it in a job::
 
     arch == "arm64" and zone in ("a", "b") and not gpu_model exists and disk_gb >= 100 or (rack != 'r7')
 
@@ -41,7 +41,7 @@ from hanse.model.constraints import (
 )
 
 WHERE_CHARACTERS_MAX: Final = 1 << 20
-"""Longer than the longest print of a sound constraint."""
+"""Maximum length of a condition, above the longest printed form of a valid constraint."""
 _SHOWN_MAX: Final = 60
 """Characters of the text shown around the place of an error."""
 _DIGITS_MAX: Final = 19
@@ -63,12 +63,12 @@ _OPERATORS: Final = "'==', '!=', '<', '<=', '>', '>=', 'in', 'not in' or 'exists
 
 
 class ConstraintSyntaxProblem(msgspec.Struct, frozen=True):
-    """Why a text is not a constraint."""
+    """Reason why a text is not a constraint."""
 
     position: int
-    """Where, counted in characters from 0."""
+    """Place of the error, in characters from 0."""
     message: str
-    """What was expected there, with the place shown on a second and third line."""
+    """Expected text, with the place shown on a second and third line."""
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -80,8 +80,8 @@ class _Token(msgspec.Struct, frozen=True):
     value: Value = ""
 
 
-class _SyntaxFailure(Exception):  # noqa: N818 - it never leaves this module: parse() turns it into a value
-    """Carries the first error out of the recursive descent."""
+class _SyntaxFailure(Exception):  # noqa: N818 - stays in this module: parse_constraint() returns a value
+    """Exception that carries the first error out of the recursive descent."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(reason)
@@ -90,7 +90,7 @@ class _SyntaxFailure(Exception):  # noqa: N818 - it never leaves this module: pa
 
 
 def parse_constraint(text: str) -> Constraint | ConstraintSyntaxProblem:
-    """The constraint that a text says, as written, or where and why it is not one."""
+    """Parse a constraint as written, or return the place and reason of the first error."""
     if len(text) > WHERE_CHARACTERS_MAX:
         return ConstraintSyntaxProblem(
             0, f"a condition has at most {WHERE_CHARACTERS_MAX} characters, not {len(text)}"
@@ -106,7 +106,7 @@ def parse_constraint(text: str) -> Constraint | ConstraintSyntaxProblem:
 
 
 def _point_at(text: str, position: int, reason: str) -> str:
-    """The reason, then the text around the place, then a caret under it."""
+    """Return the reason, then the text around the place, then a caret under it."""
     first = max(0, position - _SHOWN_MAX // 2)
     piece = text[first : first + _SHOWN_MAX]
     before = "..." if first else ""
@@ -116,12 +116,12 @@ def _point_at(text: str, position: int, reason: str) -> str:
 
 
 def _flat(piece: str) -> str:
-    """One line, so that the caret stands under its place."""
+    """Replace unprintable characters by spaces, so that the caret stands under its place."""
     return "".join(character if character.isprintable() else " " for character in piece)
 
 
 class _ConstraintParser:
-    """Recursive descent with one token of look-ahead."""
+    """Recursive descent parser with one token of look-ahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -130,12 +130,12 @@ class _ConstraintParser:
         self._next = _read_token(text, 0)
 
     def expect_end(self) -> None:
-        """Nothing may follow the whole constraint."""
+        """Check that nothing follows the constraint."""
         if self._next.kind != "end":
             raise self._fail_expected("'and', 'or' or the end")
 
     def parse_any(self) -> Constraint:
-        """Terms joined by ``or``."""
+        """Parse terms joined by ``or``."""
         terms = [self._parse_all()]
         while self._skip_if("or"):
             terms.append(self._parse_all())
@@ -172,7 +172,7 @@ class _ConstraintParser:
         return self._parse_condition(token.text)
 
     def _parse_call(self, called: _Token) -> Constraint:
-        """``has(name)``, ``all(...)`` or ``any(...)``; the next token is the opening bracket."""
+        """Parse ``has(name)``, ``all(...)`` or ``any(...)``; the next token is the opening bracket."""
         if called.text not in ("has", "all", "any"):
             raise _SyntaxFailure(
                 called.start,
@@ -197,7 +197,7 @@ class _ConstraintParser:
         return constraint
 
     def _parse_condition(self, attribute: str) -> Constraint:
-        """What is said about an attribute whose name was just read."""
+        """Parse a condition on an attribute after its name was read."""
         self._count_term()
         operator = self._next
         if operator.kind in _ORDERS:
@@ -250,7 +250,7 @@ class _ConstraintParser:
         return token.value
 
     def _skip_if(self, text: str) -> bool:
-        """Step over the next token if it is this word or mark."""
+        """Skip the next token if it is this word or mark."""
         if self._next.text != text or self._next.kind not in ("name", text):
             return False
         self._advance()
@@ -260,7 +260,7 @@ class _ConstraintParser:
         self._next = _read_token(self._text, self._next.end)
 
     def _enter_bracket(self) -> None:
-        """Step over an opening bracket or ``not``, and count it: the bound keeps the recursion shallow."""
+        """Skip an opening bracket or ``not``, and count it: the bound limits the recursion."""
         self._nesting += 1
         if self._nesting > DEPTH_MAX:
             raise _SyntaxFailure(self._next.start, f"brackets and 'not' nest at most {DEPTH_MAX} levels deep")
@@ -286,7 +286,7 @@ class _ConstraintParser:
 
 
 def _read_token(text: str, position: int) -> _Token:
-    """The token at or after ``position``."""
+    """Return the token at or after ``position``."""
     while position < len(text) and text[position] in " \t\r\n":
         position += 1
     if position == len(text):
@@ -325,7 +325,7 @@ def _read_number(text: str, start: int) -> _Token:
 
 
 def _read_quoted(text: str, start: int) -> _Token:
-    """A word in quotes; ``start`` is at the opening one."""
+    """Read a word in quotes; ``start`` is at the opening quote."""
     quote = text[start]
     parts: list[str] = []
     position = start + 1
@@ -341,7 +341,7 @@ def _read_quoted(text: str, start: int) -> _Token:
 
 
 def _read_escape(text: str, start: int) -> tuple[str, int]:
-    """The character an escape stands for, and the position after it; ``start`` is at the backslash."""
+    """Return the character of an escape and the position after it; ``start`` is at the backslash."""
     letter = text[start + 1 : start + 2]
     if letter in _ESCAPES:
         return _ESCAPES[letter], start + 2
@@ -359,7 +359,7 @@ def _read_escape(text: str, start: int) -> tuple[str, int]:
 
 
 def format_constraint(constraint: Constraint) -> str:
-    """The constraint as people write it; ``parse_constraint`` gives back an equal one if it is sound."""
+    """Return the text form; ``parse_constraint`` returns an equal constraint if this one is valid."""
     match constraint:
         case Is(attribute, value):
             return f"{attribute} == {_value_text(value)}"
@@ -387,7 +387,7 @@ def format_constraint(constraint: Constraint) -> str:
 
 
 def _bracketed_text(term: Constraint, kinds: tuple[type[All] | type[AnyOf], ...]) -> str:
-    """A term's text, in brackets if it is a list of these kinds and would run together."""
+    """Return a term's text, in brackets if it is a list of these kinds and would be ambiguous."""
     printed = format_constraint(term)
     loose = isinstance(term, All | AnyOf) and len(term.terms) > 1 and type(term) in kinds
     return f"({printed})" if loose else printed

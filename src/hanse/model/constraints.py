@@ -1,11 +1,10 @@
-"""Where work may run: conditions on a node's attributes, as records and as one plain rule of truth.
+"""Constraints on a node's attributes: records, and the one reference rule of their truth.
 
 A node's attributes are names with values: words, whole numbers or true/false. There are no fractions, because
 two machines must agree on every comparison and every printed form; a version or a size is a whole number in a
-unit its name tells (``disk_gb``). A constraint is a small tree of the records below; ``is_satisfied`` is
-what it
-means, and every faster evaluation is tested against it. ``model.constraint_syntax`` reads and writes the text
-form.
+unit that its name tells (``disk_gb``). A constraint is a small tree of the records below; ``is_satisfied``
+defines its meaning, and every faster evaluation is tested against it. ``model.constraint_syntax`` reads and
+writes the text form.
 
 Two rules that are easily forgotten:
 
@@ -20,13 +19,13 @@ from typing import Final, Literal, assert_never
 import msgspec
 
 Value = str | int | bool
-"""What an attribute may be. Numbers fit a signed 64-bit column."""
+"""Value of an attribute. Numbers fit a signed 64-bit column."""
 Attributes = Mapping[str, Value]
-"""A node's attributes by name."""
+"""Attributes of a node by name."""
 ComparisonOperator = Literal["<", "<=", ">", ">="]
 
 DEPTH_MAX: Final = 32
-"""Records on the longest way from the root to a leaf."""
+"""Records on the longest path from the root to a leaf."""
 TERMS_MAX: Final = 256
 """Records in the whole tree, where every value listed by ``In`` counts as one more."""
 TEXT_CHARACTERS_MAX: Final = 256
@@ -36,18 +35,18 @@ NUMBER_MIN: Final = -(1 << 63)
 ATTRIBUTES_PER_NODE_MAX: Final = 256
 
 RESERVED: Final = ("and", "exists", "false", "in", "not", "or", "true")
-"""Words of the text form, which no attribute may be called."""
+"""Words of the text form, which cannot be names of attributes."""
 NAME_RULE: Final = "a letter or '_' followed by letters, digits, '_', '.', '-' or '/'"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]*", re.ASCII)
 
 
 class Is(msgspec.Struct, frozen=True, array_like=True, tag="is"):
-    """The attribute has exactly this value."""
+    """Condition that the attribute has exactly this value."""
 
     attribute: str
     value: Value
 
-    # Python holds True == 1, and we do not: records of different meaning must never be one dictionary key.
+    # In Python True == 1, but records of different meaning must never be one dictionary key.
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Is)
@@ -55,11 +54,11 @@ class Is(msgspec.Struct, frozen=True, array_like=True, tag="is"):
             and is_same_value(self.value, other.value)
         )
 
-    __hash__ = msgspec.Struct.__hash__  # equal records have equal fields, so the usual one serves
+    __hash__ = msgspec.Struct.__hash__  # equal records have equal fields, so the inherited hash is right
 
 
 class In(msgspec.Struct, frozen=True, array_like=True, tag="in"):
-    """The attribute has one of these values."""
+    """Condition that the attribute has one of these values."""
 
     attribute: str
     values: tuple[Value, ...]
@@ -76,13 +75,13 @@ class In(msgspec.Struct, frozen=True, array_like=True, tag="in"):
 
 
 class Has(msgspec.Struct, frozen=True, array_like=True, tag="has"):
-    """The node has the attribute, whatever its value."""
+    """Condition that the node has the attribute, with any value."""
 
     attribute: str
 
 
 class Compare(msgspec.Struct, frozen=True, array_like=True, tag="compare"):
-    """The attribute is a whole number on this side of ``bound``."""
+    """Condition that the attribute is a whole number on this side of ``bound``."""
 
     attribute: str
     operator: ComparisonOperator
@@ -90,19 +89,19 @@ class Compare(msgspec.Struct, frozen=True, array_like=True, tag="compare"):
 
 
 class Not(msgspec.Struct, frozen=True, array_like=True, tag="not"):
-    """The opposite of ``term``, and so true where a plain term lacks its attribute."""
+    """Opposite of ``term``, and so true where a plain term lacks its attribute."""
 
     term: "Constraint"
 
 
 class All(msgspec.Struct, frozen=True, array_like=True, tag="all"):
-    """Every term holds; of no terms: always true."""
+    """Condition that every term holds; of no terms: always true."""
 
     terms: "tuple[Constraint, ...]"
 
 
 class AnyOf(msgspec.Struct, frozen=True, array_like=True, tag="any"):
-    """At least one term holds; of no terms: never true."""
+    """Condition that at least one term holds; of no terms: never true."""
 
     terms: "tuple[Constraint, ...]"
 
@@ -114,19 +113,21 @@ NEVER: Final = AnyOf(())
 
 
 def value_key(value: Value) -> tuple[int, Value]:
-    """A key that keeps ``True`` and ``1`` apart and sorts mixed values: false, true, numbers, words."""
+    """Return a key that keeps ``True`` and ``1`` apart and sorts mixed values: false, true, numbers,
+    words."""
     if isinstance(value, bool):
         return (0, value)
     return (1, value) if isinstance(value, int) else (2, value)
 
 
 def is_same_value(left: Value, right: Value) -> bool:
-    """Whether two values are equal and of one kind."""
+    """True if two values are equal and of one kind."""
     return type(left) is type(right) and left == right
 
 
 def is_satisfied(constraint: Constraint, attributes: Attributes) -> bool:
-    """Whether a node with these attributes satisfies the constraint. This is the meaning of constraints."""
+    """True if a node with these attributes satisfies the constraint. This defines the meaning of
+    constraints."""
     match constraint:
         case Is(attribute, value):
             return attribute in attributes and is_same_value(attributes[attribute], value)
@@ -149,7 +150,7 @@ def is_satisfied(constraint: Constraint, attributes: Attributes) -> bool:
 
 
 def is_comparison_true(value: Value, order: ComparisonOperator, bound: int) -> bool:
-    """Whether ``value order bound`` is true; never for words and true/false."""
+    """True if ``value order bound`` is true; never for words and true/false."""
     if isinstance(value, bool) or not isinstance(value, int):
         return False
     if order == "<":
@@ -160,7 +161,7 @@ def is_comparison_true(value: Value, order: ComparisonOperator, bound: int) -> b
 
 
 def walk(constraint: Constraint) -> Iterator[tuple[int, Constraint]]:
-    """Every record of the tree with its depth (the root has 1), parents first, without recursion."""
+    """Yield every record of the tree with its depth (the root has 1), parents first, without recursion."""
     waiting: list[tuple[int, Constraint]] = [(1, constraint)]
     while waiting:
         depth, record = waiting.pop()
@@ -172,7 +173,7 @@ def walk(constraint: Constraint) -> Iterator[tuple[int, Constraint]]:
 
 
 def attributes_of(constraint: Constraint) -> tuple[str, ...]:
-    """The names of the attributes a constraint speaks about, sorted, each once."""
+    """Return the names of the attributes in a constraint, sorted, each once."""
     names = {
         record.attribute: None
         for _, record in walk(constraint)
@@ -182,7 +183,7 @@ def attributes_of(constraint: Constraint) -> tuple[str, ...]:
 
 
 def constraint_problem(constraint: Constraint) -> str | None:
-    """What is wrong with a constraint's size or its words, as a sentence; None if it is sound."""
+    """Return what is wrong with a constraint's size or its words, as a sentence; None if it is valid."""
     terms = 0
     for depth, record in walk(constraint):
         terms += 1 + (len(record.values) if isinstance(record, In) else 0)
@@ -223,7 +224,7 @@ def _leaf_problem(record: Constraint) -> str | None:
 
 
 def name_problem(name: str) -> str | None:
-    """Why this cannot be an attribute's name, as a sentence; None if it can."""
+    """Return why this cannot be an attribute's name, as a sentence; None if it can."""
     if len(name) > TEXT_CHARACTERS_MAX:
         return f"an attribute's name has at most {TEXT_CHARACTERS_MAX} characters; this one has {len(name)}"
     if name in RESERVED:
@@ -234,7 +235,7 @@ def name_problem(name: str) -> str | None:
 
 
 def value_problem(value: object) -> str | None:
-    """Why this cannot be an attribute's value, as a sentence; None if it can."""
+    """Return why this cannot be an attribute's value, as a sentence; None if it can."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -251,7 +252,7 @@ def value_problem(value: object) -> str | None:
 
 
 def attributes_problem(attributes: Attributes) -> str | None:
-    """What is wrong with a node's attributes, as a sentence; None if they are sound."""
+    """Return what is wrong with a node's attributes, as a sentence; None if they are valid."""
     if len(attributes) > ATTRIBUTES_PER_NODE_MAX:
         return f"a node has at most {ATTRIBUTES_PER_NODE_MAX} attributes; this one has {len(attributes)}"
     for name, value in attributes.items():
@@ -265,10 +266,10 @@ def attributes_problem(attributes: Attributes) -> str | None:
 
 
 def normalise(constraint: Constraint) -> Constraint:
-    """One record for many ways to write the same thing: flattened, sorted, without repeats.
+    """Return one normal record for many ways to write the same: flattened, sorted, without repeats.
 
-    It keeps the meaning, is idempotent, and does the cheap things only: it does not look for contradictions,
-    so two constraints of equal meaning may still have two normal forms.
+    The normal form keeps the meaning and is idempotent. Contradictions are not detected, so two constraints
+    of equal meaning may still have two normal forms.
     """
     match constraint:
         case In(attribute, values):
@@ -294,7 +295,7 @@ def normalise(constraint: Constraint) -> Constraint:
 
 
 def _one_of(attribute: str, values: tuple[Value, ...]) -> Constraint:
-    """``attribute in values``, as simple as it can be said."""
+    """Return the simplest record of ``attribute in values``."""
     kept = {value_key(value): value for value in values}
     if len(kept) == 1:
         return Is(attribute, values[0])
@@ -302,7 +303,7 @@ def _one_of(attribute: str, values: tuple[Value, ...]) -> Constraint:
 
 
 def _opposite(term: Constraint) -> Constraint:
-    """``Not(term)`` for a normal ``term``, without double negation."""
+    """Return ``Not(term)`` for a normal ``term``, without double negation."""
     if isinstance(term, Not):
         return term.term
     if term == ALWAYS:
@@ -311,10 +312,8 @@ def _opposite(term: Constraint) -> Constraint:
 
 
 def _flatten(terms: tuple[Constraint, ...], kind: type[All] | type[AnyOf]) -> tuple[Constraint, ...]:
-    """Terms of ``kind`` replaced by their own terms, and repeats left out (the first stays).
-
-    The terms are normal, so theirs are not of ``kind`` again.
-    """
+    """Replace terms of ``kind`` by their own terms, and drop repeats (the first stays). The terms are normal,
+    so theirs are not of ``kind`` again."""
     flat: dict[Constraint, None] = {}
     for term in terms:
         for part in term.terms if isinstance(term, kind) else (term,):
@@ -323,7 +322,7 @@ def _flatten(terms: tuple[Constraint, ...], kind: type[All] | type[AnyOf]) -> tu
 
 
 def _merge_values(terms: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
-    """``a == 1 or a in (2, 3)`` as one ``in``."""
+    """Merge ``a == 1 or a in (2, 3)`` into one ``in``."""
     values: dict[str, tuple[Value, ...]] = {}
     rest: list[Constraint] = []
     for term in terms:
@@ -337,5 +336,5 @@ def _merge_values(terms: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
 
 
 def _sort_terms(terms: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
-    """By encoded form: any order will do as long as every machine has the same."""
+    """Sort by encoded form: any order is right as long as every machine has the same."""
     return tuple(sorted(terms, key=msgspec.msgpack.encode))

@@ -1,6 +1,6 @@
-"""The audit record of a choice: what was answered, why, and what else was considered.
+"""Audit record of a decision: its kind, its reason, and the alternatives.
 
-One record per *change of answer*, not per attempt: a job that waits for an hour has one record that says so.
+One record per *change of decision*, not per attempt: a job that waits for an hour has one record of it.
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ from hanse.model.ids import Instant, JobId
 
 
 class DecisionKind(StrEnum):
-    """What a job was told."""
+    """Kind of a decision about a group."""
 
     ACCEPTED = "accepted"
     BLOCKED = "blocked"
@@ -23,14 +23,14 @@ class DecisionKind(StrEnum):
     """Its attempt was lost, preempted or given up, and it waits again."""
     RETRIED = "retried"
     SIZED = "sized"
-    """How much its elastic tasks are asked for."""
+    """The ask of its elastic tasks was chosen."""
     GUARDED = "guarded"
-    """The guard has put the network's advice for its kind aside."""
+    """The guard has suspended the network's advice for its kind."""
     ENDED = "ended"
 
 
 class ConsideredCluster(msgspec.Struct, frozen=True, array_like=True):
-    """One cluster in a choice: how many tasks it got, and why not more."""
+    """Cluster in a decision: the number of tasks it got, and why not more."""
 
     cluster: str
     tasks: int
@@ -38,7 +38,7 @@ class ConsideredCluster(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True):
-    """An answer and its reasons."""
+    """Decision and its reasons."""
 
     at: Instant
     broker: str
@@ -46,6 +46,6 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     group: int
     kind: DecisionKind
     tasks: int
-    """How many tasks it is about."""
+    """Number of tasks concerned."""
     reason: str
     considered: tuple[ConsideredCluster, ...] = ()

@@ -1,4 +1,4 @@
-"""What brokers learn of elastic tasks and tell each other: sums and counts, nothing of any single task."""
+"""Durations of elastic tasks that brokers exchange: sums and counts, nothing of any single task."""
 
 import msgspec
 
@@ -10,26 +10,26 @@ class DurationStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Milli-CPU."""
     gpu: int
     total: int
-    """Microseconds that they ran, all together."""
+    """Sum of their run times in microseconds."""
     count: int
 
 
 class KindStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """All that one broker has seen of a kind. A later version replaces an earlier one: they never add up."""
+    """Sums of one broker for a kind. A later version replaces an earlier one; they are never added."""
 
     kind: str
-    """What a tenant calls a job and its group."""
+    """Tenant's name of a job and its group."""
     version: int
-    """The broker's count of its changes, after the latest change of this kind."""
+    """Count of the broker's changes, after the latest change of this kind."""
     sizes: tuple[DurationStats, ...]
 
 
 class DurationStatsUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="experience"):
-    """A broker's own sums, as far as they changed after one of its versions and up to another one."""
+    """Own sums of a broker that changed after one of its versions and up to another one."""
 
     since: int
     until: int
-    """Kinds of versions in between that are not listed were forgotten, or have a later version by now."""
+    """Last version covered. Kinds in between that are not listed were dropped, or have a later version."""
     kinds: tuple[KindStats, ...] = ()
     acked_version: int = 0
-    """Up to which of its versions the receiver's own sums have arrived here."""
+    """Version of the receiver up to which its own sums have arrived here."""

@@ -1,5 +1,4 @@
-"""What a machine asks of its shell. Nothing is performed before the event that caused it is on the
-journal."""
+"""Effects: what a machine asks of its shell, performed when the event that caused them is in the journal."""
 
 import msgspec
 
@@ -11,7 +10,7 @@ from hanse.model.resources import Resources
 
 
 class SendMessage(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="send"):
-    """Pass a message on."""
+    """Send a message."""
 
     envelope: Envelope
 
@@ -24,22 +23,23 @@ class WakeAt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="wake_a
 
 
 class RecordDecision(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="record"):
-    """Keep a decision for whoever asks why."""
+    """Store a decision for later questions."""
 
     decision: Decision
 
 
 class RequestAdvice(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ask_advice"):
-    """Ask the policy process how waiting elastic tasks should be sized. Nothing waits for the answer, which
-    comes as ``AdviceReceived``, late, or never."""
+    """Ask the policy process for sizes of waiting elastic tasks. Nothing waits for the reply, which comes as
+    ``AdviceReceived``, late, or never."""
 
     number: int
-    """Rises with every question; the answer repeats it."""
+    """Rises with every request; the reply repeats it."""
     request: AdviceRequest
 
 
 class JobAccepted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="accepted"):
-    """To a client: the job is safe with this broker and its standby, and will reach a terminal state."""
+    """Reply to a client: the job is safe with this broker and its standby, and will reach a terminal
+    state."""
 
     client: str
     request: int
@@ -47,7 +47,7 @@ class JobAccepted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="a
 
 
 class RequestRejected(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="rejected"):
-    """To a client: the job was not taken, or the request could not be met, and what to do about it."""
+    """Reply to a client: the job or request was rejected, with the reason and the next step."""
 
     client: str
     request: int
@@ -55,7 +55,7 @@ class RequestRejected(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
 
 class TaskSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="task_settled"):
-    """A task has reached its terminal state by this attempt (0: it never ran)."""
+    """Publication of a task's terminal state, reached by this attempt (0: it never ran)."""
 
     task: TaskId
     attempt: int
@@ -63,7 +63,7 @@ class TaskSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="t
 
 
 class TasksSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="tasks_settled"):
-    """The same of ``count`` neighbours, this task and those behind it, all alike."""
+    """Publication of the same terminal state of ``count`` neighbours, starting with this task."""
 
     task: TaskId
     attempt: int
@@ -71,12 +71,12 @@ class TasksSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     count: int
 
     def each(self) -> list[TaskSettled]:
-        """One by one."""
+        """Return one effect per task."""
         return [TaskSettled(TaskId(self.task + at), self.attempt, self.outcome) for at in range(self.count)]
 
 
 class JobSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="job_settled"):
-    """Every task of a job is terminal."""
+    """Publication of a job's outcome: every task is terminal."""
 
     job: JobId
     outcome: Outcome
@@ -93,12 +93,12 @@ class LaunchAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     is_movable: bool
     payload: bytes
     until: int = 0
-    """When the order is too old to be carried out, whatever held it up: on the runner's clock, and in a live
-    backend CLOCK_BOOTTIME; 0: never."""
+    """Time after which the order must not be carried out, after any delay: on the runner's clock, and in a
+    live backend CLOCK_BOOTTIME; 0: never."""
 
 
 class KillAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="kill"):
-    """Signal an attempt to checkpoint and end it after ``grace`` microseconds."""
+    """Signal an attempt to checkpoint, and end it after ``grace`` microseconds."""
 
     task: TaskId
     attempt: int
@@ -106,14 +106,14 @@ class KillAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="k
 
 
 class ExtendWatchdog(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="guard"):
-    """To the independent watchdog: end every attempt of this runner at ``until`` unless told a later time
+    """Order to the watchdog: end every attempt of this runner at ``until`` unless a later time is set
     before."""
 
     until: Instant
 
 
 class ForgetAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="forgotten"):
-    """The backend may drop its record of an ended attempt."""
+    """Permission for the backend to drop its record of an ended attempt."""
 
     task: TaskId
     attempt: int

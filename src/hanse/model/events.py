@@ -1,7 +1,6 @@
-"""Facts that reach a machine. The shell stamps each with the machine's own clock, journals it, then hands
-it over.
+"""Events that reach a machine. The shell stamps each with the machine's own clock and journals it.
 
-A machine's state is a pure function of the events it has taken; nothing else reaches it.
+A machine's state is a pure function of the events that it has handled; nothing else reaches it.
 """
 
 import msgspec
@@ -13,42 +12,40 @@ from hanse.model.messages import AttemptEnd, Envelope, WithheldCapacity
 
 
 class Booted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="booted"):
-    """The process has started (again). Comes first, and again after every restart, behind the replayed
-    journal."""
+    """Start of the process: the first event, and again after every restart, behind the replayed journal."""
 
     at: Instant
     epoch: int
     """Rises with every start."""
     seed: int
-    """What the machine may use for choices that ought to look random."""
+    """Source of the machine's choices that should look random."""
 
 
 class Tick(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="tick"):
-    """The time that a ``WakeAt`` asked for has come (or an earlier asked-for time: a machine ignores
-    those)."""
+    """Time of a ``WakeAt``, perhaps of an earlier one: a machine ignores those."""
 
     at: Instant
 
 
 class MessageReceived(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="received"):
-    """A message has arrived."""
+    """Arrival of a message."""
 
     at: Instant
     envelope: Envelope
 
 
 class JobSubmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="submitted"):
-    """A client hands a job in. ``client`` is where the reply goes."""
+    """Submission of a job by a client. ``client`` is the address of the reply."""
 
     at: Instant
     client: str
     request: int
-    """The client's number for this request; the reply repeats it."""
+    """Client's number for this request; the reply repeats it."""
     spec: JobSpec
 
 
 class CancelRequested(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="cancel_requested"):
-    """A client wants a job ended."""
+    """Request of a client to cancel a job."""
 
     at: Instant
     client: str
@@ -57,7 +54,7 @@ class CancelRequested(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
 
 class DrainRequested(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="drain_requested"):
-    """An operator closes nodes to new work, or opens them again. No nodes: the whole cluster."""
+    """Request of an operator to close nodes to new work, or to open them. No nodes: the whole cluster."""
 
     at: Instant
     nodes: tuple[int, ...]
@@ -65,21 +62,21 @@ class DrainRequested(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
     requested_by: str = ""
     reason: str = ""
     until: Instant = 0
-    """When what is closed opens by itself; 0: when somebody opens it."""
+    """Time at which closed nodes open automatically; 0: when an operator opens them."""
 
 
 class BackendReported(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="backend_reported"):
-    """What a runner's backend holds, right after the runner's start: tasks outlive their runner."""
+    """Report of a runner's backend, right after the runner's start: tasks outlive their runner."""
 
     at: Instant
     running: tuple[tuple[TaskId, int, str, bool], ...]
-    """Task, attempt, shard, and whether an unreachable league moves it (see ``UnreachablePolicy``)."""
+    """Task, attempt, shard, and True if an unreachable league moves it (see ``UnreachablePolicy``)."""
     ended: tuple[AttemptEnd, ...]
     withheld: tuple[WithheldCapacity, ...] = ()
 
 
 class TaskStarted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="task_started"):
-    """The backend has started an attempt."""
+    """Start of an attempt by the backend."""
 
     at: Instant
     task: TaskId
@@ -87,14 +84,14 @@ class TaskStarted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="t
 
 
 class TaskExited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="task_exited"):
-    """An attempt is over on its node, for whatever reason."""
+    """End of an attempt on its node, for any reason."""
 
     at: Instant
     end: AttemptEnd
 
 
 class TasksChanged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="tasks_moved"):
-    """Several starts and ends at once, as a busy backend tells them: they are reported in one message."""
+    """Several starts and ends at once, from a busy backend: they are reported in one message."""
 
     at: Instant
     started: tuple[tuple[TaskId, int], ...]
@@ -102,15 +99,15 @@ class TasksChanged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 
 
 class CapacityWithheld(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="room_withheld"):
-    """A backend says how much of some nodes is not for the league now."""
+    """Report of a backend: how much of some nodes is not for the league now."""
 
     at: Instant
     withheld: tuple[WithheldCapacity, ...]
 
 
 class AdviceReceived(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="advised"):
-    """The policy process has answered an ``RequestAdvice``. Advice is advice: the broker takes what makes
-    sense, and counts the rest."""
+    """Reply of the policy process to a ``RequestAdvice``. The broker follows valid advice, and counts the
+    rest."""
 
     at: Instant
     number: int

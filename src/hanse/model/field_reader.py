@@ -1,7 +1,7 @@
-"""Reading plain decoded data (mappings, lists, texts, numbers) field by field, without exceptions.
+"""Reader of plain decoded data (mappings, lists, texts, numbers), field by field, without exceptions.
 
-Each converter takes a value and its field's path and gives the value it stands for, or a ``Problem``. Nothing
-here trusts its input: it may be of any type and, until ``size_problem`` has seen it, of any size or shape.
+Each converter returns the value of a field, given its raw value and path, or a ``Problem``. Nothing here
+trusts its input: it may be of any type and, until ``size_problem`` has checked it, of any size or shape.
 """
 
 import re
@@ -16,12 +16,12 @@ from hanse.model.problem import Problem, ProblemList, describe_value, printable_
 ITEMS_MAX: Final = 200_000
 """Values in a job's data, counted through all mappings and lists (an aliased one each time it appears)."""
 NESTING_MAX: Final = 16
-"""Mappings and lists within each other; a sound job has five."""
+"""Levels of nested mappings and lists; a valid job has five."""
 _TRACE: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
 _TEXT: Final = (str, bytes)
 _NESTED: Final = (dict, list, tuple, Mapping)
-"""The usual kinds first: asking whether something is a ``Mapping`` costs more than all the rest."""
+"""Nested types, the usual first: a check for ``Mapping`` is slower than all others."""
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -29,10 +29,8 @@ Convert = Callable[[object, str], T | Problem]
 
 
 def size_problem(data: object) -> Problem | None:
-    """Whether the data is too large or too deep to be a job, found by a walk that stops as soon as it is.
-
-    The walk also ends for data that contains itself, as YAML can write it.
-    """
+    """Return a problem if the data is too large or too deep; the walk also ends for data that contains
+    itself."""
     items = characters = 0
     waiting: list[tuple[int, object]] = [(1, data)]
     while waiting:
@@ -57,7 +55,7 @@ def size_problem(data: object) -> Problem | None:
 
 
 class FieldReader:
-    """The fields of one mapping, and where to note what is wrong with them."""
+    """Fields of one mapping, and the list of problems found in them."""
 
     def __init__(self, values: Mapping[str, object], path: str, problems: ProblemList) -> None:
         self._values = values
@@ -68,7 +66,7 @@ class FieldReader:
     def from_value(
         cls, value: object, path: str, known: Sequence[str], problems: ProblemList
     ) -> "FieldReader | None":
-        """The fields of ``value``, unknown ones noted as problems; None if it has no fields at all."""
+        """Return the fields of ``value``, unknown ones noted as problems; None if it has no fields at all."""
         if not isinstance(value, Mapping):
             problems.add(
                 path, f"this is a mapping with fields such as {known[0]}, not {describe_value(value)}"
@@ -91,19 +89,19 @@ class FieldReader:
         return cls(values, path, problems)
 
     def has_field(self, key: str) -> bool:
-        """Whether the field is written, and not null."""
+        """True if the field is written, and not null."""
         return self._values.get(key) is not None
 
     def raw_value(self, key: str) -> object:
-        """The field's value as it stands."""
+        """Return the field's value without conversion."""
         return self._values.get(key)
 
     def path_of(self, key: str) -> str:
-        """The field's path as its writer knows it."""
+        """Return the field's path as its writer knows it."""
         return f"{self._path}.{key}" if self._path else key
 
     def read(self, key: str, convert: Convert[T], default: T) -> T:
-        """The field converted; the default if it is not written, or if it is wrong, which is noted."""
+        """Convert a field; return the default if it is not written, or if it is invalid, which is noted."""
         value = self._values.get(key)
         if value is None:
             return default
@@ -115,7 +113,8 @@ class FieldReader:
 
 
 def read_text(value: object, field: str) -> str | Problem:
-    """A text; a number is told to put on quotes, because ``007`` and ``1.10`` do not survive as numbers."""
+    """Read a text. A number gets a hint to add quotes, because ``007`` and ``1.10`` lose digits as
+    numbers."""
     if isinstance(value, str):
         return value
     hint = " (put it in quotes)" if isinstance(value, bool | int | float) else ""
@@ -123,12 +122,12 @@ def read_text(value: object, field: str) -> str | Problem:
 
 
 def read_texts(value: object, field: str) -> tuple[str, ...] | Problem:
-    """A list of texts."""
+    """Read a list of texts."""
     return read_list(value, field, read_text)
 
 
 def read_trace(value: object, field: str) -> str | Problem:
-    """A W3C ``traceparent`` of version 00, exactly as the standard writes it."""
+    """Read a W3C ``traceparent`` of version 00, exactly as the standard writes it."""
     if isinstance(value, str) and _TRACE.fullmatch(value):
         return value
     return Problem(
@@ -139,7 +138,7 @@ def read_trace(value: object, field: str) -> str | Problem:
 
 
 def read_list(value: object, field: str, convert: Convert[T]) -> tuple[T, ...] | Problem:
-    """A list of whatever ``convert`` reads; the first wrong item is told."""
+    """Read a list with ``convert`` for each item; the first invalid item is reported."""
     if not isinstance(value, list | tuple):
         return Problem(field, f"this is a list, such as [a, b], not {describe_value(value)}")
     results: list[T] = []
@@ -152,7 +151,7 @@ def read_list(value: object, field: str, convert: Convert[T]) -> tuple[T, ...] |
 
 
 def read_flag(value: object, field: str) -> bool | Problem:
-    """True or false, and nothing that merely looks like it."""
+    """Read true or false; similar values are refused."""
     return (
         value
         if isinstance(value, bool)
@@ -161,14 +160,14 @@ def read_flag(value: object, field: str) -> bool | Problem:
 
 
 def read_integer(value: object, field: str) -> int | Problem:
-    """A whole number, negative ones too; its bounds are the business of the rules."""
+    """Read a whole number, also a negative one; ``job_validation`` checks its bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         return Problem(field, f"this is a whole number, not {describe_value(value)}")
     return value
 
 
 def choice_reader(kind: type[E]) -> Convert[E]:
-    """One of the words of an enumeration."""
+    """Return a converter to one of the words of an enumeration."""
     words = [str(member) for member in kind]
 
     def convert(value: object, field: str) -> E | Problem:

@@ -1,4 +1,4 @@
-"""The table of all fields of a job file: type, default, limits, meaning and an example of each.
+"""Table of all fields of a job file: type, default, limits, meaning and an example of each.
 
 The parser (``model.job_parser``) takes its lists of known fields from here, and the reference page of the job
 file is generated from here (``python -m tools.reference``). Defaults and examples are YAML; tests parse every
@@ -24,18 +24,18 @@ from hanse.model.resources import CPU_MILLI_MAX, CUSTOM_KINDS_MAX, CUSTOM_MAX, G
 
 
 class FormField(NamedTuple):
-    """One field of a file that people write."""
+    """Field of a file that people write."""
 
     name: str
     kind: str
-    """Its type in words."""
+    """Type in words."""
     default: str
-    """As YAML; empty: there is none, and the field may be left out."""
+    """Default as YAML; empty: none, and the field may be left out."""
     limits: str
     """Bounds in words; empty: none."""
     meaning: str
     example: str
-    """As YAML: the field with a value, and what it needs beside it."""
+    """Example as YAML: the field with a value, and the fields that it needs."""
 
 
 _NAME_LIMITS: Final = f"1 to {NAME_CHARACTERS_MAX} printable characters, no space at either end"
@@ -43,10 +43,10 @@ _YEARS: Final = DEADLINE_MAX // (365 * 86_400 * SECOND)
 
 JOB_FIELDS: Final = (
     FormField("name", "text", "job", _NAME_LIMITS, "Name of the job, for people.", "name: nightly-build"),
-    FormField("tenant", "text", "default", _NAME_LIMITS, "For whom the job runs.", "tenant: physics"),
+    FormField("tenant", "text", "default", _NAME_LIMITS, "Tenant for whom the job runs.", "tenant: physics"),
     FormField(
         "class", "`batch` or `latency`", "batch", "",
-        "How the job values time. Only `latency` jobs may use the nodes that a cluster keeps in reserve.",
+        "Value of time to the job. Only `latency` jobs may use the nodes that a cluster keeps in reserve.",
         "class: latency",
     ),
     FormField(
@@ -59,7 +59,7 @@ JOB_FIELDS: Final = (
     ),
     FormField(
         "retries", "whole number", "0", f"0 to {RETRIES_MAX}",
-        "How often a task that failed by itself starts again. A task that was lost with its node, or stopped "
+        "Restarts of a task that failed by itself. A task that was lost with its node, or stopped "
         "for more urgent work, starts again without using a retry.",
         "retries: 3",
     ),
@@ -77,19 +77,19 @@ JOB_FIELDS: Final = (
     ),
     FormField(
         "unreachable", "`move` or `wait`", "move", "",
-        "What happens to a task whose cluster cannot be reached. `move`: the task ends when the "
+        "Policy for a task whose cluster cannot be reached. `move`: the task ends when the "
         "cluster's lease "
         "ends, and starts again elsewhere. `wait`: the task goes on, and the league waits for the cluster.",
         "unreachable: wait",
     ),
     FormField(
         "on_loss", "`retry` or `fail`", "retry", "",
-        "What happens to a task whose attempt may have started and was lost, so that nobody knows how it "
+        "Policy for a task whose attempt may have started and was lost, so that nobody knows how it "
         "went. `retry`: the task starts again. `fail`: the task ends as failed.",
         "on_loss: fail",
     ),
     FormField(
-        "clusters", "mapping", "", "", "In which clusters the job may run.",
+        "clusters", "mapping", "", "", "Clusters in which the job may run.",
         "clusters: {allow: [oslo, bern], prefer: [bern]}",
     ),
     FormField(
@@ -156,7 +156,7 @@ ASK_FIELDS: Final = (
     ),
     FormField(
         "affinity", "list of mappings", "[]", f"at most {AFFINITIES_MAX}",
-        "Tasks with which labels must run beside, or must not.",
+        "Labels of the tasks beside which the task must run, or must not.",
         "affinity: [{label: db, scope: node, apart: true}]",
     ),
     FormField(
@@ -203,7 +203,7 @@ COMMAND_FIELDS: Final = (
         f"secret: {'0123456789abcdef' * (SECRET_BYTES // 8)}",
     ),
 )  # fmt: skip
-"""What to run. In a group they go before those at the top."""
+"""Fields of the program to run. Those of a group win over those at the top."""
 
 CLUSTERS_FIELDS: Final = (
     FormField(
@@ -224,7 +224,7 @@ CLUSTERS_FIELDS: Final = (
 
 AFFINITY_FIELDS: Final = (
     FormField("label", "text", "", f"required; {_NAME_LIMITS}", "The label of the other tasks.", "label: db"),
-    FormField("scope", "`node` or `cluster`", "node", "", "How near is near.", "label: db\nscope: cluster"),
+    FormField("scope", "`node` or `cluster`", "node", "", "The distance.", "label: db\nscope: cluster"),
     FormField(
         "apart", "true or false", "false", "",
         "false: run only where a task with the label runs. true: never run there. With a label of "
@@ -237,5 +237,5 @@ AFFINITY_FIELDS: Final = (
 
 
 def names_of(fields: tuple[FormField, ...]) -> tuple[str, ...]:
-    """The names of some fields, in the order of the table."""
+    """Return the names of some fields, in the order of the table."""
     return tuple(field.name for field in fields)

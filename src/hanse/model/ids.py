@@ -1,8 +1,8 @@
-"""Names and numbers of things. Each id has one type, so that mypy keeps them apart.
+"""Ids: typed names and numbers of brokers, clusters, runners, jobs and tasks, which mypy keeps apart.
 
 Brokers, clusters and runners have short names that people choose; jobs and tasks have 64-bit numbers, because
-they live in integer columns. A job number carries the number of the broker that accepted it, so two brokers
-can never give out the same one, and it survives adoption by another broker.
+they live in integer columns. A job number contains the number of the broker that accepted it, so two brokers
+never create the same one, and it stays the same after a takeover.
 """
 
 from typing import Final, NewType
@@ -17,7 +17,7 @@ TaskId = NewType("TaskId", int)
 NodeIndex = NewType("NodeIndex", int)
 """Position of a node in its cluster's columns."""
 Instant = int
-"""A machine's own clock in microseconds. Comparable only with other instants of the same machine."""
+"""Time on a machine's own clock in microseconds. Comparable only with other instants of the same machine."""
 
 SERIAL_BITS: Final = 32
 INDEX_BITS: Final = 20
@@ -33,44 +33,44 @@ MINUTE: Final = 60 * SECOND
 
 
 def job_id(broker_number: int, serial: int) -> JobId:
-    """The id of the ``serial``-th job that a broker accepted."""
+    """Return the id of the ``serial``-th job that a broker accepted."""
     assert 0 < broker_number <= BROKER_NUMBER_MAX
     assert 0 <= serial < 1 << SERIAL_BITS
     return JobId(broker_number << SERIAL_BITS | serial)
 
 
 def broker_number(job: JobId) -> int:
-    """The number of the broker that first accepted this job."""
+    """Return the number of the broker that first accepted this job."""
     return job >> SERIAL_BITS
 
 
 def task_id(job: JobId, index: int) -> TaskId:
-    """The id of the ``index``-th task of a job."""
+    """Return the id of the ``index``-th task of a job."""
     return TaskId(job << INDEX_BITS | index)
 
 
 def job_of(task: TaskId) -> JobId:
-    """The job a task belongs to."""
+    """Return the job a task belongs to."""
     return JobId(task >> INDEX_BITS)
 
 
 def index_of(task: TaskId) -> int:
-    """A task's position in its job."""
+    """Return a task's position in its job."""
     return task & INDEX_MASK
 
 
 def job_text(job: JobId) -> str:
-    """A job as people write it, ``2-17``: broker number and serial."""
+    """Return a job's text form, ``2-17``: broker number and serial."""
     return f"{job >> SERIAL_BITS}-{job & ((1 << SERIAL_BITS) - 1)}"
 
 
 def task_text(task: TaskId) -> str:
-    """A task as people write it, ``2-17.3``."""
+    """Return a task's text form, ``2-17.3``."""
     return f"{job_text(job_of(task))}.{index_of(task)}"
 
 
 def parse_job(text: str) -> JobId | None:
-    """The job that ``job_text`` gave, or None for anything else (so ``02-17`` is no job)."""
+    """Parse the result of ``job_text``; None for anything else (so ``02-17`` is no job)."""
     left, dash, right = text.partition("-")
     number, serial = _parse_number(left), _parse_number(right)
     if not dash or number is None or serial is None:
@@ -81,7 +81,7 @@ def parse_job(text: str) -> JobId | None:
 
 
 def parse_task(text: str) -> TaskId | None:
-    """The task that ``task_text`` gave, or None for anything else."""
+    """Parse the result of ``task_text``; None for anything else."""
     left, dot, right = text.rpartition(".")
     job, index = parse_job(left), _parse_number(right)
     if not dot or job is None or index is None or index >= TASKS_PER_JOB_MAX:
@@ -90,7 +90,7 @@ def parse_task(text: str) -> TaskId | None:
 
 
 def _parse_number(text: str) -> int | None:
-    """Plain digits as we print them; longer than any of our numbers is refused before it is converted."""
+    """Parse plain digits as we print them; a text longer than any of our numbers is refused first."""
     if not 0 < len(text) <= _DIGITS_MAX or not (text.isascii() and text.isdigit()):
         return None
     return None if text[0] == "0" and text != "0" else int(text)

@@ -1,9 +1,9 @@
-"""What users ask for: jobs, their groups of equal tasks, and the rules they carry.
+"""Jobs as users submit them: groups of equal tasks, and the rules that apply to them.
 
-A job is one or more *groups*; a group is a number of tasks with the same ask, constraint and command, so that
+A job is one or more *groups*; a group is a number of tasks with the same ask, constraint and program, so that
 a broker handles thousands of tasks as one line with a count. Dependencies (the DAG) are between groups: a
-group starts when every task of the groups it names has succeeded; a DAG of single tasks is groups of one.
-A job is checked once, at the door (``model.job_parser``); the machines trust what they are given.
+group starts when every task of the groups it names has succeeded; a DAG of single tasks is groups of one. A
+job is checked once, on submission (``model.job_parser``); the machines trust what they are given.
 """
 
 from enum import StrEnum
@@ -27,21 +27,21 @@ GRACE_MAX: Final = 3_600 * SECOND
 
 
 class JobClass(StrEnum):
-    """How a job values time: ``latency`` work may use the reserve of every cluster, ``batch`` may not."""
+    """Value of time to a job: ``latency`` work may use the reserve of every cluster, ``batch`` may not."""
 
     LATENCY = "latency"
     BATCH = "batch"
 
 
 class Proximity(StrEnum):
-    """How near is near: the same node or the same cluster."""
+    """Distance that an affinity means: the same node or the same cluster."""
 
     NODE = "node"
     CLUSTER = "cluster"
 
 
 class Affinity(msgspec.Struct, frozen=True, array_like=True):
-    """A wish about other jobs: be where tasks with this label run, or keep away from them."""
+    """Rule about other jobs: run where tasks with this label run, or keep apart from them."""
 
     label: str
     proximity: Proximity = Proximity.NODE
@@ -50,10 +50,10 @@ class Affinity(msgspec.Struct, frozen=True, array_like=True):
 
 
 class UnreachablePolicy(StrEnum):
-    """What becomes of a task whose cluster nobody can reach.
+    """Policy for a task whose cluster cannot be reached.
 
-    ``move``: its watchdog ends it when the cluster's lease runs out, and it starts again elsewhere.
-    ``wait``: it goes on, and the league waits for the cluster to come back.
+    ``move``: its watchdog ends it when the cluster's lease expires, and it starts again elsewhere. ``wait``:
+    it continues, and the league waits for the cluster to come back.
     """
 
     MOVE = "move"
@@ -61,7 +61,7 @@ class UnreachablePolicy(StrEnum):
 
 
 class OnLoss(StrEnum):
-    """What becomes of a task whose attempt may have begun and was lost: nobody can say how it went.
+    """Policy for a task whose attempt may have started and was lost, with an unknown result.
 
     ``retry``: it starts again. ``fail``: it ends as failed, and never starts a second time because of a loss.
     """
@@ -71,7 +71,7 @@ class OnLoss(StrEnum):
 
 
 class SpeedUp(msgspec.Struct, frozen=True, array_like=True):
-    """How much faster elastic work gets with more: speed (1000 = as at ``min``) at some sizes.
+    """Speed-up of elastic work: speed (1000 = as at ``min``) at some sizes.
 
     Points are ``(milli-CPU, GPUs, speed)``, sorted; between points the next lower one counts.
     """
@@ -80,39 +80,39 @@ class SpeedUp(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TaskGroup(msgspec.Struct, frozen=True):
-    """A number of equal tasks of a job."""
+    """Number of equal tasks of a job."""
 
     name: str = "main"
     count: int = 1
     ask: Resources = Resources(cpu=1_000)
     ask_max: Resources | None = None
-    """For elastic work: the most it can use; ``ask`` is then the least."""
+    """Maximum for elastic work; ``ask`` is then the minimum."""
     speed_up: SpeedUp | None = None
     where: Constraint | None = None
     affinity: tuple[Affinity, ...] = ()
     needs: tuple[str, ...] = ()
     """Groups of this job that must succeed first."""
     duration: int | None = None
-    """The user's estimate of one task's run time at ``ask``, in microseconds."""
+    """User's estimate of one task's run time at ``ask``, in microseconds."""
     payload: bytes = b""
-    """What to run, encoded by the door that took the job; opaque to brokers and wardens."""
+    """Program to run, encoded when the job was submitted; opaque to brokers and wardens."""
 
 
 class JobSpec(msgspec.Struct, frozen=True):
-    """A job as submitted. Every field has a safe default except the groups."""
+    """Job as submitted. Every field has a safe default except the groups."""
 
     groups: tuple[TaskGroup, ...]
     name: str = "job"
     tenant: str = "default"
     gang: bool = False
-    """All tasks start together or none does, in one cluster. A gang has exactly one group."""
+    """True if all tasks start together or none does, in one cluster. A gang has exactly one group."""
     klass: JobClass = JobClass.BATCH
     priority: int = 0
     """Higher is more urgent, -1000 to 1000."""
     deadline: int | None = None
     """Microseconds after submission by which it must have ended; then it is cancelled."""
     retries: int = 0
-    """How often a task that failed by itself starts again. Losses that are not its fault do not count."""
+    """Number of restarts of a task that failed by itself. Losses that are not its fault do not count."""
     on_loss: OnLoss = OnLoss.RETRY
     preemptible: bool = False
     grace: int = 5 * SECOND
@@ -124,15 +124,15 @@ class JobSpec(msgspec.Struct, frozen=True):
     data: tuple[str, ...] = ()
     """Clusters that hold the job's data, best first: a preference, not a rule."""
     labels: tuple[str, ...] = ()
-    """What other jobs' affinities may name."""
+    """Labels that other jobs' affinities may name."""
     after: tuple[JobId, ...] = ()
     """Jobs that must succeed first."""
     client_id: str = ""
-    """The submitter's own name for this submission: the same one twice gives the same job."""
+    """Submitter's own id of this submission: the same one twice gives the same job."""
     trace: str = ""
-    """The submitter's W3C ``traceparent``, so that the job's life is part of that trace; empty: none."""
+    """Submitter's W3C ``traceparent``: the job becomes part of that trace; empty: none."""
 
     @property
     def tasks(self) -> int:
-        """How many tasks the job has."""
+        """Number of tasks of the job."""
         return sum(group.count for group in self.groups)

@@ -1,11 +1,10 @@
-"""The door for jobs: from the plain data of a YAML or JSON file to a checked ``JobSpec``, or what is wrong.
+"""Parser of jobs: from the plain data of a YAML or JSON file to a checked ``JobSpec``, or a list of problems.
 
-``model.form_fields`` is the table of all fields; ``docs/reference/job-file.md`` is generated from it.
-A job of one group may leave ``groups`` out and write the group's fields at the top. A field that is null
-counts as not written. ``read_trace`` is a W3C traceparent: the job becomes part of that trace, and its tasks
-find
-it in ``TRACEPARENT`` unless ``env`` sets another. Anything else is answered with problems that name the field
-and the rule: no input makes it raise.
+``model.form_fields`` is the table of all fields; ``docs/reference/job-file.md`` is generated from it. A job
+of one group may leave ``groups`` out and write the group's fields at the top. A field that is null counts as
+not written. ``trace`` is a W3C traceparent: the job becomes part of that trace, and its tasks find it in
+``TRACEPARENT`` unless ``env`` sets another. Any invalid input results in problems that name the field and the
+rule; no input raises.
 """
 
 import re
@@ -99,20 +98,21 @@ _RECORD_TO_USER: Final = (
     (re.compile(r"^clusters_forbidden\b"), "clusters.deny"),
     (re.compile(r"^data\b"), "clusters.prefer"),
 )
-"""How the fields of the records are called in the user's form."""
+"""Patterns that translate fields of the records to names of the user's form."""
 _Spans = tuple[tuple[str, tuple[int, int]], ...]
-"""Custom resources by name, each with its least and most."""
+"""Custom resources by name, each with its minimum and maximum."""
 _NO_COMMAND: Final = Program(())
 _CLASS: Final = choice_reader(JobClass)
 _UNREACHABLE: Final = choice_reader(UnreachablePolicy)
 _ON_LOSS: Final = choice_reader(OnLoss)
 _SCOPE: Final = choice_reader(Proximity)
 _TRACE_VARIABLE: Final = "TRACEPARENT"
-"""Where programs look for the trace that they belong to."""
+"""Environment variable in which programs look for the trace that they belong to."""
 
 
 def parse_job_form(data: object) -> JobSpec | tuple[Problem, ...]:
-    """The job that decoded YAML or JSON describes, checked; or what is wrong with it, in the user's words.
+    """Parse a job from decoded YAML or JSON and check it; return its problems, in the user's words, if it is
+    invalid.
 
     Conditions are normalised, so that jobs that say the same in another order share one record.
     """
@@ -133,7 +133,7 @@ def parse_job_form(data: object) -> JobSpec | tuple[Problem, ...]:
 
 
 def _user_path(path: str, grouped: bool) -> str:
-    """A path into the records as the user's form has it."""
+    """Translate a path in the records to the path in the user's form."""
     for pattern, name in _RECORD_TO_USER:
         path = pattern.sub(name, path)
     return path if grouped else path.removeprefix("groups[0].")
@@ -165,7 +165,7 @@ def _job(fields: FieldReader, groups: tuple[TaskGroup, ...]) -> JobSpec:
 
 
 def _clusters(fields: FieldReader) -> tuple[tuple[str, ...], ...]:
-    """Allowed, forbidden and preferred clusters."""
+    """Read allowed, forbidden and preferred clusters."""
     if not fields.has_field("clusters"):
         return (), (), ()
     clusters = FieldReader.from_value(
@@ -183,14 +183,14 @@ def _jobs(value: object, field: str) -> tuple[JobId, ...] | Problem:
 def _job_number(value: object, field: str) -> JobId | Problem:
     job = parse_job(value) if isinstance(value, str) else None
     return (
-        Problem(field, f'a job is written as it was told, such as "1-7", not {describe_value(value)}')
+        Problem(field, f'a job is written as its id, such as "1-7", not {describe_value(value)}')
         if job is None
         else job
     )
 
 
 def _only_group(fields: FieldReader, problems: ProblemList) -> TaskGroup:
-    """The short form: the group's fields stand at the top, and the name is the job's."""
+    """Read the short form: the group's fields stand at the top, and the name is the job's."""
     if fields.has_field("needs"):
         problems.add(
             "needs", "this names other groups of the job, and there are none; write them under 'groups'"
@@ -219,8 +219,8 @@ def _groups(fields: FieldReader, problems: ProblemList) -> tuple[TaskGroup, ...]
 
 
 def _trace_environment(fields: FieldReader) -> Program:
-    """What every command begins with: the job's trace, unless its own environment says another. (A wrong one
-    is told where the job's field is read.)"""
+    """Return the initial program of every group: the job's trace as an environment variable. (An invalid
+    trace is reported where the job's field is read.)"""
     if not fields.has_field("trace"):
         return _NO_COMMAND
     parent = read_trace(fields.raw_value("trace"), "")
@@ -228,7 +228,7 @@ def _trace_environment(fields: FieldReader) -> Program:
 
 
 def _group(fields: FieldReader, name: str, above: Program) -> TaskGroup:
-    """One group; ``above`` holds the job's own command, environment and directory."""
+    """Read one group; ``inherited`` holds the job's own command, environment and directory."""
     ask, ask_max = _ask(fields)
     return TaskGroup(
         name=name,
@@ -245,7 +245,7 @@ def _group(fields: FieldReader, name: str, above: Program) -> TaskGroup:
 
 
 def _ask(fields: FieldReader) -> tuple[Resources, Resources]:
-    """The least and the most of everything; equal if no range is written."""
+    """Read the minimum and maximum of every resource; equal if no range is written."""
     cpu = fields.read("cpus", lambda value, field: parse_range(value, field, parse_cpus), (1_000, 1_000))
     memory = fields.read("memory", lambda value, field: parse_range(value, field, parse_bytes), (0, 0))
     gpu = fields.read("gpus", lambda value, field: parse_range(value, field, parse_whole), (0, 0))
@@ -344,7 +344,7 @@ def _affinity(fields: FieldReader) -> tuple[Affinity, ...]:
 
 
 def _payload(fields: FieldReader, above: Program) -> bytes:
-    """The group's command as bytes; none if neither the group nor the job has one."""
+    """Encode the group's program; empty if neither the group nor the job has one."""
     command = _command(fields, above)
     if command.argv:
         return encode_program(command)
@@ -355,7 +355,7 @@ def _payload(fields: FieldReader, above: Program) -> bytes:
 
 
 def _command(fields: FieldReader, above: Program) -> Program:
-    """What is written here, and what is not from ``above``."""
+    """Read the program fields written here; take the others from ``inherited``."""
     here: dict[str, str] = fields.read("env", read_env, {})
     return Program(
         argv=fields.read("command", read_argv, above.argv),

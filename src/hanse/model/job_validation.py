@@ -1,8 +1,7 @@
-"""The rules a job must keep, checked once at the door. The machines behind it trust what they are given.
+"""Rules that a job must keep, checked once on submission. The machines trust what they are given.
 
-``check_job`` speaks about the fields of the records (``groups[1].ask.cpu``); ``model.job_parser`` translates
-for those who wrote the user's form. All problems are found in one go, with bounded work, and the first
-``problem.PROBLEMS_MAX`` are told.
+``check_job`` names fields of the records (``groups[1].ask.cpu``); ``model.job_parser`` translates them to the
+user's form. One pass finds all problems, with bounded work; the first ``problem.PROBLEMS_MAX`` are reported.
 """
 
 from collections.abc import Sequence
@@ -41,19 +40,19 @@ from hanse.model.resources import (
 )
 
 CLUSTERS_MAX: Final = 1_024
-"""Clusters a job may allow, forbid or prefer."""
+"""Clusters that a job may allow, forbid or prefer."""
 AFTER_MAX: Final = 1_024
-"""Jobs a job may wait for."""
+"""Jobs that a job may wait for."""
 AFFINITIES_MAX: Final = 16
 SPEED_UP_POINTS_MAX: Final = 64
 SPEED_MAX: Final = 1_000_000
-"""In thousandths: a thousand times as fast."""
+"""Thousandths: a thousand times as fast."""
 _CYCLE_SHOWN_MAX: Final = 8
-"""Groups of a circle that are named to the user."""
+"""Groups of a cycle that are named to the user."""
 
 
 def check_job(spec: JobSpec) -> tuple[Problem, ...]:
-    """Everything that is wrong with a job; nothing if it may enter."""
+    """Return all problems of a job; empty if it is valid."""
     problems = ProblemList()
     for field, text in (("name", spec.name), ("tenant", spec.tenant)):
         _check_name(problems, field, text)
@@ -80,7 +79,7 @@ def check_job(spec: JobSpec) -> tuple[Problem, ...]:
 
 
 def find_name_problem(text: str) -> str | None:
-    """Why this cannot name something, as a sentence; None if it can."""
+    """Return why this cannot be a name, as a sentence; None if it can."""
     if not text:
         return "a name has at least one character; this one is empty"
     if len(text) > NAME_CHARACTERS_MAX:
@@ -93,13 +92,13 @@ def find_name_problem(text: str) -> str | None:
 
 
 def suggest_spelling(name: str, known: Sequence[str]) -> str:
-    """`` (did you mean 'x'?)`` if something known is spelt alike, else nothing."""
+    """Return `` (did you mean 'x'?)`` if a known name is spelt alike, else an empty text."""
     close = get_close_matches(name[:NAME_CHARACTERS_MAX], known, n=1)
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
 def _check_name(problems: ProblemList, field: str, text: str, within: str = "") -> None:
-    """``within``: the path of what the field belongs to. Few fields are wrong, so few paths are written."""
+    """Check a name. ``within``: path of the field's record; it is used only for a wrong name."""
     rule = find_name_problem(text)
     if rule is not None:
         problems.add(f"{within}.{field}" if within else field, rule)
@@ -121,7 +120,7 @@ def _check_between(
 
 
 def _check_time(problems: ProblemList, field: str, value: int, least: int, most: int) -> None:
-    """Microseconds, told in seconds."""
+    """Check microseconds; the problem names seconds."""
     if value > most:
         problems.add(
             field, f"this is at most {most // SECOND} seconds, not {describe_value(value // SECOND)}"
@@ -217,7 +216,7 @@ def _check_custom(problems: ProblemList, path: str, amounts: Resources) -> None:
 
 
 def _check_range(problems: ProblemList, path: str, least: Resources, most: Resources) -> None:
-    """Elastic work: the most is at least the least, of everything."""
+    """Check that the maximum of elastic work is at least the minimum, for every resource."""
     most_custom = dict(most.custom)
     pairs = [
         ("cpu", least.cpu, most.cpu),
@@ -272,7 +271,7 @@ def _check_affinity(problems: ProblemList, path: str, wishes: Sequence[Affinity]
 
 
 def _check_graph(problems: ProblemList, spec: JobSpec, groups: Sequence[TaskGroup]) -> None:
-    """Group names are unique, what is needed exists, and nothing waits for itself, not even in a circle."""
+    """Check that group names are unique, that needed groups exist, and that no group waits for itself."""
     first: dict[str, int] = {}
     for index, group in enumerate(groups):
         if first.setdefault(group.name, index) != index:
@@ -303,13 +302,14 @@ def _check_graph(problems: ProblemList, spec: JobSpec, groups: Sequence[TaskGrou
         shown = [printable_name(groups[index].name) for index in cycle]
         if len(shown) > _CYCLE_SHOWN_MAX:
             shown = [*shown[: _CYCLE_SHOWN_MAX - 1], "...", shown[-1]]
-        problems.add("groups", f"groups must not wait for each other in a circle: {' -> '.join(shown)}")
+        problems.add("groups", f"groups must not wait for each other in a cycle: {' -> '.join(shown)}")
 
 
 def _cycle(needs: Sequence[Sequence[int]]) -> list[int]:
-    """A circle of groups, first one repeated at the end, or nothing. Waiting for oneself is told elsewhere.
+    """Return a cycle of groups, the first one repeated at the end, or nothing; self-loops are found
+    elsewhere.
 
-    Depth first in the order written, so the same job always gets the same answer.
+    The search is depth first in the order written, so the same job always gets the same answer.
     """
     done = [False] * len(needs)
     for root in range(len(needs)):

@@ -1,28 +1,28 @@
-"""What is wrong with something a person wrote: refusals as values that name the field and the rule."""
+"""Problems in what a person wrote: refusals as values that name the field and the rule."""
 
 from typing import Final
 
 import msgspec
 
 PROBLEMS_MAX: Final = 20
-"""Problems told at once; the rest is only counted."""
+"""Problems reported at once; the rest is only counted."""
 _SHOWN_MAX: Final = 40
 """Characters of a wrong value that are repeated to its writer."""
 _SHOWN_BITS_MAX: Final = 128
-"""Longer numbers are described instead of printed: printing digits takes quadratic time."""
+"""Bits of the longest printed number: printing digits takes quadratic time."""
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing to mend."""
+    """One thing to correct."""
 
     field: str
-    """Where, as a path such as ``groups[1].ask.cpu``; empty for the whole."""
+    """Path such as ``groups[1].ask.cpu``; empty for the whole."""
     rule: str
-    """A sentence saying what is allowed and what was given."""
+    """Sentence that says what is allowed and what was given."""
 
 
 class ProblemList:
-    """Collects problems, keeps the first ``PROBLEMS_MAX`` and counts the others."""
+    """List of problems that keeps the first ``PROBLEMS_MAX`` and counts the others."""
 
     def __init__(self) -> None:
         self._first: list[Problem] = []
@@ -33,25 +33,25 @@ class ProblemList:
 
     @property
     def is_full(self) -> bool:
-        """Whether further problems are only counted, so that nobody need word them with care."""
+        """True if further problems are only counted, so that their words do not matter."""
         return len(self._first) >= PROBLEMS_MAX
 
     def add(self, field: str, rule: str) -> None:
-        """Note a problem."""
+        """Add a problem."""
         if self.is_full:
             self._more += 1
         else:
             self._first.append(Problem(field, rule))
 
     def to_list(self) -> tuple[Problem, ...]:
-        """The first ones in the order they were found, and a last one that counts the rest."""
+        """Return the first problems in the order found, and a last one that counts the rest."""
         if not self._more:
             return tuple(self._first)
         return (*self._first, Problem("", f"and {self._more} more"))
 
 
 def describe_value(value: object) -> str:
-    """A wrong value in a few words, for the end of a sentence; safe for values of any kind and size."""
+    """Describe a wrong value in a few words, for the end of a sentence; safe for any kind and size."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -70,6 +70,6 @@ def describe_value(value: object) -> str:
 
 
 def printable_name(name: str) -> str:
-    """A name that a stranger chose, fit to stand in a path or a sentence."""
+    """Return a name from an unknown writer in a form that fits in a path or a sentence."""
     short = name if len(name) <= _SHOWN_MAX else f"{name[:_SHOWN_MAX]}..."
     return short if short.isprintable() else repr(short)

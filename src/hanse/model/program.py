@@ -1,6 +1,6 @@
-"""What a task runs, as the users of programs write it: arguments, environment, working directory.
+"""Program that a task runs: arguments, environment, working directory.
 
-Brokers and wardens carry it as opaque bytes (``TaskGroup.payload``); the door encodes it and the
+Brokers and wardens carry it as opaque bytes (``TaskGroup.payload``): it is encoded on submission, and the
 runner decodes it.
 """
 
@@ -13,37 +13,37 @@ from hanse.model.attempt_key import SECRET_BYTES
 from hanse.model.problem import Problem, describe_value, printable_name
 
 SHELL: Final = ("/bin/sh", "-c")
-"""What runs a command that is written as one text."""
+"""Shell that runs a command written as one text."""
 _NUMBER_MAX: Final = 1 << 64
-"""Whole numbers among the arguments are printed; larger ones are surely a slip."""
+"""Whole numbers among the arguments are printed; larger ones are surely a mistake."""
 
 
 class Program(msgspec.Struct, frozen=True, array_like=True):
-    """A program to run."""
+    """Program to run."""
 
     argv: tuple[str, ...]
-    """The program and its arguments, at least one."""
+    """Program and its arguments, at least one."""
     env: tuple[tuple[str, str], ...] = ()
     """Environment variables set for it, sorted by name."""
     workdir: str = ""
-    """Where it runs; empty: where the runner decides."""
+    """Working directory; empty: the runner decides."""
     secret: bytes = b""
-    """From which the backend derives the key of each attempt (``attempt_key``); empty: attempts have no keys.
-    No task is given the secret itself."""
+    """Secret from which the backend derives the key of each attempt (``attempt_key``); empty: attempts have
+    no keys. No task is given the secret itself."""
 
 
 def encode_program(command: Program) -> bytes:
-    """The command as a group carries it."""
+    """Encode a program as the payload of a group."""
     if command.secret:
         return msgspec.msgpack.encode(command)
     return msgspec.msgpack.encode((command.argv, command.env, command.workdir))
 
 
 def decode_program(payload: bytes) -> Program | None:
-    """The command that ``encode_program`` encoded; None if this is something else."""
+    """Decode a payload of ``encode_program``; None for anything else."""
     try:
         command = _decoder.decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # it raises all three on bad bytes
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # bad bytes can raise each of them
         return None
     return command if command.argv else None
 
@@ -52,7 +52,7 @@ _decoder = msgspec.msgpack.Decoder(Program)
 
 
 def read_argv(value: object, field: str) -> tuple[str, ...] | Problem:
-    """The user's ``command``: a text for the shell, or a list of the program and its arguments."""
+    """Read the user's ``command``: a text for the shell, or a list of the program and its arguments."""
     if isinstance(value, str):
         line = read_argument(value, field)
         if isinstance(line, Problem):
@@ -77,7 +77,7 @@ def read_argv(value: object, field: str) -> tuple[str, ...] | Problem:
 
 
 def read_env(value: object, field: str) -> dict[str, str] | Problem:
-    """The user's ``env``: a mapping of names to texts or whole numbers."""
+    """Read the user's ``env``: a mapping of names to texts or whole numbers."""
     if not isinstance(value, Mapping):
         return Problem(field, f"this is a mapping of names to texts, not {describe_value(value)}")
     env: dict[str, str] = {}
@@ -92,7 +92,7 @@ def read_env(value: object, field: str) -> dict[str, str] | Problem:
 
 
 def read_secret(value: object, field: str) -> bytes | Problem:
-    """The user's ``secret``: hexadecimal digits. What was given instead is not repeated to anybody."""
+    """Read the user's ``secret``: hexadecimal digits. A wrong value is not repeated in the problem."""
     try:
         secret = bytes.fromhex(value) if isinstance(value, str) else b""
     except ValueError:
@@ -103,7 +103,7 @@ def read_secret(value: object, field: str) -> bytes | Problem:
 
 
 def read_argument(value: object, field: str) -> str | Problem:
-    """A text that a program can be given; whole numbers are printed."""
+    """Read a text that a program can be given; whole numbers are printed."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _NUMBER_MAX:
         return str(value)
     if not isinstance(value, str):
@@ -114,7 +114,7 @@ def read_argument(value: object, field: str) -> str | Problem:
 
 
 def find_argument_problem(text: str) -> str | None:
-    """Why no program can be given this text, as a sentence; None if it can."""
+    """Return why no program can be given this text, as a sentence; None if it can."""
     if "\0" in text:
         return "a text for a program cannot contain the character NUL"
     if any("\ud800" <= character <= "\udfff" for character in text):

@@ -1,10 +1,10 @@
-"""Amounts as people write them, turned into exact whole numbers of the small units the machines count in.
+"""Quantities as people write them, converted to exact whole numbers of the machines' small units.
 
-No float takes part: ``0.1`` CPUs is exactly 100 milli-CPUs. A float that a YAML or JSON reader produced is
-taken by its shortest printed form, which is what its writer saw.
+No float takes part: ``0.1`` CPUs is exactly 100 milli-CPUs. A float from a YAML or JSON reader is taken by
+its shortest printed form, which is what its writer saw.
 
 * CPUs, in milli-CPUs: ``2``, ``0.5`` or ``"500m"``; nothing finer than a thousandth of a core.
-* Memory, in bytes: ``4096``, ``"512MB"`` (1000s), ``"4GiB"`` or ``"4Gi"`` (1024s); small letters will do.
+* Memory, in bytes: ``4096``, ``"512MB"`` (1000s), ``"4GiB"`` or ``"4Gi"`` (1024s); lower case is allowed.
 * Time, in microseconds: seconds as a number, or ``"90s"``, ``"1h30m"``, ``"250ms"``, ``"2d"``, ``"1w"``.
 """
 
@@ -19,7 +19,7 @@ from hanse.model.problem import Problem, describe_value
 from hanse.model.resources import CPU_MILLI_MAX, MEMORY_BYTES_MAX
 
 _CHARACTERS_MAX: Final = 64
-"""Characters of a sensible amount; longer ones are refused before anything is computed."""
+"""Characters of a plausible quantity; longer texts are refused before anything is computed."""
 _MAGNITUDE_MAX: Final = 10**30
 """Numbers beyond this are refused before they are printed."""
 _NUMBER: Final = re.compile(r"([0-9]+)(?:\.([0-9]+))?", re.ASCII)
@@ -48,11 +48,11 @@ _TIME_FORM: Final = 'a time is a number of seconds or a text such as "90s", "1h3
 _WHOLE_FORM: Final = "this is a whole number"
 
 Parse = Callable[[object, str], int | Problem]
-"""What all functions here look like: the value and its field's path; the amount or what is wrong."""
+"""Type of the parsers here: value and path of its field; quantity or problem."""
 
 
 def parse_cpus(value: object, field: str = "cpus") -> int | Problem:
-    """Milli-CPUs."""
+    """Parse milli-CPUs."""
     amount = _amount(value, field, _CPU_FORM)
     if isinstance(amount, Problem):
         return amount
@@ -72,7 +72,7 @@ def parse_cpus(value: object, field: str = "cpus") -> int | Problem:
 
 
 def parse_bytes(value: object, field: str = "memory") -> int | Problem:
-    """Bytes; a part of a byte left over from a larger unit (``"1.1GiB"``) counts as a whole one."""
+    """Parse bytes; a part of a byte left over from a larger unit (``"1.1GiB"``) counts as a whole one."""
     amount = _amount(value, field, _BYTE_FORM)
     if isinstance(amount, Problem):
         return amount
@@ -92,7 +92,7 @@ def parse_bytes(value: object, field: str = "memory") -> int | Problem:
 
 
 def parse_duration(value: object, field: str = "duration") -> int | Problem:
-    """Microseconds, up to ten years."""
+    """Parse microseconds, up to ten years."""
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()) is None:
         return _duration_text(value.replace(" ", ""), field)
     amount = _amount(value, field, _TIME_FORM)
@@ -102,7 +102,7 @@ def parse_duration(value: object, field: str = "duration") -> int | Problem:
 
 
 def parse_whole(value: object, field: str = "count") -> int | Problem:
-    """A whole number from 0, written as a number or as its digits."""
+    """Parse a whole number from 0, written as a number or as its digits."""
     amount = _amount(value, field, _WHOLE_FORM)
     if isinstance(amount, Problem):
         return amount
@@ -111,7 +111,7 @@ def parse_whole(value: object, field: str = "count") -> int | Problem:
 
 
 def parse_thousandths(value: object, field: str = "speed") -> int | Problem:
-    """A plain factor such as 1.8, as thousandths."""
+    """Parse a plain factor such as 1.8, as thousandths."""
     amount = _amount(value, field, "this is a number such as 1.8")
     if isinstance(amount, Problem):
         return amount
@@ -124,7 +124,7 @@ def parse_thousandths(value: object, field: str = "speed") -> int | Problem:
 
 
 def parse_range(value: object, field: str, parse: Parse) -> tuple[int, int] | Problem:
-    """``"2..16"`` as (2, 16), and a single amount as (amount, amount); both ends as ``parse`` reads them."""
+    """Parse ``"2..16"`` as (2, 16), and a single quantity as an equal pair; both ends with ``parse``."""
     if not isinstance(value, str) or ".." not in value:
         single = parse(value, field)
         return single if isinstance(single, Problem) else (single, single)
@@ -142,7 +142,7 @@ def parse_range(value: object, field: str, parse: Parse) -> tuple[int, int] | Pr
 
 
 def _amount(value: object, field: str, form: str) -> tuple[str, str] | Problem:
-    """A number in plain decimal digits, and the unit after it."""
+    """Split a value into a number in plain decimal digits, and its unit."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return Problem(field, f"{form}, not {describe_value(value)}")
     if isinstance(value, str):
@@ -154,14 +154,14 @@ def _amount(value: object, field: str, form: str) -> tuple[str, str] | Problem:
         )
     if value < 0:
         return Problem(field, f"{form} and cannot be negative; {describe_value(value)} is")
-    if not value <= _MAGNITUDE_MAX:  # written this way round because it must also catch "not a number"
+    if not value <= _MAGNITUDE_MAX:  # negated in order to catch "not a number", too
         return Problem(field, f"{form}; {describe_value(value)} is out of all range")
     # repr gives the shortest decimal that means this float; Decimal turns it into plain digits exactly.
     return (str(value) if isinstance(value, int) else f"{Decimal(repr(value)):f}"), ""
 
 
 def _scale(number: str, unit: int, *, up: bool = False) -> int | None:
-    """``number * unit`` exactly; None if that is not whole, unless it may be rounded ``up``."""
+    """Return ``number * unit`` exactly; None if that is not whole, unless it may be rounded ``up``."""
     whole, _, fraction = number.partition(".")
     scale: int = 10 ** len(fraction)
     product, rest = divmod(int(whole + fraction) * unit, scale)
@@ -171,7 +171,7 @@ def _scale(number: str, unit: int, *, up: bool = False) -> int | None:
 
 
 def _duration_text(text: str, field: str) -> int | Problem:
-    """``1h30m`` and the like."""
+    """Parse a text such as ``1h30m``."""
     parts: list[tuple[str, str]] = []
     position = 0
     while position < len(text) <= _CHARACTERS_MAX:

@@ -1,8 +1,8 @@
-"""What a task asks for and what a node has: exact integers, never floats.
+"""Resources that a task asks for and a node has: exact integers, never floats.
 
 Four kinds: CPU in thousandths of a core, memory in bytes, whole GPUs, and a few named custom resources
 (licences, FPGAs) in whole units. A cluster lays its nodes' resources out as columns in the order of
-``Dimensions``; a ``Resources`` record turns into a vector of that order with ``vector``.
+``Dimensions``; ``Resources.vector`` converts a record to a vector in that order.
 """
 
 from collections.abc import Mapping
@@ -11,30 +11,30 @@ from typing import Final
 import msgspec
 
 CPU_MILLI_MAX: Final = 1_000_000_000
-"""A million cores: more is a slip of the pen."""
+"""One million cores: more is a mistake."""
 MEMORY_BYTES_MAX: Final = 1 << 50
-"""One pebibyte a task or node. With at most 2**12 tasks on a node every sum stays below 2**63."""
+"""One pebibyte per task or node. With at most 2**12 tasks on a node every sum stays below 2**63."""
 GPUS_MAX: Final = 1 << 20
 CUSTOM_MAX: Final = 1 << 40
 CUSTOM_KINDS_MAX: Final = 16
 
 BASE_DIMENSIONS: Final = ("cpu", "memory", "gpu")
 Dimensions = tuple[str, ...]
-"""The resource names of a cluster's columns: ``BASE_DIMENSIONS``, then its custom ones, sorted."""
+"""Resource names of a cluster's columns: ``BASE_DIMENSIONS``, then its custom ones, sorted."""
 Vector = tuple[int, ...]
 
 
 class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An amount of each resource. Units: milli-CPU, bytes, whole GPUs, whole custom units."""
+    """Amount of each resource. Units: milli-CPU, bytes, whole GPUs, whole custom units."""
 
     cpu: int = 0
     memory: int = 0
     gpu: int = 0
     custom: tuple[tuple[str, int], ...] = ()
-    """Named extras, sorted by name, no zero amounts."""
+    """Custom resources, sorted by name, without zero amounts."""
 
     def vector(self, dimensions: Dimensions) -> Vector | None:
-        """These amounts in a cluster's column order; None if it lacks a custom resource that is asked for."""
+        """Return these amounts in a cluster's column order; None if it lacks a custom resource of these."""
         if not self.custom:
             return (self.cpu, self.memory, self.gpu) + (0,) * (len(dimensions) - 3)
         extra = dict(self.custom)
@@ -43,7 +43,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self.cpu, self.memory, self.gpu, *(extra.get(name, 0) for name in dimensions[3:]))
 
     def fits(self, room: "Resources") -> bool:
-        """Whether ``room`` has at least this much of everything."""
+        """True if ``room`` has at least this much of every resource."""
         if self.cpu > room.cpu or self.memory > room.memory or self.gpu > room.gpu:
             return False
         if not self.custom:
@@ -52,7 +52,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return all(has.get(name, 0) >= amount for name, amount in self.custom)
 
     def plus(self, other: "Resources") -> "Resources":
-        """The sum."""
+        """Return the sum."""
         if not self.custom and not other.custom:
             return Resources(self.cpu + other.cpu, self.memory + other.memory, self.gpu + other.gpu)
         custom = dict(self.custom)
@@ -63,7 +63,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
     def minus(self, other: "Resources") -> "Resources":
-        """The difference; it is our bug to take more than there is."""
+        """Return the difference; taking more than there is would be a bug."""
         assert other.fits(self), f"{other} does not fit {self}"
         if not self.custom and not other.custom:
             return Resources(self.cpu - other.cpu, self.memory - other.memory, self.gpu - other.gpu)
@@ -75,7 +75,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
     def times(self, count: int) -> "Resources":
-        """``count`` of these."""
+        """Return ``count`` of these."""
         return Resources(
             self.cpu * count,
             self.memory * count,
@@ -85,10 +85,10 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def dominant_share(used: Resources, total: Resources) -> tuple[int, str]:
-    """The largest share of any resource, in millionths of the whole, and that resource's name.
+    """Return the largest share of any resource, in millionths of the whole, and that resource's name.
 
-    Ties go to the first of cpu, memory, gpu, then custom names in order. A resource the whole lacks counts as
-    fully used as soon as any of it is used.
+    Ties go to the first of cpu, memory, gpu, then custom names in order. A resource that the whole lacks
+    counts as fully used as soon as any of it is used.
     """
     whole = {"cpu": total.cpu, "memory": total.memory, "gpu": total.gpu, **dict(total.custom)}
     best, name = -1, "cpu"
@@ -101,7 +101,7 @@ def dominant_share(used: Resources, total: Resources) -> tuple[int, str]:
 
 
 def dimensions_of(capacities: "tuple[Resources, ...]") -> Dimensions:
-    """The column order for nodes of these capacities."""
+    """Return the column order for nodes of these capacities."""
     names = {name: None for capacity in capacities for name, _ in capacity.custom}
     return BASE_DIMENSIONS + tuple(sorted(names))
 

@@ -317,7 +317,7 @@ def test_an_heir_cannot_ask_a_cluster_that_has_left(accepted: str) -> None:
     league.run(30 * SECOND)
     if before is not None:
         assert league.outcome(before) is Outcome.FAILED
-        assert reasons(league) == [f"lost: nobody can say whether it began in {gone}"]
+        assert reasons(league) == [f"lost: it is unknown whether it started in {gone}"]
         assert league.launched == []
     if after is not None:
         assert league.running(after)

@@ -1,1 +1,1 @@
-"""Broker: the machine that takes jobs and proposes where they run, and its parts."""
+"""Broker: the machine that accepts jobs and proposes where their tasks run, and its parts."""

@@ -1,7 +1,7 @@
-"""The broker's door: which jobs it takes, and why it does not take the others.
+"""Admission of jobs at a broker: checks before acceptance, and the reasons of rejections.
 
-Whatever is wrong with a job is said before anything changes: a broken rule of the form, a job that no
-cluster could ever run, a broker that is full.
+Every check runs before any state changes: the rules of the form, whether some cluster could ever run the job,
+and the limits of the broker.
 """
 
 from hanse.core.broker.context import BrokerContext
@@ -16,7 +16,7 @@ from hanse.model.job_parser import check_job
 
 
 class Admission:
-    """Takes requests of clients."""
+    """Handler of the requests of clients."""
 
     def __init__(
         self, context: BrokerContext, lifecycle: JobLifecycle, replication: ShardReplication
@@ -25,10 +25,10 @@ class Admission:
         self.lifecycle = lifecycle
         self.replication = replication
         self.serial = 0
-        """Jobs accepted so far, ever."""
+        """Number of jobs accepted since the broker was created."""
 
     def on_job_submitted(self, event: JobSubmitted) -> None:
-        """Take a job, or say why not; the same client id twice gives the same job."""
+        """Accept or reject a job. A client id that is known returns the job that has it."""
         context = self.context
         spec = event.spec
         known = self.lifecycle.clients.get(spec.client_id) if spec.client_id else None
@@ -52,7 +52,7 @@ class Admission:
         self.replication.accept_job(record)
 
     def _find_objection(self, spec: JobSpec) -> str:
-        """Why a job cannot be taken; empty if it can. Nothing has changed when there is one."""
+        """Return why a job cannot be accepted; empty if it can. This changes no state."""
         problems = check_job(spec)
         if problems:
             return "; ".join(f"{problem.field}: {problem.rule}" for problem in problems)
@@ -60,11 +60,11 @@ class Admission:
             len(self.context.jobs) >= self.context.config.jobs_max
             or self.lifecycle.tasks + spec.tasks > self.context.config.tasks_max
         ):
-            return "this broker is full: wait for jobs to end, or submit to another broker"
+            return "this broker is full. Wait for jobs to end, or submit to another broker"
         standby = self.replication.state.owned[self.replication.base].standby
         if standby and self.context.links.link(standby).is_crowded:
             self.context.mark("broker.heir_behind")
-            return f"this broker cannot reach its heir {standby}: wait a moment, or submit to another broker"
+            return f"this broker cannot reach its standby {standby}. Wait, or submit to another broker"
         for job in spec.after:
             mine = broker_number(job) == self.context.config.number
             if (
@@ -77,12 +77,12 @@ class Admission:
         return self._find_impossibility(spec)
 
     def _find_impossibility(self, spec: JobSpec) -> str:
-        """Why no cluster could ever run a job, empty or not; empty while some cluster is still unknown."""
+        """Return why no cluster could ever run a job, even when empty; "" if one could, or one is unknown."""
         for group, part in enumerate(spec.groups):
             shape = shape_of(spec, group, part.count if spec.gang else 0)
             views = [view for view in self.context.views if shape.allows_cluster(view.name)]
             if not views:
-                return "clusters: the rules of this job leave no cluster to run in"
+                return "clusters: the job's rules exclude every cluster"
             if any(view.state.snapshot is None for view in views):
                 continue
             needed = part.count if spec.gang else 1
@@ -92,15 +92,13 @@ class Admission:
                 if best >= needed:
                     break
             if best == 0:
-                return (
-                    f"groups[{group}]: no node of any allowed cluster has what a task of {part.name} asks for"
-                )
+                return f"groups[{group}]: no node of any allowed cluster can hold a task of {part.name}"
             if best < needed:
-                return f"groups[{group}].count: no cluster holds a gang of more than {best} of these"
+                return f"groups[{group}].count: no cluster holds a gang of more than {best} such tasks"
         return ""
 
     def on_cancel_requested(self, event: CancelRequested) -> None:
-        """End a job that a client no longer wants."""
+        """Cancel a job on the request of a client."""
         context = self.context
         record = context.jobs.get(event.job)
         if record is None:

@@ -1,12 +1,11 @@
-"""The broker: takes jobs, believes something about every cluster, and proposes; wardens decide.
+"""Broker: accepts jobs, keeps a view of every cluster, and proposes placements; wardens decide.
 
-One class takes the events. Its parts: the queue (``core.broker.queue``), the views
-(``core.broker.cluster_view``), placing (``core.broker.placement``), the jobs' careers
-(``core.broker.job_lifecycle``), shards and adoption (``core.broker.failover.replication``) and membership
-(``core.broker.membership``); they share a ``BrokerContext``.
+``Broker`` passes events to its parts, which share a ``BrokerContext``: ``queue``, ``cluster_view``,
+``placement``, ``job_lifecycle``, ``membership`` and ``failover.replication`` of ``core.broker``. The README
+of this folder is the theory of operation.
 """
 
-# ruff: noqa: PLR1730, FURB136  with every event: a call of min() costs more than all it compares
+# ruff: noqa: PLR1730, FURB136  for every event: a call of min() costs more than the comparisons
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -61,7 +60,7 @@ from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
 
 
 class Broker:
-    """One broker. ``handle`` takes events in order; see ``core.machine``."""
+    """Broker machine. ``handle`` takes events in order; see ``core.machine``."""
 
     def __init__(
         self, config: BrokerConfig, order: QueueOrder, placer: Placer, rank: ClusterRanker, sizer: Sizer
@@ -78,11 +77,11 @@ class Broker:
         self._admission = Admission(self._context, self._lifecycle, self._replication)
         timings, grace = config.timings, config.timings.lease_grace
         self._patience = lease_span(timings.cluster_lease, grace) + lease_span(timings.runner_lease, grace)
-        """After this long without a beat from a cluster all its movable attempts have ended."""
+        """Time without a heartbeat from a cluster after which all its movable attempts have ended."""
         self._advice = self._placement.sizing.advice
         self._eligibility = ClusterEligibility(self._context, self._lifecycle)
         self.epoch = 0
-        """How often it has been started; for reading only."""
+        """Number of starts; read only."""
         self._beat_at, self._force = NEVER, False
         self._armed, self._due = NEVER, 0
         self._handlers = self._handlers_by_type()
@@ -90,7 +89,7 @@ class Broker:
     # --- events --------------------------------------------------------------------------------------------
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take one event; return what the shell must do, in order."""
+        """Handle one event; return the effects for the shell, in order."""
         context = self._context
         out: list[Effect] = []
         context.effects = out
@@ -101,7 +100,7 @@ class Broker:
             envelope = event.envelope
             for body in context.links.receive(now, envelope):
                 handler = self._handlers.get(type(body))
-                if handler is not None:  # else a bare acknowledgement
+                if handler is not None:  # else an acknowledgement only
                     handler(envelope.source, body)
             calm = envelope.seq <= 0
         elif type(event) is not Tick:
@@ -120,15 +119,15 @@ class Broker:
         ):
             self._conclude()
         elif calm and now < self._armed:
-            return out  # an early tick, or a soft message that set nothing off: the same is due as before
+            return out  # an early tick, or a soft message without consequences: nothing new is due
         self._arm(now)
         return out
 
     def _conclude(self) -> None:
-        """Say everything that this step made worth saying."""
+        """Send everything that this step made worth sending."""
         if self._replication.busy:
-            self._replication.release_safe()  # what is admitted now is claimed now
-        if self._placement.touched_lines or self._force:  # whatever is claimed or released touches its line
+            self._replication.release_safe()  # so that jobs admitted now are claimed now
+        if self._placement.touched_lines or self._force:  # claims and releases touch their lines
             self._placement.flush(self._force)
             self._force = False
         if self._withdrawing.cancels:
@@ -155,7 +154,7 @@ class Broker:
         context.membership.boot(event.at, event.epoch)
         context.links.boot(event.at)
         for view in context.views:
-            view.state.renewed_at = event.at  # a restarting grantor adds a whole lease
+            view.state.renewed_at = event.at  # a grantor that restarts adds a whole lease
             view.state.given_up = False
             if view.is_open:
                 context.links.send_soft(context.effects, view.name, RequestSnapshot(view.cluster))
@@ -205,11 +204,12 @@ class Broker:
         (self._standby if body.takeover_id else self._replication).on_ownership_reply(source, body)
 
     def _on_replicate_jobs(self, source: str, body: ReplicateJobs) -> None:
-        if body.shard not in self._replication.state.owned:  # else adopted: the former owner will hear of it
+        if body.shard not in self._replication.state.owned:  # else taken over: its former owner is told so
             self._standby.on_replicate_jobs(source, body)
 
     def _is_elsewhere(self, job: JobId) -> bool:
-        """Whether others must speak for a job: it is kept here for a peer, or a peer has taken it."""
+        """True if another broker must answer for a job: it is kept here for a peer, or a peer has taken it
+        over."""
         return job in self._replication.state.transferred_jobs or self._standby.has_job(job)
 
     def _on_ownership_transferred(self, source: str, body: OwnershipTransferred) -> None:
@@ -239,8 +239,8 @@ class Broker:
             self._placement.use_spare_offers(view.index)
 
     def _requeue_refused(self, view: ClusterView, refused: tuple[RefusedTask, ...]) -> None:
-        """What was not taken waits again; room that was granted meanwhile is used first. The rest is asked
-        for: who claims again at such a moment is refused again."""
+        """Queue refused tasks again. Room that was granted meanwhile is used first. For the rest the broker
+        registers demand: a new claim at such a moment would be refused again."""
         context = self._context
         view.state.wary_until = context.now + WARY_TIME
         for entry in refused:
@@ -253,10 +253,10 @@ class Broker:
             if number >= 0:
                 for each in context.views:
                     each.state.exhausted[number] = True
-                self._placement.place_line(number)  # which says that it waits
+                self._placement.place_line(number)  # this records that it waits
 
     def _line_of(self, task: TaskId) -> int:
-        """The line of a task's group, or -1."""
+        """Return the line of a task's group, or -1."""
         record = self._context.jobs.get(job_of(task))
         return -1 if record is None else record.lines[record.group_of(index_of(task))]
 
@@ -265,7 +265,7 @@ class Broker:
             self._lifecycle.on_attempts_started(news.started)
         if news.ended:
             self._replication.on_attempts_ended(source, self._standby.filter_ends(source, news.ended))
-        if news.offers:  # after the ends: what waits may stand in another order now
+        if news.offers:  # after the ends, which may have changed the order
             self._placement.on_offers(self._context.view_by_name[source].index, news.offers)
 
     def _apply_delta(self, view: ClusterView, delta: Delta, place: bool = True) -> None:
@@ -285,7 +285,7 @@ class Broker:
         if beat.sent_at > view_state.echo:
             view_state.echo = beat.sent_at
         elif not reopened:
-            return  # an old one, overtaken
+            return  # a newer heartbeat came first
         view_state.renewed_at, view_state.drains = context.now, beat.drains
         if reopened:
             view_state.given_up = False
@@ -357,7 +357,7 @@ class Broker:
             self._placement.demand_publisher.repeat_stale()
 
     def _arm(self, now: int) -> None:
-        """Ask for a tick when something is next due, unless an earlier one will come anyway."""
+        """Ask for a tick at the next due time, unless an earlier one will come anyway."""
         context, placement, deadlines = self._context, self._placement, self._lifecycle.deadlines
         due = self._beat_at if self._beat_at < context.links.due else context.links.due
         if self._replication.state.progress_at < due:
@@ -382,45 +382,45 @@ class Broker:
     # --- for the shell -------------------------------------------------------------------------------------
 
     def believed_free(self, cluster: str) -> list[Vector] | None:
-        """What this broker believes to be free in a cluster, node by node."""
+        """Return the capacity of each node of a cluster that this broker believes to be free."""
         return self._context.view_by_name[cluster].confirmed_free()
 
     def view_state_of(self, cluster: str) -> ViewState:
-        """All that this broker believes about a cluster; for reading only."""
+        """Return the view of a cluster; read only."""
         return self._context.view_by_name[cluster].state
 
     def count_tasks(self, job: JobId) -> int | None:
-        """How many tasks a job has, if it is ours or kept for a peer."""
+        """Count the tasks of a job that is ours or kept for a peer; None for any other job."""
         record = self._context.jobs.get(job)
         return len(record.state) if record is not None else self._standby.count_tasks(job)
 
     def is_owner_of(self, job: JobId) -> bool:
-        """Whether a job is ours and has not ended."""
+        """True if a job is ours and has not ended."""
         return job in self._context.jobs
 
     def find_answering_broker(self, job: JobId, asked: Collection[str] = ()) -> str:
-        """Who speaks for a job, whoever ``asked`` was asked before; see ``redirects``."""
+        """Return the broker that answers for a job, other than those already ``asked``; see ``redirects``."""
         state = self._replication.state
         return find_answering_broker(job, asked, self._context, self._lifecycle, state, self._standby)
 
     def is_without_standby(self) -> bool:
-        """Whether it has no standby for some of its jobs, because no peer can be reached."""
+        """True if some of its jobs have no standby, because no peer can be reached."""
         return any(not one.standby for one in self._replication.state.owned.values())
 
     def count_unreplicated(self) -> int:
-        """How many jobs and messages would be lost with this broker."""
+        """Count the jobs and messages that would be lost with this broker."""
         return self._replication.teardown.count_unreplicated()
 
     def is_alive(self, broker: str) -> bool:
-        """Whether a peer is not suspected of being dead."""
+        """True if a peer is not suspected of being dead."""
         return self._context.membership.is_alive(broker)
 
     def shards(self) -> tuple[list[str], list[str]]:
-        """The shards that it owns, and those of which it keeps copies."""
+        """Return the shards that it owns, and those of which it keeps copies."""
         return list(self._replication.state.owned), list(self._standby.shards)
 
     def find_leftovers(self) -> list[str]:
-        """What is not as it should be when no work is left."""
+        """List what should not exist when no work is left."""
         context = self._context
         complaints = [f"job {job_text(job)} has not ended" for job in context.jobs]
         complaints += context.queue.find_leftovers()
@@ -428,12 +428,12 @@ class Broker:
             complaints += view.find_leftovers()
         complaints += context.links.find_leftovers() + self._replication.find_leftovers()
         complaints += [
-            f"adoption of {e} is under way" for e, w in self._standby.shards.items() if w.is_taking_over
+            f"takeover of {e} is under way" for e, w in self._standby.shards.items() if w.is_taking_over
         ]
         return complaints
 
     def check(self) -> None:
-        """Invariants across the parts."""
+        """Assert invariants across the parts."""
         context = self._context
         context.links.check()
         self._eligibility.check()
@@ -451,7 +451,7 @@ class Broker:
         context.queue.check_counts(context.jobs)
 
     def dump(self) -> bytes:
-        """The whole state."""
+        """Return the whole state."""
         context, placement, lifecycle = self._context, self._placement, self._lifecycle
         state = BrokerState(
             epoch=self.epoch,

@@ -1,14 +1,14 @@
-"""Which clusters a broker may use, and what becomes of its tasks at one that is silent or has left.
+"""Clusters that a broker may use, and the handling of its tasks in a cluster that is silent or retired.
 
-A takeover needs the word of every cluster that its bidder knows. A broker of an older version of the league
-file does not know the newest clusters, so nobody may use these while such a broker could take over: a cluster
-is opened when every other broker is known, by gossip, to live by the version in which that cluster joined, or
-a later one. Versions only rise, so what is open stays open (ADR 0039).
+A takeover needs the agreement of every cluster that the bidder knows. A broker with an older version of the
+league file does not know the newest clusters. No broker may use such a cluster while a broker that does not
+know it could take over. A cluster opens when gossip shows that every other broker has the version in which
+the cluster joined, or a later one. Versions only rise, so an open cluster stays open (ADR 0039).
 
-A cluster that has retired is closed for good. It left with nothing running and with every end settled; a
-claim that was on its way to it will never be answered. After the time in which all leases run out, its tasks
-are lost, and placed elsewhere. This includes tasks of jobs that wait for silent clusters. A cluster may also
-have been retired because it was gone: then what it had may have begun, so tasks that must not run twice fail.
+A retired cluster is closed permanently. It left with nothing running and with every end acknowledged. No
+claim to it will be answered. When all leases have expired, the broker counts its tasks there as lost and
+places them elsewhere, also for jobs with ``unreachable: wait``. A cluster may also have been retired because
+it vanished: its attempts may have started, so tasks that must not run twice fail.
 """
 
 from hanse.core.broker.cluster_view import ClusterView
@@ -20,7 +20,7 @@ from hanse.model.messages import RequestSnapshot
 
 
 class ClusterEligibility:
-    """The clusters of one broker."""
+    """Tracker of the clusters that one broker may use."""
 
     def __init__(self, context: BrokerContext, lifecycle: JobLifecycle) -> None:
         self.context = context
@@ -37,7 +37,7 @@ class ClusterEligibility:
         self.review()
 
     def review(self) -> None:
-        """Open clusters that everybody knows by now."""
+        """Open the clusters that every broker knows by now."""
         if not self.not_open_yet:
             return
         least = self.context.membership.least_version()
@@ -47,7 +47,7 @@ class ClusterEligibility:
                 self.context.view_by_name[name].is_open = True
 
     def open_known(self) -> None:
-        """The same after gossip: ask for the whole state of what has opened."""
+        """Open the clusters that every broker knows, after gossip, and request their snapshots."""
         context, before = self.context, list(self.not_open_yet)
         self.review()
         for name in before:
@@ -58,7 +58,7 @@ class ClusterEligibility:
                 )
 
     def give_up(self, view: ClusterView) -> None:
-        """Nobody has heard from a cluster for so long that its movable attempts have surely ended."""
+        """Give up a cluster that was silent for so long that its movable attempts have certainly ended."""
         context, view_state = self.context, view.state
         context.mark("broker.gave_cluster_up")
         view_state.given_up = True
@@ -80,8 +80,8 @@ class ClusterEligibility:
                     self.lifecycle.on_attempt_lost(record, index, why)
 
     def check(self) -> None:
-        """What is open is what everybody knows."""
+        """Assert that only clusters unknown to some broker are closed."""
         least = self.context.membership.least_version()
         assert all(since > least for since in self.not_open_yet.values()), (
-            f"{self.context.config.name} waits in vain"
+            f"{self.context.config.name} keeps a cluster closed that all know"
         )

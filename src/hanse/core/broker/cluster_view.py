@@ -1,8 +1,8 @@
-"""What a broker believes about one cluster, as columns.
+"""View of one cluster at a broker, as columns.
 
-Three things are kept apart: what the warden last said (*confirmed*), the broker's own claims on their way
-(*pending*), and the difference, which is what it may propose on (*usable*). News replaces what was
-confirmed and never touches what is pending.
+The view keeps three amounts apart: free capacity that the warden last reported (*confirmed*), the broker's
+own claims that are not answered (*pending*), and the difference, on which the broker may propose (*usable*).
+A report of the warden replaces the confirmed amount and never changes the pending amount.
 """
 
 from operator import add, gt, sub
@@ -37,66 +37,66 @@ from hanse.policy.node_columns import (
 
 STANDING_FULL: Final = 1_000
 SHAPES_MAX: Final = 4_096
-"""Compiled shapes kept per cluster; when there are more, all are compiled afresh."""
+"""Compiled shapes kept per cluster. When there are more, all are dropped and compiled again."""
 BEHIND_MAX: Final = 3
-"""Beats in a row of an older state than the one that is known, after which the older one is believed."""
+"""Consecutive heartbeats with an older state than the known one, after which the older state is accepted."""
 WARY_TIME: Final = 60 * MINUTE
-"""How long a broker minds that a warden refused it something."""
+"""Time for which a broker remembers that a warden refused a claim."""
 
 _NO_ROOM: Final = NodeColumns([], checked=False)
 _NO_TABLE: Final = AttributeIndex([])
 _NO_NODES: Final = empty_mask(0)
-"""A cluster of which nothing is known yet. These have no nodes and so nothing that could change."""
+"""Values of a cluster of which nothing is known; they never change."""
 
 
 class ViewState(msgspec.Struct, gc=False, rename={"beats_behind": "behind"}):
-    """The state of a view, as it is dumped."""
+    """State of a view, as it is dumped."""
 
     snapshot: ClusterSnapshot | None = None
     version: int = 0
     free: list[Vector] = []
     rounds: dict[ShardId, int] = {}
     least_round: dict[ShardId, int] = {}
-    """Rounds below this are of the past: the broker has given that lease up."""
+    """Rounds below these are obsolete: the broker has given that lease up."""
     echo: int = 0
     renewed_at: int = 0
-    """When the latest beat that the broker answered came, on the broker's clock."""
+    """Time of the latest heartbeat that the broker answered, on the broker's clock."""
     seen_at: int = 0
-    """When the latest news of its room came."""
+    """Time of the latest report of the cluster's capacity."""
     given_up: bool = False
     standing: int = STANDING_FULL
     claims: dict[int, list[TaskBatch]] = {}
-    """Claims of the fast path on their way, by number."""
+    """Unanswered claims of the fast path, by number."""
     next_claim: int = 1
     exhausted: dict[int, bool] = {}
-    """Lines for which nothing was found or given here since the last news."""
+    """Lines for which the search found no room here since the last report."""
     closed_until: int = 0
-    """A claim was refused for want of a valid lease: no more before this time."""
+    """Time before which no claim is sent, after a refusal because of an invalid lease round."""
     wary_until: int = 0
-    """Something was refused lately: others claim here, too."""
+    """Time until which other brokers' claims are expected here, after a refusal."""
     drains: tuple[Drain, ...] = ()
-    """What the latest beat said of nodes that take no new work, in instants of the warden's clock."""
+    """Drains in the latest heartbeat, in instants of the warden's clock."""
     beats_behind: int = 0
-    """How many of the latest beats in a row were of an older state than the one that is known."""
+    """Consecutive latest heartbeats with an older state than the known one."""
     left_at: int = -1
-    """Of a cluster that has retired: since when nothing can run there; -1: not known yet."""
+    """Time since which nothing can run in a retired cluster; -1: not known yet."""
 
 
 class CompiledViewShape:
-    """A shape compiled for one cluster, as a broker sees it."""
+    """Shape compiled for one cluster, as a broker sees it."""
 
     __slots__ = ("ask", "ever", "failed_at", "mask", "own")
 
     def __init__(self, ask: Vector | None, mask: MaskWords, own: MaskWords) -> None:
         self.ask = ask
-        """The ask in column order; None if it cannot run there."""
+        """Ask in column order; None if the shape cannot run there."""
         self.mask = mask
-        """Nodes that could ever take one."""
+        """Nodes that could take one task when empty."""
         self.ever = not is_empty(mask)
         self.own = own
-        """Those of them in this broker's own share."""
+        """Nodes of ``mask`` in this broker's own share."""
         self.failed_at = NO_CHECKPOINT
-        """When ``mask`` was last found to have no room for one, by the view's gains."""
+        """Checkpoint of the view's gains at which the last search in ``mask`` found no room."""
 
 
 class ClusterView:
@@ -108,7 +108,7 @@ class ClusterView:
         self.index = index
         self.broker = broker
         self.is_open = True
-        """Whether it may be used: it has not retired, and every broker knows it (``core.newcomers``)."""
+        """True if it may be used: not retired, and known to every broker (``broker.cluster_eligibility``)."""
         self.state = ViewState(free=[], rounds={}, least_round={}, claims={}, exhausted={})
         self.dimensions: Dimensions = ()
         self.usable = _NO_ROOM
@@ -116,18 +116,18 @@ class ClusterView:
         self.attribute_index = _NO_TABLE
         self.pending: dict[int, list[int]] = {}
         self.fresh: list[TaskBatch] = []
-        """Lots of this step: already pending, not yet in a claim."""
+        """Batches of this step: already pending, not yet in a claim."""
         self.own: MaskWords = _NO_NODES
         self._unreserved: MaskWords = _NO_NODES
         self._compiled_shapes: dict[Shape, CompiledViewShape] = {}
         self._slots: dict[Shape, int] = {}
         self.median_cpu = 0
-        """Milli-CPU of the middle node."""
+        """Milli-CPU of the median node."""
 
-    # --- news ----------------------------------------------------------------------------------------------
+    # --- reports of the warden ------------------------------------------------------------------------------
 
     def apply_snapshot(self, news: ClusterSnapshot) -> None:
-        """Take a whole state."""
+        """Replace the view by a snapshot."""
         view_state = self.state
         if self._is_behind(news.epoch, news.version) and view_state.beats_behind < BEHIND_MAX:
             return
@@ -148,9 +148,9 @@ class ClusterView:
         return known is not None and (epoch, version) < (known.epoch, self.state.version)
 
     def is_rewound(self, epoch: int, version: int) -> bool:
-        """Whether the newest beats tell of an older state than the one that is known. One may have been
-        overtaken by news; several in a row are of a warden whose past was put back from an older copy, and
-        which counts again from there: then the next snapshot counts, whatever its number."""
+        """Count heartbeats with an older state than the known one; True after ``BEHIND_MAX`` in a row. A
+        newer report may have overtaken a single one. Several in a row come from a warden that was restored
+        from an older copy and counts from there; then the next snapshot is accepted, with any number."""
         view_state = self.state
         if view_state.beats_behind or self._is_behind(epoch, version):
             view_state.beats_behind = view_state.beats_behind + 1 if self._is_behind(epoch, version) else 0
@@ -170,7 +170,7 @@ class ClusterView:
         self._slots.clear()
 
     def _refresh(self) -> None:
-        """Usable is what was confirmed less what is pending."""
+        """Compute usable capacity: confirmed minus pending."""
         for node, free in enumerate(self.state.free):
             self.usable.set_free(node, free)
         self.gains.forget()
@@ -180,14 +180,14 @@ class ClusterView:
                 self._debit(batch)
 
     def apply_delta(self, news: Delta) -> bool:
-        """Take final states; False if there is a gap, so that a snapshot is needed."""
+        """Apply final states of nodes; return False if there is a gap, so that a snapshot is needed."""
         view_state = self.state
         if (
             view_state.snapshot is None
             or news.since > view_state.version
             or news.epoch != view_state.snapshot.epoch
         ):
-            # Of an earlier life of the warden: old news. Of a later one: it may have other nodes now.
+            # An earlier epoch is old; in a later epoch the warden may have other nodes.
             return view_state.snapshot is not None and news.epoch < view_state.snapshot.epoch
         if news.version <= view_state.version:
             return True
@@ -201,7 +201,7 @@ class ClusterView:
         return True
 
     def _confirm(self, node: int, free: Vector) -> bool:
-        """A node has this much on offer; whether that is more than it had, of anything."""
+        """Set the confirmed capacity of a node; True if any amount is larger than before."""
         known = self.state.free
         better = any(map(gt, free, known[node]))
         if better:
@@ -221,7 +221,7 @@ class ClusterView:
         self._add_all(batch, 1)
 
     def _add_all(self, batch: TaskBatch, sign: int) -> None:
-        """A lot is on its way, or (-1) no longer, and its room is usable again. By node, not by task."""
+        """Add a batch to the pending amounts, or (-1) remove it and free its room. By node, not by task."""
         size = batch.size.vector(self.dimensions)
         assert size is not None
         counts: dict[int, int] = {}
@@ -243,13 +243,13 @@ class ClusterView:
             self.gains.add(node)
 
     def reserve(self, batch: TaskBatch) -> None:
-        """A lot will be claimed when this step ends; the placer has debited its room. News of this same step
-        must find it pending."""
+        """Reserve a batch for the claim at the end of this step: reports handled in the same step must find
+        it pending. The placer has debited its room."""
         self.fresh.append(batch)
         self._add_all(batch, 1)
 
     def propose(self, batches: list[TaskBatch]) -> int:
-        """Lots are on their way in one claim; returns the claim's number."""
+        """Register batches as one claim on its way; return the number of the claim."""
         number = self.state.next_claim
         self.state.next_claim += 1
         fast = [batch for batch in batches if not batch.lease]
@@ -259,7 +259,7 @@ class ClusterView:
         return number
 
     def resolve_claim(self, number: int) -> list[TaskBatch]:
-        """A claim is no longer on its way; its lots."""
+        """Remove a claim that was answered or abandoned; return its batches."""
         batches = self.state.claims.pop(number, [])
         for batch in batches:
             self._add_all(batch, -1)
@@ -268,22 +268,22 @@ class ClusterView:
     def find_renewable(
         self, shards: tuple[ShardId, ...], told: tuple[tuple[ShardId, int], ...]
     ) -> tuple[ShardId, ...]:
-        """Those of our shards whose lease may be renewed, by the lease rounds of the newest beat. A warden
-        whose past was put back from an older copy may be in a round that was over long ago, or given up: its
-        leases are left to run out until it has reached a new one."""
+        """Return the shards with a renewable lease, by the lease rounds of the newest heartbeat. A warden
+        that was restored from an older copy may report a round that has ended or was given up; the broker
+        lets those leases expire until the warden reaches a new round."""
         rounds, least = self.state.rounds, self.state.least_round
         past = [name for name, number in told if number < max(rounds.get(name, 0), least.get(name, 0))]
         return tuple([name for name in shards if name not in past]) if past else shards
 
     def abandon_claims(self) -> None:
-        """No claim that is on its way will be answered."""
+        """Resolve all unanswered claims: no reply will come."""
         for number in list(self.state.claims):
             self.resolve_claim(number)
 
     # --- questions -----------------------------------------------------------------------------------------
 
     def compile_shape(self, shape: Shape) -> CompiledViewShape:
-        """A shape's compiled form."""
+        """Return the compiled form of a shape."""
         found = self._compiled_shapes.get(shape)
         if found is None:
             if len(self._compiled_shapes) >= SHAPES_MAX:
@@ -303,32 +303,33 @@ class ClusterView:
         return CompiledViewShape(ask, mask, mask & self.own)
 
     def allows(self, shape: Shape) -> bool:
-        """Whether the cluster has all kinds of resources that a shape asks for, and its job may use it."""
+        """True if the cluster has all resources that a shape asks for, and its job may use the cluster."""
         return self.compile_shape(shape).ask is not None
 
     def is_futile(self, shape: Shape) -> bool:
-        """Whether there is surely no room for a shape: none was found, and nothing that helps has come."""
+        """True if there is certainly no room for a shape: a search found none, and no node of use has
+        gained."""
         fit = self.compile_shape(shape)
         return fit.failed_at >= 0 and self.gains.is_futile(fit, self.usable)
 
     def can_ever_hold(self, shape: Shape) -> bool:
-        """Whether the empty cluster could hold a task of a shape."""
+        """True if the empty cluster could hold a task of a shape."""
         return self.compile_shape(shape).ever
 
     def count_slots(self, shape: Shape) -> int:
-        """How many tasks of a shape the empty cluster could hold."""
+        """Count the tasks of a shape that the empty cluster could hold."""
         known = self._slots.get(shape)
         if known is None:
             known = self._slots[shape] = self._count(shape, self.usable.capacity)
         return known
 
     def count_free_slots(self, shape: Shape) -> int:
-        """How many tasks of a shape would find room now, as far as is known."""
+        """Count the tasks of a shape that would fit now, as far as the broker knows."""
         return 0 if self.is_futile(shape) else self._count(shape, self.usable.free)
 
     def _count(self, shape: Shape, columns: Column) -> int:
-        """How many tasks of a shape fit into so much room. Where a node has less than none of anything,
-        nothing does."""
+        """Count the tasks of a shape that fit into these columns. A node with a negative amount holds
+        none."""
         fit = self.compile_shape(shape)
         ask = fit.ask
         if ask is None:
@@ -350,16 +351,16 @@ class ClusterView:
         return nodes if shape.max_per_node else total
 
     def confirmed_free(self) -> list[Vector] | None:
-        """What the warden last said is free, node by node; None before the first snapshot."""
+        """Return the free capacity of each node as last reported; None before the first snapshot."""
         return self.state.free if self.state.snapshot is not None else None
 
     def find_leftovers(self) -> list[str]:
-        """What is not as it should be when no work is left."""
+        """List what should not exist when no work is left."""
         complaints = [f"claim {number} to {self.name} is unanswered" for number in self.state.claims]
         return complaints + [f"room is pending on node {node} of {self.name}" for node in self.pending]
 
     def check(self) -> None:
-        """What may be proposed on is what was confirmed less what is on its way."""
+        """Assert that usable capacity is confirmed minus pending."""
         if self.state.snapshot is not None:
             expected = list(self.state.free)
             for node, pending in self.pending.items():
@@ -368,7 +369,7 @@ class ClusterView:
                 assert usable == expected[node], f"{self.broker} on {self.name}: node {node}"
 
     def restore(self, view_state: ViewState) -> None:
-        """Take a dumped state."""
+        """Restore a dumped state."""
         self.state = view_state
         if view_state.snapshot is not None:
             self._lay_out(view_state.snapshot)
@@ -376,5 +377,5 @@ class ClusterView:
 
 
 def _layout(news: ClusterSnapshot) -> tuple[object, ...]:
-    """What of a snapshot changes only when the cluster does."""
+    """Return the fields of a snapshot that change only when the cluster changes."""
     return (news.dimensions, news.capacity, news.attributes, news.reserve, news.partitions)

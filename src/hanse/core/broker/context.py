@@ -1,5 +1,5 @@
-"""What the parts of a broker share: its configuration, its post, its jobs and queue, and the commands of
-this step."""
+"""State shared by the parts of a broker: configuration, links, jobs, queue, and the effects of the current
+step."""
 
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.end_acks import EndAcks
@@ -15,7 +15,7 @@ from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
 
 
 class BrokerContext:
-    """Shared by the parts of one broker; only they change it, and only while an event is handled."""
+    """Shared state of the parts of one broker. Only they change it, and only while ``handle`` runs."""
 
     def __init__(
         self, config: BrokerConfig, order: QueueOrder, placer: Placer, rank: ClusterRanker, sizer: Sizer
@@ -44,8 +44,8 @@ class BrokerContext:
         self, record: JobRecord, group: int, answered: DecisionKind, tasks: int, reason: str,
         considered: list[tuple[str, int]] | None = None,
     ) -> None:  # fmt: skip
-        """Record an answer, unless it is the one given last. ``considered``: clusters looked at, and how many
-        tasks got room in each."""
+        """Record a decision, unless it repeats the last one of the group. ``considered``: clusters searched,
+        and the number of tasks that got room in each."""
         if not self.config.decisions:
             return
         told = answered + ":" + reason

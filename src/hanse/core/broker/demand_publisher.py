@@ -1,8 +1,8 @@
-"""What a broker tells the wardens: its claims, and what it has waiting, where that is worth a message.
+"""Publication of a broker's claims and waiting work (demand) to the wardens.
 
-The demand goes out when a line appears, empties or gets a better job at its head, with every claim if it
-has changed, and with the beat otherwise: a count that is a little out of date does no harm, nor does a key
-that has got better because the same job has made progress.
+The broker sends its demand when a line appears, empties or gets a better job at its head, with every claim if
+the demand has changed, and otherwise with its heartbeat. A count that is slightly out of date does no harm,
+nor does a key that improved because the same job made progress.
 """
 
 from typing import Final
@@ -20,39 +20,39 @@ from hanse.model.messages import Claim, Demand, DemandLine, QueueKey, TaskBatch
 CLAIM_TASKS_MAX: Final = 100
 """Placements in one claim."""
 WaitingLines = list[DemandLine]
-"""What waits, best first, before any warden is asked to hold."""
+"""Waiting lines, best first, before any warden is asked to hold nodes."""
 
 
 class PublishedDemand(msgspec.Struct, gc=False, rename={"is_stale": "stale"}):
-    """What one warden was last told of the demand."""
+    """Demand as it was last sent to one warden."""
 
     lines: tuple[DemandLine, ...] = ()
     is_stale: bool = False
-    """A grant was given back though a task waits, so the warden's count is too low: say it again with the
-    next beat. At once it would come back at once."""
+    """True if a grant was given back although a task waits: the warden's count is too low. The next heartbeat
+    repeats the demand; repeated at once, the grant would come back at once."""
     quiet_until: int = 0
-    """It has refused a task that still holds room there: until then only the beat asks it for more."""
+    """Time until which only the heartbeat sends demand, after a refusal of a task that has room there."""
 
 
 class DemandPublisher:
-    """The demand of one broker, as every warden was told of it."""
+    """Demand of one broker, as sent to each warden."""
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
         self.published: list[PublishedDemand] = [PublishedDemand() for _ in context.views]
         self.best: dict[int, tuple[QueueKey, JobId]] = {}
-        """Line -> key and job of its head. Another job with a better key is worth a message to everybody;
-        a worse key is not, nor is progress of the same job."""
+        """Line -> key and job of its head. Another job with a better key is sent to every warden at once; a
+        worse key, or progress of the same job, is not."""
         self.hold_at: dict[int, tuple[int, int]] = {}
-        """Line -> cluster that is asked to keep room back for it, and until when."""
+        """Line -> cluster that is asked to hold nodes for it, and until when."""
         self._heads: Heads = []
         self._waiting: WaitingLines = []
-        """What waits, as it was when these were the heads."""
+        """Waiting lines that belong to ``_heads``."""
 
     def send(
         self, batches: dict[int, list[TaskBatch]], releases: dict[int, list[int]], changed: bool, force: bool
     ) -> None:
-        """Send claims and releases by cluster, and the demand to the others if it has ``changed``."""
+        """Send claims and releases by cluster, and the demand to the other clusters if it has ``changed``."""
         waiting = self.waiting()
         for view in self.context.views:
             index = view.index
@@ -63,14 +63,14 @@ class DemandPublisher:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether some warden was told of work that waits, though none does."""
-        for told in self.published:  # noqa: SIM110  with every beat: any() costs more than it looks at
+        """True if demand was sent to some warden although nothing waits."""
+        for told in self.published:  # noqa: SIM110  with every heartbeat: any() is slower
             if told.lines:
                 return True
         return False
 
     def repeat_stale(self) -> None:
-        """With every beat: repeat the demand where the warden's idea of it is out of date."""
+        """Repeat the demand, with every heartbeat, where the warden's copy is out of date."""
         waiting = self.waiting()
         if not waiting:
             self.best.clear()
@@ -78,13 +78,14 @@ class DemandPublisher:
             self._send_demand(view, waiting, self.published[view.index].is_stale)
 
     def pause(self, cluster: int) -> None:
-        """A task was refused because it still holds room there. Asked again at once, the warden would grant
-        the same room to the same task and refuse it again, as fast as the network allows."""
+        """Stop sending demand to a cluster for one heartbeat, after it refused a task that still holds room
+        there: it would grant the same room to the same task and refuse it again, as fast as the network
+        allows."""
         told = self.published[cluster]
         told.is_stale, told.quiet_until = True, self.context.now + self.context.timings.beat
 
     def on_grant(self, cluster: int, line: int) -> None:
-        """A grant lowers the warden's count, so what it was told is one less now."""
+        """Lower the published count of a line by one, as the grant lowers the warden's count."""
         told = self.published[cluster]
         told.lines = tuple(
             [
@@ -94,7 +95,7 @@ class DemandPublisher:
         )
 
     def has_improved(self, touched: dict[int, None]) -> bool:
-        """Whether a line has appeared, emptied or got a better job at its head."""
+        """True if a line has appeared, emptied or got a better job at its head."""
         context = self.context
         improved = False
         for number in touched:
@@ -111,17 +112,17 @@ class DemandPublisher:
         return improved
 
     def waiting(self) -> WaitingLines:
-        """What waits. Most of it is the same for all wardens."""
+        """Return the waiting lines. Most of them are the same for all wardens."""
         lines = self.context.queue
         heads = lines.heads(self.context.jobs)
-        if heads is not self._heads:  # something has changed
+        if heads is not self._heads:  # a line has changed
             self._heads = heads
             found = [(key, lines.lines[number]) for key, number, _, _ in heads]
             self._waiting = [DemandLine(line.number, line.shape, key, line.count) for key, line in found]
         return self._waiting
 
     def demand_for(self, view: ClusterView, waiting: WaitingLines) -> tuple[DemandLine, ...]:
-        """The demand lines for one warden, best first."""
+        """Return the demand lines for one warden, best first."""
         found: WaitingLines = []
         for line in waiting:
             shape = line.shape
@@ -136,8 +137,8 @@ class DemandPublisher:
         return tuple(found[:LINES_MAX])
 
     def _find_holder(self, line: DemandLine) -> int:
-        """Which warden is asked to keep room back for a line that is hard to fit, or to preempt for it. One
-        at a time; -1: none."""
+        """Return the cluster that is asked to hold nodes, or to preempt, for a line that is hard to place;
+        -1: none. One cluster at a time."""
         now = self.context.now
         chosen = self.hold_at.get(line.line)
         if chosen is None or now >= chosen[1]:
@@ -154,8 +155,8 @@ class DemandPublisher:
         return chosen[0]
 
     def _is_crowded_out(self, ask: int) -> bool:
-        """Whether smaller tasks of this broker could keep one of so many milli-CPU from ever fitting."""
-        for other in self.context.queue.lines.values():  # noqa: SIM110  any() costs more than it looks at
+        """True if smaller tasks of this broker could keep a task of ``ask`` milli-CPU from ever fitting."""
+        for other in self.context.queue.lines.values():  # noqa: SIM110  any() is slower
             if other.shape.ask.cpu < ask:
                 return True
         return False
@@ -165,7 +166,7 @@ class DemandPublisher:
         if not view.is_open:
             return
         if self.context.links.is_crowded(view.name):
-            told.is_stale = True  # it is away; the beat says it again when it has caught up
+            told.is_stale = True  # repeated with a heartbeat when the warden has caught up
             return
         if self.context.now < told.quiet_until and not force:
             return
@@ -181,7 +182,7 @@ class DemandPublisher:
         demand: tuple[DemandLine, ...] | None = self.demand_for(view, waiting)
         if demand == told.lines or (
             demand and told.is_stale
-        ):  # stale: with the next beat, or it would come back at once
+        ):  # stale: sent with the next heartbeat, or the grant comes back at once
             demand = None
         else:
             told.lines = demand or ()
@@ -217,12 +218,12 @@ class DemandPublisher:
         best: dict[int, tuple[QueueKey, JobId]],
         hold_at: dict[int, tuple[int, int]],
     ) -> None:
-        """Take a dumped state."""
+        """Restore a dumped state."""
         self.published[: len(registered)] = registered
         self.best, self.hold_at = best, hold_at
 
     def check(self) -> None:
-        """What is remembered of what waits is what the lines say."""
+        """Assert that the cached waiting lines equal the lines of the queue."""
         lines = self.context.queue
         lines.check(self.context.jobs)
         if self._heads is lines.heads(self.context.jobs):

@@ -1,7 +1,7 @@
-"""Ends that are safe with a broker: what its wardens may forget, on its way to them.
+"""Acknowledgements of ends that are safe with a broker, so that its wardens may forget them.
 
-It is told with the next claim to the warden, which in a busy league goes out soon; a message of its own
-follows only when none did. Nothing waits for it but the wardens' memory.
+The next claim to the warden carries them, which in a busy league is sent soon; otherwise a message of its own
+follows. Only the warden's memory waits for them.
 """
 
 from typing import Final
@@ -21,15 +21,15 @@ Entries = list[tuple[TaskId, int]]
 
 
 class EndAcksState(msgspec.Struct):
-    """All of it, as it is dumped."""
+    """State of the acknowledgements, as it is dumped."""
 
     entries: dict[str, Entries]
     due: int = NEVER
-    """When what waits must be told."""
+    """Time at which the entries must be sent."""
 
 
 class EndAcks:
-    """What one broker has still to tell of this."""
+    """Unsent acknowledgements of one broker."""
 
     def __init__(self, links: LinkSet, linger: int) -> None:
         self._links = links
@@ -37,7 +37,7 @@ class EndAcks:
         self.state = EndAcksState({})
 
     def add(self, now: int, cluster: str, entries: Entries) -> None:
-        """A cluster's warden may forget these."""
+        """Add ends that a cluster's warden may forget."""
         waiting = self.state.entries.get(cluster)
         if waiting is None:
             self.state.entries[cluster] = entries
@@ -47,7 +47,7 @@ class EndAcks:
             self.state.due = now + self._linger
 
     def take(self, cluster: str) -> tuple[tuple[TaskId, int], ...]:
-        """What a claim to this cluster carries."""
+        """Remove and return the acknowledgements that a claim to this cluster carries."""
         waiting = self.state.entries.pop(cluster, None)
         if waiting is None:
             return ()
@@ -59,7 +59,7 @@ class EndAcks:
         return tuple(waiting)
 
     def tick(self, out: list[Effect], now: int) -> None:
-        """Nothing went there: tell it. Who is far behind is told later."""
+        """Send what no claim carried. A cluster with a crowded link is postponed."""
         state = self.state
         state.due = NEVER
         late: dict[str, Entries] = {}

@@ -1,8 +1,7 @@
-"""What becomes of a broker's jobs: admission to the queue, release of dependents, ends, retries,
-cancellation.
+"""Life cycle of a broker's jobs: queueing, release of dependents, ends, retries, cancellation.
 
-Every path to a terminal state goes through ``_settle``, once per task. Ends are accepted by attempt: one
-that is not the task's current attempt changes nothing.
+Every path to a terminal state goes through ``_settle`` or ``_settle_run``, once per task. Ends are matched by
+attempt: an end of another than the task's current attempt changes nothing.
 """
 
 from collections.abc import Callable
@@ -38,18 +37,18 @@ from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job
 from hanse.model.messages import AttemptEnd, JobEnded, Outcome, RefusalReason, WatchJobs
 
 WATCHERS_MAX: Final = 100_000
-"""Questions about other jobs' ends that are open at one time."""
+"""Open questions of peers about the ends of jobs."""
 
 
 class JobQuery(msgspec.Struct, gc=False, rename={"unknown_at": "ignorant"}):
-    """A question to all peers about a job: the round of asking, and who has said that they do not know it."""
+    """Question to all peers about a job: the round of asking, and the peers that do not know the job."""
 
     round: int
     unknown_at: list[str]
 
 
 class JobLifecycle:
-    """The lives of a broker's jobs."""
+    """Life cycle of one broker's jobs."""
 
     def __init__(self, context: BrokerContext, placement: BrokerPlacement) -> None:
         self.context = context
@@ -60,28 +59,28 @@ class JobLifecycle:
         self.withdrawing = AttemptWithdrawal(context, placement)
         self.ended_jobs: dict[JobId, EndedJob] = {}
         self.clients: dict[str, JobId] = {}
-        """The submitters' own names for live and remembered jobs."""
+        """Client ids of live and remembered jobs."""
         self.watchers: dict[JobId, list[str]] = {}
-        """Peers that want to know when a job of ours ends."""
+        """Own job -> peers to be told when it ends."""
         self.unknown: dict[JobId, JobQuery] = {}
-        """Jobs of others that we wait for."""
+        """Jobs of other brokers for which own jobs wait."""
         self.round = 0  # how often peers were asked about jobs
         self.deadlines: list[tuple[int, JobId]] = []
         self.tasks = 0
         """Tasks of live jobs."""
         self.on_task_done: Callable[[JobRecord, int, int], None] = _ignore
-        """Called with the attempt for every task that has become terminal: the shard makes it known."""
+        """Callback with the attempt for every task that reached a terminal state: the shard publishes it."""
         self.done_run: Callable[[JobRecord, int, int], None] = _ignore
-        """The same for neighbours that never ran and have ended alike: the first, and how many."""
+        """Callback for neighbours that never ran and ended alike: the first index, and the count."""
         self.on_job_over: Callable[[JobRecord], None] = _ignore
-        """Called for every job whose tasks are all terminal."""
+        """Callback for every job after its last task has ended."""
         self.awaited: dict[JobId, None] = {}
-        """Jobs for whose end live jobs wait, and perhaps a few more: the others' ends concern nobody."""
+        """Jobs that live jobs wait for, and perhaps a few more; the end of any other job concerns none."""
 
     # --- beginning -----------------------------------------------------------------------------------------
 
     def add_job(self, record: JobRecord) -> None:
-        """A job is among ours from now on."""
+        """Add a job to the live jobs."""
         self.context.jobs[record.id] = record
         self.tasks += len(record.state)
         if record.spec.client_id:
@@ -90,7 +89,7 @@ class JobLifecycle:
             self.awaited[job] = None
 
     def begin(self, record: JobRecord) -> None:
-        """A job is accepted: queue what may run."""
+        """Queue the runnable tasks of an admitted job."""
         context = self.context
         spec = record.spec
         if spec.deadline is not None:
@@ -118,20 +117,20 @@ class JobLifecycle:
             self._on_dependency_ended(record, job, ended.outcome is Outcome.SUCCEEDED)
 
     def ask_peers(self, job: JobId) -> None:
-        """Ask every peer about a job that is not ours; a new round, in which only new answers count."""
+        """Ask every peer about a foreign job, in a new round: only replies to this round count."""
         self.round += 1
         self.unknown[job] = JobQuery(self.round, [])
         for peer in self.context.membership.peers:
             if (
                 len(self.context.links.link(peer).unacked) < RESEND_MAX
-            ):  # else it is away: asked when it is back
+            ):  # else it is unreachable: asked again later
                 self.context.links.send(
                     self.context.effects, self.context.now, peer, WatchJobs(self.round, (job,))
                 )
         self._give_up_unknown(job)
 
     def repeat_questions(self) -> None:
-        """With every beat: repeat the questions that somebody still waits for."""
+        """Repeat, with every heartbeat, the questions for which a job still waits."""
         for job in list(self.unknown):
             if self._dependents(job):
                 self.ask_peers(job)
@@ -140,7 +139,7 @@ class JobLifecycle:
                 self.awaited.pop(job, None)
 
     def on_watch_jobs(self, peer: str, message: WatchJobs, elsewhere: Callable[[JobId], bool]) -> None:
-        """A peer asks about jobs: answer, or remember to."""
+        """Answer a peer's question about jobs, or remember it."""
         for job in message.jobs:
             ended = self.ended_jobs.get(job)
             if job in self.context.jobs or (ended is not None and not ended.is_published):
@@ -158,7 +157,7 @@ class JobLifecycle:
                 )
 
     def on_job_ended(self, peer: str, message: JobEnded) -> None:
-        """A peer has answered."""
+        """Handle a peer's answer about a job."""
         asked = self.unknown.get(message.job)
         if asked is None:
             return
@@ -181,7 +180,7 @@ class JobLifecycle:
         self.awaited.pop(job, None)
 
     def _dependents(self, job: JobId) -> list[JobRecord]:
-        """The live jobs that wait for the end of a job, in the order of their coming."""
+        """Return the live jobs that wait for the end of a job, in order of arrival."""
         if job not in self.awaited:
             return []
         return [record for record in self.context.jobs.values() if job in record.after]
@@ -197,13 +196,13 @@ class JobLifecycle:
             self._release(record)
 
     def _release(self, record: JobRecord) -> None:
-        """Queue every group whose needs are met: as much as one event may, and the rest by and by."""
+        """Queue every group with met needs: as many tasks as one event may, the rest later."""
         left = self.large_cancellations.queued_most
         for group in range(len(record.spec.groups)):
             left -= self._release_group(record, group, left)
 
     def _release_group(self, record: JobRecord, group: int, most: int) -> int:
-        """Queue a group if its needs are met; how many of its tasks were."""
+        """Queue a group if its needs are met; return the number of tasks queued."""
         need = find_unmet_need(record, group)
         if need:
             self.context.record_decision(
@@ -211,7 +210,7 @@ class JobLifecycle:
             )
             return 0
         tasks = blocked_tasks(record, group, len(record.state) if record.spec.gang else most)
-        count = len(tasks)  # before some of them are taken out of that very list
+        count = len(tasks)  # the placement removes tasks from this list
         if tasks:
             self.placement.enqueue(record, group, tasks, behind=True)
             if record.lines[group] >= 0:
@@ -221,7 +220,7 @@ class JobLifecycle:
         return count
 
     def resume(self, record: JobRecord) -> None:
-        """Take up an adopted job: queue what may run, settle what cannot succeed any more."""
+        """Continue a job of a taken shard: queue what may run, cancel what cannot succeed any more."""
         if record.spec.deadline is not None:
             self.deadlines.append((record.accepted_at + record.spec.deadline, record.id))
             self.deadlines.sort()
@@ -242,7 +241,7 @@ class JobLifecycle:
             self._break_gang(record)
 
     def release_job(self, record: JobRecord) -> None:
-        """A job belongs to another broker now: forget it without a word."""
+        """Remove a job that another broker owns now, without any report."""
         for group in range(len(record.spec.groups)):
             self.placement.dequeue(record, group)
             self.placement.leave(record, group)
@@ -250,10 +249,10 @@ class JobLifecycle:
         self.large_cancellations.drop(record.id)
         self.tasks -= len(record.state)
 
-    # --- news of attempts ----------------------------------------------------------------------------------
+    # --- reports of attempts -------------------------------------------------------------------------------
 
     def on_attempts_started(self, entries: tuple[tuple[TaskId, int, int], ...]) -> None:
-        """Attempts run: task, attempt, node."""
+        """Handle started attempts: task, attempt, node."""
         jobs, views = self.context.jobs, self.context.views
         for task, attempt, _ in entries:
             record = jobs.get(task >> INDEX_BITS)  # type: ignore[call-overload]  # a job id is a number
@@ -267,7 +266,7 @@ class JobLifecycle:
                     self.placement.adjust_standing(view, good=True)
 
     def on_attempt_refused(self, task: TaskId, attempt: int, reason: str) -> None:
-        """A warden did not take an attempt: it never ran."""
+        """Queue a task again after a warden refused its attempt, which never ran."""
         record = self.context.jobs.get(job_of(task))
         index = index_of(task)
         if record is None or record.attempt[index] != attempt or record.state[index] not in (CLAIMED, PLACED):
@@ -279,7 +278,7 @@ class JobLifecycle:
         self._requeue(record, index, DecisionKind.MOVED, f"refused: {reason}")
 
     def on_attempt_ended(self, record: JobRecord, index: int, end: AttemptEnd) -> bool:
-        """An attempt is over. Whether it was the task's current one (otherwise it changes nothing)."""
+        """Handle an ended attempt; False if it is not the task's current one, which changes nothing."""
         if record.attempt[index] != end.attempt or not CLAIMED <= record.state[index] <= RUNNING:
             self.context.mark("broker.end_of_old_attempt")
             return False
@@ -312,7 +311,8 @@ class JobLifecycle:
         self._requeue(record, index, DecisionKind.RETRIED, f"exit code {code}")
 
     def on_attempt_lost(self, record: JobRecord, index: int, reason: str) -> None:
-        """An attempt was lost through no fault of its own: another one starts, unless there must be none."""
+        """Handle an attempt that was lost through no fault of its own: start another one, unless that is
+        forbidden."""
         record.losses[index] = record.losses.get(index, 0) + 1
         if must_not_repeat(record) and not is_ending(record):
             self.fail_lost(record, index, reason)
@@ -323,13 +323,13 @@ class JobLifecycle:
         self._requeue(record, index, DecisionKind.MOVED, reason)
 
     def fail_lost(self, record: JobRecord, index: int, reason: str) -> None:
-        """A task that may have begun and must not run twice ends here."""
+        """Fail a task that may have started and must not run twice."""
         self.context.mark("broker.failed_lost")
         self.context.record_decision(record, record.group_of(index), DecisionKind.ENDED, 1, f"{LOST}{reason}")
         self._settle(record, index, FAILED)
 
     def _requeue(self, record: JobRecord, index: int, answered: DecisionKind, reason: str) -> None:
-        """A task must start anew, unless its job is to end, or its gang has failed."""
+        """Queue a task again, unless its job is ending or its gang has failed."""
         if is_ending(record):
             self._settle(record, index, CANCELLED)
             return
@@ -340,8 +340,8 @@ class JobLifecycle:
             self._break_gang(record, answered is DecisionKind.RETRIED)
 
     def _break_gang(self, record: JobRecord, retried: bool = False) -> None:
-        """One of a gang must start anew, so all must: take the others back. ``retried``: it has failed, and
-        the job allows for that."""
+        """Withdraw the rest of a gang of which one task must start again. ``retried``: that task has failed,
+        and the job has a retry left."""
         for index, state in enumerate(record.state):
             if CLAIMED <= state <= RUNNING and index not in record.withdrawn:
                 self.context.mark("broker.broke_gang")
@@ -352,7 +352,7 @@ class JobLifecycle:
     # --- terminal states -----------------------------------------------------------------------------------
 
     def _settle(self, record: JobRecord, index: int, state: int) -> None:
-        """A task reaches its terminal state."""
+        """Move a task to its terminal state."""
         before = record.state[index]
         assert before < SUCCEEDED
         ran = before >= CLAIMED
@@ -372,7 +372,7 @@ class JobLifecycle:
         self._progressed(record, group)
 
     def _progressed(self, record: JobRecord, group: int) -> bool:
-        """Tasks of a group have ended: whether the job is over with them."""
+        """Handle ended tasks of a group; return whether the job is over with them."""
         if not record.unfinished[group]:
             self.placement.leave(record, group)
             if not record.tasks_left:
@@ -383,14 +383,14 @@ class JobLifecycle:
         return False
 
     def _settle_run(self, record: JobRecord, first: int, count: int) -> bool:
-        """Neighbours of one group that wait in no queue are cancelled; whether the job is over."""
+        """Cancel neighbours of one group that are in no queue; return whether the job is over."""
         group = cancel_columns(record, first, count)
         self.done_run(record, first, count)
         self._cancel_dependents(record, group, CANCELLED)
         return self._progressed(record, group)
 
     def _unlock(self, record: JobRecord, group: int) -> None:
-        """A group has succeeded: queue those that needed it."""
+        """Queue the groups that needed a group that has succeeded."""
         spec = record.spec
         first, count = first_task(record, group), spec.groups[group].count
         if record.cancelled or record.state.count(SUCCEEDED, first, first + count) < count:
@@ -401,11 +401,11 @@ class JobLifecycle:
                 left -= self._release_group(record, other, left)
 
     def _cancel_dependents(self, record: JobRecord, group: int, state: int) -> None:
-        """A task did not succeed: what depends on it never will; the rest of a gang is pointless."""
+        """Cancel what depends on a group of which a task did not succeed, and the rest of a failed gang."""
         if record.spec.gang and state == FAILED and not record.cancelled:
             self.context.mark("broker.gang_failed")
             self._cancel_rest(record)
-        ends = record.id in self.large_cancellations.unfinished  # then they do in any case
+        ends = record.id in self.large_cancellations.unfinished  # then the dependents end in any case
         for first, behind in () if ends else dependents_of(record.spec, group):
             if record.state.count(BLOCKED, first, behind) > self.large_cancellations.most:
                 self.large_cancellations.spoil(self.context.now, record)
@@ -423,7 +423,7 @@ class JobLifecycle:
             self.withdrawing.withdraw(record, index)
 
     def cancel(self, record: JobRecord, reason: str) -> None:
-        """End a job: what waits at once, what runs as soon as its warden has stopped it."""
+        """Cancel a job: waiting tasks at once, running ones as soon as their warden has stopped them."""
         if record.cancelled:
             return
         record.cancelled, record.cancel_reason = True, reason
@@ -439,7 +439,7 @@ class JobLifecycle:
             self.large_cancellations.begin(self.context.now, record)
             return
         self.large_cancellations.end(record, record.tasks_left)
-        self.large_cancellations.drop(record.id)  # a group of it may have been ended in slices
+        self.large_cancellations.drop(record.id)  # a group may have been scheduled for slices
 
     def _finish(self, record: JobRecord) -> None:
         context = self.context
@@ -460,14 +460,14 @@ class JobLifecycle:
             self.clients.pop(self.ended_jobs.pop(oldest).client_id, None)
 
     def forget_duplicate(self, record: JobRecord, known: JobId) -> None:
-        """A job that was never acknowledged is elsewhere under another number: who submits it again here is
-        told of that one, as long as ended jobs are remembered."""
+        """Drop a job that was never acknowledged and is elsewhere under another number. Later submissions
+        with its client id get that number, as long as ended jobs are remembered."""
         self.release_job(record)
         self._remember(record.id, EndedJob(Outcome.CANCELLED, record.spec.client_id, is_published=True))
         self.clients[record.spec.client_id] = known
 
     def announce(self, job: JobId) -> None:
-        """How a job ended is known now: tell the jobs that wait for it, here and at the peers."""
+        """Tell the jobs that wait for a job, here and at peers, how it ended: its end is published."""
         ended = self.ended_jobs.get(job)
         if ended is None:
             return
@@ -479,7 +479,7 @@ class JobLifecycle:
         self._tell_dependents(job, succeeded)
 
     def ask_new_owner(self, jobs: dict[JobId, bool]) -> None:
-        """Jobs that a peer has taken: what waits for them here must hear of them from there."""
+        """Ask the new owner about transferred jobs for which jobs wait here."""
         for job in jobs:
             ended = self.ended_jobs.get(job)
             if ended is not None and not ended.is_published:
@@ -488,7 +488,7 @@ class JobLifecycle:
                 self.ask_peers(job)
 
     def check(self) -> None:
-        """Whether the counts and lists are those of the live jobs."""
+        """Assert that counts and lists match the live jobs."""
         jobs = self.context.jobs.values()
         assert self.tasks == sum(len(record.state) for record in jobs)
         assert all(job in self.awaited for record in jobs for job in record.after), "a wait is forgotten"
@@ -497,7 +497,7 @@ class JobLifecycle:
     # --- time ----------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Cancel what has passed its deadline; withdraw what was taken and never started."""
+        """Cancel jobs past their deadline; withdraw attempts that did not start in time."""
         now = self.context.now
         while self.deadlines and self.deadlines[0][0] <= now:
             _, job = self.deadlines.pop(0)
@@ -509,4 +509,4 @@ class JobLifecycle:
 
 
 def _ignore(*_: object) -> None:
-    raise AssertionError("the estates listen to the careers")
+    raise AssertionError("ShardReplication must set this callback")

@@ -1,8 +1,8 @@
-"""A broker's jobs: what state each task is in, and what follows when one ends.
+"""Table of a broker's jobs: the state of each task, and what follows when a task ends.
 
-Tasks are entries of columns, not objects. A task is BLOCKED until the groups it needs have succeeded,
-WAITING in the queue, CLAIMED while a claim is on its way, PLACED when a warden has taken it, RUNNING when
-it has started; then one of the terminal states, which it never leaves.
+Tasks are entries of columns, not objects. A task is BLOCKED until the groups it needs have succeeded, WAITING
+in the queue, CLAIMED while a claim is on its way, PLACED when a warden has accepted it, RUNNING when it has
+started; then it has one of the terminal states, which it never leaves.
 """
 
 from typing import Final
@@ -57,15 +57,15 @@ TRANSITIONS: Final = {
     (RUNNING, FAILED): "the attempt failed with no retry left, or was lost (too often, or `on_loss: fail`)",
     (RUNNING, CANCELLED): "the job was cancelled, and the attempt has ended",
 }
-"""Every change of a task's state at its broker, and when it happens. Terminal states are never left."""
+"""All changes of a task's state at its broker, and when they happen. Terminal states are never left."""
 NEIGHBOURS_FEW: Final = 64
-"""Up to so many tasks are looked at one by one."""
+"""Number of tasks up to which a loop is used."""
 
 
 class JobRecord(
     msgspec.Struct, gc=False, rename={"shard": "estate", "last_decision": "told", "tasks_left": "left"}
 ):
-    """A job that has not ended. Lists are columns, one entry a task unless said otherwise."""
+    """Job that has not ended. Lists are columns with one entry per task unless stated otherwise."""
 
     id: JobId
     spec: JobSpec
@@ -76,62 +76,62 @@ class JobRecord(
     state: bytearray
     attempt: list[int]
     ran: bytearray
-    """Whether its terminal state came from an attempt; 0: it never ran."""
+    """1 if the terminal state came from an attempt; 0: the task never ran."""
     place: list[int]
     """Position of the task's cluster in the broker's configuration; -1: none."""
     group: list[int]
-    """Each task's group; empty when there is only one group."""
+    """Group of each task; empty when there is only one group."""
     waiting: list[list[int]]
     """Per group: tasks in the queue, the next one last."""
     unfinished: list[int]
     """Per group: tasks not yet terminal."""
     keys: list[QueueKey]
-    """Per group: its place in the queue."""
+    """Per group: its key in the queue."""
     lines: list[int]
     """Per group: its demand line; -1: none yet."""
     tasks_left: int
     """Tasks not yet terminal."""
     admitted: bool = False
-    """Safe with the standby (or there is none), so acknowledged and free to run."""
+    """True if the job is safe with the standby (or there is none), so acknowledged and free to run."""
     cancelled: bool = False
     cancel_reason: str = ""
     after: list[JobId] = []
-    """Jobs that must still succeed first."""
+    """Jobs that must succeed before this job starts and have not ended."""
     failures: dict[int, int] = {}
     losses: dict[int, int] = {}
     withdrawn: dict[int, int] = {}
-    """Task -> attempt that the broker itself took back."""
+    """Task -> attempt that the broker withdrew."""
     regrouped: dict[int, int] = {}
-    """Task -> attempt that was taken back because one of its gang has failed and is retried."""
+    """Task -> attempt that was withdrawn because a task of its gang failed and is retried."""
     sizes: dict[int, Resources] = {}
-    """Task -> what it was asked for, where a sizer chose that in advance."""
+    """Task -> its ask, where a sizer chose the ask in advance."""
     served: list[int] = []
-    """Per group: when one of its tasks last got room that a sizer chose, or when it came."""
+    """Per group: time at which one of its tasks last got room of a chosen size, or the time of acceptance."""
     placed: dict[int, tuple[int, bool]] = {}
-    """Task -> when it was placed, and whether at an advised size; where a sizer takes advice."""
+    """Task -> time of placement, and True if at an advised size; only where a sizer takes advice."""
     last_decision: list[str] = []
-    """Per group: the last answer recorded, so that a decision is written only when it changes."""
+    """Per group: the last recorded decision, so that only changes are recorded."""
 
     def group_of(self, index: int) -> int:
-        """The group of a task."""
+        """Return the group of a task."""
         return self.group[index] if self.group else 0
 
     def facts(self) -> JobFacts:
-        """What a queue order may know."""
+        """Return the facts that a queue order may use."""
         spec = self.spec
         duration = spec.groups[0].duration or 0
         latency = spec.klass is JobClass.LATENCY
         return JobFacts(self.accepted_at, len(self.state), self.tasks_left, duration, spec.priority, latency)
 
     def outcome(self) -> Outcome:
-        """How the job as a whole ended."""
+        """Return how the job as a whole ended."""
         if self.cancelled:
             return Outcome.CANCELLED
         return Outcome.SUCCEEDED if self.state.count(SUCCEEDED) == len(self.state) else Outcome.FAILED
 
 
 def new_record(job: JobId, spec: JobSpec, shard: ShardId, at: int) -> JobRecord:
-    """A job as it begins: every task blocked."""
+    """Create the record of a new job: every task is blocked."""
     counts = [group.count for group in spec.groups]
     total = sum(counts)
     group = [g for g, count in enumerate(counts) for _ in range(count)] if len(counts) > 1 else []
@@ -165,15 +165,15 @@ def new_record(job: JobId, spec: JobSpec, shard: ShardId, at: int) -> JobRecord:
 
 
 def first_task(record: JobRecord, group: int) -> int:
-    """Index of a group's first task."""
+    """Return the index of a group's first task."""
     return sum(g.count for g in record.spec.groups[:group])
 
 
 def mark_waiting(record: JobRecord, tasks: list[int]) -> None:
-    """Tasks wait, each of them once in the list. Many that were blocked are marked at once: a loop
-    over a million of them would take longer than an event may."""
+    """Mark tasks as waiting; each is once in the list. Many blocked tasks are marked at once: a loop over a
+    million of them would take longer than an event may."""
     state, place, count = record.state, record.place, len(tasks)
-    if count > NEIGHBOURS_FEW:  # those that were blocked have no place
+    if count > NEIGHBOURS_FEW:  # blocked tasks have no place
         first, behind = tasks[-1], tasks[0] + 1
         if behind - first == count == state.count(BLOCKED, first, behind):
             state[first:behind] = bytes((WAITING,)) * count
@@ -188,7 +188,7 @@ def mark_waiting(record: JobRecord, tasks: list[int]) -> None:
 
 
 def blocked_tasks(record: JobRecord, group: int, most: int) -> list[int]:
-    """The first ``most`` of a group's tasks that are blocked, the lowest index last: it is taken first."""
+    """Return the first ``most`` blocked tasks of a group, the lowest index last: it is taken first."""
     first, count = first_task(record, group), record.spec.groups[group].count
     at = record.state.find(BLOCKED, first, first + count)
     if at < 0 or most <= 0:
@@ -201,8 +201,8 @@ def blocked_tasks(record: JobRecord, group: int, most: int) -> list[int]:
 
 
 def find_unmet_need(record: JobRecord, group: int) -> str:
-    """The first group that has not succeeded of those that a group needs; "": there is none. One that needs
-    what has failed is never queued: it is ended, by and by if it is large."""
+    """Return the first needed group that has not succeeded; "" if there is none. A group that needs a failed
+    one is never queued: it is cancelled, in slices if it is large."""
     needs = record.spec.groups[group].needs
     if not needs:
         return ""
@@ -215,8 +215,8 @@ def find_unmet_need(record: JobRecord, group: int) -> str:
 
 
 def cancel_columns(record: JobRecord, first: int, count: int) -> int:
-    """Neighbours of one group that never ran are cancelled; their group. Whole columns are changed at once:
-    this costs as much for one task as for thousands."""
+    """Cancel neighbours of one group that never ran; return their group. Whole columns are changed at once,
+    so that thousands of tasks cost as much as one."""
     behind = first + count
     record.ran[first:behind] = bytes(count)
     record.state[first:behind] = bytes((CANCELLED,)) * count
@@ -228,7 +228,7 @@ def cancel_columns(record: JobRecord, first: int, count: int) -> int:
 
 
 def spans_of(spec: JobSpec) -> dict[str, tuple[int, int]]:
-    """Where each group's tasks are: the first, the one behind the last."""
+    """Return where each group's tasks are: the first, the one behind the last."""
     spans, at = {}, 0
     for group in spec.groups:
         spans[group.name] = at, at + group.count
@@ -237,7 +237,7 @@ def spans_of(spec: JobSpec) -> dict[str, tuple[int, int]]:
 
 
 def dependents_of(spec: JobSpec, group: int) -> list[tuple[int, int]]:
-    """Where the tasks of the groups are that need one."""
+    """Return where the tasks are of the groups that need this one."""
     if len(spec.groups) == 1:
         return []
     name, spans = spec.groups[group].name, spans_of(spec)
@@ -245,12 +245,12 @@ def dependents_of(spec: JobSpec, group: int) -> list[tuple[int, int]]:
 
 
 def has_failed(states: bytearray, first: int, behind: int) -> bool:
-    """Whether one of these tasks has ended without success."""
+    """True if one of these tasks has ended without success."""
     return states.find(FAILED, first, behind) >= 0 or states.find(CANCELLED, first, behind) >= 0
 
 
 def is_unqueued(record: JobRecord) -> bool:
-    """Whether tasks are blocked by nothing: they are to be queued."""
+    """True if tasks are blocked although their needs are met: they are to be queued."""
     if record.cancelled or record.after or not record.admitted or BLOCKED not in record.state:
         return False
     at = 0
@@ -262,7 +262,7 @@ def is_unqueued(record: JobRecord) -> bool:
 
 
 def shape_of(spec: JobSpec, group: int, gang: int) -> Shape:
-    """The shape of a group's tasks; ``gang`` of them must start together (0: each for itself)."""
+    """Return the shape of a group's tasks; ``gang`` of them must start together (0: each alone)."""
     part = spec.groups[group]
     return Shape(
         ask=part.ask,
@@ -280,6 +280,6 @@ def shape_of(spec: JobSpec, group: int, gang: int) -> Shape:
 
 
 def template_of(spec: JobSpec, group: int, shape: Shape, shard: ShardId) -> TaskTemplate:
-    """What a warden must know of a group."""
+    """Return what a warden must know of a group."""
     part = spec.groups[group]
     return TaskTemplate(shape, shard, part.payload, spec.grace, spec.unreachable, part.duration)

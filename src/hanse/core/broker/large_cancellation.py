@@ -1,10 +1,10 @@
-"""Jobs with so many tasks that they are queued, and ended, in slices: no event may keep a loop for long.
+"""Queueing and cancellation of large jobs in slices, so that no event runs a long loop.
 
-A job with few tasks is ended by the event that cancels it. A large one is marked, taken out of the queue and
-withdrawn from its wardens by that event; its tasks that wait are ended in slices, one after each pause. Which
-are left to be ended shows in the job itself (cancelled, with tasks that wait), so nothing more is dumped, and
-a standby that adopts the job goes on where its copy stands. The same holds for a large job that is accepted
-or adopted: its first tasks are queued at once, the others by and by, and what is blocked by nothing is left.
+The event that cancels a job ends all tasks of a small one. It marks a large one, takes it out of the queue
+and withdraws its attempts; waiting tasks end in slices, with a pause after each. The job itself shows what is
+left (cancelled, with waiting tasks), so nothing more is dumped, and a standby that takes the job over
+continues where its copy stands. The same holds for a large job that is accepted or taken over: its first
+tasks are queued at once, the rest in slices, and blocked tasks with met needs are what is left.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,26 +18,26 @@ from hanse.model.ids import MILLISECOND, JobId
 from hanse.model.messages import Outcome
 
 SLICE_PAUSE: Final = 20 * MILLISECOND
-"""Between two slices: the time belongs to everybody else."""
+"""Time between two slices, for all other work."""
 QUEUED_EACH: Final = 64
-"""How many tasks are queued in the time that it takes to end one."""
+"""Tasks that are queued in the time that ending one task takes."""
 LOOKED_AT: Final = 8_192
-"""Tasks that are looked at together when some are looked for that wait."""
+"""Tasks that are examined together in the search for waiting tasks."""
 
 _WAITS: Final = bytes(value in (BLOCKED, WAITING) for value in range(256))
 
 
 class EndedJob(msgspec.Struct, gc=False, rename={"is_published": "known"}):
-    """A job that is over."""
+    """Job that has ended."""
 
     outcome: Outcome
     client_id: str
     is_published: bool = False
-    """Whether it has been made known; before that a standby could still decide otherwise."""
+    """True if the end was published; before that a standby could still decide otherwise."""
 
 
 class LargeCancellations:
-    """The large jobs of one broker that are being cancelled, or queued."""
+    """Large jobs of one broker that are being cancelled or queued."""
 
     def __init__(
         self, jobs: dict[JobId, JobRecord], settle: Callable[[JobRecord, int, int], bool],
@@ -49,35 +49,35 @@ class LargeCancellations:
         self.queued_most = QUEUED_EACH * most
         """Tasks that one event queues."""
         self.unqueued: dict[JobId, None] = {}
-        """Jobs with tasks that are to be queued. The lowest number goes first, as below."""
+        """Jobs with tasks to be queued. The lowest number goes first."""
         self.most = most
-        """Tasks in a slice; a job with as many or fewer left is ended at once."""
+        """Tasks in a slice; a job with at most this many tasks left is ended at once."""
         self.on_begun: Callable[[JobRecord], None] = lambda _: None
-        """Called with a job that will take several slices."""
+        """Callback with a job at the start of a cancellation in several slices."""
         self.is_held: Callable[[JobRecord], bool] = lambda _: False
-        """Whether so much of a job's shard waits to be made known that no more may end for now."""
+        """True if so many ends of a job's shard wait for publication that no more may end for now."""
         self.unfinished: dict[JobId, None] = {}
-        """Those of which tasks wait to be ended. The lowest number goes first, whatever their order here."""
+        """Jobs with waiting tasks to be ended. The lowest number goes first."""
         self.due = NEVER
-        """When the next slice is."""
+        """Time of the next slice."""
 
     def begin(self, now: int, record: JobRecord) -> None:
-        """End a job's waiting tasks: the first slice at once, the others by and by. Whoever inherits the job
-        in between must know that it is to end."""
+        """End a job's waiting tasks: the first slice at once, the rest later. First tell the standby that the
+        job is cancelled, because it may take the job over in between."""
         self.on_begun(record)
         if has_waiting_tasks(record):  # else all its tasks are with wardens
             self.unfinished[record.id] = None
             self.step(now)
 
     def spoil(self, now: int, record: JobRecord) -> None:
-        """So much of a job can never run, because something that it needs has failed, that it is ended by and
-        by. The rest of the job goes on."""
+        """Schedule the end, in slices, of tasks that can never run because something they need has failed.
+        The rest of the job continues."""
         self.unfinished[record.id] = None
         if self.due == NEVER:
             self.due = now + SLICE_PAUSE
 
     def queue_later(self, now: int, record: JobRecord) -> None:
-        """More of a job than one event queues is to be queued."""
+        """Schedule the tasks of a job beyond what one event queues."""
         self.unqueued[record.id] = None
         if self.due == NEVER:
             self.due = now + SLICE_PAUSE
@@ -90,7 +90,7 @@ class LargeCancellations:
         if self.unqueued:
             job = min(self.unqueued)
             del self.unqueued[job]
-            self._release(self._jobs[job])  # which may leave some for later again
+            self._release(self._jobs[job])  # this may schedule the job again
         self.due = now + SLICE_PAUSE if self.unfinished or self.unqueued else NEVER
 
     def _end(self) -> None:
@@ -98,63 +98,63 @@ class LargeCancellations:
         record = self._jobs[job]
         if not self.is_held(record):
             self.end(record, self.most)
-            if not has_waiting_tasks(record):  # the last slice may have been a whole one
+            if not has_waiting_tasks(record):  # the last slice may have been full
                 self.drop(job)
 
     def end(self, record: JobRecord, most: int) -> None:
-        """End so many of the tasks that wait in no queue and can never run."""
+        """End at most ``most`` of the tasks that are in no queue and can never run."""
         for first, behind in _doomed(record):
             for at, count in find_stretches(record.state, most, first, behind):
                 most -= count
                 if self._settle(record, at, count):
-                    return  # all of it is over, and it is ours no longer
+                    return  # the whole job has ended and was removed
 
     def drop(self, job: JobId) -> None:
-        """A job has ended, or is somebody else's."""
+        """Remove a job that has ended or belongs to another broker."""
         self.unfinished.pop(job, None)
         self.keep_out(job)
 
     def keep_out(self, job: JobId) -> None:
-        """Nothing more of a job is to be queued."""
+        """Stop queueing tasks of a job."""
         self.unqueued.pop(job, None)
         if not self.unfinished and not self.unqueued:
             self.due = NEVER
 
     def restore(self, jobs: dict[JobId, JobRecord], due: int) -> None:
-        """Find what was being ended."""
+        """Find the unfinished work in the restored jobs."""
         self._jobs = jobs
         self.unfinished = _find_unfinished(jobs)
         self.unqueued = _find_unqueued(jobs)
         self.due = due
 
     def check(self) -> None:
-        """Whether exactly those are marked of which something is left to do."""
+        """Assert that exactly the jobs with work left are marked."""
         assert self.unfinished.keys() == _find_unfinished(self._jobs).keys(), (
-            "a cancelled job waits for nobody"
+            "unfinished jobs are not those with waiting tasks to end"
         )
-        assert self.unqueued.keys() == _find_unqueued(self._jobs).keys(), "tasks are blocked by nothing"
+        assert self.unqueued.keys() == _find_unqueued(self._jobs).keys(), "unqueued tasks are forgotten"
         assert (self.due < NEVER) == bool(self.unfinished or self.unqueued)
 
 
 def _find_unqueued(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:
-    """Jobs with tasks that are to be queued."""
+    """Return the jobs with tasks to be queued."""
     return {job: None for job, record in jobs.items() if is_unqueued(record)}
 
 
 def _find_unfinished(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:
-    """Jobs with tasks that wait and can never run."""
+    """Return the jobs with waiting tasks that can never run."""
     return {job: None for job, record in jobs.items() if has_waiting_tasks(record)}
 
 
 def has_waiting_tasks(record: JobRecord) -> bool:
-    """Whether a job has tasks that wait and can never run: it is cancelled, or something that they need has
+    """True if a job has waiting tasks that can never run: it is cancelled, or something that they need has
     failed."""
     return any(_first_waiting(record.state, first, behind) >= 0 for first, behind in _doomed(record))
 
 
 def _doomed(record: JobRecord) -> Iterator[tuple[int, int]]:
-    """Where the tasks of a job are that can never run if they wait: the first, the one behind the last. The
-    parts of a cancelled job are its groups; else those that need one of which some task did not succeed."""
+    """Yield spans of tasks that can never run if they wait: the first, the one behind the last. A cancelled
+    job has one per group; otherwise one per group that needs a group with a failed or cancelled task."""
     groups = record.spec.groups
     if len(groups) == 1:
         if record.cancelled:
@@ -167,7 +167,7 @@ def _doomed(record: JobRecord) -> Iterator[tuple[int, int]]:
 
 
 def _first_waiting(states: bytearray, first: int, behind: int) -> int:
-    """The first task that waits; -1: none. The search is the bytearray's own, as in ``find_tasks``."""
+    """Return the first waiting task; -1: none. The search is that of bytearray, as in ``find_tasks``."""
     queued = states.find(WAITING, first, behind)
     blocked = states.find(BLOCKED, first, behind if queued < 0 else queued)
     return queued if blocked < 0 else blocked
@@ -176,8 +176,8 @@ def _first_waiting(states: bytearray, first: int, behind: int) -> int:
 def find_stretches(
     states: bytearray, most: int, first: int = 0, behind: int | None = None
 ) -> list[tuple[int, int]]:
-    """The first ``most`` tasks that wait, as stretches of neighbours: where each begins, and how many. As
-    many steps as there are stretches, and not as there are tasks."""
+    """Return the first ``most`` waiting tasks as stretches of neighbours: start and count. This takes as many
+    steps as there are stretches, not tasks."""
     behind = len(states) if behind is None else behind
     base, found = _first_waiting(states, first, behind), list[tuple[int, int]]()
     while most and 0 <= base < behind:
@@ -194,8 +194,8 @@ def find_stretches(
 
 
 def find_tasks(states: bytearray, kinds: tuple[int, ...], most: int) -> list[int]:
-    """The first ``most`` tasks in one of these states, by index. The search is the bytearray's own: a look at
-    each of a million tasks would take longer than an event may."""
+    """Return the first ``most`` tasks in one of these states, by index. The search is that of bytearray: a
+    look at each of a million tasks would take longer than an event may."""
     found: list[int] = []
     heads = {kind: states.find(kind) for kind in kinds}
     while len(found) < most:

@@ -1,9 +1,8 @@
-"""What may not run twice: when a task of a job with ``on_loss: fail`` may have begun, and nobody can say how
-it went.
+"""Policy for attempts with an unknown result, of jobs with ``on_loss: fail``, which must not run twice.
 
-Such a task starts again only after an end that is known and that allows it: a failure of its own (or of one
-of its gang) while retries are left, or a preemption. What certainly never began starts elsewhere: a claim
-that was refused, an attempt that its runner had no lease to start. All else is a loss (ADR 0040).
+Such a task starts again only after a known end that allows it: a failure of its own (or of a task of its
+gang) with retries left, or a preemption. An attempt that certainly never started is placed elsewhere: a
+refused claim, or an attempt that its runner had no lease to start. Every other case is a loss (ADR 0040).
 """
 
 from collections.abc import Iterable
@@ -14,26 +13,27 @@ from hanse.core.broker.job_table import BLOCKED, FAILED, JobRecord, first_task, 
 from hanse.model.job import OnLoss
 
 LOST: Final = "lost: "
-"""How the reason of a decision begins that ends a task because it must not run again."""
+"""Prefix of the reason of a decision that ends a task because it must not run again."""
 TAKEN_BACK: Final = "it was taken back, and may have begun"
 
 
 def must_not_repeat(record: JobRecord) -> bool:
-    """Whether an attempt that may have begun is the last one if it is lost."""
+    """True if a lost attempt that may have started must not be repeated."""
     return record.spec.on_loss is OnLoss.FAIL
 
 
 def is_ending(record: JobRecord) -> bool:
-    """Whether nothing of a job starts again in any case: it is cancelled, or its gang has failed."""
+    """True if no task of a job starts again in any case: the job is cancelled, or its gang has failed."""
     return record.cancelled or (record.spec.gang and FAILED in record.state)
 
 
 def find_unaccounted(context: BrokerContext, record: JobRecord) -> tuple[str, list[int]]:
-    """Tasks of an adopted job that may have begun where nobody can be asked any more, and where that is.
+    """Return the tasks of a taken job that may have started in a cluster that cannot be asked, and that
+    cluster.
 
-    Every warden that is there has said what it has of the job. One that has left the league has not: it may
-    have been retired because it was gone, with all that it knew. What was accepted when it had long been
-    silent cannot have run there.
+    Every present warden has reported what it has of the job. A retired cluster has not: it may have been
+    retired because it vanished, with all that it knew. A job that was accepted after the cluster had been
+    silent for that long cannot have run there.
     """
     if not must_not_repeat(record):
         return "", []
@@ -48,7 +48,7 @@ def find_unaccounted(context: BrokerContext, record: JobRecord) -> tuple[str, li
 
 
 def _find_unknown(record: JobRecord) -> Iterable[int]:
-    """Tasks that no warden knows, of groups that could have started."""
+    """Yield the tasks that no warden knows, of groups that could have started."""
     groups = record.spec.groups
     places = {part.name: group for group, part in enumerate(groups)}
     for group, part in enumerate(groups):

@@ -1,8 +1,8 @@
-"""Who lives: membership of the brokers and suspicion of the silent ones, by gossip.
+"""Membership of the brokers by gossip, and suspicion of silent ones.
 
-Every broker raises its own beat and tells two peers what it knows of all; a beat that has not risen for
-``suspect_after`` makes its owner a suspect. Suspicion is a hint for liveness only: what it may set off
-(adoption) is safe even when the suspect lives.
+Every broker raises its own heartbeat and sends two peers what it knows of all. A broker whose heartbeat has
+not risen for ``suspect_after`` becomes a suspect. Suspicion affects liveness only: a takeover that it starts
+is safe even when the suspect lives.
 """
 
 import msgspec
@@ -12,18 +12,18 @@ from hanse.model.messages import Gossip, MemberStatus
 
 
 class KnownMember(msgspec.Struct, gc=False, rename={"is_suspect": "suspect", "heard_at": "at"}):
-    """The latest word of one member, and when it came (own clock)."""
+    """Latest status of one member, and its time of arrival on the own clock."""
 
     epoch: int
     beat: int
     heard_at: int
     is_suspect: bool = False
     version: int = 0
-    """The version of the league file that it lives by."""
+    """Version of the league file that the member uses."""
 
 
 class Membership:
-    """One broker's knowledge of the others."""
+    """Knowledge of one broker about the others."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.name = config.name
@@ -33,15 +33,15 @@ class Membership:
         self.peers = tuple(name for name in config.brokers if name in self.ring)
         since = dict(zip(config.brokers, config.brokers_since, strict=False))
         self._since = tuple(since.get(peer, 0) for peer in self.peers)
-        """The version in which each peer joined: it has never lived by an older one."""
+        """Version in which each peer joined: the peer has never used an older one."""
         self.known: dict[str, KnownMember] = {}
         self._statuses: dict[str, MemberStatus] = {}
-        """The same words as they are passed on, in the same order."""
+        """Statuses of ``known`` as they are forwarded, in the same order."""
         self.beat = 0
         self.epoch = 0
 
     def boot(self, now: int, epoch: int) -> None:
-        """Start: everybody gets the benefit of the doubt once more."""
+        """Start with no suspects: every peer gets a full ``suspect_after`` again."""
         self.epoch = epoch
         for peer in self.peers:
             heard = self.known.setdefault(peer, KnownMember(0, 0, now))
@@ -49,11 +49,11 @@ class Membership:
             self._statuses[peer] = MemberStatus(peer, heard.epoch, heard.beat, heard.version)
 
     def next_gossip(self, seed: int) -> tuple[tuple[str, ...], Gossip]:
-        """Raise the own beat; whom to tell now, and what."""
+        """Raise the own heartbeat; return the peers to tell now, and the message."""
         self.beat += 1
         peers, count = self.peers, len(self.peers)
         if count > 1:
-            first = (seed + 2 * self.beat) % count  # in turn, so that nobody is left out for long
+            first = (seed + 2 * self.beat) % count  # in turn, so that every peer is told regularly
             peers = (peers[first], peers[(first + 1) % count])
         return peers, Gossip((self._own_status(), *self._statuses.values()))
 
@@ -61,7 +61,7 @@ class Membership:
         return MemberStatus(self.name, self.epoch, self.beat, self.version)
 
     def on_gossip(self, now: int, gossip: Gossip) -> None:
-        """Take what a peer said. A later epoch outranks any beat of an earlier one."""
+        """Apply a peer's gossip. A later epoch outranks any heartbeat of an earlier one."""
         known = self.known
         for member in gossip.members:
             heard = known.get(member.name)
@@ -81,7 +81,7 @@ class Membership:
             self._statuses[member.name] = member
 
     def suspect_silent(self, now: int) -> list[str]:
-        """Mark and return those newly suspected, in name order of the league."""
+        """Mark silent peers as suspects; return the new ones, in name order of the league."""
         fresh = []
         before = now - self.timings.suspect_after
         for name, heard in self.known.items():
@@ -91,19 +91,19 @@ class Membership:
         return fresh
 
     def least_version(self) -> int:
-        """The version of the league file that no broker can be behind."""
+        """Return the version of the league file that every broker has at least."""
         if not self.peers:
             return self.version
         heard = (self.known[peer].version if peer in self.known else 0 for peer in self.peers)
         return min(map(max, heard, self._since))
 
     def is_alive(self, name: str) -> bool:
-        """Whether a peer is not suspected."""
+        """True if a peer is not suspected."""
         heard = self.known.get(name)
         return heard is not None and not heard.is_suspect
 
     def restore(self, epoch: int, beat: int, heard: dict[str, KnownMember]) -> None:
-        """Take a dumped state."""
+        """Restore a dumped state."""
         self.epoch, self.beat = epoch, beat
         self.known = {name: word for name, word in heard.items() if name in self.peers}
         self._statuses = self._make_statuses()
@@ -115,9 +115,9 @@ class Membership:
         }
 
     def check(self) -> None:
-        """Whether what is passed on is what was heard, in its order."""
+        """Assert that the forwarded statuses are the known ones, in their order."""
         assert list(self._statuses.items()) == list(self._make_statuses().items()), (
-            f"{self.name} passes on old words"
+            f"{self.name} forwards old statuses"
         )
 
 

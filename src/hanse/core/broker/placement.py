@@ -1,9 +1,8 @@
-"""How a broker finds room for what waits: claims on its view, demand at the wardens, and the use of their
-grants.
+"""Placement of a broker's waiting tasks: claims on its views, demand at the wardens, and use of their grants.
 
 The fast path claims nodes that the view shows free. What finds none is registered as demand with every
-warden; a grant that comes back is bound to the best task of its line *at that moment*. A newcomer never
-overtakes the line it belongs to.
+warden; a grant that comes back is bound to the best task of its line *at that moment*. A new task never
+overtakes the line that it belongs to.
 """
 
 from collections.abc import Iterable
@@ -27,32 +26,33 @@ from hanse.policy.hashing import hash_numbers
 from hanse.policy.interface import ClusterFacts
 
 BATCH_TASKS_MAX: Final = 100
-"""Tasks in one lot."""
+"""Tasks in one batch."""
 STANDING_LEAST: Final = 200
-"""Clusters below this are tried last."""
+"""Clusters with a lower standing are tried last."""
 EXPECTED_MAX: Final = 1_000_000
-"""Lots whose start is awaited."""
+"""Batches that are expected to start."""
 BORROW_ROOM: Final = 4
-"""How many times as much room as it needs a broker that was refused lately must see to claim others' shares.
-What is scarce several brokers may want at once; so it rather asks the wardens. Otherwise enough is enough."""
+"""Multiple of the needed room that a broker must see, after a recent refusal, to claim from others' shares.
+Several brokers may compete for scarce room, so it registers demand instead. Otherwise the needed room is
+enough."""
 NO_ROOM_SEEN: Final = "no room in any cluster's view"
 LITTLE_TO_BORROW: Final = "too little room in the others' shares to take it unasked"
 ASKED_FOR: Final = "no new room since it was refused or last looked for; the wardens are asked"
 WARDENS_JUDGE: Final = "only the wardens can judge what it may run beside; they are asked"
 NONE_OPEN: Final = "no cluster that it may use takes claims at the moment"
 DECISION_NO_ROOM: Final = f"{DecisionKind.WAITING}:{NO_ROOM_SEEN}"
-"""What a group's record says when it was last told so."""
+"""Last decision of a group for which no view showed room."""
 DECISIONS_UNSEEN: Final = tuple(
     [f"{DecisionKind.WAITING}:{why}" for why in (LITTLE_TO_BORROW, ASKED_FOR, WARDENS_JUDGE, NONE_OPEN)]
 )
-"""The same for what stays true as long as no cluster can be looked at."""
+"""Last decisions that stay true as long as no cluster can be searched."""
 
 Head = tuple[QueueKey, JobRecord, int]
-"""The best waiting group of a line: its key, its job, its position there."""
+"""Best waiting group of a line: its key, its job, its position in the job."""
 
 
 class ExpectedStart(msgspec.Struct, gc=False):
-    """Tasks that a warden has taken and that ought to start soon."""
+    """Tasks that a warden has accepted and that should start soon."""
 
     due: int
     cluster: int
@@ -62,17 +62,17 @@ class ExpectedStart(msgspec.Struct, gc=False):
 
 
 class BrokerPlacement:
-    """The placing side of a broker."""
+    """Placement of one broker's tasks."""
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
         self.demand_publisher = DemandPublisher(context)
         self.sizing = ElasticSizing(context)
         self.offers: list[tuple[int, Offer, int]] = []
-        """Cluster, offer, and when it must be used: grants awaiting the end of the conflict window."""
+        """Cluster, offer, and time at which it must be used: grants until the end of the conflict window."""
         self.spare_offers: list[tuple[int, Offer, int]] = []
-        """Cluster, offer, and when it is given back: grants without a task to use them, while claims are on
-        their way to the same cluster. If those are refused, it may be for the sake of these very grants."""
+        """Cluster, offer, and time at which it is given back: grants without a task, while claims to the same
+        cluster are unanswered. If those are refused, these grants may be the cause."""
         self.expected_starts: list[ExpectedStart] = []
         self._templates: dict[tuple[JobId, int], TaskTemplate] = {}
         self.batches: dict[int, list[TaskBatch]] = {}
@@ -83,7 +83,8 @@ class BrokerPlacement:
     # --- the queue -----------------------------------------------------------------------------------------
 
     def enqueue(self, record: JobRecord, group: int, tasks: list[int], behind: bool = False) -> None:
-        """Tasks of a group wait (again). The next one is the last of ``waiting``; ``behind``: after those."""
+        """Queue tasks of a group (again). The next one is the last of ``waiting``; ``behind``: after those
+        that wait."""
         context = self.context
         mark_waiting(record, tasks)
         waiting = record.waiting[group]
@@ -103,7 +104,7 @@ class BrokerPlacement:
         self.touched_lines[line.number] = None
 
     def _enqueue_gang(self, record: JobRecord, group: int) -> None:
-        """A gang joins its line only when all that is left of it waits."""
+        """Add a gang to its line when all that is left of it waits."""
         lines = self.context.queue
         waiting = record.waiting[group]
         self.leave(record, group)
@@ -114,7 +115,8 @@ class BrokerPlacement:
             self.touched_lines[number] = None
 
     def leave(self, record: JobRecord, group: int) -> None:
-        """A group gives its line up: it is done, or its gang has broken. Its count must be settled before."""
+        """Take a group off its line: it is done, or its gang has broken. Its count must be corrected
+        before."""
         self._templates.pop((record.id, group), None)
         if record.lines[group] >= 0:
             number, record.lines[group] = record.lines[group], -1
@@ -127,7 +129,7 @@ class BrokerPlacement:
                     view.state.exhausted.pop(number, None)
 
     def dequeue(self, record: JobRecord, group: int) -> list[int]:
-        """Take all waiting tasks of a group out of the queue."""
+        """Remove and return all waiting tasks of a group."""
         waiting, record.waiting[group] = record.waiting[group], []
         number = record.lines[group]
         if number >= 0 and waiting:
@@ -137,7 +139,7 @@ class BrokerPlacement:
         return waiting
 
     def resize(self, groups: Iterable[tuple[JobId, int]]) -> None:
-        """More is known now: waiting groups whose size would be another one change lines."""
+        """Move waiting groups to another line where new knowledge changes their size."""
         context = self.context
         for job, group in groups:
             record = context.jobs[job]
@@ -152,15 +154,15 @@ class BrokerPlacement:
                 self.place_line(record.lines[group])
 
     def on_duration_stats_update(self, peer: str, news: DurationStatsUpdate) -> None:
-        """A peer has learned something of elastic tasks: what waits may be asked for at another size."""
+        """Apply durations learned by a peer: waiting groups may get another size."""
         self.resize(self.sizing.on_duration_stats_update(peer, news))
 
     def on_advice_received(self, event: AdviceReceived) -> None:
-        """The policy process has answered: what waits may be asked for at another size."""
+        """Apply advice of the policy process: waiting groups may get another size."""
         self.resize(self.sizing.on_advice_received(event))
 
     def rekey(self, record: JobRecord) -> None:
-        """A job's key may have changed with its progress."""
+        """Update a job's key after progress."""
         key = self.context.order.key(record.facts())
         for group, waiting in enumerate(record.waiting):
             if waiting and record.lines[group] >= 0 and key != record.keys[group]:
@@ -170,17 +172,15 @@ class BrokerPlacement:
     # --- the fast path -------------------------------------------------------------------------------------
 
     def place_line(self, number: int) -> None:
-        """Claim room for a line's tasks, best key first, until none is left or no room is seen."""
+        """Claim room for a line's tasks, best key first, until no task or no visible room is left."""
         head = self.context.queue.head(number, self.context.jobs)
         if head is not None:
             self._place_from(number, head, {})
 
     def _place_from(self, number: int, head: Head, open_to: dict[str, list[ClusterView]]) -> None:
-        """The same for a line whose best task is known. ``open_to``: shard -> clusters that would take a
-        claim, as far as has been looked up.
-
-        What depends on other jobs' places only the wardens can judge: it waits for grants.
-        """
+        """Claim room for a line whose best task is known. ``open_to``: shard -> clusters that would accept a
+        claim, as far as known. Tasks with affinities wait for grants: only a warden can judge other jobs'
+        places."""
         context = self.context
         line = context.queue.lines[number]
         shape = line.shape
@@ -196,7 +196,7 @@ class BrokerPlacement:
             else:
                 views = [view for view in views if number not in view.state.exhausted and view.allows(shape)]
             told = record.last_decision[group]
-            # What is known to be futile is no part of the state: it may save work, never a word.
+            # Futility is cached, not state: it may save a search, but must not change a decision.
             if (
                 told == DECISION_NO_ROOM
                 or (told in DECISIONS_UNSEEN and not views)
@@ -214,17 +214,17 @@ class BrokerPlacement:
             after = context.queue.head(number, context.jobs)
 
     def place_all(self) -> None:
-        """Good news has come: try every line again, best key first."""
+        """Try every line again, best key first, after views have improved."""
         open_to: dict[str, list[ClusterView]] = {}
         for key, number, record, group in self.context.queue.heads(self.context.jobs):
             self._place_from(number, (key, record, group), open_to)
 
     def _place_group(self, line: QueueLine, record: JobRecord, group: int, views: list[ClusterView]) -> bool:
-        """Claim for as many waiting tasks of a group as there is room; True if that was all of them.
+        """Claim room for as many waiting tasks of a group as possible; return True if that was all of them.
 
-        Our own shares of all clusters come first. Room is borrowed only then, from every cluster in
-        proportion to what it has left, so that what several brokers borrow at once has a place; and if claims
-        were refused lately, only where there is plenty. Who has its data somewhere stays close to it.
+        Our own shares of all clusters come first. Then room is borrowed from every cluster in proportion to
+        what it has left, so that several brokers can borrow at once; after a recent refusal, only where there
+        is plenty. A job with ``data`` stays close to it.
         """
         found: dict[str, int] = {}
         unused: dict[str, int] = {}
@@ -267,14 +267,14 @@ class BrokerPlacement:
         return not left
 
     def _find_unseen_reason(self, shape: Shape, shard: str) -> str:
-        """Why no cluster was looked at for room."""
+        """Return why no cluster was searched for room."""
         if shape.affinity:
             return WARDENS_JUDGE
         takers = [view for view in self.context.views if self.can_claim(view, shard) and view.allows(shape)]
         return ASKED_FOR if takers else NONE_OPEN
 
     def _rank_views(self, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
-        """In which order to look there: in good standing first."""
+        """Order the clusters for the search: those in good standing first."""
         context = self.context
         if len(views) < 2:
             return views
@@ -288,7 +288,7 @@ class BrokerPlacement:
         return [views[i] for i in order]
 
     def can_claim(self, view: ClusterView, shard: str) -> bool:
-        """Whether a claim for this shard would be taken there, as far as is known."""
+        """True if a claim for this shard would be accepted there, as far as is known."""
         view_state = view.state
         known = view_state.rounds.get(shard, 0)
         return (
@@ -302,7 +302,7 @@ class BrokerPlacement:
         )
 
     def _place_own(self, view: ClusterView, line: QueueLine, record: JobRecord, group: int) -> int:
-        """Claim what is free of our own share of a cluster; how many tasks got some."""
+        """Claim free room of our own share of a cluster; return the number of tasks placed."""
         vector = line.shape.ask.vector(view.dimensions)
         if vector is None or view.is_futile(line.shape):
             return 0
@@ -315,7 +315,7 @@ class BrokerPlacement:
         return len(nodes)
 
     def _place_in(self, view: ClusterView, line: QueueLine, record: JobRecord, group: int, most: int) -> int:
-        """Claim room in one cluster for up to so many tasks; how many got some."""
+        """Claim room in one cluster for up to ``most`` tasks; return the number of tasks placed."""
         shape = line.shape
         if view.is_futile(shape):
             return 0
@@ -382,7 +382,7 @@ class BrokerPlacement:
         return template
 
     def expect_start(self, cluster: int, batch: TaskBatch) -> None:
-        """A warden has taken these: they ought to start before the deadline."""
+        """Expect accepted tasks to start before the deadline."""
         due = self.context.now + self.context.timings.start_deadline
         self.expected_starts.append(ExpectedStart(due, cluster, batch.job, batch.tasks, batch.attempts))
         assert len(self.expected_starts) <= EXPECTED_MAX
@@ -390,7 +390,7 @@ class BrokerPlacement:
     # --- grants --------------------------------------------------------------------------------------------
 
     def on_offers(self, cluster: int, offers: tuple[Offer, ...]) -> None:
-        """Grants have come: bind them now, or when the conflict window closes."""
+        """Take offers: bind them now, or when the conflict window closes."""
         window = self.context.timings.conflict_window
         for offer in offers:
             self.offers.append((cluster, offer, self.context.now + window))
@@ -399,7 +399,8 @@ class BrokerPlacement:
             self.bind_offers()
 
     def bind_offers(self) -> None:
-        """Use the grants at hand: of several for one line, those with the largest score times prior first."""
+        """Use the collected grants: of several for one line, those with the largest score times prior
+        first."""
         offers, self.offers = self.offers, []
         if len(offers) > 1:
             offers.sort(key=lambda item: (-item[1].score * item[1].prior, item[0], item[1].lease))
@@ -410,8 +411,8 @@ class BrokerPlacement:
                 self.releases.setdefault(cluster, []).append(offer.lease)
                 self.demand_publisher.published[
                     cluster
-                ].is_stale = False  # it must hear of the worse key with it
-                self.demand_publisher.best.pop(offer.line, None)  # and so must the others, or they err next
+                ].is_stale = False  # the demand with the worse key goes with the release
+                self.demand_publisher.best.pop(offer.line, None)  # and to the other wardens
             elif not self._bind(view, offer):
                 if view.state.claims:
                     self.context.mark("broker.spared_grant")
@@ -423,16 +424,15 @@ class BrokerPlacement:
             self.touched_lines.setdefault(offer.line, None)
 
     def _is_outbid(self, offer: Offer) -> bool:
-        """Whether somebody else's best task goes before ours by now: the warden did not know that our head
-        has got worse. Giving the room on keeps the one order of the whole league."""
+        """True if another broker's best task now precedes ours: the warden did not know that our head got
+        worse. Releasing the grant keeps the one order of the whole league."""
         if not offer.rival_key or offer.line not in self.context.queue.lines:
             return False
         head = self.context.queue.head(offer.line, self.context.jobs)
         return head is not None and head[0] > offer.rival_key
 
     def use_spare_offers(self, answered: int = -1) -> None:
-        """Claims to a cluster were answered, or time has passed: use the grants kept for this case, or give
-        them back."""
+        """Use or release spare grants after claims to a cluster were answered, or after their time."""
         kept = []
         for cluster, offer, until in self.spare_offers:
             view = self.context.views[cluster]
@@ -474,10 +474,10 @@ class BrokerPlacement:
         )
         return True
 
-    # --- telling the wardens -------------------------------------------------------------------------------
+    # --- messages to the wardens ---------------------------------------------------------------------------
 
     def flush(self, force: bool = False) -> None:
-        """Send claims, releases, and demand where it is worth a message."""
+        """Send claims, releases, and demand where a message is worth it."""
         changed = force or self.demand_publisher.has_improved(self.touched_lines)
         self.touched_lines.clear()
         if changed or self.batches or self.releases:
@@ -491,12 +491,12 @@ class BrokerPlacement:
         spare: list[tuple[int, Offer, int]],
         expected: list[ExpectedStart],
     ) -> None:
-        """Take a dumped state."""
+        """Restore a dumped state."""
         self.offers, self.spare_offers, self.expected_starts = offers, spare, expected
         self._templates.clear()
 
     def adjust_standing(self, view: ClusterView, good: bool) -> None:
-        """A cluster kept or broke its word: its standing follows the outcome."""
+        """Raise or lower the standing of a cluster after a start in time, or a late one."""
         view_state = view.state
         view_state.standing += (
             (STANDING_FULL - view_state.standing) // 8 + 1 if good else -view_state.standing // 4
@@ -505,7 +505,7 @@ class BrokerPlacement:
 
 
 def _take_last(waiting: list[int], count: int) -> list[int]:
-    """Take so many from the end of a queue, the last one first."""
+    """Remove and return ``count`` tasks from the end of a queue, the last one first."""
     tasks = waiting[-count:]
     del waiting[-count:]
     tasks.reverse()

@@ -1,8 +1,8 @@
-"""A broker's queue: waiting groups in lines of equal shape, each line in key order.
+"""Queue of a broker: waiting groups in lines of equal shape, each line in key order.
 
-Tasks of one shape are interchangeable to a warden, so a line is what a broker registers as demand. Inside a
-line the smallest key goes first; equal keys by job number, then group. Entries are dropped lazily: one that
-is out of date is skipped when it reaches the head.
+Tasks of one shape are interchangeable to a warden, so a broker registers lines as demand. In a line the
+smallest key goes first; equal keys are ordered by job number, then group. Obsolete entries are removed
+lazily, when they reach the head.
 """
 
 from heapq import heapify, heappop, heappush
@@ -17,9 +17,9 @@ from hanse.model.messages import QueueKey, Shape
 
 _by_key = itemgetter(0, 1)
 STALE_MAX: Final = 64
-"""Out-of-date entries that a line may hold beyond its live ones before it is swept."""
+"""Obsolete entries that a line may hold beyond its live ones before it is cleaned."""
 Heads = list[tuple[QueueKey, int, JobRecord, int]]
-"""The best waiting group of every line that has one: key, line, job, group; best key first, then by line."""
+"""Best waiting group of every line that has one: key, line, job, group; best key first, then by line."""
 
 
 class QueueLine(msgspec.Struct, gc=False):
@@ -28,9 +28,9 @@ class QueueLine(msgspec.Struct, gc=False):
     number: int
     shape: Shape
     users: int = 0
-    """Groups of live jobs that have this shape; a line without any is forgotten and its number used again."""
+    """Groups of live jobs with this shape; a line without users is removed and its number is reused."""
     count: int = 0
-    """Tasks waiting; gangs count as one each."""
+    """Waiting tasks; a gang counts as one."""
 
 
 class BrokerQueue:
@@ -42,10 +42,10 @@ class BrokerQueue:
         self.free: list[int] = []
         self._heaps: dict[int, list[tuple[QueueKey, JobId, int]]] = {}
         self._heads: Heads | None = None
-        """The heads of all lines; None: a line has come, gone or changed since they were looked up."""
+        """Cached heads of all lines; None: a line has changed since."""
 
     def join(self, shape: Shape) -> int:
-        """The number of a shape's line, counting one more user."""
+        """Return the number of a shape's line, and count one more user."""
         number = self._numbers.get(shape)
         if number is None:
             number = self.free.pop() if self.free else len(self.lines)
@@ -57,7 +57,7 @@ class BrokerQueue:
         return number
 
     def leave(self, number: int) -> None:
-        """One user less."""
+        """Count one user less; remove the line after the last one."""
         line = self.lines[number]
         line.users -= 1
         if not line.users:
@@ -67,12 +67,12 @@ class BrokerQueue:
             self._heads = None
 
     def add(self, line: QueueLine, count: int) -> None:
-        """So many more tasks wait in a line, or fewer."""
+        """Add ``count`` waiting tasks to a line; negative to remove."""
         line.count += count
         self._heads = None
 
     def push(self, jobs: dict[JobId, JobRecord], record: JobRecord, group: int, key: QueueKey) -> None:
-        """A group has waiting tasks, or its key has changed."""
+        """Add an entry for a group with new waiting tasks, or with a new key."""
         number = record.lines[group]
         record.keys[group] = key
         self._heads = None
@@ -84,7 +84,7 @@ class BrokerQueue:
             self._heaps[number] = live
 
     def head(self, number: int, jobs: dict[JobId, JobRecord]) -> tuple[QueueKey, JobRecord, int] | None:
-        """The best waiting group of a line."""
+        """Return the best waiting group of a line."""
         heap = self._heaps[number]
         if not self.lines[number].count:
             heap.clear()
@@ -103,8 +103,8 @@ class BrokerQueue:
         return None
 
     def heads(self, jobs: dict[JobId, JobRecord]) -> Heads:
-        """The best waiting group of every line. As long as nothing has changed it is the same list, which
-        nobody else may change."""
+        """Return the best waiting group of every line. While nothing changes this is the same list, which
+        callers must not modify."""
         if self._heads is None:
             self._heads = self._find_heads(jobs)
         return self._heads
@@ -121,14 +121,14 @@ class BrokerQueue:
         return found
 
     def find_leftovers(self) -> list[str]:
-        """What is not as it should be when no work is left."""
+        """List what should not exist when no work is left."""
         return [f"line {n} has {line.count} waiting" for n, line in self.lines.items() if line.count]
 
     def has_waiting(self) -> bool:
-        """Whether anything waits."""
+        """True if a task waits."""
         if self._heads is not None:
             return bool(self._heads)
-        for line in self.lines.values():  # noqa: SIM110  with every beat: any() costs more than it looks at
+        for line in self.lines.values():  # noqa: SIM110  with every heartbeat: any() is slower
             if line.count:
                 return True
         return False
@@ -147,16 +147,16 @@ class BrokerQueue:
         self._heads = None
 
     def check(self, jobs: dict[JobId, JobRecord]) -> None:
-        """The heads that are remembered are those that would be found."""
+        """Assert that the cached heads are the current ones."""
         if self._heads is not None:
             places = [
                 (key, number, record.id, group) for key, number, record, group in self._find_heads(jobs)
             ]
             known = [(key, number, record.id, group) for key, number, record, group in self._heads]
-            assert known == places, "other groups are the best ones"
+            assert known == places, "the cached heads are obsolete"
 
     def check_counts(self, jobs: dict[JobId, JobRecord]) -> None:
-        """Every line counts what waits in it."""
+        """Assert that every line counts its waiting tasks."""
         counts: dict[int, int] = {}
         for record in jobs.values():
             for group, waiting in enumerate(record.waiting):
@@ -168,7 +168,7 @@ class BrokerQueue:
 
 
 def _is_current(jobs: dict[JobId, JobRecord], number: int, entry: tuple[QueueKey, JobId, int]) -> bool:
-    """Whether an entry still says where a waiting group stands."""
+    """True if an entry still describes a waiting group."""
     key, job, group = entry
     record = jobs.get(job)
     return (

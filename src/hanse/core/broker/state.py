@@ -1,4 +1,4 @@
-"""All of a broker's state as one record, which is what its dump holds."""
+"""State of a broker as one record: the content of its dump."""
 
 from typing import Final
 
@@ -36,7 +36,7 @@ class BrokerState(
         "end_acks": "settling",
     },
 ):
-    """All of a broker's state, as it is dumped."""
+    """State of a broker, as it is dumped."""
 
     epoch: int
     seed: int

@@ -1,8 +1,8 @@
-"""Attempts that a broker takes back from their wardens, and those that it leaves though they do not start.
+"""Withdrawal of attempts from their wardens, and exceptions for tasks that must not run twice.
 
-A cluster that has taken a task and does not start it in time loses it to another one. A task that must not
-run twice is left there: its start may be under way or only not told yet, and once it is stopped nobody could
-say whether it had begun. Such a task waits for its cluster, which ends it or loses it in the end.
+A cluster that accepted a task and does not start it in time loses the task to another cluster. A task that
+must not run twice stays: it may be starting, or its start may not be reported yet, and after a stop it would
+be unknown whether it had started. Such a task waits for its cluster, which ends it or loses it.
 """
 
 from hanse.core.broker.context import BrokerContext
@@ -15,22 +15,22 @@ from hanse.model.messages import CancelAttempts
 
 
 class AttemptWithdrawal:
-    """What one broker takes back."""
+    """Withdrawals of one broker."""
 
     def __init__(self, context: BrokerContext, placement: BrokerPlacement) -> None:
         self.context = context
         self.placement = placement
         self.cancels: dict[int, list[tuple[TaskId, int]]] = {}
-        """Cluster -> tasks and attempts that are taken back in this step."""
+        """Cluster -> tasks and attempts withdrawn in this step."""
 
     def withdraw(self, record: JobRecord, index: int) -> None:
-        """Take an attempt back from its warden; its end will come as news."""
+        """Withdraw an attempt from its warden, which will report the end."""
         record.withdrawn[index] = record.attempt[index]
         entry = (task_id(record.id, index), record.attempt[index])
         self.cancels.setdefault(record.place[index], []).append(entry)
 
     def tick(self) -> None:
-        """Withdraw what was taken and never started."""
+        """Withdraw accepted tasks that did not start in time."""
         expected, now = self.placement.expected_starts, self.context.now
         late = 0
         while late < len(expected) and expected[late].due <= now:

@@ -1,1 +1,1 @@
-"""Messaging between machines: links that deliver once and in order, and messages that fit."""
+"""Messaging between machines: links that deliver once and in order, and messages of bounded size."""

@@ -1,12 +1,35 @@
-"""Exactly-once, in-order talk between two machines over a network that loses, doubles and reorders.
+"""Exactly-once, in-order messages between two machines over a network that loses, duplicates and reorders.
 
-A ``Link`` is one side of a pair. It numbers what it sends, keeps it until the peer has acknowledged it,
-repeats it when that takes too long, and hands on what it receives once and in order. Because every event is
-journalled before it is handled, an acknowledgement means *durably taken*, and a restarted machine finds its
-links as they were. A ``LinkSet`` holds the links of one machine.
+Theory of operation (ADR 0003):
+
+State. A ``Link`` is one side of a pair of machines and part of the dumped state; a ``LinkSet`` holds the
+links of one machine. ``sent`` is the number of the last sequenced message; ``unacked`` holds those that the
+peer has not acknowledged; ``received`` is the last number taken from the peer; ``ahead`` holds messages that
+arrived too early.
+
+Sending. ``send`` numbers a message and keeps it in ``unacked``. ``tick`` repeats the oldest ones when
+``resend_after`` has passed without progress, then after twice the time, up to ``resend_max``. Every envelope
+carries ``received`` as a cumulative acknowledgement; if none was sent for ``ack_delay``, ``tick`` sends an
+``Ack``. ``send_soft`` sends a message that may be lost; instead of a number of its own it carries ``-sent``.
+
+Receiving. A machine passes each envelope to ``receive`` and handles the bodies that it returns: a soft body
+always, a sequenced one if its number is ``received + 1``, followed by the bodies in ``ahead`` that continue
+it. A repeated message is dropped, and acknowledged again with the next tick.
+
+Firm acknowledgements. An acknowledgement may overtake sequenced messages that the peer sent before it.
+``firm`` is the acknowledgement known after all of those were taken here. Only soft messages can show this: a
+repeated one has an old number and a new acknowledgement. The broker publishes only what is firm (ADR 0011).
+
+Safety. A number is taken once, and in order. An acknowledgement means *durably taken*, because a shell
+performs the effects of an event when the event is on disk; a restarted machine finds its links as they were,
+and ``boot`` has everything unacknowledged repeated. A runner has no journal: it opens a new session, both
+sides ``reopen`` the link, and sequenced messages and acknowledgements of another session are dropped.
+
+Bounds. Machines stop proposing to a peer whose link is crowded; ``WINDOW_MAX`` is an assertion. Always
+``len(unacked) == sent - acked``.
 """
 
-# ruff: noqa: PLR1730  on the way of every message: a call of min() costs more than all it compares
+# ruff: noqa: PLR1730  for every message: a call of min() costs more than the comparisons
 
 from collections.abc import Callable
 from typing import Final
@@ -18,18 +41,19 @@ from hanse.model.effects import Effect, SendMessage
 from hanse.model.messages import Ack, Envelope, Message, SequencedMessage
 
 WINDOW_MAX: Final = 8_192
-"""Messages in flight to one peer. A machine stops proposing to a peer whose link is more than half full."""
+"""Messages in flight to one peer. A machine stops proposing to a peer when the link is more than half
+full."""
 AHEAD_MAX: Final = 1_024
 """Messages kept that arrived before their turn; further ones are dropped, and repeated by the sender."""
 RESEND_MAX: Final = 64
 """Messages repeated at one time, the oldest first."""
 NEVER: Final = 1 << 62
 NO_SESSION: Final = -1
-"""Of a peer that has left: nothing sequenced is taken from it, and nothing is kept for it."""
+"""Session of a retired peer: no sequenced message is taken from it, and none is kept for it."""
 
 
 class Link(msgspec.Struct, gc=False):
-    """The state of one side. Times on the own machine's clock."""
+    """State of one side. Times are on the own machine's clock."""
 
     peer: str
     session: int = 0
@@ -38,9 +62,8 @@ class Link(msgspec.Struct, gc=False):
     acked: int = 0
     """Number of the last message that the peer has taken."""
     firm: int = 0
-    """The same, as known when all that the peer had sent before saying so had been taken here, so that
-    nothing of it can contradict this any more. Only soft messages tell: a repeated one has an old number
-    and a new ack."""
+    """Number of the last message with an acknowledgement that came after everything that the peer had sent
+    before it, so that nothing on its way can contradict it."""
     received: int = 0
     """Number of the last message taken from the peer."""
     unacked: dict[int, SequencedMessage] = {}
@@ -49,34 +72,34 @@ class Link(msgspec.Struct, gc=False):
     resend_after: int = 0
     ack_at: int = NEVER
     since: int = 0
-    """Since when what is unacknowledged has been waited for without any progress."""
+    """Time since which unacknowledged messages wait without any progress."""
 
     def is_unresponsive(self, now: int, patience: int) -> bool:
-        """Whether the peer has taken nothing for so long, although there was something to take."""
+        """True if unacknowledged messages have waited for longer than ``patience`` without progress."""
         return now - self.since > patience and bool(self.unacked)
 
     @property
     def is_crowded(self) -> bool:
-        """Whether the peer is so far behind that new proposals should go elsewhere."""
+        """True if the peer is so far behind that new proposals should go elsewhere."""
         return len(self.unacked) * 2 > WINDOW_MAX
 
 
 class LinkSet:
-    """A machine's links, and the writing of its envelopes. ``out`` is the machine's list of commands."""
+    """Links of a machine. ``effects`` is the machine's list of effects."""
 
     def __init__(self, name: str, timings: Timings, retired: tuple[str, ...] = ()) -> None:
         self.name = name
         self.timings = timings
         self.retired = retired
-        """Peers that have left for good: nothing is kept for them."""
+        """Peers that have left permanently: nothing is kept for them."""
         self.links: dict[str, Link] = {}
         self.due = NEVER
-        """When ``tick`` is next needed."""
+        """Time at which ``tick`` is next needed."""
         self.on_firm_ack: Callable[[], None] | None = None
-        """Called when more of what was sent is firm with some peer."""
+        """Callback after more of what was sent has become firm with some peer."""
 
     def link(self, peer: str) -> Link:
-        """The link to a peer, made at the first mention."""
+        """Return the link to a peer, created at the first call."""
         found = self.links.get(peer)
         if found is not None:
             return found
@@ -86,12 +109,12 @@ class LinkSet:
         return found
 
     def is_crowded(self, peer: str) -> bool:
-        """Whether the link to a peer is crowded, asked often and of links that mostly exist."""
+        """True if the link to a peer is crowded; faster than ``link`` for links that exist."""
         link = self.links.get(peer)
         return link is not None and len(link.unacked) * 2 > WINDOW_MAX
 
     def send(self, out: list[Effect], now: int, peer: str, body: SequencedMessage) -> int:
-        """Send a message that must arrive; returns its number on the link."""
+        """Send a message that must arrive; return its number on the link."""
         link = self.links.get(peer) or self.link(peer)
         unacked = link.unacked
         assert len(unacked) < WINDOW_MAX, f"{self.name}: {peer} does not acknowledge"
@@ -114,12 +137,12 @@ class LinkSet:
     def send_soft(self, out: list[Effect], peer: str, body: Message) -> None:
         """Send a message that may be lost."""
         link = self.links.get(peer) or self.link(peer)
-        if link.ack_at != NEVER:  # to store in a record costs several times what it costs to look
+        if link.ack_at != NEVER:  # a store costs several times as much as a load
             link.ack_at = NEVER
         out.append(SendMessage(Envelope(self.name, peer, link.session, -link.sent, link.received, body)))
 
     def receive(self, now: int, envelope: Envelope) -> list[Message]:
-        """What an arrived envelope lets the machine take now: nothing, its body, or several in order."""
+        """Return the bodies to handle now: none, that of the envelope, or several in order."""
         link = self.links.get(envelope.source) or self.link(envelope.source)
         seq, ack = envelope.seq, envelope.ack
         if envelope.session != link.session:
@@ -133,7 +156,7 @@ class LinkSet:
                     self.on_firm_ack()
             return [envelope.body]
         if seq <= link.received:
-            link.ack_at = now  # the peer repeats itself: it has not heard us
+            link.ack_at = now  # the peer repeats a message: it lacks our acknowledgement
         elif link.ack_at == NEVER:
             link.ack_at = now + self.timings.ack_delay
         if link.ack_at < self.due:
@@ -148,7 +171,7 @@ class LinkSet:
         return self._in_turn(link, envelope.body) if link.ahead else [envelope.body]
 
     def _on_ack(self, link: Link, now: int, ack: int) -> None:
-        """The peer has taken everything up to ``ack``."""
+        """Remove everything up to ``ack``: the peer has taken it."""
         unacked, after = link.unacked, self.timings.resend_after
         for number in range(link.acked + 1, ack + 1):
             del unacked[number]
@@ -160,7 +183,7 @@ class LinkSet:
 
     @staticmethod
     def _in_turn(link: Link, first: Message) -> list[Message]:
-        """What came in its turn, and what was kept because it had come too early."""
+        """Return a body that is next in order, and those kept that follow it."""
         bodies = [first]
         while link.ahead:
             body = link.ahead.pop(link.received + 1, None)
@@ -171,7 +194,7 @@ class LinkSet:
         return bodies
 
     def tick(self, out: list[Effect], now: int) -> None:
-        """Repeat what is overdue and acknowledge what nothing else carried."""
+        """Repeat what is overdue, and acknowledge what no message has acknowledged."""
         due = NEVER
         for link in self.links.values():
             at = link.resend_at
@@ -184,7 +207,7 @@ class LinkSet:
         self.due = due
 
     def _catch_up(self, link: Link, out: list[Effect], now: int) -> int:
-        """Say what is overdue on a link; when something is next due there."""
+        """Send what is overdue on a link; return when something is next due there."""
         if link.ack_at != NEVER:
             link.ack_at = NEVER
         if link.resend_at <= now:
@@ -201,7 +224,7 @@ class LinkSet:
         return link.resend_at
 
     def boot(self, now: int) -> None:
-        """After a restart: repeat everything unacknowledged at the next tick."""
+        """Have everything unacknowledged repeated, from the next tick on, after a restart."""
         for link in self.links.values():
             if link.unacked:
                 link.resend_after = self.timings.resend_after
@@ -209,19 +232,19 @@ class LinkSet:
         self.due = now
 
     def reopen(self, peer: str, session: int) -> list[SequencedMessage]:
-        """Start a new session with a peer that forgot the old one; returns what it never acknowledged."""
+        """Start a new session with a peer that forgot the old one; return what it never acknowledged."""
         old = self.link(peer)
         self.links[peer] = Link(peer, session, unacked={}, ahead={})
         return list(old.unacked.values())
 
     def restore(self, links: dict[str, Link], due: int) -> None:
-        """Take the links of a dumped state."""
+        """Restore the links of a dumped state."""
         self.links, self.due = links, due
         for peer in self.retired:
             links.pop(peer, None)
 
     def find_leftovers(self) -> list[str]:
-        """What is not as it should be when no work is left."""
+        """List what should not exist when no work is left."""
         return [
             f"link to {link.peer} has {len(link.unacked)} unacknowledged"
             for link in self.links.values()
@@ -229,7 +252,7 @@ class LinkSet:
         ]
 
     def check(self) -> None:
-        """Bounds and bookkeeping."""
+        """Assert bounds and counts."""
         for link in self.links.values():
             assert len(link.unacked) == link.sent - link.acked <= WINDOW_MAX, f"{self.name}->{link.peer}"
             assert len(link.ahead) <= AHEAD_MAX

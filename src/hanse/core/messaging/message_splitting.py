@@ -1,7 +1,7 @@
-"""Messages of a size that every shell can carry: lists are cut by the bytes that they drag along.
+"""Splitting of lists into messages of a size that every shell can carry, by the bytes of their payloads.
 
-What a task runs travels with it, up to a mebibyte each; a shell may refuse envelopes of many. Counting the
-payloads alone is enough: everything else in a message is bounded by other rules, and small.
+A task's payload travels with it, up to a mebibyte each, and a shell may refuse an envelope with many of them.
+Only payloads are counted: all other parts of a message are small and bounded by other rules.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,15 +10,15 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 MESSAGE_BYTES_MAX: Final = 4 << 20
-"""Payloads in one message, unless a single item has more."""
+"""Bytes of payload in one message, unless a single item has more."""
 ENTRIES_MAX: Final = 8_192
-"""Tasks that one message tells of, where it tells a few numbers of each."""
+"""Tasks in one message that carries a few numbers per task."""
 ENTRY_BYTES: Final = 32
-"""What one of them takes at most."""
+"""Maximum bytes of one such entry."""
 
 
 def split_by_bytes(items: Sequence[T], weight: Callable[[T], int], most: int) -> Iterator[Sequence[T]]:
-    """Consecutive parts of at most ``most`` items and, if they have several, of ``MESSAGE_BYTES_MAX``."""
+    """Yield consecutive parts of at most ``most`` items and ``MESSAGE_BYTES_MAX``, or of one larger item."""
     first = size = 0
     for at, item in enumerate(items):
         extra = weight(item)
@@ -31,6 +31,6 @@ def split_by_bytes(items: Sequence[T], weight: Callable[[T], int], most: int) ->
 
 
 def split_by_count(items: Sequence[T], most: int = ENTRIES_MAX) -> Iterator[Sequence[T]]:
-    """Consecutive parts of at most ``most`` items; one empty part of nothing."""
+    """Yield consecutive parts of at most ``most`` items; one empty part for an empty list."""
     for at in range(0, len(items) or 1, most):
         yield items[at : at + most]

@@ -1,10 +1,9 @@
-"""The runner: starts and stops attempts on its nodes, reports what happened, and holds the lease they run
-under.
+"""Runner: starts and stops attempts on its nodes, reports to its warden, and holds the lease they run under.
 
-It has no journal. Attempts outlive it on the backend, so after a restart it asks the backend what is there
-and opens a new *session* with its warden, which compares notes. The lease counts from when the renewal was
-asked for; an independent watchdog in the shell ends every attempt when it runs out, even if this machine
-hangs.
+The runner has no journal. Attempts outlive it on the backend, so after a restart it asks the backend what
+exists and opens a new *session* with its warden, which compares that with its ledger. The lease counts from
+when the renewal was requested. An independent watchdog in the shell ends every attempt when the lease
+expires, even if this machine hangs.
 """
 
 import msgspec
@@ -44,14 +43,14 @@ from hanse.model.resources import Resources
 
 NOTHING = Resources()
 SESSIONS_PER_EPOCH_BITS = 20
-"""A runner may open this many sessions (as a power of two) before it must restart; it opens one per lost
-lease."""
+"""Sessions per start of a runner, as a power of two. It opens one per lost lease, and must restart after the
+last."""
 
 
 class LiveAttempt(
     msgspec.Struct, gc=False, rename={"shard": "estate", "is_movable": "moves", "is_started": "started"}
 ):
-    """An attempt that lives on the backend."""
+    """Attempt that exists on the backend."""
 
     shard: str
     is_movable: bool
@@ -59,7 +58,7 @@ class LiveAttempt(
 
 
 class RunnerState(msgspec.Struct, rename={"is_confirmed": "confirmed", "is_known": "known"}):
-    """All of a runner's state."""
+    """State of a runner, as it is dumped."""
 
     session: int
     is_confirmed: bool
@@ -82,7 +81,7 @@ _decode = msgspec.msgpack.Decoder(RunnerState).decode
 
 
 class Runner:
-    """One runner. ``handle`` takes events in order; see ``core.machine``."""
+    """Runner machine. ``handle`` takes events in order; see ``core.machine``."""
 
     def __init__(self, config: RunnerConfig) -> None:
         self.config = config
@@ -98,16 +97,16 @@ class Runner:
         self._ended: dict[tuple[TaskId, int], AttemptEnd] = {}
         self._withheld: dict[int, Resources] = {}
         self._ending: dict[tuple[TaskId, int], None] = {}
-        """Attempts of lapsed shards that were told to end and have not."""
+        """Attempts of lapsed shards that were killed and have not ended."""
         self._held_until = 0
-        """Until then the lease is not renewed while there are such."""
+        """Time until which the lease is not renewed while there are such attempts."""
         self._owed = 0
-        """The lease that would have been renewed meanwhile."""
+        """End of the lease that would have been renewed meanwhile."""
         self._armed = NEVER
         self._effects: list[Effect] = []
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take one event; return what the shell must do, in order."""
+        """Handle one event; return the effects for the shell, in order."""
         self._effects = []
         now = event.at
         if type(event) is MessageReceived:
@@ -120,7 +119,7 @@ class Runner:
         if now >= self._links.due:
             self._links.tick(self._effects, now)
         due = self._links.due
-        if self._beat_at < due:  # noqa: PLR1730  hot: min() costs more
+        if self._beat_at < due:  # noqa: PLR1730  hot: min() is slower
             due = self._beat_at
         if now >= self._armed or due < self._armed:
             self._armed = due
@@ -129,7 +128,7 @@ class Runner:
         return self._effects
 
     def _on_local_event(self, now: int, event: Event) -> None:
-        """What the backend or the shell has to say."""
+        """Handle an event of the backend or the shell."""
         if isinstance(event, TasksChanged):
             self._report(now, event.started, event.ended)
         elif isinstance(event, TaskExited):
@@ -167,7 +166,7 @@ class Runner:
         self._beat(now)
 
     def _on_capacity_withheld(self, now: int, event: CapacityWithheld) -> None:
-        """Some of the nodes is not for the league, or is again."""
+        """Handle a change of the capacity that nodes withhold from the league."""
         for node, amount in event.withheld:
             if amount == NOTHING:
                 self._withheld.pop(node, None)
@@ -201,19 +200,19 @@ class Runner:
                 self._effects.append(ForgetAttempt(task, attempt))
 
     def _start(self, now: int, start: StartTask, until: int) -> None:
-        """Start an attempt, unless its order was so long on the way that the warden may count it as lost.
+        """Start an attempt, unless its order took so long that the warden may count the attempt as lost.
 
-        1. A warden orders a start; the order is held up. 2. The shard's lease lapses, its broker gives the
-        cluster up and starts the task elsewhere. 3. The network heals, the runner's lease is renewed, and
-        the old order arrives. So an order is good only for the lease that its sender could count on
-        (``until``).
+        1. A warden orders a start, and the order is delayed. 2. The shard's lease lapses, and its broker
+           gives the cluster up and starts the task elsewhere. 3. The network recovers, the runner's lease is
+           renewed, and the old order arrives. So an order is valid only for the lease that its sender could
+           count on (``until``).
         """
         key = (start.task, start.attempt)
         assert key not in self._running, f"{self.name} was told twice to start {key}"
         assert key not in self._ended, f"{self.name} was told to start {key} again"
         until = min(until, self._lease_until)
         if now >= until:
-            # The watchdog would end it at once; say so instead of starting it.
+            # The watchdog would end it at once; report that instead of starting it.
             self._mark("runner.refused_without_lease")
             self._on_task_exited(now, AttemptEnd(start.task, start.attempt, Outcome.UNSTARTED))
             return
@@ -226,12 +225,12 @@ class Runner:
         )
 
     def _renew_lease(self, now: int, echo: int) -> None:
-        """Renew the lease, unless it must run out for those that do not end.
+        """Renew the lease, unless it must expire for lapsed attempts that do not end.
 
-        1. A shard lapses, and its tasks here are told to end. 2. What ends them hangs: a disk, their
-        supervisor. 3. The lease is renewed for the other tasks, and theirs with it. 4. Their broker gives
-        the cluster up and starts them elsewhere. So the lease that was known when they were told stays, and
-        the watchdog ends all; after that they cannot be alive.
+        1. A shard lapses, and its attempts here are killed. 2. The kill hangs: a disk, or their supervisor.
+           3. The lease is renewed for the other attempts, and so for these. 4. Their broker gives the cluster
+           up and starts the tasks elsewhere. So the lease from before the kill stays, and the watchdog ends
+           every attempt at its end; after that they cannot be alive.
         """
         self._is_confirmed = True
         until = echo + self.config.timings.runner_lease
@@ -243,7 +242,7 @@ class Runner:
             self._effects.append(ExtendWatchdog(until))
 
     def _end_lapsed(self, now: int, lapsed: tuple[str, ...]) -> None:
-        """End what runs for shards whose own lease is over."""
+        """Kill the movable attempts of lapsed shards."""
         if not lapsed:
             return
         for (task, attempt), live in self._running.items():
@@ -252,11 +251,11 @@ class Runner:
                 self._effects.append(KillAttempt(task, attempt, 0))
                 if (task, attempt) not in self._ending:
                     self._ending[task, attempt] = None
-                    # After a restart it is not known which lease the watchdog has: none that is longer.
+                    # After a restart the watchdog's lease is unknown, but it is not longer.
                     self._held_until = self._lease_until or now + self.config.timings.runner_lease
 
     def _finish_lapsed(self, key: tuple[TaskId, int]) -> None:
-        """One that the lease was held for is over; after the last of them it is renewed."""
+        """Note the end of a lapsed attempt; after the last one, apply the postponed lease."""
         del self._ending[key]
         if not self._ending and self._owed > self._lease_until:
             self._lease_until = self._owed
@@ -271,7 +270,7 @@ class Runner:
     def _report(
         self, now: int, started: tuple[tuple[TaskId, int], ...], ended: tuple[AttemptEnd, ...]
     ) -> None:
-        """Tell the warden what is new of this, in one message."""
+        """Report new starts and ends to the warden, in one message."""
         began = []
         for key in started:
             live = self._running.get(key)
@@ -301,7 +300,7 @@ class Runner:
         self._links.send_soft(self._effects, warden, RunnerHeartbeat(self._session, now))
 
     def answer_history_query(self, number: int) -> Envelope:
-        """The answer to a warden that asks what is remembered of it, under the session that it has opened."""
+        """Answer a warden's query about its own link, under the session that the warden has opened."""
         warden = self.config.warden
         session = self._session if self._is_confirmed else 0
         answer = answer_history_query(self._links, warden, number) if session else HistoryReply(number, 0, 0)
@@ -311,12 +310,12 @@ class Runner:
         self.marks[name] = self.marks.get(name, 0) + 1
 
     def check(self) -> None:
-        """Invariants."""
+        """Assert invariants."""
         self._links.check()
         assert not any(key in self._ended for key in self._running)
 
     def dump(self) -> bytes:
-        """The whole state."""
+        """Return the whole state."""
         state = RunnerState(
             self._session,
             self._is_confirmed,

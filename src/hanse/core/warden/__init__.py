@@ -1,1 +1,1 @@
-"""Warden: the machine that owns the truth of one cluster, and its parts."""
+"""Warden: the machine that is the authority of one cluster, and its parts."""

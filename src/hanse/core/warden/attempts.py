@@ -1,7 +1,7 @@
-"""A warden's attempts from order to end: what its runners report, and what the owners must be told.
+"""Attempts of a warden from order to end: reports of its runners, and reports to the owners.
 
-An end is kept until the owner has it safe (``AckEnds``), so that nothing is lost whoever crashes in between.
-A runner that opens a session is compared with the ledger; one that is lost loses all it ran.
+An end is kept until the owner has it safe (``AckEnds``), so that no crash loses it. A runner that opens a
+session is compared with the ledger; a lost runner loses all its attempts.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,18 +37,18 @@ OUTCOME_BY_STOP_REASON: Final = {
     "preempt": Outcome.PREEMPTED,
     "lapse": Outcome.LOST,
 }
-"""How an attempt ended that was stopped for this reason."""
+"""Outcome of an attempt that was stopped for this reason."""
 
 ATTEMPT_TRANSITIONS: Final = {
     (ORDERED, RUNNING): "the runner reports that it started",
     (ORDERED, STOPPING): "it is cancelled or preempted, or its owner's lease has lapsed",
     (RUNNING, STOPPING): "it is cancelled or preempted, or its owner's lease has lapsed",
 }
-"""Every change of the state of an attempt that holds room. From each of these states an attempt may end."""
+"""All changes of the state of an attempt that holds room. From each of these states an attempt may end."""
 
 
 class WardenAttempts:
-    """The running side of a warden."""
+    """Attempts of one warden."""
 
     def __init__(
         self,
@@ -61,37 +61,37 @@ class WardenAttempts:
     ) -> None:
         self.ledger, self.grants, self.sessions, self.ownership = ledger, grants, sessions, ownership
         self.linger = linger
-        """How long starts may wait for company before they are told."""
+        """Time for which starts wait to be reported together."""
         self.news_at = NEVER
         self.started: dict[str, list[tuple[TaskId, int, int]]] = {}
-        """Starts to be told, by owner."""
+        """Starts to be reported, by owner."""
         self.ended: dict[str, list[AttemptEnd]] = {}
-        """Ends to be told at the end of this step, by owner."""
+        """Ends to be reported at the end of this step, by owner."""
         self.unacked_ends: dict[tuple[TaskId, int], tuple[ShardId, AttemptEnd]] = {}
-        """Task and attempt -> shard and end, until the owner has it safe."""
+        """Task and attempt -> shard and end, until the owner has the end safe."""
         self._mark = mark
         grants.count_kept = self.count_kept
 
     def count_kept(self) -> int:
-        """Attempts that run here, or have ended and are not safe with their owner."""
+        """Count the attempts that run here, or have ended and are not safe with their owner."""
         return len(self.ledger.attempts) + len(self.unacked_ends)
 
     def find_unacked_ends(self, shard: ShardId) -> list[AttemptEnd]:
-        """A shard's ends that its owner does not have safe."""
+        """Return a shard's ends that its owner does not have safe."""
         return [end for name, end in self.unacked_ends.values() if name == shard]
 
     def find_running(self, shard: ShardId) -> list[tuple[TaskId, int]]:
-        """A shard's attempts that run here."""
+        """Return a shard's attempts that run here."""
         runs = self.ledger.attempts.values()
         return [(run.task, run.attempt) for run in runs if run.template.shard == shard]
 
     def is_busy(self, shard: ShardId) -> bool:
-        """Whether anything of a shard runs here, or has ended and is not safe with its owner."""
+        """True if an attempt of a shard runs here, or has ended and is not safe with its owner."""
         running = any(run.template.shard == shard for run in self.ledger.attempts.values())
         return running or any(name == shard for name, _ in self.unacked_ends.values())
 
     def find_leftovers(self) -> list[str]:
-        """What is not as it should be when no work is left."""
+        """List what should not exist when no work is left."""
         ledger = self.ledger
         complaints = [
             f"lease {lease.number} of {lease.broker} is outstanding" for lease in ledger.leases.values()
@@ -108,14 +108,14 @@ class WardenAttempts:
         return complaints
 
     def repeat_ends(self, shard: ShardId) -> None:
-        """A shard is back with its former owner, who missed what ended meanwhile."""
+        """Report ends again to the former owner of a shard, which missed them during a takeover attempt."""
         ends = self.find_unacked_ends(shard)
         if ends:
             self._mark("warden.told_ends_again")
             self.ended.setdefault(self.ownership.find_owner(shard), []).extend(ends)
 
     def stop(self, run: AttemptRecord, reason: str, grace: int) -> None:
-        """Have an attempt stopped, once."""
+        """Order the stop of an attempt, once."""
         if run.state != STOPPING:
             run.state, run.stop = STOPPING, reason
             self.sessions.orders_for(self.sessions.runner_of_node[run.node]).stops.append(
@@ -123,27 +123,27 @@ class WardenAttempts:
             )
 
     def stop_lapsed(self, shard: ShardId) -> None:
-        """A shard's lease has run out: its movable attempts must end."""
+        """Stop the movable attempts of a shard after its lease has expired."""
         for run in self.ledger.attempts.values():
             if run.template.shard == shard and run.template.unreachable is UnreachablePolicy.MOVE:
                 self._mark("warden.lapsed_run")
                 self.stop(run, "lapse", 0)
 
     def stop_victims(self) -> None:
-        """Have the victims of this step stopped."""
+        """Stop the victims of preemption in this step."""
         for run in self.grants.victims:
             self.stop(run, "preempt", run.template.grace)
         self.grants.victims.clear()
 
     def on_cancel_attempts(self, _now: int, _broker: str, cancel: CancelAttempts) -> None:
-        """A broker takes attempts back."""
+        """Stop attempts that a broker withdraws."""
         for task, attempt in zip(cancel.tasks, cancel.attempts, strict=True):
             run = self.ledger.attempts.get(task)
             if run is not None and run.attempt == attempt:
                 self.stop(run, "cancel", run.template.grace)
 
     def on_runner_report(self, now: int, runner: str, report: RunnerReport) -> None:
-        """A runner says what has started and what has ended."""
+        """Handle a runner's report of starts and ends."""
         runs = self.ledger.attempts
         for task, attempt in report.started:
             run = runs.get(task)
@@ -168,11 +168,11 @@ class WardenAttempts:
         if started is None:
             started = self.started[owner] = []
         started.append((run.task, run.attempt, run.node))
-        if now + self.linger < self.news_at:  # noqa: PLR1730  hot: min() costs more
+        if now + self.linger < self.news_at:  # noqa: PLR1730  hot: min() is slower
             self.news_at = now + self.linger
 
     def _on_ended(self, now: int, runner: str, ends: tuple[AttemptEnd, ...]) -> None:
-        """A runner says that attempts have ended."""
+        """Handle attempts that have ended on a runner."""
         sessions, runs = self.sessions, self.ledger.attempts
         record = sessions.runners[runner]
         sessions.forget_later(now, record, [(end.task, end.attempt) for end in ends])
@@ -197,7 +197,7 @@ class WardenAttempts:
         self._record(over)
 
     def _stop_outcome(self, runner: str, run: AttemptRecord, end: AttemptEnd) -> AttemptEnd:
-        """An attempt did not end by itself: say what stopped it."""
+        """Replace the outcome of an attempt that was stopped or not started by its cause."""
         outcome = end.outcome
         if outcome is Outcome.CANCELLED:
             outcome = OUTCOME_BY_STOP_REASON.get(run.stop, Outcome.LOST)
@@ -214,7 +214,7 @@ class WardenAttempts:
         self._record([(run, AttemptEnd(run.task, run.attempt, outcome, code))])
 
     def _record(self, over: list[tuple[AttemptRecord, AttemptEnd]]) -> None:
-        """Attempts are over: their room is free, and their ends are kept until the owner has them safe."""
+        """Free the room of ended attempts, and keep their ends until the owner has them safe."""
         if not over:
             return
         self.grants.freed_nodes += self.ledger.return_capacity([run for run, _ in over])
@@ -228,7 +228,7 @@ class WardenAttempts:
             told.append(end)
 
     def on_ends_acked(self, ends: Iterable[tuple[TaskId, int]]) -> None:
-        """These ends are safe with their broker."""
+        """Forget ends that are safe with their broker."""
         full = self.grants.is_full()
         forget = self.unacked_ends.pop
         for key in ends:
@@ -237,11 +237,11 @@ class WardenAttempts:
             self.grants.freed_nodes += range(self.ledger.nodes)
 
     def send_updates(self, links: LinkSet, out: list[Effect], now: int) -> None:
-        """News for the owners of what started or ended, and for those who get room."""
+        """Send starts and ends to the owners, and offers to the brokers that get room."""
         offers = self.grants.offers
         for broker in list(self.ended):
             if broker and links.is_crowded(broker):
-                self._mark("warden.news_held_back")  # it has been away for long; all of it when it is back
+                self._mark("warden.news_held_back")  # all is sent when it is back
                 continue
             ended = self.ended.pop(broker)
             if broker:
@@ -257,13 +257,13 @@ class WardenAttempts:
         offers.clear()
 
     def flush_starts(self) -> None:
-        """Starts have waited long enough: their owners are told with this step."""
+        """Report the collected starts with this step."""
         self.news_at = NEVER
         for broker in list(self.started):
             self.ended.setdefault(broker, [])
 
     def on_open_session(self, links: LinkSet, now: int, runner: str, hello: OpenSession) -> None:
-        """A runner opens a session: compare its notes with ours."""
+        """Open a runner's session: compare what it has with the ledger."""
         record = self.sessions.runners.get(runner)
         if record is None or hello.session <= record.session:
             return
@@ -292,20 +292,20 @@ class WardenAttempts:
         self.open_nodes(record)
 
     def _lose_missing(self, run: AttemptRecord) -> None:
-        """A run that its runner does not have. It may have started and gone with its host, so it never runs
-        again. Whatever it was told to do before, nobody knows how it ended."""
+        """Lose an attempt that its runner does not have. It may have started and vanished with its host, so
+        it never runs again. Its result is unknown, also if a stop was ordered before."""
         self._mark("warden.run_vanished")
         self._end(run, Outcome.LOST, 0)
 
     def open_nodes(self, record: RunnerRecord) -> None:
-        """Open a runner's nodes, if nothing speaks against it."""
+        """Open a runner's nodes, if nothing prevents it."""
         if not record.is_lost and not record.is_unsure and not record.strays:
             for node in record.nodes:
                 self.ledger.set_up(node, True)
                 self.grants.freed_nodes.append(node)
 
     def lose_runner(self, record: RunnerRecord) -> None:
-        """A runner's lease is over and nobody answers: its nodes are closed and its attempts are lost."""
+        """Close the nodes of a runner after its lease has expired, and lose its attempts."""
         self._mark("warden.lost_runner")
         record.is_lost = True
         record.strays.clear()

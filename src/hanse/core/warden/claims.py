@@ -1,9 +1,8 @@
-"""How a warden takes claims: room for each task of a lot, on the node proposed or another, or a refusal
-with a reason.
+"""Acceptance of claims at a warden: room for each task, on the proposed or another node, or a refusal.
 
-A lot on the fast path names nodes; each is checked against the ledger, and where it is taken another
-suitable node of the cluster is substituted. A lot that binds a lease gets the room that was kept for it. A
-gang gets all or nothing.
+A batch on the fast path names nodes. Each is checked against the ledger; if it is taken, another suitable
+node of the cluster is substituted. A batch that binds a lease gets the room that was kept for it. A gang gets
+all or nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ Columns = tuple[Sequence[TaskId], Sequence[int], Sequence[int]]
 
 
 class ClaimAcceptance:
-    """The accepting side of a warden."""
+    """Acceptance of claims at one warden."""
 
     def __init__(
         self, ledger: Ledger, grants: Grants, sessions: RunnerSessions, mark: Callable[[str], None]
@@ -40,7 +39,7 @@ class ClaimAcceptance:
         substituted: list[tuple[TaskId, int]],
         refused: list[RefusedTask],
     ) -> bool:
-        """Find room for a lot; whether it was a claim on the fast path, which is always answered."""
+        """Find room for a batch; return True for a claim on the fast path, which is always answered."""
         lease = self.ledger.leases.get(batch.lease) if batch.lease else None
         if lease is not None and lease.broker == broker:
             self.ledger.end_lease(lease)
@@ -65,7 +64,7 @@ class ClaimAcceptance:
         self, batch: TaskBatch, tasks: list[TaskId], places: list[int], substituted: list[tuple[TaskId, int]],
         refused: list[RefusedTask],
     ) -> None:  # fmt: skip
-        """Note which tasks did not get what was proposed for them."""
+        """Note the tasks that did not get the proposed node."""
         for task, attempt, proposed, node in zip(tasks, batch.attempts, batch.nodes, places, strict=True):
             if node < 0:
                 self._mark("warden.refused_no_room")
@@ -84,7 +83,7 @@ class ClaimAcceptance:
     def _start_tasks(
         self, now: int, template: TaskTemplate, batch: Columns, size: Resources, amount: Vector
     ) -> None:
-        """Order the start of all tasks that have a place; their room is taken."""
+        """Order the start of all tasks that have a node; their room is taken already."""
         of_node = self.sessions.runner_of_node
         shard, unreachable, payload = template.shard, template.unreachable, template.payload
         runs: list[AttemptRecord] = []
@@ -102,7 +101,7 @@ class ClaimAcceptance:
             self.ledger.begin_attempts(runs)
 
     def _find_nodes(self, batch: TaskBatch, tasks: list[TaskId]) -> list[int]:
-        """A node for each task of a lot, debited, or -1. A gang gets all or nothing."""
+        """Return a node for each task of a batch, debited, or -1. A gang gets all or nothing."""
         ledger = self.ledger
         fit = ledger.compile_shape(batch.template.shape)
         size = batch.size.vector(ledger.dimensions)
@@ -127,7 +126,8 @@ class ClaimAcceptance:
         return settle(ledger.room, size, mask, batch.nodes, start, fit.max_per_node)
 
     def _find_nodes_one_by_one(self, batch: TaskBatch, size: Vector, here: list[int]) -> list[int]:
-        """The rare case: some tasks still hold room here, or only one may be here at all."""
+        """Find nodes where tasks still hold room here, or where only one may be in the cluster: rare
+        cases."""
         ledger = self.ledger
         fit = ledger.compile_shape(batch.template.shape)
         places = []
@@ -153,7 +153,7 @@ class ClaimAcceptance:
             not all(has_bit(mask, node) for node in nodes)
             or (batch.template.shape.is_single_per_cluster and len(batch.tasks) > 1)
         )
-        closed = not all(map(self.ledger.is_open, nodes))  # drained or lost since the room was granted
+        closed = not all(map(self.ledger.is_open, nodes))  # drained or lost since the grant
         if busy or apart or closed or len(tasks) > len(nodes) or batch.template.shape != lease.shape:
             self._mark("warden.refused_bind")
             refused += self.refuse(batch, RefusalReason.HELD if busy else RefusalReason.NO_ROOM)
@@ -169,7 +169,7 @@ class ClaimAcceptance:
         self._return_capacity(nodes[len(tasks) :], fit.ask)
 
     def _enlarge(self, batch: TaskBatch, node: int, least: Vector) -> tuple[Resources, Vector]:
-        """A bound elastic task gets its larger size if the node has it."""
+        """Return the larger size of a bound elastic task if its node has room for it, else the minimum."""
         amount = batch.size.vector(self.ledger.dimensions)
         if amount is not None:
             extra = tuple([more - less for more, less in zip(amount, least, strict=True)])
@@ -180,12 +180,12 @@ class ClaimAcceptance:
 
     @staticmethod
     def refuse(batch: TaskBatch, reason: RefusalReason) -> list[RefusedTask]:
-        """A whole lot is not taken."""
+        """Refuse a whole batch."""
         pairs = zip(batch.tasks, batch.attempts, strict=True)
         return [RefusedTask(task_id(batch.job, index), attempt, reason) for index, attempt in pairs]
 
     def release_lease(self, broker: str, number: int) -> None:
-        """A broker gives a lease back, or its time is up."""
+        """End a lease that a broker gives back, or that has expired."""
         lease = self.ledger.leases.get(number)
         if lease is not None and lease.broker == broker:
             self.ledger.end_lease(lease)
@@ -194,7 +194,7 @@ class ClaimAcceptance:
             self._return_capacity(lease.nodes, ask)
 
     def expire_leases(self, now: int) -> None:
-        """Take back the room of leases whose time is up."""
+        """Free the room of expired leases."""
         leases = self.ledger.leases
         while leases:
             first = next(iter(leases.values()))  # the oldest

@@ -1,7 +1,7 @@
-"""Who waits for room in one cluster: the registered demand of every broker, in one global order.
+"""Table of the demand of all brokers in one cluster, in one global order.
 
-Keys come from the brokers' queue order; equal keys go by broker name, then by line number. Because every
-warden serves the smallest key first, the league has one queue without anybody holding it.
+Keys come from the brokers' queue order; equal keys are ordered by broker name, then by line number. Every
+warden serves the smallest key first, so the league has one queue that no member holds.
 """
 
 from itertools import chain
@@ -27,7 +27,7 @@ class DemandEntry(msgspec.Struct, gc=False):
     hold: bool
 
     def rank(self) -> tuple[QueueKey, str, int]:
-        """The global order."""
+        """Return the position in the global order."""
         return (self.key, self.broker, self.line)
 
 
@@ -37,10 +37,10 @@ class DemandTable:
     def __init__(self) -> None:
         self.entries: list[DemandEntry] = []
         self._of: dict[str, list[DemandEntry]] = {}
-        """The same wants by broker, best first."""
+        """Entries by broker, best first."""
 
     def replace(self, broker: str, lines: tuple[DemandLine, ...]) -> list[DemandEntry]:
-        """Take a broker's demand as it now is; returns its wants, best first."""
+        """Replace a broker's demand; return its entries, best first."""
         lines = lines[:LINES_MAX]
         known = self.entries_of(broker)
         if len(known) == len(lines) and all(map(_is_same_line, known, lines)):
@@ -54,35 +54,35 @@ class DemandTable:
         return fresh
 
     def entries_of(self, broker: str) -> list[DemandEntry]:
-        """A broker's wants, best first; not to be changed."""
+        """Return a broker's entries, best first; read only."""
         found = self._of.get(broker)
         return found if found is not None else []
 
     def find(self, broker: str, line: int) -> DemandEntry | None:
-        """A broker's want by its line number."""
+        """Return a broker's entry by its line number."""
         for entry in self._of.get(broker, ()):
             if entry.line == line:
                 return entry
         return None
 
     def restore(self, order: list[DemandEntry]) -> None:
-        """Take dumped wants."""
+        """Restore dumped entries."""
         self.entries, self._of = order, {}
         for entry in order:
             self._of.setdefault(entry.broker, []).append(entry)
 
     def check(self) -> None:
-        """Order and bounds."""
+        """Assert order and consistency."""
         ranks = [entry.rank() for entry in self.entries]
         assert ranks == sorted(ranks)
         assert self.entries == sorted(chain.from_iterable(self._of.values()), key=_rank)
 
 
 _rank = attrgetter("key", "broker", "line")
-"""``DemandEntry.rank``, quicker."""
+"""Faster ``DemandEntry.rank``."""
 
 
 def _is_same_line(entry: DemandEntry, line: DemandLine) -> bool:
-    """Whether a want and a line differ in nothing but how many wait."""
+    """True if an entry and a line differ in nothing but the number of waiting tasks and ``hold``."""
     shape = entry.shape
     return entry.line == line.line and entry.key == line.key and (shape is line.shape or shape == line.shape)

@@ -1,6 +1,6 @@
-"""The drains of one cluster: which nodes are closed to new work, by whose wish, and when they open again.
+"""Drains of one cluster: nodes closed to new work, with reason, requester and end.
 
-The ledger knows whether a node drains; here is why. Every draining node belongs to exactly one drain, so
+The ledger stores which nodes drain, this module why. Every draining node belongs to exactly one drain, so
 there are never more drains than nodes.
 """
 
@@ -16,19 +16,19 @@ from hanse.policy.node_columns import mask_indices
 
 
 class Drains:
-    """Closes and opens the nodes of a ledger."""
+    """Drains of the nodes of one ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.active: list[Drain] = []
-        """The oldest first."""
+        """Active drains, the oldest first."""
         self.due = NEVER
-        """When the next one ends by itself."""
+        """Time at which the next drain expires."""
         self.reported: tuple[Drain, ...] = ()
-        """What beats say."""
+        """Drains that heartbeats report."""
 
     def on_drain_requested(self, event: DrainRequested) -> Iterable[int]:
-        """Do what an operator wants; return the nodes that it is about. The latest wish for a node counts."""
+        """Close or open nodes for an operator; return the nodes. The latest request for a node counts."""
         nodes = event.nodes or tuple(range(self._ledger.nodes))
         self._forget(nodes)
         if event.drain:
@@ -39,7 +39,7 @@ class Drains:
         return nodes
 
     def expire(self, now: int) -> Iterable[int]:
-        """Open the nodes whose drain has come to its end; return them."""
+        """Open the nodes of expired drains; return them."""
         opened: list[int] = []
         for drain in self.active:
             if 0 < drain.until <= now:
@@ -49,7 +49,7 @@ class Drains:
         return opened
 
     def restore(self, kept: list[Drain]) -> None:
-        """Take over dumped drains. A draining node of none (an older state) gets one that says nothing."""
+        """Restore dumped drains. A draining node without one (an older state) gets an empty drain."""
         draining = mask_indices(self._ledger.draining, self._ledger.nodes)
         known = {node for drain in kept for node in self._nodes_of(drain)}
         unnamed = [node for node in draining if node not in known]
@@ -57,19 +57,19 @@ class Drains:
         self._review()
 
     def is_withheld(self, node: int) -> bool:
-        """Whether its runner says that nothing of a node is for the league."""
+        """True if its runner withholds a whole node from the league."""
         wanted, _ = self._ledger.withheld.get(node, (None, None))
         return wanted == self._ledger.capacity[node]
 
     def attempts_per_node(self) -> list[int]:
-        """How many attempts each node has, ordered or running."""
+        """Count the attempts on each node, ordered or running."""
         found = [0] * self._ledger.nodes
         for run in self._ledger.attempts.values():
             found[run.node] += 1
         return found
 
     def check(self) -> None:
-        """Each draining node, and no other, belongs to one drain."""
+        """Assert that each draining node, and no other, belongs to one drain."""
         named = sorted(node for drain in self.active for node in self._nodes_of(drain))
         assert named == mask_indices(self._ledger.draining, self._ledger.nodes)
 
@@ -79,7 +79,7 @@ class Drains:
         self._review()
 
     def _forget(self, nodes: Iterable[int]) -> None:
-        """Take nodes out of the drains that they belong to."""
+        """Remove nodes from their drains."""
         gone = set(nodes)
         kept = []
         for drain in self.active:

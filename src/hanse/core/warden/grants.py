@@ -1,10 +1,10 @@
-"""How a warden gives freed room to whoever waits for it with the best key.
+"""Grants: a warden's freed room goes to the demand with the best key.
 
-A node that frees goes to the first want, in the global order, that fits it; a new demand is served from
-what is free. A gang, or a task too large for what is free, may ask the warden to *hold*: nodes are then
-kept back for it, nearest to fitting first, until all of it fits at once. A want of higher priority than
+A node with freed room is offered to the first entry, in the global order, that fits it; new demand is served
+from what is free. A gang, or a task too large for what is free, may ask the warden to *hold*: nodes are then
+kept back for it, nearest to fitting first, until all of it fits at once. An entry with a higher priority than
 running preemptible work may have that work stopped, on one node, lowest priority and youngest first, never
-more than is needed.
+more than needed.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from hanse.policy.kernels import FIRST, pick
 from hanse.policy.node_columns import has_bit, mask_indices
 
 GRANTS_MAX: Final = 1_024
-"""Slots granted in answer to one message; the rest follows as these are bound."""
+"""Slots granted in reply to one message; the rest follows as these are bound."""
 SLOTS_MAX: Final = 65_536
-"""Slots granted at one warden and not yet bound, those of a gang each counted. What would go beyond waits for
-earlier grants to be bound, given back or to expire."""
+"""Slots granted at one warden and not yet bound; each slot of a gang counts. Further grants wait until
+earlier ones are bound, given back or expire."""
 
 
 class Hold(msgspec.Struct):
-    """Nodes kept back for one want."""
+    """Nodes kept back for one entry."""
 
     broker: str
     line: int
@@ -37,7 +37,7 @@ class Hold(msgspec.Struct):
 
 
 class Grants:
-    """The granting side of a warden."""
+    """Grants of one warden."""
 
     def __init__(self, config: WardenConfig, ledger: Ledger, mark: Callable[[str], None]) -> None:
         self.config = config
@@ -48,28 +48,29 @@ class Grants:
         self.offers: dict[str, list[Offer]] = {}
         """Offers made in this step, by broker."""
         self.victims: list[AttemptRecord] = []
-        """Runs to be preempted in this step."""
+        """Attempts to be preempted in this step."""
         self.silent_brokers: dict[str, bool] = {}
-        """Brokers that have not been heard from for long: their demand is passed over."""
+        """Brokers without a message for long: their demand is skipped."""
         self.preempt_at = 0
-        """No further preemption before this time: the room of the last one must first find its use."""
+        """Time before which there is no further preemption: the room of the last one must first be used."""
         self.freed_nodes: list[int] = []
         """Nodes to be offered before this step ends."""
         self.count_kept: Callable[[], int] = lambda: 0
-        """How many attempts the warden has to keep."""
+        """Callback that counts the attempts that the warden keeps."""
         self.next_start: Callable[[], int] = lambda: 0
-        """A number that looks random, new with every event: where to begin looking for room."""
+        """Callback that returns a number that looks random, new with every event: the start of a search for
+        room."""
         self._mark = mark
 
     def is_full(self) -> bool:
-        """Whether the warden keeps as many attempts as it can: what it granted now, it would have to refuse
-        when it is bound."""
+        """True if the warden keeps as many attempts as it can: it would have to refuse the binding of a new
+        grant."""
         return self.count_kept() >= self.config.runs_max
 
     # --- granting ------------------------------------------------------------------------------------------
 
     def serve_node(self, now: int, node: int) -> None:
-        """Room has come free on a node: offer it in the global order until nobody's fits."""
+        """Offer the free room of a node in the global order until no entry fits."""
         ledger = self.ledger
         if not self.demand.entries or not ledger.is_open(node) or self.is_full():
             return
@@ -87,7 +88,7 @@ class Grants:
                 continue
             while (
                 self._grant(now, entry, fit, [node])
-                and not fit.dynamic  # what it may stand next to is settled when it is bound
+                and not fit.dynamic  # affinity is checked when it is bound
                 and entry.count > 0
                 and ledger.room.fits(node, fit.ask)
             ):
@@ -105,15 +106,14 @@ class Grants:
         return hold is not None and hold.line == entry.line and hold.broker == entry.broker
 
     def serve_demand(self, now: int, entries: list[DemandEntry]) -> None:
-        """A broker's demand was registered: serve it, best first, from what is free; then see to holds and
-        preemption."""
+        """Serve a broker's new demand, best first, from what is free; then review holds and preemption."""
         if entries and entries[0].broker not in self.silent_brokers and not self.is_full():
             for entry in entries:
                 self._serve(now, entry)
         self.review(now)
 
     def serve_affinity(self, now: int) -> None:
-        """Labelled tasks have come or gone: those who care for such company may fit now."""
+        """Serve entries with labels or affinities, after labelled attempts have come or gone."""
         self.ledger.social = False
         for entry in self.demand.entries:
             if (entry.shape.affinity or entry.shape.labels) and entry.broker not in self.silent_brokers:
@@ -149,7 +149,7 @@ class Grants:
         self._lease(now, entry, fit, nodes)
 
     def _is_futile(self, entry: DemandEntry, fit: CompiledShape) -> bool:
-        """Whether there is surely no room for a want."""
+        """True if there is certainly no room for an entry."""
         if fit.ask is None:
             return True
         if self.hold is not None and self._is_held_for(entry):
@@ -163,7 +163,7 @@ class Grants:
         return near.failed_at >= 0 and ledger.gains.is_futile(near, ledger.room)
 
     def _find_nodes(self, entry: DemandEntry, fit: CompiledShape, count: int, start: int) -> list[int]:
-        """Nodes with room for up to ``count`` of a want, debited."""
+        """Return nodes with room for up to ``count`` tasks of an entry, debited."""
         ledger = self.ledger
         among = fit.whole if self.hold is not None and self._is_held_for(entry) else fit.mask
         near = ledger.affinity_search(entry.shape, fit, among) if fit.dynamic else None
@@ -205,7 +205,7 @@ class Grants:
         self.offers.setdefault(entry.broker, []).append(offer)
 
     def _find_rival_key(self, entry: DemandEntry, given: CompiledShape, node: int) -> QueueKey:
-        """The best key of another broker that could use what this want was given on a node."""
+        """Return the best key of another broker that could use the room granted on a node."""
         ledger = self.ledger
         room: Vector = ()
         for other in self.demand.entries:
@@ -225,7 +225,7 @@ class Grants:
     # --- holds and preemption ------------------------------------------------------------------------------
 
     def review(self, now: int) -> None:
-        """See whether the best want that asks for it needs nodes kept back, or may preempt."""
+        """Hold nodes or preempt for the best entry that asks for it; release an obsolete hold."""
         if self.hold is not None:
             entry = self.demand.find(self.hold.broker, self.hold.line)
             if entry is None or entry.count <= 0 or not entry.hold or entry.broker in self.silent_brokers:
@@ -262,7 +262,7 @@ class Grants:
                 return
 
     def _keep(self, entry: DemandEntry, nodes: list[int]) -> None:
-        """Hold these nodes for a want, instead of what was held; what changes hands is offered at once."""
+        """Hold these nodes for an entry instead of the held ones; offer what changes at once."""
         self.release_hold()
         self.ledger.hold(nodes)
         self.hold = Hold(entry.broker, entry.line, nodes)
@@ -280,7 +280,7 @@ class Grants:
 
     def _preempt(self, now: int, entry: DemandEntry) -> None:
         if self._is_held_for(entry) or now < self.preempt_at:
-            return  # room that was made a moment ago is still on its way
+            return  # room of the last preemption is still to come
         if self.hold is not None:
             held = self.demand.find(self.hold.broker, self.hold.line)
             if held is not None and held.rank() < entry.rank():
@@ -320,7 +320,7 @@ class Grants:
         return nodes
 
     def check(self) -> None:
-        """Order, bounds, and that held nodes belong to a hold."""
+        """Assert order, bounds, and that held nodes belong to a hold."""
         self.demand.check()
         assert self.ledger.slots == sum([len(lease.nodes) for lease in self.ledger.leases.values()])
         assert self.ledger.slots <= SLOTS_MAX
@@ -328,8 +328,8 @@ class Grants:
 
 
 def _fewest_victims(runs: list[AttemptRecord], free: Vector, ask: Vector) -> list[AttemptRecord]:
-    """The victims that make room for ``ask`` on one node: lowest priority first, then the youngest; [] if
-    none do."""
+    """Return the victims that make room for ``ask`` on one node: lowest priority first, then the youngest; []
+    if none suffice."""
     room = list(free)
     chosen: list[AttemptRecord] = []
     for run in sorted(runs, key=lambda r: (r.template.shape.priority, -r.since, r.task)):

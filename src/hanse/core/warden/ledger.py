@@ -1,7 +1,6 @@
-"""The truth of one cluster: who holds what room, on which nodes, and what changed since whom was told.
+"""Ledger of one cluster: room held on each node, and the changes that brokers have to be told.
 
-The safety of the league rests here. Room is taken before it is promised and given back exactly once; a node
-never holds more than it has. Everything that reads or changes a node's free room goes through this module.
+Every read or change of a node's free room goes through this module. See the README of this folder.
 """
 
 from collections.abc import Sequence
@@ -32,36 +31,36 @@ from hanse.policy.node_columns import (
 _Key = TypeVar("_Key")
 
 SHAPES_MAX: Final = 4_096
-"""Compiled shapes kept; when there are more, all are compiled afresh."""
+"""Compiled shapes kept; when there are more, all are dropped and compiled again."""
 
 MANY_NODES: Final = 64
-"""Up to so many nodes are read one by one; for more of them NumPy is quicker."""
+"""Number of nodes below which a loop is used; for more NumPy is faster."""
 
 ORDERED: Final = 0
-"""The runner has been told, and has not said that it started."""
+"""State after the order to the runner, before its report of the start."""
 RUNNING: Final = 1
 STOPPING: Final = 2
 
 
 class AttemptRecord(msgspec.Struct, gc=False, rename={"template": "brief"}):
-    """An attempt that holds room."""
+    """Attempt that holds room."""
 
     task: TaskId
     attempt: int
     node: int
     size: Resources
     amount: Vector
-    """The size in the cluster's column order."""
+    """Size in the cluster's column order."""
     template: TaskTemplate
     state: int
     since: int
-    """When it was ordered, then when it started."""
+    """Time of the order, then of the start."""
     stop: str = ""
-    """Why it is being stopped: ``cancel``, ``preempt`` or ``lapse``."""
+    """Reason of the stop: ``cancel``, ``preempt`` or ``lapse``; empty: none."""
 
 
 class Lease(msgspec.Struct, gc=False):
-    """Room granted and not yet bound: as many slots of ``shape`` as there are nodes listed."""
+    """Room granted and not yet bound: one slot of ``shape`` per listed node."""
 
     number: int
     broker: str
@@ -72,7 +71,7 @@ class Lease(msgspec.Struct, gc=False):
 
 
 class CompiledShape:
-    """A shape compiled for this cluster."""
+    """Shape compiled for this cluster."""
 
     __slots__ = (
         "ask",
@@ -90,39 +89,39 @@ class CompiledShape:
 
     def __init__(self, shape: Shape, ask: Vector | None, static: MaskWords) -> None:
         self.ask = ask
-        """The ask in column order; None if a custom resource is unknown here."""
+        """Ask in column order; None if it cannot run here."""
         self.static = static
-        """Nodes that could ever take one: attributes and capacity."""
+        """Nodes that could hold one task when empty: attributes and capacity."""
         self.dynamic = ask is not None and bool(shape.affinity or shape.labels)
-        """Whether other jobs' places matter (affinity)."""
+        """True if the places of other jobs matter (affinity)."""
         self.max_per_node = shape.max_per_node
         self.latency = shape.latency
         self.ever_mask = ask is not None and not is_empty(static)
         self.mask = static
         self.whole = static
         self.opened: MaskWords | None = None
-        """The open nodes of which ``whole`` was made."""
+        """Open nodes from which ``open_mask`` was computed."""
         self.serial = -1
         self.failed_at = NO_CHECKPOINT
-        """When ``mask`` was last found to have no room for (all of) it, by the ledger's gains."""
+        """Checkpoint of the ledger's gains at which the last search in ``mask`` found too little room."""
 
 
 class AffinitySearch:
-    """The nodes that a shape's company leaves to it, for as long as that stays the same."""
+    """Nodes that affinities leave to a shape, until a label comes or goes."""
 
     __slots__ = ("among", "ask", "failed_at", "mask")
 
     def __init__(self, ask: Vector | None, among: MaskWords, mask: MaskWords) -> None:
         self.ask = ask
         self.among = among
-        """The nodes that were to be looked at."""
+        """Nodes that were to be searched."""
         self.mask = mask
         self.failed_at = NO_CHECKPOINT
         """As in ``CompiledShape``."""
 
 
 class Ledger:
-    """Columns of room, runs, leases, and the versions of every change."""
+    """Columns of room, attempts, leases, and the versions of changes."""
 
     def __init__(self, cluster: str, nodes: tuple[NodeConfig, ...], reserve: int) -> None:
         self.cluster = ClusterId(cluster)
@@ -141,39 +140,39 @@ class Ledger:
         self.next_lease = 1
         self.version = 1
         self.changed: dict[int, int] = {}
-        """Node -> version of its last change, least recent first."""
+        """Node -> version of its last change, the oldest change first."""
         self.touched: dict[int, None] = {}
-        """Nodes whose room on offer may have changed since ``publish``."""
+        """Nodes with room on offer that may have changed since ``publish``."""
         self._advertised = [(0,) * len(self.dimensions)] * self.nodes
-        """Room on offer, node by node, at this version."""
+        """Advertised room of each node, at this version."""
         self.up = empty_mask(self.nodes)
         self.draining = empty_mask(self.nodes)
         self.held: dict[int, int] = {}
-        """Nodes kept back -> version, for the demand line that ``core.warden.demand_table`` serves first."""
+        """Nodes kept back for the demand line of the current hold."""
         self.withheld: dict[int, tuple[Vector, Vector]] = {}
-        """Node -> how much of it is not for the league, and how much of that has been taken out so far."""
+        """Node -> amount withheld from the league, and the part of it taken out so far."""
         self._open = empty_mask(self.nodes)
         self._open_to_any = self._open
-        """The same without the reserve."""
+        """Open nodes without the reserve."""
         self._opened = [False] * self.nodes
-        """The same as flags: quicker to ask of one node."""
+        """Open nodes as flags: faster for one node."""
         self._serial = 0
         self._unheld = self._open
-        """The nodes that are not held, if some are."""
+        """Nodes that are not held, if some are."""
         self._compiled_shapes: dict[Shape, CompiledShape] = {}
         self._labels: dict[str, dict[int, int]] = {}
-        """Label -> node -> how many attempts there carry it."""
+        """Label -> node -> number of attempts there with this label."""
         self.social = False
-        """Whether labels have come or gone since wants that care for them were last served."""
+        """True if labels changed since entries with affinities or labels were last served."""
         self._nearby: dict[Shape, AffinitySearch] = {}
-        """What ``apply_affinity`` has said since labels last came or went."""
+        """Cached ``apply_affinity`` since labels last changed."""
         self._shy: dict[tuple[str, Proximity], dict[int, int]] = {}
-        """Label and scope -> node -> how many attempts there keep away from it."""
+        """Label and proximity -> node -> number of attempts there that keep apart from it."""
 
     # --- where a shape fits --------------------------------------------------------------------------------
 
     def compile_shape(self, shape: Shape) -> CompiledShape:
-        """The compiled form of a shape, with ``mask`` = nodes open to it now (held ones excluded)."""
+        """Return the compiled form of a shape, with ``mask`` = nodes open to it now (held ones excluded)."""
         found = self._compiled_shapes.get(shape)
         if found is None:
             if len(self._compiled_shapes) >= SHAPES_MAX:
@@ -183,14 +182,14 @@ class Ledger:
         if found.serial != self._serial:
             found.serial = self._serial
             opened = self._open if found.latency else self._open_to_any
-            if found.opened is not opened:  # a hold alone changes nothing of it
+            if found.opened is not opened:  # a hold alone does not change it
                 found.opened, found.whole = opened, found.static & opened
             found.mask = found.whole & self._unheld if self.held else found.whole
         return found
 
     def _reshape(self) -> None:
-        """Nodes have been opened, closed or held. Those that are open now and were not have been noted as
-        gains, so what found no room before need not look elsewhere."""
+        """Invalidate masks after nodes were opened, closed or held. Newly open nodes are in the gains
+        already."""
         self._serial += 1
         if self.held:
             self._unheld = ~mask_of(self.held, self.nodes)
@@ -205,12 +204,12 @@ class Ledger:
 
     @staticmethod
     def slots_of(room: Vector, ask: Vector) -> int:
-        """How many tasks of this ask fit into this room."""
+        """Return how many tasks of this ask fit into this room."""
         return min(have // entry for have, entry in zip(room, ask, strict=True) if entry)
 
     def apply_affinity(self, shape: Shape, mask: MaskWords) -> MaskWords:
-        """``mask`` without the nodes that affinities rule out at this moment: the shape's own, and others'
-        to it."""
+        """Return ``mask`` without the nodes that the shape's affinities, and those of others to it, rule out
+        now."""
         for wish in shape.affinity:
             places = self._labels.get(wish.label, {})
             if wish.proximity is Proximity.CLUSTER:
@@ -229,7 +228,7 @@ class Ledger:
         return mask
 
     def affinity_search(self, shape: Shape, fit: CompiledShape, among: MaskWords) -> AffinitySearch:
-        """The same as a search that remembers: ``among`` is a mask of ``compile_shape``."""
+        """Return the cached ``apply_affinity`` of ``among``, a mask of ``compile_shape``."""
         found = self._nearby.get(shape)
         if found is None or found.among is not among:
             found = self._nearby[shape] = AffinitySearch(fit.ask, among, self.apply_affinity(shape, among))
@@ -251,8 +250,8 @@ class Ledger:
         self.touched[node] = None
 
     def withhold(self, node: int, amount: Resources) -> None:
-        """So much of a node is not for the league from now on. What is in use stays in use: the rest is taken
-        as it comes free."""
+        """Withhold an amount of a node from the league. Room in use stays in use; the rest is taken as it
+        comes free."""
         extra = dict(amount.custom)
         asked = (amount.cpu, amount.memory, amount.gpu, *[extra.get(d, 0) for d in self.dimensions[3:]])
         before = self.withheld.pop(node, None)
@@ -266,14 +265,14 @@ class Ledger:
         self.touched[node] = None
 
     def _withhold_more(self, node: int) -> None:
-        """Take what is free of what is to be withheld."""
+        """Take the free part of what is to be withheld."""
         wanted, taken = self.withheld[node]
         more = tuple(map(min, map(sub, wanted, taken), self.room.free_of(node)))
         self.room.debit(node, more)
         self.withheld[node] = (wanted, tuple(map(add, taken, more)))
 
     def begin_attempts(self, runs: Sequence[AttemptRecord]) -> None:
-        """Runs of one brief now hold room that was already taken for them."""
+        """Add attempts of one group; their room was taken already."""
         held = self.attempts
         for run in runs:
             assert run.task not in held, f"{run.task} runs here already"
@@ -284,13 +283,13 @@ class Ledger:
                 self._label(run)
 
     def finish_attempt(self, run: AttemptRecord) -> None:
-        """A run is over."""
+        """Remove an ended attempt."""
         del self.attempts[run.task]
         self.return_capacity([run])
 
     def return_capacity(self, runs: Sequence[AttemptRecord]) -> list[int]:
-        """The room of runs that are over, and no longer among ``attempts``, comes back, once; returns the
-        nodes that gained. Neighbours of one size on one node, often many, are credited together."""
+        """Free, once, the room of ended attempts that are no longer in ``attempts``; return the nodes that
+        gained. Neighbours of one size on one node, often many, are credited together."""
         nodes: list[int] = []
         at, count = 0, len(runs)
         while at < count:
@@ -314,7 +313,7 @@ class Ledger:
         return nodes
 
     def _label(self, run: AttemptRecord, step: int = 1) -> None:
-        """A labelled run has come, or gone (``step`` = -1)."""
+        """Count the labels of an attempt that has come, or gone (``step`` = -1)."""
         shape = run.template.shape
         self.social = True
         self._nearby.clear()
@@ -325,7 +324,7 @@ class Ledger:
                 _count(self._shy, (wish.label, wish.proximity), run.node, step)
 
     def lease(self, broker: str, line: int, nodes: list[int], shape: Shape, until: int) -> Lease:
-        """Keep room that was already taken for a broker."""
+        """Create a lease for a broker on room that was taken already."""
         lease = Lease(self.next_lease, broker, line, nodes, shape, until)
         self.next_lease += 1
         self.leases[lease.number] = lease
@@ -333,12 +332,12 @@ class Ledger:
         return lease
 
     def end_lease(self, lease: Lease) -> None:
-        """A lease is over; what becomes of its room is for the caller to say."""
+        """Remove a lease; the caller decides what happens to its room."""
         del self.leases[lease.number]
         self.slots -= len(lease.nodes)
 
     def in_use(self) -> list[Resources]:
-        """Of each node: what attempts and leases hold of it."""
+        """Return what attempts and leases hold of each node."""
         held = [Resources()] * self.nodes
         for run in self.attempts.values():
             held[run.node] = held[run.node].plus(run.size)
@@ -350,13 +349,13 @@ class Ledger:
     # --- opening and closing nodes -------------------------------------------------------------------------
 
     def set_up(self, node: int, up: bool) -> None:
-        """A node's runner is there, or is not."""
+        """Mark a node as up or down: its runner is present or not."""
         if has_bit(self.up, node) != up:
             (set_bit if up else clear_bit)(self.up, node)
             self._reopen(node)
 
     def set_draining(self, node: int, draining: bool) -> None:
-        """An operator closes a node to new work, or opens it."""
+        """Close a node to new work for an operator, or open it."""
         if has_bit(self.draining, node) != draining:
             (set_bit if draining else clear_bit)(self.draining, node)
             self._reopen(node)
@@ -370,7 +369,7 @@ class Ledger:
         self.touched[node] = None
 
     def hold(self, nodes: list[int]) -> None:
-        """Keep exactly these nodes back."""
+        """Hold exactly these nodes."""
         for node in [n for n in self.held if n not in nodes]:
             del self.held[node]
             self.gains.add(node)
@@ -382,26 +381,26 @@ class Ledger:
         self._reshape()
 
     def is_open(self, node: int) -> bool:
-        """Whether new work may go to a node."""
+        """True if new work may go to a node."""
         return self._opened[node]
 
-    # --- what others are told ------------------------------------------------------------------------------
+    # --- advertised room -----------------------------------------------------------------------------------
 
     def advertised_free(self, node: int) -> Vector:
-        """The room of a node as brokers may see it."""
+        """Return the room of a node as brokers may see it."""
         if node in self.held or not self._opened[node]:
             return (0,) * len(self.dimensions)
         return self.room.free_of(node)
 
     def states(self) -> list[tuple[bool, bool, Vector]]:
-        """Of each node: whether it is up, whether it drains, and the room on offer."""
+        """Return for each node whether it is up, whether it drains, and its advertised room."""
         return [
             (has_bit(self.up, node), has_bit(self.draining, node), self.advertised_free(node))
             for node in range(self.nodes)
         ]
 
     def advertised_free_all(self, nodes: Sequence[int]) -> list[Vector]:
-        """The same, of several nodes."""
+        """Return the advertised room of several nodes."""
         if len(nodes) < MANY_NODES:
             return [self.advertised_free(node) for node in nodes]
         columns = self.room.free[:, nodes] * mask_flags(self._open, self.nodes)[nodes]
@@ -412,8 +411,8 @@ class Ledger:
         return free
 
     def publish(self) -> None:
-        """Count what has changed on offer as new versions. Room that came free and was granted in between
-        never was on offer: nobody need hear of it."""
+        """Count changes of advertised room as new versions. Room that came free and was granted in between
+        was never advertised, so no broker needs to know of it."""
         if not self.touched:
             return
         touched, self.touched = self.touched, {}
@@ -428,7 +427,7 @@ class Ledger:
                 changed[node] = self.version
 
     def delta(self, epoch: int, since: int) -> Delta:
-        """Final states, at this version, of the nodes that changed after version ``since``."""
+        """Return the final states, at this version, of the nodes that changed after version ``since``."""
         nodes = []
         for node, version in reversed(self.changed.items()):
             if version <= since:
@@ -452,7 +451,7 @@ class Ledger:
         self._labels, self._shy, self._nearby = {}, {}, {}
         self._compiled_shapes.clear()
         for run in runs.values():
-            run.amount = run.size.vector(self.dimensions) or ()  # it may have got new columns
+            run.amount = run.size.vector(self.dimensions) or ()  # there may be new columns
             self.room.debit(run.node, run.amount)
             self._label(run)
         self.slots = sum([len(lease.nodes) for lease in leases.values()])
@@ -468,11 +467,11 @@ class Ledger:
         self._reshape()
 
     def _restore_withheld(self, withheld: dict[int, tuple[Vector, Vector]]) -> None:
-        """Keep from the league what it did not have before, as far as the nodes still are what they were."""
+        """Withhold what was withheld before, as far as the nodes still have that capacity."""
         self.withheld = {}
         for node, (wanted, taken) in withheld.items():
             if len(wanted) != len(self.dimensions):
-                continue  # the columns are others: the runner will say it again
+                continue  # other columns: the runner will report it again
             if any(map(gt, wanted, self.capacity[node])) or not self.room.fits(node, taken):
                 # The node has become smaller.
                 self.withheld[node] = (tuple(map(min, wanted, self.capacity[node])), (0,) * len(wanted))
@@ -482,14 +481,15 @@ class Ledger:
                 self.room.debit(node, taken)
 
     def resume(self, version: int, changed: dict[int, int], held: Sequence[int]) -> None:
-        """Take up the telling where it was."""
+        """Restore versions, changes and holds."""
         self.version, self.changed, self.held = version, changed, dict.fromkeys(held, 1)
         self._reshape()
         self.touched = {}
         self._advertised = self.advertised_free_all(range(self.nodes))
 
     def check(self) -> None:
-        """Free room plus all that is held is the capacity, node by node; what is remembered still holds."""
+        """Assert that free room plus held room is the capacity of each node, and that cached masks are
+        current."""
         columns = self.room.free.tolist()
         held = [(run.node, run.amount) for run in self.attempts.values()]
         for lease in self.leases.values():
@@ -506,7 +506,7 @@ class Ledger:
 
 
 def _count(table: dict[_Key, dict[int, int]], key: _Key, node: int, step: int) -> None:
-    """Add to a count per key and node; what reaches zero is forgotten."""
+    """Add to a count per key and node; remove counts of zero."""
     places = table.setdefault(key, {})
     places[node] = places.get(node, 0) + step
     if not places[node]:

@@ -1,14 +1,13 @@
-"""Whose jobs run here: shards, their owners and standbys, and the lease under which their attempts may run.
+"""Ownership of shards at one warden: owner, standby, and the lease under which a shard's attempts may run.
 
-An *shard* is the set of jobs a broker has accepted. Exactly one broker owns it at a time, as far as any
-one warden is concerned; its standby may take it over only if *every* warden agrees, so two brokers never act
-for one shard. A warden holds one lease per shard, renewed by its owner's replies to beats and counted
-from when the beat was sent. When it lapses a new *round* begins, and claims of the old round are refused
-for ever.
+A shard is the set of jobs a broker has accepted. At any one warden it has exactly one owner. A standby may
+take it over only if *every* warden agrees, so two brokers never act for one shard. A warden holds one lease
+per shard, which its owner renews with replies to heartbeats; the lease counts from when the heartbeat was
+sent. When it lapses a new *round* begins, and claims of the old round are refused permanently.
 
-An adopted shard of which nothing is left is *closed* by its owner: it is forgotten here, and its generation
-is fenced for ever. Generations are kept as ranges, so a broker that comes and goes a thousand times takes one
-line.
+The owner *closes* a taken shard of which nothing is left: the warden forgets the shard and fences its
+generation permanently. Closed generations are kept as ranges, so a broker that comes and goes a thousand
+times takes one line.
 """
 
 from bisect import bisect_right
@@ -31,14 +30,14 @@ from hanse.model.messages import (
 from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply
 
 SHARDS_PER_BROKER_MAX: Final = 1_024
-"""Open shards founded by one broker; further ones are refused as busy until some are closed. A broker founds
-one when its last one was adopted, so only one that was adopted from a thousand times, by peers that have not
-finished its jobs, comes near."""
+"""Open shards created by one broker; further ones are refused as busy until some are closed. A broker creates
+one when its last one was taken over, so only a broker with a thousand takeovers whose jobs have not ended
+comes near."""
 RANGES_MAX: Final = 1_024
-"""Ranges of closed generations kept of one broker; beyond it the two oldest become one, with what is between
+"""Ranges of closed generations kept per broker; above it the two oldest become one, with the gap between
 them. Open shards are looked up first, so that fences none of them."""
 CLOSED_TERM: Final = 1 << 61
-"""The term of a closed shard: above all that an owner or a standby can name."""
+"""Term of a closed shard: above all that an owner or a standby can name."""
 
 
 Rounds = tuple[tuple[ShardId, int], ...]
@@ -48,59 +47,57 @@ Rounds = tuple[tuple[ShardId, int], ...]
 class ShardOwnership(
     msgspec.Struct, gc=False, rename={"former_owner": "former", "standby": "heir", "is_lapsed": "lapsed"}
 ):
-    """One shard at one warden."""
+    """Ownership of one shard at one warden."""
 
     owner: str
     former_owner: str
-    """Who owned it before an adoption (empty: nobody had said so yet); the owner itself otherwise."""
+    """Owner before a takeover (empty: no owner has registered yet); otherwise the owner itself."""
     standby: str
     term: int
     round: int = 1
     until: int = 0
     is_lapsed: bool = True
     proposed_at: int = -1
-    """When the present round was first told to the owner, if it has not begun yet."""
+    """Time at which the present round was first sent to the owner, if it has not begun; else -1."""
 
 
 class Ownership:
-    """All shards at one warden."""
+    """Ownership of all shards at one warden."""
 
     def __init__(self, config: WardenConfig, mark: Callable[[str], None]) -> None:
         self.lease = config.timings.cluster_lease
         self.shards: dict[ShardId, ShardOwnership] = {}
         self.closed_generations: dict[str, list[tuple[int, int]]] = {}
-        """Broker -> generations of its shards that are closed for ever: first and last of each range, in
-        order."""
+        """Broker -> generations of its closed shards: first and last of each range, in order."""
         self.due = NEVER
         self._first = 0
-        """How many leases run out then."""
+        """Number of leases that expire at ``due``."""
         self._lapsed: tuple[ShardId, ...] | None = None
-        """What ``find_lapsed`` said last, until something of that kind changes: every beat of a runner
-        asks."""
+        """Cached result of ``find_lapsed``: every heartbeat of a runner needs it."""
         self._rounds: dict[str, Rounds] | None = None
-        """What ``all_rounds`` said last, until something of that kind changes: every beat to brokers asks."""
+        """Cached result of ``all_rounds``: every heartbeat to brokers needs it."""
         self._rounds_until = NEVER
-        """When one of those rounds is dead, if it has not begun."""
+        """Time at which a round in the cache is dead if it has not begun."""
         self._mark = mark
 
     def find_owner(self, shard: ShardId) -> str:
-        """Whom to tell about a shard's attempts; empty if nobody has claimed it."""
+        """Return the owner to be told about a shard's attempts; empty if there is none."""
         record = self.shards.get(shard)
         return record.owner if record else ""
 
     def rounds(self, broker: str, now: int) -> Rounds:
-        """The shards of a broker with their lease rounds, for a beat sent now."""
+        """Return a broker's shards with their lease rounds, for a heartbeat sent now."""
         self._rounds = None  # one of them may be new
         return self._propose((broker,), now)[broker]
 
     def all_rounds(self, brokers: tuple[str, ...], now: int) -> dict[str, Rounds]:
-        """The same for all brokers that there are, in one go over the shards."""
+        """Return the rounds of all brokers, in one pass over the shards."""
         if self._rounds is None or now >= self._rounds_until:
             self._rounds = self._propose(brokers, now)
         return self._rounds
 
     def _propose(self, brokers: tuple[str, ...], now: int) -> dict[str, Rounds]:
-        """The rounds of these brokers' shards; those that have not begun are proposed by telling them.
+        """Return the rounds of these brokers' shards; sending a round that has not begun proposes it.
 
         A round that was proposed a whole lease ago and never began is dead: the owner may have given it up.
         """
@@ -122,7 +119,7 @@ class Ownership:
         return {broker: tuple(rounds) for broker, rounds in found.items()}
 
     def find_lapsed(self) -> tuple[ShardId, ...]:
-        """Shards without a valid lease."""
+        """Return the shards without a valid lease."""
         if self._lapsed is None:
             self._lapsed = tuple([name for name, record in self.shards.items() if record.is_lapsed])
         return self._lapsed
@@ -130,7 +127,7 @@ class Ownership:
     def find_refusal(
         self, now: int, broker: str, shard: ShardId, rounds: dict[ShardId, int]
     ) -> RefusalReason | None:
-        """Why a claim for this shard may not be taken, if so."""
+        """Return why a claim for this shard must be refused; None if it may be accepted."""
         record = self.shards.get(shard)
         if record is None or record.owner != broker:
             return RefusalReason.FENCED
@@ -139,13 +136,13 @@ class Ownership:
         return None
 
     def find_renewable(self, rounds: Rounds) -> tuple[ShardId, ...]:
-        """The shards of which a claim names the present round: it renews their leases, and no others. With
-        an older past we may be in a round that the owner has seen the end of."""
+        """Return the shards of which a claim names the present round: it renews their leases, and no others.
+        A warden with an older state may be in a round that the owner knows to be over."""
         there = self.shards
         return tuple([name for name, number in rounds if name in there and there[name].round == number])
 
     def renew(self, broker: str, now: int, echo: int, shards: tuple[ShardId, ...]) -> None:
-        """The owner has answered the beat sent at ``echo``."""
+        """Renew leases after the owner has answered the heartbeat sent at ``echo``."""
         until = echo + self.lease
         if until <= now:
             return
@@ -156,7 +153,7 @@ class Ownership:
                 continue
             if record.is_lapsed:
                 if not 0 <= record.proposed_at <= echo:
-                    continue  # it answers a beat of an earlier round
+                    continue  # a reply to a heartbeat of an earlier round
                 record.is_lapsed, record.proposed_at = False, -1
                 self._forget_rounds()
                 begun = True
@@ -167,7 +164,7 @@ class Ownership:
             self._schedule()
 
     def expire_leases(self, now: int) -> list[ShardId]:
-        """Shards whose lease has just run out; each begins a new round."""
+        """Return the shards with a lease that has just expired; each begins a new round."""
         late = []
         self._forget_rounds()
         for name, record in self.shards.items():
@@ -180,7 +177,7 @@ class Ownership:
         return late
 
     def on_register_standby(self, broker: str, message: RegisterStandby) -> OwnershipReply:
-        """The owner names its standby."""
+        """Register the standby that the owner names."""
         record = self.shards.get(message.shard)
         if record is None:
             refusal = self._find_objection(message.shard)
@@ -191,7 +188,7 @@ class Ownership:
             )
         mine = record.owner in ("", broker)
         if not mine and message.is_accepted_elsewhere and message.term > record.term:
-            # After a takeover that others agreed to: its bidder did not know us, and nobody used us then.
+            # A takeover elsewhere is complete; it did not ask us, as no broker used us then.
             mine = record.former_owner in ("", broker) or takeover_count(message.term) > takeover_count(
                 record.term
             )
@@ -207,11 +204,11 @@ class Ownership:
         return record
 
     def _forget_rounds(self) -> None:
-        """A shard has come, gone, lapsed, begun a round or got another owner."""
+        """Clear caches after a shard has come, gone, lapsed, begun a round or changed its owner."""
         self._lapsed = self._rounds = None
 
     def on_request_takeover(self, broker: str, message: RequestTakeover) -> OwnershipReply:
-        """A standby takes over, unless the owner has named another one since."""
+        """Agree to a takeover, unless the owner has named another standby since."""
         record = self.shards.get(message.shard)
         if record is None:
             refusal = self._find_objection(message.shard)
@@ -219,7 +216,7 @@ class Ownership:
                 return self._refuse(message.shard, message.term, refusal, message.takeover_id)
             record = self._create_shard(message.shard, ShardOwnership("", "", broker, message.term))
         if takeover_count(message.term) > takeover_count(record.term):
-            record.owner = record.former_owner = message.owner  # it changed hands before anybody used us
+            record.owner = record.former_owner = message.owner  # a takeover before any broker used us
         heard = record.term == message.term and record.standby == broker
         named = heard or record.term < message.term
         if record.owner != broker and (record.owner not in ("", message.owner) or not named):
@@ -232,7 +229,7 @@ class Ownership:
         return OwnershipReply(message.shard, record.term, broker, True, message.takeover_id)
 
     def on_abort_takeover(self, broker: str, message: AbortTakeover) -> OwnershipReply:
-        """A standby gives an adoption up."""
+        """Return a shard to its former owner after an aborted takeover."""
         record = self.shards.get(message.shard)
         if record is not None and record.owner == broker and record.term == message.term:
             record.owner = record.former_owner
@@ -243,8 +240,7 @@ class Ownership:
     # --- the end of a shard ------------------------------------------------------------------------------
 
     def on_close_shard(self, broker: str, message: CloseShard, busy: bool) -> CloseShardReply:
-        """The owner has nothing left of a shard: forget it, unless something of it is left here
-        (``busy``)."""
+        """Forget and fence a shard that its owner closes, unless something of it is left here (``busy``)."""
         record = self.shards.get(message.shard)
         if record is not None:
             is_owner = record.owner == broker or takeover_count(message.term) > takeover_count(record.term)
@@ -259,14 +255,14 @@ class Ownership:
         return CloseShardReply(message.shard, message.term, True)
 
     def is_closed(self, shard: ShardId) -> bool:
-        """Whether a shard was closed, and never comes back."""
+        """True if a shard was closed; a closed shard never returns."""
         founder, generation = _founder_of(shard)
         ranges = self.closed_generations.get(founder, ())
         at = bisect_right(ranges, (generation, CLOSED_TERM)) - 1
         return at >= 0 and generation <= ranges[at][1]
 
     def _fence(self, shard: ShardId) -> None:
-        """Note a generation as closed: join it to the ranges beside it."""
+        """Note a generation as closed, and join it to the ranges beside it."""
         founder, generation = _founder_of(shard)
         ranges = self.closed_generations.setdefault(founder, [])
         at = bisect_right(ranges, (generation, CLOSED_TERM))
@@ -281,7 +277,7 @@ class Ownership:
             ranges[:2] = [(ranges[0][0], ranges[1][1])]
 
     def _find_objection(self, shard: ShardId) -> RefusalReason | None:
-        """Why a shard that is not known here may not become so."""
+        """Return why an unknown shard must not be created here; None if it may."""
         if self.is_closed(shard):
             return RefusalReason.CLOSED
         founder, _ = _founder_of(shard)
@@ -307,13 +303,13 @@ class Ownership:
     def restore(
         self, shards: dict[ShardId, ShardOwnership], closed: dict[str, list[tuple[int, int]]]
     ) -> None:
-        """Take dumped records."""
+        """Restore dumped records."""
         self.shards, self.closed_generations = shards, closed
         self._forget_rounds()
         self._schedule()
 
     def check(self) -> None:
-        """What is remembered of the records is what they say."""
+        """Assert that caches match the records."""
         live = [record.until for record in self.shards.values() if not record.is_lapsed]
         assert self.due == min(live, default=NEVER)
         assert self._first == live.count(self.due)
@@ -325,6 +321,6 @@ class Ownership:
 
 
 def _founder_of(shard: ShardId) -> tuple[str, int]:
-    """Who founded a shard, and as which of its own."""
+    """Return the broker that created a shard, and the generation."""
     founder, _, generation = shard.rpartition("#")
     return founder, int(generation) if generation.isdecimal() else 0

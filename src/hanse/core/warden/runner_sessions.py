@@ -1,9 +1,8 @@
-"""A warden's runners: their sessions and the leases under which their nodes may run anything.
+"""Sessions of a warden's runners, and the leases under which their nodes may run attempts.
 
-The warden is the grantor here. It renews a lease when asked, remembers when it last did, and counts a
-runner as lost only when that lease is over on the slowest possible clock, plus a grace: by then the
-runner's watchdog has ended every attempt. After a restart it assumes that it renewed just before, so it
-waits a whole lease.
+The warden is the grantor. It renews a lease on request, remembers when, and counts a runner as lost only when
+that lease has expired on the slowest possible clock, plus a grace: by then the runner's watchdog has ended
+every attempt. After a restart it assumes that it renewed just before, so it waits a whole lease.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,24 +30,24 @@ STARTS_MAX: Final = 10_000
 
 
 class RunnerRecord(msgspec.Struct, gc=False, rename={"is_lost": "lost", "is_unsure": "unsure"}):
-    """What the warden knows of one runner."""
+    """Runner as its warden knows it."""
 
     nodes: list[int]
     session: int = 0
     leased_at: int = 0
     echo: int = 0
-    """When its latest beat was sent, on its own clock."""
+    """Time at which its latest heartbeat was sent, on its own clock."""
     is_lost: bool = True
     is_unsure: bool = False
-    """It said that it had no lease: its nodes stay closed until its next beat has been answered."""
+    """True after it reported no lease: its nodes stay closed until its next heartbeat was answered."""
     strays: dict[int, int] = {}
-    """Attempts that it runs and that the warden does not know: its nodes stay closed until they are gone."""
+    """Attempts that it runs and the warden does not know: its nodes stay closed until they end."""
     forget: list[tuple[TaskId, int]] = []
-    """Ends on record here that it has not been told to forget."""
+    """Ends recorded here that it has not been told to forget."""
 
 
 class PendingOrders:
-    """What one runner is to be told at the end of a step."""
+    """Orders for one runner at the end of a step."""
 
     __slots__ = ("starts", "stops")
 
@@ -70,13 +69,13 @@ class RunnerSessions:
         self.due = NEVER
         self.linger = timings.settle_linger
         self.forget_at = NEVER
-        """When the runners must be told what to forget, if no order has carried it."""
+        """Time at which runners must be told what to forget, if no order has carried it."""
         self.pending_orders: dict[str, PendingOrders] = {}
-        """What this step has in store for the runners."""
+        """Orders of this step by runner."""
         self._mark = mark
 
     def boot(self, now: int) -> None:
-        """A whole lease before anybody counts as lost."""
+        """Start with full leases: no runner counts as lost before a whole lease."""
         for record in self.runners.values():
             record.leased_at = now
         self._schedule()
@@ -91,7 +90,7 @@ class RunnerSessions:
             hello.sent_at,
         )
         record.strays.clear()
-        record.forget.clear()  # it has told of all its ends again
+        record.forget.clear()  # it has reported all its ends again
         links.reopen(runner, hello.session)
         self._schedule()
 
@@ -104,7 +103,7 @@ class RunnerSessions:
         beat: RunnerHeartbeat,
         lapsed: tuple[str, ...],
     ) -> None:
-        """Renew a runner's lease, or have it introduce itself again."""
+        """Renew a runner's lease, or ask a lost one to open a new session."""
         record = self.runners.get(runner)
         if record is None or beat.session != record.session:
             return
@@ -116,21 +115,21 @@ class RunnerSessions:
         record.leased_at = now
         if record.is_unsure:
             record.is_unsure = False
-        if beat.sent_at > record.echo:  # noqa: PLR1730  hot: max() costs more
+        if beat.sent_at > record.echo:  # noqa: PLR1730  hot: max() is slower
             record.echo = beat.sent_at
         if oldest:
             self._schedule()
         links.send_soft(out, runner, RunnerLease(beat.session, beat.sent_at, lapsed))
 
     def orders_for(self, runner: str) -> PendingOrders:
-        """What a runner will be told."""
+        """Return the orders of this step for a runner."""
         found = self.pending_orders.get(runner)
         if found is None:
             found = self.pending_orders[runner] = PendingOrders()
         return found
 
     def send_orders(self, links: LinkSet, out: list[Effect], now: int) -> None:
-        """Tell every runner what this step has in store for it, in one message each."""
+        """Send every runner its orders of this step, as a rule in one message."""
         for runner, batch in self.pending_orders.items():
             record = self.runners[runner]
             forget, record.forget = tuple(record.forget), []
@@ -143,20 +142,20 @@ class RunnerSessions:
             self.forget_at = NEVER
 
     def forget_later(self, now: int, record: RunnerRecord, ends: Iterable[tuple[TaskId, int]]) -> None:
-        """A runner may forget these ends: tell it with its next orders, or after a while."""
+        """Let a runner forget these ends: tell it with its next orders, or after a while."""
         record.forget += ends
-        if now + self.linger < self.forget_at:  # noqa: PLR1730  hot: min() costs more
+        if now + self.linger < self.forget_at:  # noqa: PLR1730  hot: min() is slower
             self.forget_at = now + self.linger
 
     def forget_now(self) -> None:
-        """No order has carried it: every runner is told what it may forget."""
+        """Create orders for every runner that may forget ends, because no order has carried them."""
         self.forget_at = NEVER
         for runner, record in self.runners.items():
             if record.forget:
                 self.orders_for(runner)
 
     def remove_stray(self, runner: str, task: TaskId, attempt: int) -> bool:
-        """An attempt has ended: whether it was a stray."""
+        """Remove an ended attempt from the strays; True if it was one."""
         record = self.runners.get(runner)
         if record is None or record.strays.get(task) != attempt:
             return False
@@ -164,7 +163,7 @@ class RunnerSessions:
         return True
 
     def find_overdue(self, now: int) -> list[RunnerRecord]:
-        """Runners whose lease is surely over."""
+        """Mark and return the runners with a lease that has certainly expired."""
         late = [r for r in self.runners.values() if not r.is_lost and now >= r.leased_at + self.span]
         for record in late:
             record.is_lost = True
@@ -179,7 +178,7 @@ class RunnerSessions:
         self.due = first + self.span if first < NEVER else NEVER
 
     def restore(self, runners: dict[str, RunnerRecord], forget_at: int) -> None:
-        """Take dumped records. Which nodes a runner has is for the settings to say."""
+        """Restore dumped records. The settings decide which nodes a runner has."""
         for name, record in self.runners.items():
             saved = runners.get(name)
             if saved is not None:
@@ -194,5 +193,6 @@ def _weight(start: StartTask) -> int:
 
 
 def lease_span(lease: int, grace: int) -> int:
-    """How long a grantor waits on its own clock until a lease is surely over on the holder's."""
+    """Return how long a grantor waits on its own clock until a lease has certainly expired on the holder's
+    clock."""
     return lease + lease * 2 * DRIFT_PERCENT // 100 + grace

@@ -1,4 +1,4 @@
-"""All of a warden's state as one record, which is what its dump holds."""
+"""State of a warden as one record: the content of its dump."""
 
 from typing import Final
 
@@ -28,7 +28,7 @@ class WardenState(
         "closed_shards": "closed",
     },
 ):
-    """All of a warden's state, as it is dumped."""
+    """State of a warden, as it is dumped."""
 
     epoch: int
     seed: int

@@ -1,11 +1,11 @@
-"""The warden: owns the truth of one cluster. It accepts, substitutes or refuses claims, grants freed room,
-runs what it accepted through its runners, and tells every broker what became of its tasks.
+"""Warden: the authority of one cluster. It accepts, substitutes or refuses claims, grants freed room, runs
+accepted work through its runners, and reports to every broker.
 
-One class takes the events; the ledger (``core.warden.ledger``), the grants (``core.warden.grants``), the
-runners (``core.warden.runner_sessions``) and the shards (``core.warden.ownership``) are its parts.
+``Warden`` passes events to its parts: ``ledger``, ``grants``, ``claims``, ``attempts``, ``runner_sessions``
+and ``ownership`` of ``core.warden``. The README of this folder is the theory of operation.
 """
 
-# ruff: noqa: PLR1730  with every event: a call of min() costs more than all it compares
+# ruff: noqa: PLR1730  for every event: a call of min() costs more than the comparisons
 
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +53,7 @@ from hanse.policy.node_columns import mask_indices
 
 
 class Warden:
-    """One cluster's authority. ``handle`` takes events in order; see ``core.machine``."""
+    """Warden machine. ``handle`` takes events in order; see ``core.machine``."""
 
     def __init__(self, config: WardenConfig) -> None:
         self.config = config
@@ -83,36 +83,36 @@ class Warden:
         self._armed = NEVER
         self._due = 0
         self._unleased = -1
-        """What of that is due whatever becomes of leases; -1: to be looked up."""
+        """Due time without regard to leases; -1: to be computed."""
         self._checked_version = 0
-        """Version at which untold changes were last looked for."""
+        """Version at which unsent changes were last looked for."""
         self._layout = (
             tuple(self._ledger.capacity),
             tuple([node.attributes for node in config.nodes]),
             tuple(mask_indices(self._ledger.reserve, self._ledger.nodes)),
             config.brokers,
         )
-        """What of a snapshot never changes."""
+        """Fields of a snapshot that never change."""
         self._effects: list[Effect] = []
         self._handlers = self._handlers_by_type()
 
     # --- events --------------------------------------------------------------------------------------------
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take one event; return what the shell must do, in order."""
+        """Handle one event; return the effects for the shell, in order."""
         out: list[Effect] = []
         self._effects = out
         self._steps += 1
         now = event.at
         late = now >= self._due
-        if late and now >= self._ownership.due:  # a lapse is never due before all that is
+        if late and now >= self._ownership.due:  # a lapse is never due before ``_due``
             self._expire_leases(now)
         calm = True
         if type(event) is MessageReceived:
             envelope = event.envelope
             for body in self._links.receive(now, envelope):
                 handler = self._handlers.get(type(body))
-                if handler is not None:  # else a bare acknowledgement
+                if handler is not None:  # else an acknowledgement only
                     handler(now, envelope.source, body)
             calm = envelope.seq <= 0
         elif type(event) is not Tick:
@@ -130,7 +130,7 @@ class Warden:
         if ledger.touched or (self._checked_version != ledger.version and self._delta_at == NEVER):
             self._schedule_deltas(now)
             calm = False
-        # Soft messages and early ticks change no more of what is due than the leases that we hold or give.
+        # Soft messages and early ticks change no due times but those of leases that we hold or grant.
         due = self._due
         if (
             calm
@@ -147,7 +147,7 @@ class Warden:
             self._on_booted(event)
         elif type(event) is DrainRequested:
             self._grants.freed_nodes += self.drains.on_drain_requested(event)
-            self._beat_at = self._due = event.at  # brokers are to know why, and not only that room is gone
+            self._beat_at = self._due = event.at  # brokers need the reason, not only the loss of room
 
     def _on_booted(self, event: Booted) -> None:
         self._epoch, self._seed, self._armed, self._due = event.epoch, event.seed, NEVER, 0
@@ -183,7 +183,7 @@ class Warden:
 
     def _on_open_session(self, now: int, runner: str, hello: OpenSession) -> None:
         self._attempts.on_open_session(self._links, now, runner, hello)
-        self._unleased = -1  # the one soft message after which something else may be due
+        self._unleased = -1  # the one soft message that changes other due times
 
     def _on_runner_heartbeat(self, now: int, runner: str, beat: RunnerHeartbeat) -> None:
         record = self._sessions.runners.get(runner)
@@ -205,7 +205,7 @@ class Warden:
         if former and self._ownership.find_owner(message.shard) != former:
             self._attempts.repeat_ends(message.shard)
         self._snapshot(broker)
-        # It may claim only in a lease round that it knows: tell it now, not with the next beat.
+        # It may claim only in a lease round that it knows: send it now, not with the next heartbeat.
         self._beat_to(now, broker, self._ownership.rounds(broker, now))
 
     def _on_abort_takeover(self, now: int, broker: str, message: AbortTakeover) -> None:
@@ -254,7 +254,7 @@ class Warden:
         self._note_alive(now, broker)
         fresh = self._grants.demand.replace(broker, lines)
         if self._grants.freed_nodes:
-            self._serve(now)  # what it gave back goes by the order of all, and not to itself first
+            self._serve(now)  # released room goes by the global order, not to this broker first
         self._grants.serve_demand(now, fresh)
 
     # --- shards -------------------------------------------------------------------------------------------
@@ -274,11 +274,11 @@ class Warden:
         self._links.send(self._effects, now, broker, answer)
 
     def _expire_leases(self, now: int) -> None:
-        """Shards whose lease has run out: end their movable attempts before anything else happens."""
+        """End the movable attempts of shards with an expired lease, before anything else happens."""
         for shard in self._ownership.expire_leases(now):
             self._attempts.stop_lapsed(shard)
 
-    # --- time and telling ----------------------------------------------------------------------------------
+    # --- time and reports ----------------------------------------------------------------------------------
 
     def _tick(self, now: int) -> None:
         if self._ledger.leases:
@@ -313,13 +313,13 @@ class Warden:
             self._beat_to(now, broker, rounds[broker])
 
     def _beat_to(self, now: int, broker: str, rounds: Rounds) -> None:
-        """Show one broker that we live, and ask it to renew the leases of its shards."""
+        """Send one broker a heartbeat, which asks it to renew the leases of its shards."""
         ledger = self._ledger
         beat = WardenHeartbeat(ledger.cluster, self._epoch, now, ledger.version, rounds, self.drains.reported)
         self._links.send_soft(self._effects, broker, beat)
 
     def _send_deltas(self) -> None:
-        """Tell every broker what has changed since it was last told; most were told at the same time."""
+        """Send every broker what has changed since the last delta to it; most share the same delta."""
         version = self._ledger.version
         changes: dict[int, ClusterDelta] = {}
         for broker in self.config.active_brokers:
@@ -350,7 +350,7 @@ class Warden:
         self._links.send_soft(self._effects, broker, snapshot)
 
     def _serve(self, now: int) -> None:
-        """Offer what came free; then see who waited for other jobs to come or go."""
+        """Offer freed room; then serve demand that waited for other jobs to come or go."""
         grants = self._grants
         while grants.freed_nodes:
             nodes, grants.freed_nodes = grants.freed_nodes, []
@@ -360,7 +360,7 @@ class Warden:
             grants.serve_affinity(now)
 
     def _flush(self, now: int) -> None:
-        """Say everything that this step made worth saying."""
+        """Send everything that this step made worth sending."""
         grants = self._grants
         self._attempts.stop_victims()
         if self._sessions.pending_orders:
@@ -369,7 +369,7 @@ class Warden:
             self._attempts.send_updates(self._links, self._effects, now)
 
     def _schedule_deltas(self, now: int) -> None:
-        """The room on offer may have changed: see whether some broker has not been told."""
+        """Schedule deltas if advertised room has changed and some broker has not been told."""
         self._ledger.publish()
         version = self._ledger.version
         if self._checked_version == version or self._delta_at < NEVER:
@@ -381,7 +381,7 @@ class Warden:
                 return
 
     def _arm(self, now: int) -> None:
-        """Ask for a tick when something is next due, unless an earlier one will come anyway."""
+        """Ask for a tick at the next due time, unless an earlier one will come anyway."""
         sessions, leases = self._sessions, self._ledger.leases
         due = self._links.due
         if self._beat_at < due:
@@ -417,37 +417,37 @@ class Warden:
     # --- for the shell -------------------------------------------------------------------------------------
 
     def advertised_free(self) -> list[Vector]:
-        """Room on offer, node by node, as a broker's view should show it."""
+        """Return the advertised room of each node, as a broker's view should show it."""
         return self._ledger.advertised_free_all(range(self._ledger.nodes))
 
     @property
     def epoch(self) -> int:
-        """How often it has been started."""
+        """Number of starts."""
         return self._epoch
 
     def states(self) -> list[tuple[bool, bool, Vector]]:
-        """Of each node: whether it is up, whether it drains, and the room on offer."""
+        """Return for each node whether it is up, whether it drains, and its advertised room."""
         return self._ledger.states()
 
     def resources_in_use(self) -> list[Resources]:
-        """Of each node: what attempts and grants hold of it."""
+        """Return what attempts and grants hold of each node."""
         return self._ledger.in_use()
 
     @property
     def attempts(self) -> int:
-        """Attempts that are ordered or run."""
+        """Number of attempts that are ordered or run."""
         return len(self._ledger.attempts)
 
     def find_leftovers(self) -> list[str]:
-        """What is not as it should be when no work is left."""
+        """List what should not exist when no work is left."""
         return self._attempts.find_leftovers() + self._links.find_leftovers()
 
     def shards(self) -> dict[str, int]:
-        """The shards that it knows, and the latest term of each."""
+        """Return the shards that it knows, and the latest term of each."""
         return {name: record.term for name, record in self._ownership.shards.items()}
 
     def check(self) -> None:
-        """Invariants across the parts."""
+        """Assert invariants across the parts."""
         self._ledger.check()
         self._grants.check()
         self.drains.check()
@@ -456,7 +456,7 @@ class Warden:
         assert len(self._ledger.attempts) <= self.config.runs_max
 
     def dump(self) -> bytes:
-        """The whole state."""
+        """Return the whole state."""
         ledger = self._ledger
         state = WardenState(
             epoch=self._epoch,

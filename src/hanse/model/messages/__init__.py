@@ -1,8 +1,8 @@
-"""What the machines say to each other.
+"""Messages between the machines.
 
-Every message travels in an ``Envelope``. Bodies are *sequenced* (delivered once, in order, by
-``core.messaging.link``) or *soft* (a later one repeats or replaces them). Tasks travel in lots: columns for a
-group of equal tasks."""
+An ``Envelope`` carries one body: *sequenced* (delivered once, in order, by ``core.messaging.link``) or *soft*
+(a later one repeats or replaces it). Tasks travel in batches: columns for a group of equal tasks.
+"""
 
 from enum import StrEnum
 
@@ -19,21 +19,21 @@ from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, Dro
 from hanse.model.resources import Dimensions, Resources, Vector
 
 QueueKey = tuple[int, ...]
-"""A place in the queue: smaller is served first. Built by a queue order, compared without knowing it."""
+"""Position in the queue: smaller is served first. Built by a queue order, compared without it."""
 ShardId = str
-"""A broker's accepted jobs, as one thing that a peer can adopt: ``broker#generation``."""
+"""Id of the jobs that a broker has accepted, as one unit of takeover: ``broker#generation``."""
 
 
 class Shape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
-    """All that decides where a task fits. Tasks of one shape are interchangeable to a warden."""
+    """Properties that decide where a task fits. Tasks of one shape are interchangeable to a warden."""
 
     ask: Resources
     ask_max: Resources | None = None
     where: Constraint | None = None
     affinity: tuple[Affinity, ...] = ()
-    labels: tuple[str, ...] = ()  # the job's own: others may want to be near them or away from them
+    labels: tuple[str, ...] = ()  # the job's own labels, which affinities of others name
     latency: bool = False
-    gang: int = 0  # number of tasks that must start together; 0: each for itself
+    gang: int = 0  # number of tasks that must start together; 0: each alone
     priority: int = 0
     preemptible: bool = False
     clusters_allowed: tuple[str, ...] = ()
@@ -41,24 +41,24 @@ class Shape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=T
 
     @property
     def max_per_node(self) -> int:
-        """How many of these one node may hold: 1 if they keep apart from their own label, else 0: any."""
+        """Number of these that one node may hold: 1 if they keep apart from their own label, else 0: any."""
         return int(any(wish.apart and wish.label in self.labels for wish in self.affinity))
 
     @property
     def is_single_per_cluster(self) -> bool:
-        """Whether a whole cluster may hold only one of these."""
+        """True if a whole cluster may hold only one of these."""
         return any(
             w.apart and w.proximity is Proximity.CLUSTER and w.label in self.labels for w in self.affinity
         )
 
     def allows_cluster(self, cluster: str) -> bool:
-        """Whether the job's own rules let it run in this cluster."""
+        """True if the job's own rules let it run in this cluster."""
         allowed = self.clusters_allowed
         return cluster not in self.clusters_forbidden and (not allowed or cluster in allowed)
 
 
 class TaskTemplate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a warden must know of a group to run its tasks; one object shared by all lots of the group."""
+    """Facts that a warden needs to run a group's tasks; all batches of the group share one object."""
 
     shape: Shape
     shard: ShardId
@@ -69,7 +69,7 @@ class TaskTemplate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class TaskBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Some tasks of one group for one warden: proposed nodes (fast path) or a bound lease (slow path)."""
+    """Tasks of one group for one warden: proposed nodes (fast path) or a bound lease (slow path)."""
 
     job: JobId
     group: int
@@ -77,14 +77,14 @@ class TaskBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tasks: tuple[int, ...]  # indices in the job
     attempts: tuple[int, ...]
     nodes: tuple[int, ...]
-    """The node each task is proposed for; -1 leaves it to the warden."""
+    """Proposed node of each task; -1 leaves it to the warden."""
     size: Resources
-    """What each task gets: the ask, or more for elastic work."""
-    lease: int = 0  # the grant that this lot binds, or 0
+    """Amount for each task: the ask, or more for elastic work."""
+    lease: int = 0  # the grant that this batch binds, or 0
 
 
 class DemandLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A broker's waiting tasks of one shape: the best key among them, and how many (gangs count as one)."""
+    """Waiting tasks of one broker and shape: the best key, and the count (a gang counts as one)."""
 
     line: int  # the broker's own number for this shape; offers repeat it
     shape: Shape
@@ -94,7 +94,7 @@ class DemandLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RefusalReason(StrEnum):
-    """Why something was not done. The first group may be cured by waiting; the second may not."""
+    """Reason of a refusal. Waiting may cure the first group, but not the second."""
 
     NO_ROOM = "no_room"
     STALE_ROUND = "stale_round"
@@ -106,7 +106,7 @@ class RefusalReason(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How one attempt of a task ended."""
+    """Result of one attempt of a task."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -119,7 +119,7 @@ class Outcome(StrEnum):
 
 
 class RefusedTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A task that a warden did not take, and why."""
+    """Task that a warden refused, and the reason."""
 
     task: TaskId
     attempt: int
@@ -127,17 +127,17 @@ class RefusedTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ResourceUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What an attempt used, as its backend measured it; 0: not measured."""
+    """Usage of an attempt, as its backend measured it; 0: not measured."""
 
     cpu: int = 0
     """Microseconds of CPU time."""
     memory: int = 0
-    """The most bytes it held at once."""
+    """Peak memory in bytes."""
     run_time: int = 0  # microseconds from its start to its end
 
 
 class AttemptEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An attempt that is over."""
+    """End of an attempt."""
 
     task: TaskId
     attempt: int
@@ -145,11 +145,11 @@ class AttemptEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     exit_code: int = 0  # exit code, or minus the signal number
     usage: ResourceUsage | None = None
     note: str = ""
-    """What the backend has to say about it, in a few words: out of memory, no such program."""
+    """Remark of the backend in a few words: out of memory, no such program."""
 
 
 WithheldCapacity = tuple[int, Resources]
-"""A node, and how much of it is not for the league: others use it, or it is closed from outside."""
+"""Node, and the amount of it that is not for the league: others use it, or it is closed from outside."""
 
 
 class Delta(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -168,62 +168,62 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="claim"):
-    """A batch of placements and of bindings of granted leases, and leases given back."""
+    """Batch of placements and of bindings of granted leases, and leases given back."""
 
     number: int
     rounds: tuple[tuple[ShardId, int], ...]
-    """The lease round of each shard in the lots; a warden refuses claims of an earlier one."""
+    """Lease round of each shard in the batches; a warden refuses claims of an earlier one."""
     echo: Instant
-    """The latest beat of this warden that the broker has taken: the claim renews as a reply would."""
+    """Latest heartbeat of this warden that the broker has handled: the claim renews as a reply would."""
     batches: tuple[TaskBatch, ...]
     releases: tuple[int, ...] = ()  # leases that the broker has no use for
     demand: tuple[DemandLine, ...] | None = None
-    """The sender's demand as it is now, when it differs from what the warden was told."""
-    acked_ends: tuple[tuple[TaskId, int], ...] = ()  # ends that are safe, as ``AckEnds`` tells them otherwise
+    """Current demand of the sender, if it differs from what the warden has."""
+    acked_ends: tuple[tuple[TaskId, int], ...] = ()  # ends that are safe, as in ``AckEnds``
 
 
 class Demand(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="demand"):
-    """All that a broker has waiting, replacing what it said before."""
+    """Whole demand of a broker; replaces its earlier demand."""
 
     lines: tuple[DemandLine, ...]
 
 
 class CancelAttempts(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="cancel"):
-    """End these attempts if they are there; what ends is reported as usual."""
+    """Order to end these attempts if they exist; their ends are reported as usual."""
 
     tasks: tuple[TaskId, ...]
     attempts: tuple[int, ...]
 
 
 class AckEnds(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="settle"):
-    """These ends are safe with the broker and its standby; the warden may forget them."""
+    """Acknowledgement of ends that are safe with the broker and its standby; the warden may forget them."""
 
     tasks: tuple[TaskId, ...]
     attempts: tuple[int, ...]
 
 
 class RegisterStandby(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="register"):
-    """The owner of a shard names the peer that may adopt it."""
+    """Registration of a shard by its owner, with the peer that may take it over."""
 
     shard: ShardId
     term: int
     standby: str
     is_accepted_elsewhere: bool = False
-    """Another warden has already accepted this term, so no adoption of an older one can complete."""
+    """Another warden has accepted this term, so no takeover of an older one can complete."""
 
 
 class RequestTakeover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="adopt"):
-    """The standby takes a shard over; it acts only when every warden has agreed."""
+    """Request of the standby to take a shard over; it acts only when every warden has agreed."""
 
     shard: ShardId
     owner: str
-    """From whom: a warden that takes somebody else for the owner refuses."""
+    """Owner to be replaced: a warden with another owner refuses."""
     term: int
-    takeover_id: int  # which try this is; the answer repeats it
+    takeover_id: int  # number of the attempt; the reply repeats it
 
 
 class AbortTakeover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="return"):
-    """The standby gives a try at adoption up: the owner lives, or another warden refused."""
+    """Abort of a takeover by the standby: the owner lives, or another warden refused."""
 
     shard: ShardId
     term: int
@@ -234,7 +234,7 @@ class AbortTakeover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 
 
 class ClaimReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="answer"):
-    """What became of a claim. Tasks not listed were taken as proposed."""
+    """Result of a claim. Tasks not listed were accepted as proposed."""
 
     number: int
     substituted: tuple[tuple[TaskId, int], ...]
@@ -249,15 +249,15 @@ class Offer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     line: int
     nodes: tuple[int, ...]
     score: int = 0
-    """How well the task fits here, in thousandths: ``Pr(task | cluster)``."""
+    """Fit of the task here, in thousandths: ``Pr(task | cluster)``."""
     prior: int = 0
-    """How likely this cluster is to serve it well, in thousandths: ``Pr(cluster)``."""
+    """Probability that this cluster serves it well, in thousandths: ``Pr(cluster)``."""
     rival_key: QueueKey = ()
-    """The best key of another broker that could use it; empty: nobody else's could."""
+    """Best key of another broker that could use it; empty: no other broker could."""
 
 
 class TaskUpdates(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="news"):
-    """What happened to a broker's tasks, and the room that is granted to those that wait."""
+    """Starts and ends of a broker's tasks, and room granted to those that wait."""
 
     started: tuple[tuple[TaskId, int, int], ...]  # task, attempt, node
     ended: tuple[AttemptEnd, ...]
@@ -266,73 +266,73 @@ class TaskUpdates(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="n
 
 
 class OwnershipReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="estate"):
-    """A warden's answer to register, adopt or return: who it now takes for the owner."""
+    """Reply of a warden to a registration, takeover or abort, with the owner that it has now."""
 
     shard: ShardId
     term: int
     owner: str
     accepted: bool
-    takeover_id: int = 0  # the try at adoption that is answered; 0: a registration or a return
+    takeover_id: int = 0  # of the request; 0: a registration or an abort
     running: tuple[tuple[TaskId, int], ...] = ()
-    """With an accepted adoption: the shard's attempts that live here."""
+    """Attempts of the shard that run here, with an accepted takeover."""
     ended: tuple[AttemptEnd, ...] = ()
-    """With an accepted adoption: ends that were not settled yet."""
-    refusal: RefusalReason | None = None  # why it is not even looked at: closed for ever, or too many
+    """Ends that were not acknowledged yet, with an accepted takeover."""
+    refusal: RefusalReason | None = None  # refused without a look: closed, or too many shards
 
 
 # --- broker to broker, sequenced -------------------------------------------------------------------------
 
 
 class Replica(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A job as its owner's standby keeps it."""
+    """Job as its owner's standby keeps it."""
 
     job: JobId
     spec: JobSpec
     age: int  # microseconds since it was accepted: clocks differ, ages do not
     ends: tuple[tuple[int, int, int], ...]  # terminal tasks: index, state, and the attempt that made it so
     cancelled: bool = False
-    ends_to_follow: int = 0  # more of them, which follow as progress: before that the copy is not complete
+    ends_to_follow: int = 0  # ends that follow as updates and complete the copy
 
 
 class ReplicateJobs(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="replicate"):
-    """Jobs for the standby's safe keeping; acknowledged to the submitter when the standby has them."""
+    """Copies of jobs for the standby; the submitter is answered when the standby has them."""
 
     shard: ShardId
     term: int
     jobs: tuple[Replica, ...]
-    more_follow: bool = False  # other jobs from before this term follow: the copy is not whole yet
+    more_follow: bool = False  # other jobs of this term follow: the copy is partial
 
 
 class ReplicaUpdate(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="progress"):
-    """Tasks that reached a terminal state, jobs cancelled, and jobs that may be forgotten."""
+    """Tasks that reached a terminal state, cancelled jobs, and jobs that may be forgotten."""
 
     shard: ShardId
     ends: tuple[tuple[TaskId, int, int], ...]  # task, its terminal state, the attempt that made it so
     cancelled: tuple[JobId, ...] = ()
     forget: tuple[JobId, ...] = ()
-    end_runs: tuple[tuple[TaskId, int, int, int], ...] = ()  # of neighbours that ended alike: how many
+    end_runs: tuple[tuple[TaskId, int, int, int], ...] = ()  # with the count of neighbours that ended alike
     columns: tuple[
         tuple[TaskId, bytes, bytes], ...
-    ] = ()  # of others: see ``core.broker.failover.end_columns``
+    ] = ()  # other ends: see ``core.broker.failover.end_columns``
 
 
 class OwnershipTransferred(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="taken"):
-    """To the former owner: its shard, with these jobs, now belongs to the sender."""
+    """Message to the former owner: its shard, with these jobs, now belongs to the sender."""
 
     shard: ShardId
     jobs: tuple[JobId, ...]
-    term: int = 0  # the sender's
+    term: int = 0  # of the sender
 
 
 class WatchJobs(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="watch"):
-    """Tell me when these jobs end."""
+    """Request to be told when these jobs end."""
 
     round: int
     jobs: tuple[JobId, ...]
 
 
 class JobEnded(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="watched"):
-    """A job that was asked about has ended; -1: unknown here, in answer to that round of asking only."""
+    """End of a job that was asked about; -1: unknown here, in reply to that round of asking only."""
 
     round: int
     job: JobId
@@ -343,7 +343,7 @@ class JobEnded(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="watc
 
 
 class StartTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Run an attempt on a node."""
+    """Order to run an attempt on a node."""
 
     task: TaskId
     attempt: int
@@ -355,7 +355,7 @@ class StartTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class StopTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Signal an attempt to save its work, and end it after ``grace`` microseconds."""
+    """Order to signal an attempt to save its work, and to end it after ``grace`` microseconds."""
 
     task: TaskId
     attempt: int
@@ -363,17 +363,17 @@ class StopTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RunnerOrders(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="orders"):
-    """From warden to runner."""
+    """Orders of a warden to a runner."""
 
     echo: Instant
-    """The runner's latest beat that the warden has taken: they renew as ``RunnerLease`` does."""
+    """Runner's latest heartbeat that the warden has handled; renews the lease as ``RunnerLease`` does."""
     starts: tuple[StartTask, ...] = ()
     stops: tuple[StopTask, ...] = ()
     forget: tuple[tuple[TaskId, int], ...] = ()  # ends that the warden has on record
 
 
 class RunnerReport(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="report"):
-    """From runner to warden: also the nodes of which another amount is withheld than before."""
+    """Report of a runner to its warden, also with the nodes that have a new withheld amount."""
 
     started: tuple[tuple[TaskId, int], ...]
     ended: tuple[AttemptEnd, ...]
@@ -384,7 +384,7 @@ class RunnerReport(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 
 
 class OpenSession(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="hello"):
-    """A runner opens a session: what runs, what ended and was not forgotten, what is withheld. Repeated."""
+    """Opening of a runner's session: running attempts, ends not forgotten, withheld amounts. Repeated."""
 
     session: int
     sent_at: Instant
@@ -395,14 +395,14 @@ class OpenSession(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="h
 
 
 class RunnerHeartbeat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="runner_beat"):
-    """A runner asks for its lease to be renewed; it counts from ``sent_at``, on the runner's clock."""
+    """Request of a runner to renew its lease, which counts from ``sent_at``, on the runner's clock."""
 
     session: int
     sent_at: Instant
 
 
 class RunnerLease(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="runner_lease"):
-    """The warden renews, except for the tasks of shards whose own lease has lapsed."""
+    """Renewal by the warden, except for the tasks of lapsed shards."""
 
     session: int
     echo: Instant
@@ -410,38 +410,38 @@ class RunnerLease(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="r
 
 
 class Rejoin(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="rejoin"):
-    """The warden gave this runner up, or never knew it: open a new session."""
+    """Demand to open a new session: the warden gave this runner up, or never knew it."""
 
     session: int
 
 
 class WardenHeartbeat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="beat"):
-    """A warden shows that it lives, and asks for its leases from this broker to be renewed."""
+    """Sign of life of a warden, and its request to renew its leases from this broker."""
 
     cluster: ClusterId
     epoch: int
     sent_at: Instant
     version: int
     rounds: tuple[tuple[ShardId, int], ...]
-    """The lease round of each shard that the warden takes this broker to own."""
+    """Lease round of each shard that this broker owns according to the warden."""
     drains: tuple[Drain, ...] = ()
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="beat_reply"):
-    """The broker renews; the lease counts from ``echo``, on the warden's clock."""
+    """Renewal by the broker; the lease counts from ``echo``, on the warden's clock."""
 
     echo: Instant
     shards: tuple[ShardId, ...]
 
 
 class RequestSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync"):
-    """The broker's view has a gap: send the whole state."""
+    """Request for the whole state: the broker's view has a gap."""
 
     cluster: ClusterId
 
 
 class ClusterSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="snapshot"):
-    """The whole of a cluster as its warden offers it."""
+    """Whole state of a cluster as its warden offers it."""
 
     cluster: ClusterId
     epoch: int
@@ -457,28 +457,28 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
 
 class ClusterDelta(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="change"):
-    """A delta on its own."""
+    """Delta as a message of its own."""
 
     delta: Delta
 
 
 class MemberStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What gossip says of one broker: its beat rises as long as it lives."""
+    """Status of one broker in gossip: its heartbeat rises as long as it lives."""
 
     name: str
     epoch: int
     beat: int
-    version: int = 0  # of the league file that it lives by
+    version: int = 0  # of the league file that it uses
 
 
 class Gossip(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="gossip"):
-    """The members of the league as the sender knows them."""
+    """Members of the league as the sender knows them."""
 
     members: tuple[MemberStatus, ...]
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ack"):
-    """Nothing to say but what the envelope says: how far the sender has received."""
+    """Empty body: the envelope says how far the sender has received."""
 
 
 SequencedMessage = (
@@ -526,7 +526,7 @@ Message = SequencedMessage | SoftMessage
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One message on its way."""
+    """Message with its addresses and numbers."""
 
     source: str
     target: str
@@ -534,5 +534,5 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     seq: int
     """Number of a sequenced message; for a soft one minus that of the last sequenced one before it."""
     ack: int
-    """The highest sequence number received in order from ``target`` in this session."""
+    """Highest sequence number received in order from ``target`` in this session."""
     body: Message

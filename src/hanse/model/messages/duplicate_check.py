@@ -1,4 +1,4 @@
-"""Whether a submission that was never acknowledged has been made elsewhere: a question between brokers."""
+"""Messages that check whether an unacknowledged submission has also been made at another broker."""
 
 import msgspec
 
@@ -6,17 +6,17 @@ from hanse.model.ids import JobId
 
 
 class DuplicateQuery(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="seek"):
-    """Do you know a job of this client id, under another number?"""
+    """Question for a job with this client id, under another number."""
 
     job: JobId
-    """The sender's own."""
+    """Sender's own job."""
     client_id: str
 
 
 class DuplicateReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sought"):
-    """The answer."""
+    """Reply to a ``DuplicateQuery``."""
 
     job: JobId
-    """As asked."""
+    """Job of the question."""
     known_job: int
-    """The number under which it is known; 0: it is not."""
+    """Number of the job with that client id; 0: none is known."""

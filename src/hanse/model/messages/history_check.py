@@ -1,20 +1,20 @@
-"""What two members remember of their talk: asked by one that comes back, before it says anything else."""
+"""Messages with which a restarted member compares its link with a peer, before any other message."""
 
 import msgspec
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="recall"):
-    """How much have you had from me, and how much have I acknowledged to you?"""
+    """Question how many messages the peer has taken, and how many of its own were acknowledged."""
 
     number: int
-    """Drawn at random for each life of the sender; the answer repeats it."""
+    """Random number of each life of the sender; the reply repeats it."""
 
 
 class HistoryReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="recalled"):
-    """The answer. Numbers are those of the link between the two."""
+    """Reply to a ``HistoryQuery``. Numbers are those of the link between the two."""
 
     number: int
     received: int
-    """The last message taken from whoever asks."""
+    """Last message taken from the sender of the query."""
     acked: int
-    """The last message that whoever asks has acknowledged."""
+    """Last message that the sender of the query has acknowledged."""

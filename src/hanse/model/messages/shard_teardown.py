@@ -1,37 +1,37 @@
-"""How an adopted shard comes to its end: what its owner, its former owners and the wardens say about it."""
+"""Messages of the teardown of a shard, between its owner, its former owners and the wardens."""
 
 import msgspec
 
 
 class CloseShard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="close"):
-    """To a warden: nothing is left of this adopted shard, so forget it, and refuse it for ever."""
+    """Order to a warden: nothing is left of this shard; forget it, and refuse it permanently."""
 
     shard: str
     term: int
 
 
 class CloseShardReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="closed"):
-    """A warden's answer to ``CloseShard``."""
+    """Reply of a warden to ``CloseShard``."""
 
     shard: str
     term: int
-    """As asked."""
+    """Term of the order."""
     done: bool
-    """Whether it is closed here; not while something of it runs or is unsettled here, or it has another
-    owner."""
+    """True if closed here; False while an attempt or unacknowledged end is here, or the owner is another
+    one."""
 
 
 class OwnershipReleased(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="handed"):
-    """To the adopter of a shard: its former owner has let go of it, and so has everybody who owned it
+    """Message to the new owner of a shard: its former owner has released it, and so has every owner
     before."""
 
     shard: str
     term: int
-    """The adopter's, as ``OwnershipTransferred`` said it."""
+    """Term of the new owner, as in ``OwnershipTransferred``."""
 
 
 class DropReplicas(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="over"):
-    """To every peer: the sender does not own this shard any more, so the copies of jobs that it has sent are
-    good for nothing."""
+    """Message to every peer: the sender no longer owns this shard, so the copies of jobs that it has sent are
+    useless."""
 
     shard: str

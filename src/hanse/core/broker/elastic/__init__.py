@@ -1,1 +1,1 @@
-"""Elastic tasks at a broker: their sizes, what was learned of their durations, and advice."""
+"""Elastic tasks at a broker: their sizes, learned durations, and advice of a policy process."""

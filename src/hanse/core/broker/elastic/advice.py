@@ -1,9 +1,9 @@
-"""Asking a policy process how elastic tasks should be sized, and taking its advice for what it is worth.
+"""Client of the policy process: requests for advice on the sizes of elastic tasks, and use of the replies.
 
-The broker sizes every group by the rule at once and never waits: a question goes out beside, one at a time,
-and advice that comes while the group still waits replaces its size. Advice that is late, stale, absurd or
-not wanted is counted and changes nothing. What a question shows is bounded, and so is how often one is asked:
-not before the last was answered, or a beat has passed, and not within ``ASK_PAUSE``.
+The broker sizes every group by the rule at once and never waits for advice. One request at a time is open.
+Advice that arrives while the group still waits replaces its size. Late, stale, invalid or unwanted advice is
+counted and ignored. The size of a request is bounded, and so is the rate: no request is sent before the last
+one was answered or a heartbeat has passed, nor within ``ASK_PAUSE`` of the last one.
 """
 
 from collections.abc import Iterable
@@ -18,16 +18,16 @@ from hanse.model.events import AdviceReceived
 from hanse.model.ids import MILLISECOND, JobId
 
 ASK_PAUSE: Final = 100 * MILLISECOND
-"""The least time between two questions."""
+"""Minimum time between two requests."""
 
 Group = tuple[JobId, int]
 
 
 class AdviceOutcome(msgspec.Struct, frozen=True, array_like=True):
-    """What was made of the advice for a group."""
+    """Decision on the advice for a group."""
 
     advice: Advice | None
-    """None: it is the rule's turn, whatever is advised."""
+    """None: the group is left to the rule and ignores advice."""
 
 
 class AdviceState(
@@ -41,42 +41,42 @@ class AdviceState(
         "comparisons": "watches",
     },
 ):
-    """All of it, as it is dumped."""
+    """State of the advice client, as it is dumped."""
 
     last_asked: int = 0
-    """Number of the latest question."""
+    """Number of the latest request."""
     last_answered: int = 0
-    """Number of the latest that was answered."""
+    """Number of the latest request that was answered."""
     asked_at: int = 0
     is_due: bool = False
-    """Whether something has changed since."""
+    """True if something has changed since the latest request."""
     is_open: bool = False
-    """Whether an answer is awaited."""
+    """True if a reply is expected."""
     outcomes: dict[int, dict[int, AdviceOutcome]] = {}
-    """Job -> group -> what came of the advice for it."""
+    """Job -> group -> decision on its advice."""
     comparisons: dict[str, PolicyComparison] = {}
 
 
 class AdviceClient:
-    """One broker's questions and the advice that it follows."""
+    """Requests of one broker, and the advice that it follows."""
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
         self.guard = AdviceGuard()
         self.state = AdviceState(outcomes={}, comparisons=self.guard.comparisons)
         self.is_ready = False
-        """Whether a question is due and none is open."""
+        """True if a request is due and none is open."""
 
     # --- asking --------------------------------------------------------------------------------------------
 
     def request_soon(self) -> None:
-        """Something has changed that advice may depend on."""
+        """Mark a request as due: something has changed that advice may depend on."""
         if self.context.sizer.takes_advice:
             self.state.is_due = True
             self.is_ready = not self.state.is_open
 
     def on_heartbeat(self, waiting: bool) -> None:
-        """A beat has passed: nobody waits for an answer any longer; ask again if anybody waits for room."""
+        """Close the open request at a heartbeat, and make the next one due if a group waits for room."""
         state = self.state
         state.is_open = False
         state.is_due = self.is_ready = waiting and self.context.sizer.takes_advice
@@ -85,12 +85,12 @@ class AdviceClient:
                 del state.outcomes[job]
 
     def boot(self) -> None:
-        """Whoever was asked is gone."""
+        """Close the open request: the process that received it is gone."""
         self.state.is_open = False
         self.is_ready = self.state.is_due
 
     def next_number(self) -> int:
-        """The number of a question that is asked now."""
+        """Open a request and return its number."""
         state = self.state
         state.last_asked += 1
         state.asked_at = self.context.now
@@ -98,18 +98,18 @@ class AdviceClient:
         return state.last_asked
 
     def clear_request(self) -> None:
-        """Nobody waits: there is nothing to ask."""
+        """Cancel a due request: no group waits."""
         self.state.is_due = self.is_ready = False
 
     @property
     def is_pausing(self) -> bool:
-        """Whether the last question was asked just now."""
+        """True if the last request was sent less than ``ASK_PAUSE`` ago."""
         return self.state.last_asked > 0 and self.context.now < self.state.asked_at + ASK_PAUSE
 
     # --- taking --------------------------------------------------------------------------------------------
 
     def is_current(self, event: AdviceReceived) -> bool:
-        """An answer has come: whether it is to the latest question that was not answered yet."""
+        """Note a reply; True if its request was sent and neither it nor a later one was answered."""
         state = self.state
         if not state.last_answered < event.number <= state.last_asked:
             self.context.mark("broker.advice_stale")
@@ -121,7 +121,7 @@ class AdviceClient:
         return True
 
     def follow(self, kind: str, advice: Advice) -> bool:
-        """Sensible advice for a group that waits: whether it is followed."""
+        """Decide whether valid advice for a waiting group is followed, and remember the decision."""
         if self.guard.find_suspension(kind, self.context.now):
             self.context.mark("broker.advice_put_aside")
             return False
@@ -137,23 +137,23 @@ class AdviceClient:
         return True
 
     def find_outcome(self, job: JobId, group: int) -> AdviceOutcome | None:
-        """What came of the advice for a group; None: there was none."""
+        """Return the decision on the advice for a group; None: no advice came."""
         groups = self.state.outcomes.get(job)
         return groups.get(group) if groups is not None else None
 
     def forget(self, groups: Iterable[Group]) -> None:
-        """The advice for these is not followed any more."""
+        """Drop the decisions for these groups."""
         for job, group in groups:
             self.state.outcomes.get(job, {}).pop(group, None)
 
     def restore(self, state: AdviceState) -> None:
-        """Take a dumped state."""
+        """Restore a dumped state."""
         self.state = state
         self.guard.comparisons = state.comparisons
         self.is_ready = state.is_due and not state.is_open
 
     def check(self) -> None:
-        """Bounds."""
+        """Assert bounds."""
         self.guard.check()
         assert self.state.last_answered <= self.state.last_asked
         assert self.state.comparisons is self.guard.comparisons

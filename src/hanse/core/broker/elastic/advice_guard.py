@@ -1,13 +1,13 @@
-"""The guard around advice: whether the policy process does worse than the rule, kind by kind.
+"""Guard around advice: compares, kind by kind, advised tasks with tasks that the rule sized.
 
-Two things are noted of a completed task. Its *cost*: what it took, marked up by the price of what it held,
-over the least believed of any size that had been tried. And its *slowdown*: the time from its job's
-acceptance to its end, over the believed duration at that least cost. Cost alone would not do: the rule takes
-the size of the least cost, so whoever takes less in order to leave room for others seems to do worse. Advice
-does worse when its tasks cost more than the rule's by the margin, beyond doubt, and do not end sooner by the
-margin either. Then the kind is the rule's for a while, and after that the advised side begins anew. Until
-there is enough of both they take turns, group by group; later one group of several is left to the rule, so
-that its figures stay fresh.
+The guard notes two ratios of each completed task. *Cost* is its run time, multiplied by the price of its
+resources, over the least believed cost of any size that was tried. *Slowdown* is the time from the job's
+acceptance to the task's end, over the believed duration at that cheapest size. Cost alone would be unfair:
+the rule takes the cheapest size, so a policy that takes less in order to leave room for others would look
+worse. Advice is worse when its tasks cost more than the rule's by the margin, beyond doubt, and do not end
+sooner by the margin either. Then the rule sizes the kind for a while, and the advised side starts again from
+nothing. Until there are enough ends of both sides they take turns, group by group. Later one group of several
+is left to the rule, to keep its figures up to date.
 """
 
 import math
@@ -19,23 +19,23 @@ from hanse.model.ids import MINUTE
 from hanse.policy.edge.guard import DOUBT, MARGIN
 
 ENDS_MIN: Final = 10
-"""Advised tasks that have ended before a kind is judged."""
+"""Advised tasks that must have ended before a kind is judged."""
 RULE_ENDS_MIN: Final = 5
-"""The same of the rule's."""
+"""Tasks sized by the rule that must have ended before a kind is judged."""
 ENDS_KEPT: Final = 100
-"""Ends that a tally weighs; at so many it is halved, so that the past fades."""
+"""Ends in one tally. At this number the tally is halved, so that old ends lose weight."""
 SUSPENSION: Final = 10 * MINUTE
-"""How long a kind is left to the rule."""
+"""Time for which a kind is left to the rule."""
 RULE_EVERY: Final = 8
-"""One group of so many is left to the rule, once there is enough of both; before, every second."""
+"""One group of this many is left to the rule once a kind can be judged; before that, every second group."""
 RATIO_MAX: Final = 20.0
-"""A task counts as this bad at most: one that hung says little about its size."""
+"""Upper bound of a counted ratio: a task that hung says little about its size."""
 KINDS_MAX: Final = 1_000
-"""Kinds watched; the one that was longest without an end is forgotten first."""
+"""Kinds tracked. The kind that was longest without an end is dropped first."""
 
 
 class RatioStats(msgspec.Struct, frozen=True, array_like=True):
-    """Ratios of some tasks."""
+    """Tally of the ratios of some tasks."""
 
     count: int = 0
     total: float = 0.0
@@ -43,17 +43,17 @@ class RatioStats(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def mean(self) -> float:
-        """Of the ratios; 1 of none."""
+        """Mean of the ratios; 1 if there are none."""
         return self.total / self.count if self.count else 1.0
 
     @property
     def variance(self) -> float:
-        """Variance of the mean; never below 0, whatever rounding does."""
+        """Variance of the mean; never negative, also after rounding."""
         spread = max(self.squares / self.count - self.mean**2, 0.0) if self.count else 0.0
         return spread / max(self.count - 1, 1)
 
     def with_ratio(self, ratio: float) -> "RatioStats":
-        """And one more."""
+        """Return the tally with one more ratio."""
         if self.count >= ENDS_KEPT:
             return RatioStats(self.count // 2, self.total / 2, self.squares / 2).with_ratio(ratio)
         ratio = min(ratio, RATIO_MAX)
@@ -61,42 +61,42 @@ class RatioStats(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ComparisonArm(msgspec.Struct, frozen=True, array_like=True):
-    """What one of the two made of a kind."""
+    """Tallies of one side of the comparison for a kind."""
 
     cost: RatioStats = RatioStats()
     slowdown: RatioStats = RatioStats()
 
     def with_task(self, cost: float, slowdown: float) -> "ComparisonArm":
-        """And one task more."""
+        """Return the tallies with one more task."""
         return ComparisonArm(self.cost.with_ratio(cost), self.slowdown.with_ratio(slowdown))
 
 
 class PolicyComparison(msgspec.Struct, rename={"suspended_until": "aside_until"}):
-    """What both sides made of one kind."""
+    """Comparison of both sides for one kind."""
 
     advice: ComparisonArm = ComparisonArm()
     rule: ComparisonArm = ComparisonArm()
     turns: int = 0
-    """Groups that were advised on."""
+    """Groups for which advice came."""
     suspended_until: int = 0
-    """On the broker's clock."""
+    """Time on the broker's clock."""
     verdict: str = ""
-    """Why it was put aside, in numbers."""
+    """Reason of the latest suspension, in numbers."""
 
     @property
     def is_judged(self) -> bool:
-        """Whether there is enough of both."""
+        """True if both sides have enough ends."""
         return self.advice.cost.count >= ENDS_MIN and self.rule.cost.count >= RULE_ENDS_MIN
 
 
 class AdviceGuard:
-    """The guard of one broker."""
+    """Guard of one broker."""
 
     def __init__(self) -> None:
         self.comparisons: dict[str, PolicyComparison] = {}
 
     def comparison_of(self, kind: str) -> PolicyComparison:
-        """A kind's, made at the first mention; it is the latest mentioned now."""
+        """Return the comparison for a kind, created at the first call, and make it the most recent one."""
         found = self.comparisons.pop(kind, None) or PolicyComparison()
         self.comparisons[kind] = found
         if len(self.comparisons) > KINDS_MAX:
@@ -104,18 +104,18 @@ class AdviceGuard:
         return found
 
     def find_suspension(self, kind: str, now: int) -> str:
-        """Why a kind is left to the rule now; empty if it is not."""
+        """Return why a kind is left to the rule now; empty if it is not."""
         found = self.comparisons.get(kind)
         return found.verdict if found is not None and now < found.suspended_until else ""
 
     def take_turn(self, kind: str) -> bool:
-        """A group is advised on for the first time: whether the advice counts, or it is the rule's turn."""
+        """Count a group's first advice; True if the advice counts, False if it is the rule's turn."""
         found = self.comparison_of(kind)
         found.turns += 1
         return found.turns % (RULE_EVERY if found.is_judged else 2) != 0
 
     def on_task_ended(self, kind: str, cost: float, slowdown: float, advised: bool, now: int) -> str:
-        """A task has succeeded. If that puts the kind aside: why, in numbers."""
+        """Count a task that succeeded. If that suspends the kind, return why, in numbers."""
         found = self.comparison_of(kind)
         if advised:
             found.advice = found.advice.with_task(cost, slowdown)
@@ -132,21 +132,21 @@ class AdviceGuard:
         return found.verdict
 
     def describe(self, kind: str) -> str:
-        """The figures so far, for an explanation."""
+        """Return the figures so far, for an explanation."""
         found = self.comparisons.get(kind)
         if found is None or not found.advice.cost.count:
             return "no advised task has ended yet"
         return describe_comparison(found)
 
     def check(self) -> None:
-        """Bounds."""
+        """Assert bounds."""
         assert len(self.comparisons) <= KINDS_MAX
         for watch in self.comparisons.values():
             assert max(watch.advice.cost.count, watch.rule.cost.count) <= ENDS_KEPT
 
 
 def is_worse(watch: PolicyComparison) -> bool:
-    """Whether advice does worse than the rule, beyond doubt; False before judging."""
+    """True if advice does worse than the rule, beyond doubt; False before the kind is judged."""
     if not watch.is_judged:
         return False
     advice, rule = watch.advice, watch.rule
@@ -157,7 +157,7 @@ def is_worse(watch: PolicyComparison) -> bool:
 
 
 def describe_comparison(watch: PolicyComparison) -> str:
-    """Both sides in a sentence."""
+    """Return both sides in a sentence."""
     advice, rule = watch.advice, watch.rule
     text = f"{advice.cost.count} advised tasks cost {advice.cost.mean:.2f} of the least believed and took "
     text += f"{advice.slowdown.mean:.2f} of the best time in all, "

@@ -1,6 +1,6 @@
-"""What a broker shows when it asks for advice: who waits, what room it believes in, and what it holds itself.
+"""Request for advice: waiting groups, believed capacity of the clusters, and tasks that hold room.
 
-Everything is bounded and in an order that does not depend on how the state came about.
+Every list is bounded, and its order does not depend on the history of the state.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,16 +20,16 @@ from hanse.policy.node_columns import Column
 from hanse.policy.priced_sizer import rank_by_cost
 
 GROUPS_SHOWN_MAX: Final = 32
-"""Waiting groups in one question: the first of the queue."""
+"""Waiting groups in one request: the first of the queue."""
 HELD_SHOWN_MAX: Final = 64
-"""Running tasks in one question: those that were placed first."""
+"""Running tasks in one request: those that were placed first."""
 HELD_LOOKED_AT_MAX: Final = 1_000
-"""Running tasks that are looked at for these, by job and number."""
+"""Running tasks that are examined to choose them, by job and index."""
 CLUSTERS_SHOWN_MAX: Final = 62
-"""Clusters in one question: as many as a network can tell apart (``policy.edge.view.CLUSTERS_MAX``)."""
+"""Clusters in one request: as many as a network can distinguish (``policy.edge.view.CLUSTERS_MAX``)."""
 _CPU: Final = 0
 _GPU: Final = 2
-"""Rows of a room's columns."""
+"""Rows of the columns of capacity."""
 
 FactsOf = Callable[[JobRecord, int], ElasticFacts]
 Group = tuple[JobId, int]
@@ -38,7 +38,7 @@ Group = tuple[JobId, int]
 def build_advice_request(
     context: BrokerContext, groups: Iterable[Group], holding: Iterable[JobId], facts_of: FactsOf
 ) -> AdviceRequest:
-    """All that is shown. ``holding``: jobs that may have sized tasks on nodes."""
+    """Build a request. ``holding``: jobs that may have sized tasks on nodes."""
     waiting = [(context.jobs[job], group) for job, group in groups]
     first = nsmallest(
         GROUPS_SHOWN_MAX, [entry for entry in waiting if entry[0].waiting[entry[1]]], key=_queue_position
@@ -76,7 +76,7 @@ def _waiting_group(
 
 
 def least_shape(record: JobRecord, group: int) -> Shape:
-    """A group's shape at its least: what decides which clusters it reaches."""
+    """Return a group's shape at its minimum size, which decides the clusters that it can use."""
     return msgspec.structs.replace(shape_of(record.spec, group, 0), ask_max=None)
 
 
@@ -94,14 +94,14 @@ def _cluster_capacity(view: ClusterView) -> ClusterCapacity:
 
 
 def _at_least_zero(row: Column) -> int:
-    """A belief may be below nothing for a moment."""
+    """Sum a row without negative entries: believed free capacity may be negative for a moment."""
     return int(row.clip(min=0).sum())
 
 
 def _held_resources(
     context: BrokerContext, holding: Iterable[JobId], clusters: int, facts_of: FactsOf
 ) -> tuple[HeldResources, ...]:
-    """Sized tasks that run or are on their way, the first placed first."""
+    """Return the sized tasks that run or are on their way, the earliest placed first."""
     found: list[tuple[int, JobId, int]] = []
     left = HELD_LOOKED_AT_MAX
     for job in sorted(holding):

@@ -1,13 +1,12 @@
-"""What a broker has learned of elastic tasks, and what its peers have: sums and counts per kind and size.
+"""Learned durations of elastic tasks: sums and counts per kind and size, of this broker and its peers.
 
-Every broker keeps its *own* sums, of the tasks that it placed itself, and the latest sums that each peer has
-told of its own. What is believed is all of these together. Nobody passes on what others told, and a peer's
-sums replace its earlier ones, so nothing is counted twice however often it arrives. An adopted job brings no
-experience: who placed an attempt counts its end, and an adopter did not place what it finds running.
+Every broker keeps its *own* sums, of the tasks that it placed itself, and the latest sums of each peer. The
+believed durations combine all of them. No broker forwards the sums of others, and a peer's sums replace its
+earlier ones, so nothing is counted twice however often it arrives. A takeover transfers no sums: the broker
+that placed an attempt counts its end, and the new owner did not place the attempts that it finds running.
 
-Telling is soft and bounded. With every beat a peer is told of the kinds that changed since the version that
-it has confirmed; its own telling confirms ours. What was lost is told again with the next beat, and when all
-have heard all, nothing is said.
+Updates are soft and bounded. With every heartbeat a peer receives the kinds that changed since the version
+that it has confirmed; its own update confirms ours. What was lost is repeated with the next heartbeat.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,52 +17,52 @@ import msgspec
 from hanse.model.duration_stats import DurationStats, DurationStatsUpdate, KindStats
 
 KINDS_MAX: Final = 1_000
-"""Kinds remembered of each broker; the one that was longest without an end is forgotten first."""
+"""Kinds kept for each broker. The kind that was longest without an end is dropped first."""
 SIZES_MAX: Final = 64
-"""Sizes remembered of one kind."""
+"""Sizes kept for one kind."""
 KINDS_PER_MESSAGE_MAX: Final = 32
-"""Kinds in one message: about 64 KiB at the most, and usually a few hundred bytes."""
+"""Kinds in one message: about 64 KiB at most, and usually a few hundred bytes."""
 TOTAL_MAX: Final = 1 << 60
-"""Microseconds in one sum; what would exceed it is not counted."""
+"""Microseconds in one sum; a task that would exceed it is not counted."""
 
 Size = tuple[int, int]
 """GPUs and milli-CPU."""
 
 
 class PeerStats(msgspec.Struct, gc=False, rename={"is_ack_due": "owed"}):
-    """What one peer has told, and what it was told."""
+    """Exchange of sums with one peer."""
 
     kinds: dict[str, KindStats]
-    """The latest of its own sums."""
+    """Latest sums of the peer."""
     until: int = 0
-    """All of its changes up to this version are here."""
+    """Version of the peer up to which all of its changes have arrived here."""
     confirmed: int = 0
-    """All of ours up to this version are there."""
+    """Our version up to which all of our changes have arrived at the peer."""
     is_ack_due: bool = False
-    """Whether it waits to hear what has arrived."""
+    """True if the peer waits for an acknowledgement."""
 
 
 class DurationStatsState(msgspec.Struct):
-    """All of it, as it is dumped."""
+    """State of the store, as it is dumped."""
 
     version: int
-    """How often the own sums have changed."""
+    """Number of changes of the own sums."""
     own: dict[str, KindStats]
-    """By kind, the latest changed last."""
+    """Own sums by kind, the latest changed last."""
     peers: dict[str, PeerStats]
 
 
 class DurationStatsStore:
-    """One broker's, and its peers' as it knows them."""
+    """Sums of one broker, and the latest known sums of its peers."""
 
     def __init__(self, peers: Sequence[str]) -> None:
         self._peers = tuple(peers)
         self.state = DurationStatsState(0, {}, {})
         self._combined: dict[str, tuple[DurationStats, ...]] = {}
-        """Sums over all brokers, as far as somebody has asked since they changed."""
+        """Cache of sums over all brokers, dropped when a sum changes."""
 
     def add(self, kind: str, cpu: int, gpu: int, ran: int) -> None:
-        """A task of this size has succeeded after so many microseconds."""
+        """Count a task of this size that succeeded after ``run_time`` microseconds."""
         state = self.state
         known = state.own.get(kind)
         seen = {(one.cpu, one.gpu): one for one in known.sizes} if known is not None else {}
@@ -79,7 +78,7 @@ class DurationStatsStore:
         self._combined.pop(kind, None)
 
     def combined_stats(self, kind: str) -> tuple[DurationStats, ...]:
-        """What all brokers together have seen of a kind, by GPUs and CPUs, the least first."""
+        """Return the sums of a kind over all brokers, by GPUs and CPUs, the smallest size first."""
         found = self._combined.get(kind)
         if found is None:
             if len(self._combined) >= KINDS_MAX:
@@ -101,10 +100,10 @@ class DurationStatsStore:
             sizes = sorted(often[:SIZES_MAX])
         return tuple([DurationStats(cpu, gpu, *sums[gpu, cpu]) for gpu, cpu in sizes])
 
-    # --- telling and hearing -------------------------------------------------------------------------------
+    # --- exchange with peers -------------------------------------------------------------------------------
 
     def make_updates(self, alive: Callable[[str], bool]) -> list[tuple[str, DurationStatsUpdate]]:
-        """What to say to whom with this beat; nothing to those who know all, and to the dead."""
+        """Return the updates for this heartbeat, by peer; none for peers that have everything or are dead."""
         version, peers = self.state.version, self.state.peers
         said: list[tuple[str, DurationStatsUpdate]] = []
         for peer in self._peers:
@@ -130,13 +129,13 @@ class DurationStatsStore:
                 break
             fresh.append(learned)
         fresh.reverse()
-        if len(fresh) > KINDS_PER_MESSAGE_MAX:  # the oldest first; the rest when these have arrived
+        if len(fresh) > KINDS_PER_MESSAGE_MAX:  # the oldest first; the rest after these are confirmed
             del fresh[KINDS_PER_MESSAGE_MAX:]
             until = fresh[-1].version
         return DurationStatsUpdate(since, until, tuple(fresh), shared.until)
 
     def on_duration_stats_update(self, peer: str, told: DurationStatsUpdate) -> list[str]:
-        """A peer tells; the kinds of which more is known now."""
+        """Apply a peer's update; return the kinds that changed."""
         shared = self._peer_stats(peer)
         shared.confirmed = max(shared.confirmed, min(told.acked_version, self.state.version))
         changed = []
@@ -156,12 +155,12 @@ class DurationStatsStore:
         return changed
 
     def restore(self, state: DurationStatsState) -> None:
-        """Take a dumped state."""
+        """Restore a dumped state."""
         self.state = state
         self._combined.clear()
 
     def check(self) -> None:
-        """Bounds, and that the own sums stand in the order of their versions."""
+        """Assert bounds, and that the own sums are in the order of their versions."""
         state = self.state
         versions = [learned.version for learned in state.own.values()]
         assert versions == sorted(versions)

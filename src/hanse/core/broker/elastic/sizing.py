@@ -1,10 +1,10 @@
-"""How much a broker's elastic tasks are asked for.
+"""Sizes of a broker's elastic tasks.
 
 A sizer that chooses in advance (``policy.priced_sizer``) gives a waiting group its size when it joins the
-queue, and anew when more is known of its kind: its line's shape then asks for exactly that, so claims, demand
-and grants are as for any other work. A *kind* is what a tenant calls a job and its group: tasks that were
-alike so far. What is remembered of them is in ``core.broker.elastic.duration_stats``; the advice of a policy
-process, where the sizer takes any, in ``core.broker.elastic.advice``.
+queue, and again when more is known of its kind. The line's shape then asks for exactly that size, so claims,
+demand and grants work as for any other task. A *kind* is the tenant's name of a job and its group.
+``elastic.duration_stats`` stores the durations of kinds; ``elastic.advice`` handles the advice of a policy
+process, if the sizer uses one.
 """
 
 from collections.abc import Sequence
@@ -30,18 +30,18 @@ from hanse.policy.interface import ElasticFacts
 from hanse.policy.priced_sizer import WAIT_MAX, explain_size, markup, rank_by_cost, sizes_between
 
 TRIED_MIN: Final = 3
-"""Completed tasks of a size from which on what is believed of it may judge others."""
+"""Completed tasks of a size that are needed before its believed cost is used to judge others."""
 
 
 class SizingState(msgspec.Struct, rename={"duration_stats": "experience"}):
-    """All that must outlive the process, as it is dumped."""
+    """State of the sizing, as it is dumped."""
 
     duration_stats: DurationStatsState
     advice: AdviceState
 
 
 class ElasticSizing:
-    """The sizes of one broker's elastic groups."""
+    """Sizes of one broker's elastic groups."""
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
@@ -50,12 +50,12 @@ class ElasticSizing:
         self.waiting: dict[str, dict[Group, None]] = {}
         """Kind -> groups that were sized in advance and are in a line."""
         self._holding: dict[JobId, None] = {}
-        """Jobs that may have sized tasks on nodes; looked at when advice is asked for."""
+        """Jobs that may have sized tasks on nodes; pruned when advice is requested."""
 
     # --- choosing ------------------------------------------------------------------------------------------
 
     def facts(self, record: JobRecord, group: int) -> ElasticFacts:
-        """What a sizer may know of a group that has a range."""
+        """Return the facts that a sizer may use for a group that has a range."""
         part = record.spec.groups[group]
         assert part.ask_max is not None
         return ElasticFacts(
@@ -68,7 +68,7 @@ class ElasticSizing:
         )
 
     def shape(self, record: JobRecord, group: int) -> tuple[Shape, str]:
-        """The shape in which a group's tasks wait, and why it has its size, if that was chosen."""
+        """Return the shape in which a group's tasks wait, and the reason of its size, if one was chosen."""
         shape = shape_of(record.spec, group, 0)
         part = record.spec.groups[group]
         if part.ask_max is None:
@@ -87,12 +87,12 @@ class ElasticSizing:
     def _apply_advice(
         self, record: JobRecord, group: int, facts: ElasticFacts, shape: Shape
     ) -> tuple[Shape, str] | None:
-        """The same by advice, if there is any that counts: whoever has waited too long is the rule's."""
+        """Return the shape and reason by advice; None if none applies, or the group has waited too long."""
         advice = self._advice(record, group)
         if advice is None or facts.waited_seconds >= WAIT_MAX:
             return None
         size = _size(facts, advice)
-        assert size is not None, "advice was looked at when it was taken"
+        assert size is not None, "advice was validated when it was received"
         sized = msgspec.structs.replace(shape, ask=size, ask_max=None)
         if not self._fits(sized):
             return None
@@ -100,7 +100,7 @@ class ElasticSizing:
         return sized, f"by the network: {explain_size(facts, size)}; guard: {words}"
 
     def _by_rule(self, record: JobRecord, group: int, reason: str) -> str:
-        """Why the rule chose, where it might have been the network."""
+        """Explain why the rule chose, if the network could have chosen."""
         if not self.context.sizer.takes_advice:
             return reason
         given = self.advice.find_outcome(record.id, group)
@@ -115,7 +115,7 @@ class ElasticSizing:
         return any(view.can_ever_hold(shape) for view in self.context.views)
 
     def join(self, record: JobRecord, group: int) -> int:
-        """Put a group into the line of its shape; the line's number."""
+        """Add a group to the line of its shape; return the number of the line."""
         shape, reason = self.shape(record, group)
         if reason:
             self.waiting.setdefault(kind_of(record, group), {})[record.id, group] = None
@@ -126,20 +126,20 @@ class ElasticSizing:
     def _record_decision(
         self, record: JobRecord, group: int, answered: DecisionKind, tasks: int, reason: str
     ) -> None:
-        """Record a decision that does not change what the group was told of its waiting."""
+        """Record a decision that leaves the group's last decision about waiting unchanged."""
         told, record.last_decision[group] = record.last_decision[group], ""
         self.context.record_decision(record, group, answered, tasks, reason)
         record.last_decision[group] = told
 
     def leave(self, record: JobRecord, group: int) -> None:
-        """A group is in no line any more."""
+        """Remove a group that is in no line any more."""
         kind = kind_of(record, group)
         groups = self.waiting.get(kind)
         if groups is not None and groups.pop((record.id, group), True) is None and not groups:
             del self.waiting[kind]
 
     def note_placed(self, record: JobRecord, group: int, tasks: list[int], size: Resources) -> None:
-        """Tasks of a group with a range are on their way to their nodes."""
+        """Note that tasks of a group with a range are on their way to their nodes."""
         if self.context.queue.lines[record.lines[group]].shape.ask_max is not None:
             return  # not sized in advance
         record.sizes.update(dict.fromkeys(tasks, size))
@@ -151,7 +151,7 @@ class ElasticSizing:
             self._holding[record.id] = None
 
     def rank_by_advice(self, record: JobRecord, group: int, views: list[ClusterView]) -> list[ClusterView]:
-        """The clusters in which to look for room, the advised one first."""
+        """Return the clusters to search, the advised one first."""
         advice = self._advice(record, group) if self.context.sizer.takes_advice and len(views) > 1 else None
         if advice is None:
             return views
@@ -162,7 +162,7 @@ class ElasticSizing:
         return given.advice if given is not None else None
 
     def find_long_waiting(self) -> list[Group]:
-        """Groups that were sized in advance and have waited for a second or more."""
+        """Return the groups that were sized in advance and have waited for a second or more."""
         before = self.context.now - SECOND
         jobs = self.context.jobs
         groups = sorted([group for groups in self.waiting.values() for group in groups])
@@ -173,7 +173,7 @@ class ElasticSizing:
     def on_task_succeeded(
         self, record: JobRecord, index: int, usage: ResourceUsage | None
     ) -> Sequence[Group]:
-        """A task has succeeded; the groups whose size should be looked at again."""
+        """Learn from a task that succeeded; return the groups to size again."""
         size = record.sizes.get(index)
         if size is None or usage is None or usage.run_time <= 0:
             return ()
@@ -188,7 +188,7 @@ class ElasticSizing:
         return groups
 
     def _judge(self, record: JobRecord, index: int, size: Resources, ran: int) -> None:
-        """Let the guard see what a task took, by what was believed before it ended."""
+        """Report a task's cost and slowdown to the guard, by the beliefs from before its end."""
         group = record.group_of(index)
         kind = kind_of(record, group)
         _, advised = record.placed.pop(index, (0, False))
@@ -196,7 +196,7 @@ class ElasticSizing:
         tried = [(seen.cpu, seen.gpu) for seen in facts.duration_stats if seen.count >= TRIED_MIN]
         best = next((one for one in rank_by_cost(facts) if (one.size.cpu, one.size.gpu) in tried), None)
         if best is None:
-            return  # a guess is nothing to be judged by
+            return  # no size was tried often enough to be compared with
         cost = ran * markup(facts.least, size) / max(1.0, best.cost)
         slowdown = (self.context.now - record.accepted_at) / max(1.0, best.duration)
         verdict = self.advice.guard.on_task_ended(kind, cost, slowdown, advised, self.context.now)
@@ -208,15 +208,15 @@ class ElasticSizing:
             )
 
     def send_updates(self) -> None:
-        """With every beat: tell the peers what they do not know yet."""
+        """Send the peers, with every heartbeat, the sums that they do not have yet."""
         context, known = self.context, self.duration_stats.state
         if not known.version and not known.peers:
-            return  # nobody has seen an elastic task end
+            return  # no broker has seen an elastic task end
         for peer, news in self.duration_stats.make_updates(context.membership.is_alive):
             context.links.send_soft(context.effects, peer, news)
 
     def on_duration_stats_update(self, peer: str, news: DurationStatsUpdate) -> list[Group]:
-        """A peer tells what it has learned; the groups whose size should be looked at again."""
+        """Apply the sums of a peer; return the groups to size again."""
         kinds = self.duration_stats.on_duration_stats_update(peer, news)
         if kinds:
             self.context.mark("broker.learned_from_peer")
@@ -225,7 +225,7 @@ class ElasticSizing:
     # --- advice --------------------------------------------------------------------------------------------
 
     def request_advice(self) -> None:
-        """Ask for advice, if it is not too soon and anybody waits."""
+        """Request advice, if the last request is not too recent and a group waits."""
         if self.advice.is_pausing:
             return
         context = self.context
@@ -242,14 +242,14 @@ class ElasticSizing:
             self.advice.clear_request()
 
     def _may_follow(self, kind: str, job: JobId, group: int) -> bool:
-        """Whether advice for a group would count."""
+        """True if advice for a group would count."""
         if self.advice.guard.find_suspension(kind, self.context.now):
             return False
         given = self.advice.find_outcome(job, group)
         return given is None or given.advice is not None
 
     def on_advice_received(self, event: AdviceReceived) -> list[Group]:
-        """Advice has come; the groups whose size should be looked at again."""
+        """Apply advice; return the groups to size again."""
         if not self.advice.is_current(event):
             return []
         return [
@@ -259,7 +259,7 @@ class ElasticSizing:
         ]
 
     def _follow_advice(self, advice: Advice) -> bool:
-        """Whether advice is followed: it makes sense, and its group waits."""
+        """True if advice is followed: it is valid, and its group waits."""
         context = self.context
         record = context.jobs.get(advice.job)
         if record is None:
@@ -283,7 +283,7 @@ class ElasticSizing:
     # --- state ---------------------------------------------------------------------------------------------
 
     def restore(self, state: SizingState, jobs: dict[JobId, JobRecord]) -> None:
-        """Take a dumped state."""
+        """Restore a dumped state."""
         self.duration_stats.restore(state.duration_stats)
         self.advice.restore(state.advice)
         self.waiting = {}
@@ -297,22 +297,22 @@ class ElasticSizing:
                     self.waiting.setdefault(kind_of(record, group), {})[record.id, group] = None
 
     def dump(self) -> SizingState:
-        """The state, as it is kept."""
+        """Return the state to be dumped."""
         return SizingState(self.duration_stats.state, self.advice.state)
 
     def check(self) -> None:
-        """Invariants."""
+        """Assert invariants."""
         self.duration_stats.check()
         self.advice.check()
 
 
 def kind_of(record: JobRecord, group: int) -> str:
-    """What tasks of this group have in common with those of other jobs."""
+    """Return the kind of a group: the name that its tasks share with tasks of other jobs."""
     spec = record.spec
     return f"{spec.tenant}/{spec.name}/{spec.groups[group].name}"
 
 
 def _size(facts: ElasticFacts, advice: Advice) -> Resources | None:
-    """The size of the ladder that is advised; None if there is none."""
+    """Return the advised size if it is on the ladder; None otherwise."""
     sizes = sizes_between(facts.least, facts.most)
     return next((size for size in sizes if (size.cpu, size.gpu) == (advice.cpu, advice.gpu)), None)

@@ -1,1 +1,1 @@
-"""Failover of brokers: copies of jobs at a standby, their adoption, and what ends it."""
+"""Failover of brokers: copies of jobs at a standby, takeover of shards, and teardown of taken shards."""

@@ -1,15 +1,14 @@
-"""One submission, one job, also when its first broker came back too late.
+"""Detection of a submission that two brokers accepted, so that it runs as one job.
 
-A broker takes a job, and dies before a copy of it has reached its standby. The submitter, unanswered,
-submits it
-to another broker under the same client id. When the first one comes back it must not run the job as well. So
-a job that is admitted late (after a restart, after an adoption that missed it, or because its standby could
-not
-be reached for long) is *doubtful*: every peer that can be reached is asked for its client id first. If one
-knows it, the job here never was. Nobody was told that it was accepted, so nothing is lost.
+A broker accepts a job and dies before a copy has reached its standby. The submitter gets no answer and
+submits to another broker under the same client id. When the first broker comes back it must not run the job
+as well. So a job that is admitted late (after a restart, after a takeover that missed it, or because its
+standby could not be reached for long) is *doubtful*: the broker first asks every reachable peer for its
+client id. If a peer knows the id, the job here is dropped. Its submitter was never told that it was accepted,
+so nothing is lost.
 
-What cannot be known remains: a peer that has the other job and cannot be reached while we ask; and a
-submission that reaches a peer after it has answered and before we are done.
+Two gaps remain: a peer that has the other job and cannot be reached during the query, and a submission that
+reaches a peer after its reply and before the job is admitted here.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,7 +25,7 @@ from hanse.model.messages.duplicate_check import DuplicateQuery, DuplicateReply
 
 
 class DuplicateSubmissions:
-    """Doubtful jobs of one broker, and its answers about those of others."""
+    """Doubtful jobs of one broker, and its replies to the queries of others."""
 
     def __init__(
         self, context: BrokerContext, lifecycle: JobLifecycle, state: Callable[[], OwnedShardsState],
@@ -36,25 +35,25 @@ class DuplicateSubmissions:
         self._state = state
         self._is_reachable = reached
         self._admit_again = again
-        """Called with jobs of which more is known: admit them, if nothing else speaks against it."""
+        """Callback with jobs after a reply: admit them if nothing else prevents it."""
         self.on_dropped: Callable[[JobRecord], None] = lambda _: None
-        """Called with a job that never was: its standby must forget it."""
+        """Callback with a job that was dropped: its standby must forget it."""
         self._standby: StandbyShards | None = None
 
     def handlers(self, standby_shards: StandbyShards) -> dict[type, Callable[[str, Any], None]]:
-        """Who takes which message."""
+        """Return the handlers by message type."""
         self._standby = standby_shards
         return {DuplicateQuery: self.on_duplicate_query, DuplicateReply: self.on_duplicate_reply}
 
     def mark_doubtful(self, records: Iterable[JobRecord]) -> None:
-        """These may have been submitted elsewhere meanwhile, unless they have been acknowledged."""
+        """Mark jobs that may have been submitted elsewhere, unless they were acknowledged."""
         doubtful = self._state().doubtful
         for record in records:
             if not record.admitted and record.spec.client_id and self.context.membership.peers:
                 doubtful.setdefault(record.id, {})
 
     def must_wait(self, record: JobRecord) -> bool:
-        """Whether a job that is safe with its standby must wait for peers to answer."""
+        """True if a job that is safe with its standby must wait for replies of peers."""
         doubtful = self._state().doubtful
         if self.context.now - record.accepted_at > self.context.timings.suspect_after:
             self.mark_doubtful((record,))
@@ -66,7 +65,7 @@ class DuplicateSubmissions:
             if answers.get(peer) or not self._is_reachable(peer):
                 continue
             waits = True
-            if peer not in answers and not context.links.link(peer).is_crowded:  # else with a later beat
+            if peer not in answers and not context.links.link(peer).is_crowded:  # else with a later heartbeat
                 answers[peer] = False
                 context.links.send(
                     context.effects, context.now, peer, DuplicateQuery(record.id, record.spec.client_id)
@@ -76,7 +75,7 @@ class DuplicateSubmissions:
         return waits
 
     def review(self) -> None:
-        """With every beat: peers may have come or gone."""
+        """Check the doubtful jobs again with every heartbeat: peers may have come or gone."""
         doubtful = self._state().doubtful
         waiting = []
         for job in list(doubtful):
@@ -89,7 +88,7 @@ class DuplicateSubmissions:
             self._admit_again(waiting)
 
     def on_duplicate_reply(self, peer: str, message: DuplicateReply) -> None:
-        """A peer knows the client id of a doubtful job, or does not."""
+        """Handle a peer's reply: it knows the client id of a doubtful job, or does not."""
         answers = self._state().doubtful.get(message.job)
         record = self.context.jobs.get(message.job)
         if answers is None or record is None or record.admitted or peer not in answers:
@@ -107,8 +106,8 @@ class DuplicateSubmissions:
             self.context.effects.append(RequestRejected(record.client, record.request, reason))
 
     def on_duplicate_query(self, peer: str, message: DuplicateQuery) -> None:
-        """A peer has a doubtful job: say under which other number we know it. Of two doubtful ones the lower
-        number stays."""
+        """Reply with the number of the job that has this client id here, if it is another one. Of two
+        doubtful jobs the lower number stays."""
         known = self.lifecycle.clients.get(message.client_id)
         if known is None and self._standby is not None:
             known = self._standby.find_by_client_id(message.client_id)

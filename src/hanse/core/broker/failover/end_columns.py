@@ -1,8 +1,8 @@
-"""Ends of many tasks as columns of bytes: what costs the same whether neighbours ended alike or not.
+"""Ends of many tasks as byte columns; the cost is the same when neighbours ended differently.
 
-A job's tasks are cut into stretches. One whose tasks all ended alike is a run of four numbers. Any other is a
-column: a byte of state and a number of attempt for each task, copied by operations on the whole stretch. So a
-million ends, no two neighbours alike, are a hundred and twenty-eight columns and not a million runs.
+A job's tasks are cut into stretches. A stretch whose tasks all ended alike is a run of four numbers. Any
+other stretch is a column: for each task a byte of state and an attempt number, copied by operations on the
+whole stretch. A million ends without two equal neighbours are 128 columns instead of a million runs.
 """
 
 from collections.abc import Iterator
@@ -14,29 +14,29 @@ from hanse.core.broker.job_table import SUCCEEDED
 from hanse.core.messaging.message_splitting import ENTRIES_MAX
 
 STRETCH_TASKS: Final = ENTRIES_MAX
-"""Tasks of a column at most: one message tells of one."""
+"""Maximum number of tasks in a column; one message carries one column."""
 WIDTHS: Final = (1, 4, 8)
-"""Bytes that an attempt may take in a column, the same for all of them."""
+"""Bytes per attempt in a column, equal for all attempts of the column."""
 
 EndRun = tuple[int, int, int, int]
-"""First task, terminal state, attempt, and how many neighbours ended like it."""
+"""First task, terminal state, attempt, and number of neighbours that ended alike."""
 EndColumn = tuple[int, bytes, bytes]
-"""First task; each task's terminal state, 0 if it has not ended; each task's attempt, 0 if it never ran."""
+"""First task; terminal state of each task, 0 if it has not ended; attempt of each task, 0 if it never ran."""
 Attempts = np.ndarray[tuple[int], np.dtype[np.unsignedinteger]]
 CutEnds = tuple[list[EndRun], list[EndColumn]]
-"""All ends of a job."""
+"""Ends of a job."""
 
 _LIVE: Final = bytes(range(SUCCEEDED))
 _ENDED_ONLY: Final = bytes(value if value >= SUCCEEDED else 0 for value in range(256))
 
 
 def has_ends(states: bytearray) -> bool:
-    """Whether any of these tasks has ended."""
+    """True if any of these tasks has ended."""
     return bool(states.translate(None, _LIVE))
 
 
 def cut_ends(states: bytearray, attempts: list[int], ran: bytearray | None = None) -> CutEnds:
-    """All ended tasks; ``ran``: of which the attempt counts (None: of all)."""
+    """Return the ends of all ended tasks. ``ran``: flags of tasks with an attempt that counts (None: all)."""
     runs: list[EndRun] = []
     columns: list[EndColumn] = []
     for at in range(0, len(states), STRETCH_TASKS):
@@ -55,7 +55,7 @@ def cut_ends(states: bytearray, attempts: list[int], ran: bytearray | None = Non
 
 
 def _join(runs: list[EndRun], run: EndRun) -> None:
-    """Add a run, to the last one if it continues that."""
+    """Append a run, or extend the last run if this one continues it."""
     if runs:
         first, state, attempt, count = runs[-1]
         if (first + count, state, attempt) == run[:3]:
@@ -65,7 +65,7 @@ def _join(runs: list[EndRun], run: EndRun) -> None:
 
 
 def _pack_attempts(states: bytearray, attempts: list[int], ran: bytearray | None) -> bytes:
-    """The attempts of ended tasks, in as few bytes each as the highest takes."""
+    """Pack the attempts of ended tasks in as few bytes each as the highest one needs."""
     values = np.array(attempts, dtype=np.int64)
     values[np.frombuffer(states, dtype=np.uint8) < SUCCEEDED] = 0
     if ran is not None:
@@ -76,12 +76,12 @@ def _pack_attempts(states: bytearray, attempts: list[int], ran: bytearray | None
 
 
 def attempts_of(column: EndColumn) -> list[int]:
-    """The attempts that a column tells."""
+    """Return the attempts in a column."""
     return _attempts(column).tolist()
 
 
 def find_have_run(column: EndColumn) -> bytes:
-    """Which tasks of a column have run: 1, else 0."""
+    """Return a byte per task of a column: 1 if it has run, else 0."""
     return (_attempts(column) > 0).tobytes()
 
 
@@ -91,7 +91,7 @@ def _attempts(column: EndColumn) -> Attempts:
 
 
 def is_column(column: EndColumn) -> bool:
-    """Whether bytes that somebody sent are a column: of lengths that belong together, with ends only."""
+    """True if bytes from a peer are a column: lengths that match, and ends only."""
     _, states, attempts = column
     if not 0 < len(states) <= STRETCH_TASKS:
         return False
@@ -103,7 +103,7 @@ def is_column(column: EndColumn) -> bool:
 
 
 def ends_in(column: EndColumn) -> Iterator[tuple[int, int, int]]:
-    """The ends that a column tells: task, state, attempt."""
+    """Yield the ends in a column: task, state, attempt."""
     first, states, _ = column
     for at, (state, attempt) in enumerate(zip(states, attempts_of(column), strict=True)):
         if state:

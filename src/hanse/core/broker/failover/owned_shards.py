@@ -1,4 +1,4 @@
-"""A broker's own shards as records: what must be told to whom before what may be said or forgotten."""
+"""Records of a broker's own shards: what the standby, wardens and users have still to be told."""
 
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Sequence, Sized
@@ -31,49 +31,49 @@ class OwnedShard(
         "jobs_left": "left",
     },
 ):
-    """A shard of this broker."""
+    """Shard that this broker owns."""
 
     term: int
     standby: str
     accepted_terms: dict[str, int] = {}
     """Cluster -> term that its warden has accepted."""
     unsent_ends: list[tuple[TaskId, int, int]] = []
-    """Ends that the standby has not been told of: task, state, attempt."""
+    """Ends not yet sent to the standby: task, state, attempt."""
     cancelled: list[JobId] = []
     forget: list[JobId] = []
     unsent_acks: list[tuple[str, TaskId, int]] = []
-    """Ends to be settled (cluster, task, attempt) once the standby knows: not told yet."""
+    """Ends to be acknowledged when the standby knows them (cluster, task, attempt): not yet sent."""
     publishing: list[tuple[int, int, int, int]] = []
-    """Message number (-1: not told yet), task or job, attempt (-1: a job), state: what to make known, in
-    order."""
+    """Ends to be published, in order: message number (-1: not yet sent to the standby), task or job, attempt
+    (-1: job), state."""
     last_message: int = 0
     """Number, on the link to the standby, of the last message about this shard."""
     pending_acks: list[tuple[int, str, TaskId, int]] = []
-    """Told to the standby by that message, waiting for its acknowledgement."""
+    """Ends that this message to the standby contains, waiting for its acknowledgement."""
     admitting: list[tuple[int, JobId]] = []
     disowned_by: dict[str, str] = {}
-    """Cluster -> who owns this shard according to its warden, if not we."""
+    """Cluster -> owner of this shard according to its warden, if it is another broker."""
     jobs_left: int = 0
-    """Of a shard that new jobs do not join: jobs that have not ended."""
+    """Unended jobs of a shard that new jobs do not join."""
     former_owner: str = ""
-    """From whom it was adopted, as long as that one, or somebody before it, may not have let go."""
+    """Broker from which it was taken over, until that one and all owners before have released it."""
     copy_complete_message: int = 0
-    """Number, on the link to a new standby, of the message that makes its copy whole; 0: it is known to
-    be."""
+    """Number, on the link to a new standby, of the message that completes its copy; 0: known to be
+    complete."""
     closed_at: dict[str, bool] = {}
-    """Cluster -> whether its warden has closed the shard; clusters that were not asked are missing."""
+    """Cluster -> True if its warden has closed the shard; clusters that were not asked are missing."""
 
     republishing: list[tuple[int, int, int, int, int]] = []
-    """What is to be made known of many neighbours at once, of an adopted shard because its former owner may
-    not have: message number (-1: not told yet), first task, attempt, state, and how many ended like it. Goes
-    before ``publishing``."""
+    """Runs of ends to be published before ``publishing``: ends of a taken shard, which the former owner may
+    not have published, and of neighbours that never ran. Message number (-1: not yet sent), first task,
+    attempt, state, count."""
     republishing_columns: list[tuple[int, int, bytes, bytes]] = []
-    """The same where neighbours ended in different ways: message number, and the column."""
+    """Columns of ends to be published, where neighbours ended differently: message number, and the column."""
     done_runs: list[tuple[TaskId, int, int, int]] = []
-    """As ``unsent_ends``, of neighbours that ended alike: how many."""
+    """Runs of neighbours that ended alike, not yet sent to the standby: task, state, attempt, count."""
 
     def settle_later(self, cluster: str, task: TaskId, attempt: int) -> bool:
-        """The warden may forget an end when the standby knows what it led to; whether there is a standby."""
+        """Let the warden forget an end when the standby knows it; True if there is a standby."""
         if self.standby:
             self.unsent_acks.append((cluster, task, attempt))
         else:
@@ -81,11 +81,11 @@ class OwnedShard(
         return bool(self.standby)
 
     def is_quiet(self) -> bool:
-        """Whether nothing of it waits for anybody."""
+        """True if no job and no unsent entry of the shard is left."""
         return not self.jobs_left and not self.admitting and not self.count_untold()
 
     def count_untold(self) -> int:
-        """How much the standby, wardens and users have still to be told of it."""
+        """Count what the standby, wardens and users have still to be told of the shard."""
         waits: tuple[Sized, ...] = (
             self.unsent_ends,
             self.cancelled,
@@ -100,20 +100,19 @@ class OwnedShard(
         return sum(map(len, waits))
 
     def next_republishing(self) -> int:
-        """The message that must be safe before more of ``republishing`` is made known; NEVER: there is
-        nothing."""
+        """Return the message that must be safe before more of ``republishing`` is published; NEVER: none."""
         runs = self.republishing[0][0] if self.republishing else NEVER
         columns = self.republishing_columns[0][0] if self.republishing_columns else NEVER
         return min(runs, columns) if runs >= 0 else columns
 
     def end_run(self, task: TaskId, state: int, count: int) -> None:
-        """Neighbours have ended alike that never ran."""
+        """Add a run of neighbours that ended alike and never ran."""
         self.republishing.append((-1 if self.standby else 0, task, 0, state, count))
         if self.standby:
             self.done_runs.append((task, state, 0, count))
 
     def told(self, number: int) -> None:
-        """All that has ended so far is in that message to the standby, or in one before it."""
+        """Note that this message to the standby, or an earlier one, contains all ends so far."""
         self.unsent_ends.clear()
         self.done_runs.clear()
         self.cancelled.clear()
@@ -123,17 +122,17 @@ class OwnedShard(
             self.unsent_acks.clear()
         for entries in (self.publishing, self.republishing):
             at = len(entries)
-            while at and entries[at - 1][0] < 0:  # what was not told yet is at the end
+            while at and entries[at - 1][0] < 0:  # unsent entries are at the end
                 at -= 1
                 entries[at] = (number, *entries[at][1:])
 
     def cover_republishing(self, number: int) -> None:
-        """All of it is in that message to a new standby, too."""
+        """Note that this message to a new standby contains all of ``republishing``, too."""
         self.republishing = [(number, *entry[1:]) for entry in self.republishing]
         self.republishing_columns = [(number, *entry[1:]) for entry in self.republishing_columns]
 
     def take_republishing(self, safe: int, most: int, out: list[Effect]) -> int:
-        """Make known what is next of ``republishing``: runs, or else one column. Of how many tasks it was."""
+        """Publish the next of ``republishing``: runs, or else one column. Return the number of tasks."""
         if not self.republishing or not 0 <= self.republishing[0][0] <= safe:
             _, first, states, attempts = self.republishing_columns[0]
             if len(states) > most:
@@ -155,8 +154,8 @@ class OwnedShard(
         return most - left
 
     def leave_to(self, other: "OwnedShard", theirs: Container[JobId]) -> None:
-        """An adopter has this shard. Another one of ours makes known what the adopter was told to forget,
-        so that nobody else will: all but what concerns its jobs."""
+        """Move what is unpublished to another own shard, except for the jobs that the new owner has. The new
+        owner was told to forget the rest, so no other broker will publish it."""
         runs = [entry for entry in self.republishing if job_of(TaskId(entry[1])) not in theirs]
         columns = [entry for entry in self.republishing_columns if job_of(TaskId(entry[1])) not in theirs]
         rest = [entry for entry in self.publishing if _job(entry) not in theirs]
@@ -175,13 +174,13 @@ class PendingRelease(
         "new_owner_term": "adopter_term",
     },
 ):
-    """A shard that was adopted from us before its former owner had let go: who must hear when it has."""
+    """Release owed to a new owner: it took the shard over before our own former owner had released it."""
 
     shard: ShardId
     term: int
-    """Ours, when we owned it."""
+    """Our term when we owned the shard."""
     former_owner: str
-    """From whom we had it."""
+    """Broker from which we took the shard over."""
     new_owner: str
     new_owner_term: int
 
@@ -195,24 +194,23 @@ class OwnedShardsState(
         "pending_releases": "owing",
     },
 ):
-    """All of it, as it is dumped."""
+    """State of all own shards, as it is dumped."""
 
     generation: int
     owned: dict[ShardId, OwnedShard]
     transferred: dict[ShardId, str]
-    """Shards that peers have adopted from us, oldest first; ``TRANSFERRED_MAX`` of them are remembered."""
+    """Shards that peers have taken over from us, oldest first; ``TRANSFERRED_MAX`` are remembered."""
     transferred_jobs: dict[JobId, bool]
-    """Jobs that an adopter has taken, oldest first; as many as ended jobs are remembered."""
+    """Jobs that a new owner has taken, oldest first; as many as ended jobs are remembered."""
     progress_at: int
     pending_releases: list[PendingRelease] = []
     doubtful: dict[JobId, dict[str, bool]] = {}
-    """Jobs that may have been submitted elsewhere meanwhile -> peers that were asked, and whether they have
-    said that they do not know it."""
+    """Jobs that may be elsewhere, too -> peers that were asked, True if the peer does not know the job."""
     new_owners: dict[JobId, str] = {}
-    """Who has taken each of ``transferred_jobs``."""
+    """Owner of each of ``transferred_jobs``."""
 
     def transfer(self, jobs: Sequence[JobId], new_owner: str, most: int) -> None:
-        """An adopter has taken jobs; ``most`` of all such are remembered."""
+        """Record that a new owner has jobs; remember ``most`` of all such jobs."""
         for job in jobs:
             self.take_back(job)
             self.transferred_jobs[job], self.new_owners[job] = True, new_owner
@@ -220,22 +218,22 @@ class OwnedShardsState(
             self.take_back(next(iter(self.transferred_jobs)))
 
     def take_back(self, job: JobId) -> None:
-        """A job is no longer one that somebody has taken."""
+        """Drop the record that another broker has taken a job."""
         self.transferred_jobs.pop(job, None)
         self.new_owners.pop(job, None)
 
 
 class UnreplicatedEnds:
-    """What the standbys of a broker's shards do not know for certain yet."""
+    """Ends that the standbys of a broker's shards do not know for certain yet."""
 
     def __init__(self, shards: Iterable[OwnedShard]) -> None:
         self.ends: set[tuple[TaskId, int]] = set()
-        """Ends that are settled when the standby knows of them, and so not when a warden tells them again."""
+        """Ends that are acknowledged when the standby knows them, not when a warden repeats them."""
         self.tasks: dict[int, OwnedShard] = {}
-        """Tasks that are over. If the standby took over now and nobody knew an attempt of one, it would start
-        it; so until it knows, wardens keep the ends of all its attempts."""
+        """Tasks that have ended. If the standby took over now and no warden knew an attempt of such a task,
+        it would start the task. So wardens keep the ends of all its attempts until the standby knows."""
         self.runs: list[tuple[int, int, OwnedShard]] = []
-        """The same of neighbours: the first, the one behind the last."""
+        """Runs of neighbours that have ended: the first, the one behind the last."""
         for owned in shards:
             self.ends.update((task, attempt) for _, task, attempt in owned.unsent_acks)
             self.ends.update((task, attempt) for _, _, task, attempt in owned.pending_acks)
@@ -244,7 +242,7 @@ class UnreplicatedEnds:
         self.runs.sort(key=lambda run: run[0])
 
     def owner_of(self, task: TaskId) -> OwnedShard | None:
-        """Of which shard a task is over."""
+        """Return the shard of an ended task that the standby may not know; None otherwise."""
         found = self.tasks.get(task)
         if found is None and self.runs:
             at = bisect_right(self.runs, int(task), key=lambda run: run[0]) - 1
@@ -254,7 +252,7 @@ class UnreplicatedEnds:
 
 
 def new_owned_shard(term: int, standby: str) -> OwnedShard:
-    """A shard of which nothing is known yet."""
+    """Create the record of a shard without jobs."""
     owned = OwnedShard(
         term,
         standby,
@@ -277,7 +275,7 @@ def new_owned_shard(term: int, standby: str) -> OwnedShard:
 
 
 def settled(task: TaskId, attempt: int, state: int, count: int) -> Effect:
-    """What makes known how neighbours have ended."""
+    """Return the effect that publishes how neighbours have ended."""
     outcome = OUTCOME_BY_STATE[state]
     if count == 1:
         return TaskSettled(task, attempt, outcome)
@@ -285,6 +283,6 @@ def settled(task: TaskId, attempt: int, state: int, count: int) -> Effect:
 
 
 def _job(entry: tuple[int, int, int, int]) -> JobId:
-    """The job that something to be made known is about."""
+    """Return the job of an entry of ``publishing``."""
     _, subject, attempt, _ = entry
     return JobId(subject) if attempt < 0 else job_of(TaskId(subject))

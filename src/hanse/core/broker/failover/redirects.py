@@ -1,8 +1,8 @@
-"""Who speaks for a job: whoever asks a broker about a job that is not its own is pointed to another one.
+"""Redirection of requests about jobs that another broker owns.
 
-What a broker knows of other brokers' jobs may be old, so two of them may each take the other for the owner.
-Whoever is pointed on therefore says whom it has asked, and nobody points back: the way ends after as many
-steps as there are brokers, at the one that owns the job or remembers its end, or at one that knows no more.
+A broker's knowledge of other brokers' jobs may be old, so two may each take the other for the owner. A client
+therefore names the brokers it has asked, and no broker redirects back. The search ends after at most as many
+steps as there are brokers: at the owner, at one that remembers the end, or at one that knows no other.
 """
 
 from collections.abc import Collection
@@ -22,14 +22,14 @@ def find_answering_broker(
     state: OwnedShardsState,
     standby_shards: StandbyShards,
 ) -> str:
-    """The broker that speaks for a job, as far as is known here: ours if it is our own or we remember its
-    end, else one that lives and was not ``asked``; "" if there is none."""
+    """Return the broker that answers for a job, as far as is known here: this one if the job is its own or it
+    remembers the end, else a living one that was not ``asked``; "" if there is none."""
     config = context.config
     if job in context.jobs or job in lifecycle.ended_jobs:
         return config.name
     number = broker_number(job)
     first = config.brokers[number - 1] if 0 < number <= len(config.brokers) else ""
-    others = context.membership.ring if config.retired else ()  # who knew may have left: one after the other
+    others = context.membership.ring if config.retired else ()  # the one that knew may have left
     for name in (state.new_owners.get(job, ""), standby_shards.find_owner(job), first, *others):
         if name and name != config.name and name not in asked and context.membership.is_alive(name):
             return name

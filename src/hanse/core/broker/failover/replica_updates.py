@@ -1,9 +1,9 @@
-"""What a standby is told of a peer's jobs, in messages of a size that every shell can carry.
+"""Messages that replicate jobs and their ends to a standby, split into sizes that every shell can carry.
 
-A copy of a job goes in one message with its ends, if they are few. Of a job of which many tasks have ended
-they follow in messages of their own: runs of neighbours that ended alike, and columns where they did not
-(``end_columns``). The copy says how many those are, and a standby bids for nothing before it has them: what
-was made known as ended must never run again.
+The copy of a job carries its ends if they are few. Otherwise the ends follow in messages of their own: runs
+of neighbours that ended alike, and columns elsewhere (``end_columns``). The copy states how many ends follow,
+and a standby requests no takeover before it has them: a task that was published as ended must never run
+again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,35 +21,35 @@ from hanse.model.messages import Replica, ReplicateJobs, ReplicaUpdate, ShardId
 REPLICATE_JOBS_MAX: Final = 64
 """Jobs in one message to the standby."""
 INLINE_MAX: Final = 256
-"""Ends that go with the copy itself, one by one."""
+"""Ends that the copy itself carries, one by one."""
 GROUP_BYTES: Final = 4_096
-"""What a group of a job takes besides its payload, as a rule at most."""
+"""Upper estimate of the bytes of a group besides its payload."""
 RUN_COMPARE_TASKS: Final = 1_024
-"""Tasks that are compared at once when runs are looked for."""
+"""Tasks that are compared at once in the search for runs."""
 
 EndedTask = tuple[TaskId, int, int]
-"""A task, its terminal state, and the attempt that made it so."""
+"""Task, terminal state, and attempt that led to it."""
 TaskRun = tuple[TaskId, int, int, int]
-"""The same, and how many neighbours ended like it."""
+"""First task, terminal state, attempt, and number of neighbours that ended alike."""
 
 
 class TaskEnds(msgspec.Struct, gc=False):
-    """What a standby knows of a job's ends: columns with one entry a task, as long as the job is."""
+    """Ends of a job as a standby knows them: columns with one entry per task."""
 
     state: bytearray
-    """0: it has not ended."""
+    """Terminal states; 0: the task has not ended."""
     attempt: list[int]
     count: int = 0
-    """How many have ended."""
+    """Number of ended tasks."""
 
     def add(self, index: int, state: int, attempt: int) -> None:
-        """A task has ended."""
+        """Add the end of a task."""
         if index < len(self.state):
             self.count += not self.state[index]
             self.state[index], self.attempt[index] = state, attempt
 
     def add_run(self, index: int, state: int, attempt: int, count: int) -> None:
-        """Neighbours have ended alike."""
+        """Add the ends of neighbours that ended alike."""
         behind = min(index + count, len(self.state))
         if not index < behind:
             return
@@ -58,8 +58,7 @@ class TaskEnds(msgspec.Struct, gc=False):
         self.attempt[index:behind] = [attempt] * (behind - index)
 
     def add_column(self, column: EndColumn) -> None:
-        """Neighbours have ended, each in its own way, or not at all. What is known stays where nothing is
-        told."""
+        """Add a column of ends. Where the column has no end, a known end stays."""
         first, states, _ = column
         behind = min(first + len(states), len(self.state))
         if not first < behind:
@@ -75,24 +74,24 @@ class TaskEnds(msgspec.Struct, gc=False):
         self.count += len(fresh) - fresh.count(0)
 
     def runs(self) -> Iterator[EndRun]:
-        """All of it."""
+        """Return all ends as runs."""
         return find_end_runs(self.state, self.attempt)
 
     def cut(self) -> CutEnds:
-        """All of it, in parts of which each is a bounded piece of work."""
+        """Return all ends in parts of bounded size."""
         return cut_ends(self.state, self.attempt)
 
 
 def new_task_ends(tasks: int) -> TaskEnds:
-    """Of a job of which nothing has ended."""
+    """Create the ends of a job of which nothing has ended."""
     return TaskEnds(bytearray(tasks), [0] * tasks)
 
 
 def replica_messages(
     shard: ShardId, term: int, jobs: list[JobRecord], now: int, cuts: dict[JobId, CutEnds]
 ) -> Iterator[ReplicateJobs | ReplicaUpdate]:
-    """The messages that make a peer the standby of these jobs, in order. ``cuts``: their ends, as far
-    as these have been cut already."""
+    """Yield, in order, the messages that make a peer the standby of these jobs. ``cuts``: ends of jobs that
+    have been cut already."""
     parts = [jobs] if len(jobs) == 1 else list(split_by_bytes(jobs, _weight, REPLICATE_JOBS_MAX))
     for number, part in enumerate(parts, 1):
         yield ReplicateJobs(
@@ -104,7 +103,7 @@ def replica_messages(
 
 
 def _messages_with_ends(shard: ShardId, record: JobRecord, cut: CutEnds | None) -> Iterator[ReplicaUpdate]:
-    """The ends that follow a copy."""
+    """Yield the messages with the ends that follow a copy."""
     base = task_id(record.id, 0)
     runs, columns = cut or cut_ends(record.state, record.attempt, record.ran)
     for part in split_by_count(runs) if runs else ():
@@ -117,8 +116,8 @@ def replica_update_messages(
     shard: ShardId, done: Sequence[EndedTask], runs: Sequence[TaskRun], cancelled: Sequence[JobId],
     forget: Sequence[JobId],
 ) -> Iterator[ReplicaUpdate]:  # fmt: skip
-    """The messages that tell a standby what has ended, in order. That a job is cancelled comes first, so that
-    its many ends say nothing new; which jobs are over comes last: it concerns the tasks before it."""
+    """Yield, in order, the messages that tell a standby what has ended. Cancelled jobs come first, so that
+    their many ends repeat what is known. Jobs to forget come last: they concern the tasks before them."""
     if len(done) + len(runs) <= ENTRIES_MAX:
         yield ReplicaUpdate(shard, tuple(done), tuple(cancelled), tuple(forget), tuple(runs))
         return
@@ -133,7 +132,7 @@ def replica_update_messages(
 
 
 def make_replica(record: JobRecord, now: int) -> Replica:
-    """The copy of a job that its standby keeps, with its ends if they are few."""
+    """Build the copy of a job for its standby, with its ends if they are few."""
     age, ended = now - record.accepted_at, _count_ended(record)
     if ended > INLINE_MAX:
         return Replica(record.id, record.spec, age, (), record.cancelled, ended)
@@ -146,13 +145,14 @@ def make_replica(record: JobRecord, now: int) -> Replica:
 
 
 def ends_of(record: JobRecord) -> Iterator[EndRun]:
-    """A job's ended tasks, in order; those that never ran have the attempt 0."""
+    """Yield the runs of a job's ended tasks, in order; a task that never ran has attempt 0."""
     return find_end_runs(record.state, record.attempt, record.ran)
 
 
 def find_end_runs(states: bytearray, attempts: list[int], ran: bytearray | None = None) -> Iterator[EndRun]:
-    """Runs of ended tasks of one state and attempt; ``ran``: of which the attempt counts (None: of all).
-    Stretches of equals are compared as a whole: a look at each of a million tasks would take too long."""
+    """Yield runs of ended tasks of one state and attempt; ``ran``: flags of tasks with an attempt that counts
+    (None: all). Equal stretches are compared as a whole: a look at each of a million tasks would take too
+    long."""
     first, length = 0, 0
     last = (-1, -1)
     for at in range(0, len(states), RUN_COMPARE_TASKS):
@@ -184,7 +184,7 @@ def find_end_runs(states: bytearray, attempts: list[int], ran: bytearray | None 
 
 
 def _parts(states: bytes, attempts: bytes) -> list[tuple[tuple[int, int], int]]:
-    """The runs of two columns: as many steps as there are runs, not as there are tasks."""
+    """Split two columns into runs, with as many steps as there are runs, not tasks."""
     found = []
     while states:
         alike = len(states) - len(states.lstrip(states[:1]))

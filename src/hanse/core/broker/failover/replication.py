@@ -1,10 +1,7 @@
-"""How accepted jobs outlive their broker: replication to a standby, and the standby's adoption of them.
+"""Replication of a broker's accepted jobs to its standbys, and takeover of the shards of silent peers.
 
-A broker's accepted jobs form its *shard*. Each job is copied to the standby before it is acknowledged or run,
-and what ends is told to the standby before the warden may forget it. When the owner falls silent the standby
-asks every warden for the shard; only when all have agreed (each refusing the old owner from then on, and
-reporting what runs there) does it act. A warden that was told of another standby refuses, which makes a stale
-copy harmless. No clock is involved.
+The accepted jobs of a broker form its *shard*. The README of this folder is the theory of operation: order of
+messages, invariants, and why at most one broker acts for a shard.
 """
 
 from collections.abc import Sequence
@@ -40,20 +37,20 @@ from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, job_of, task_
 from hanse.model.messages import AttemptEnd, OwnershipReply, OwnershipTransferred, RegisterStandby, ShardId
 
 PUBLISH_MAX: Final = ENTRIES_MAX
-"""Ends that one event makes known; what is left follows at once, with the next."""
+"""Ends that one event publishes; the rest follows at once, with the next event."""
 UNPUBLISHED_MAX: Final = 8 * PUBLISH_MAX
-"""Ends that wait to be made known beyond which a cancelled job's tasks wait to be ended."""
+"""Unpublished ends above which ending a cancelled job's tasks pauses."""
 
 
 class ShardReplication:
-    """A broker's own shards."""
+    """Shards that one broker owns."""
 
     def __init__(self, context: BrokerContext, lifecycle: JobLifecycle) -> None:
         self.context = context
         self.lifecycle = lifecycle
         self.state = OwnedShardsState(0, {}, {}, {}, NEVER, [], {}, {})
         self.shard_ids: tuple[ShardId, ...] = ()
-        """Those that are owned, as every beat of a warden is answered with them."""
+        """Ids of the owned shards, as the reply to every warden's heartbeat carries them."""
         self.teardown = ShardTeardown(context, lambda: self.state, lambda: self.base)
         self.teardown.on_closed = self._update_shard_ids
         self.duplicates = DuplicateSubmissions(
@@ -61,9 +58,9 @@ class ShardReplication:
         )
         self.duplicates.on_dropped = self._on_duplicate_dropped
         self.busy = True
-        """Whether something may be released: more has come to wait, or what it waits for has come."""
+        """True if something may be releasable: an entry was added, or an acknowledgement has come."""
         self._budget_of, self._budget = context.effects, PUBLISH_MAX
-        """How much the event that has this list of commands may still make known."""
+        """Number of ends that the event with this list of effects may still publish."""
         context.links.on_firm_ack = self._on_firm_ack
         lifecycle.on_task_done, lifecycle.done_run = self._on_task_done, self._tasks_done
         lifecycle.on_job_over = self._on_job_over
@@ -73,32 +70,32 @@ class ShardReplication:
         )
         timings = context.timings
         self._mute_after = timings.suspect_after + 2 * timings.resend_after
-        """How long a peer may take nothing of what it is sent before it counts as out of reach."""
+        """Time without any acknowledgement after which a peer counts as unreachable."""
 
     @property
     def base(self) -> ShardId:
-        """The shard that newly submitted jobs join."""
+        """Shard that newly submitted jobs join."""
         return f"{self.context.config.name}#{self.state.generation}"
 
     def restore(self, state: OwnedShardsState) -> None:
-        """Take a dumped state."""
+        """Restore a dumped state."""
         self.state = state
         self.busy = self.teardown.has_grown = True
         self._update_shard_ids()
 
     def _update_shard_ids(self) -> None:
-        """A shard has come or gone."""
+        """Rebuild the list of ids after a shard was added or removed."""
         self.shard_ids = tuple(self.state.owned)
 
     def check(self) -> None:
-        """Whether wardens are told of what is owned."""
+        """Assert that the list of ids matches the owned shards."""
         assert self.shard_ids == tuple(self.state.owned), f"{self.shard_ids} are not {list(self.state.owned)}"
         self.teardown.check()
 
     # --- owning --------------------------------------------------------------------------------------------
 
     def boot(self) -> None:
-        """Found the first shard, or remind every warden of what we own."""
+        """Create the first shard, or register every owned shard with its wardens again."""
         if not self.state.generation:
             self._create_shard()
             return
@@ -123,7 +120,7 @@ class ShardReplication:
             self.context.links.send(self.context.effects, self.context.now, cluster, message)
 
     def on_ownership_reply(self, cluster: str, message: OwnershipReply) -> None:
-        """A warden has answered a registration."""
+        """Handle a warden's reply to a registration."""
         owned = self.state.owned.get(message.shard)
         if owned is None:
             return
@@ -136,13 +133,14 @@ class ShardReplication:
             if first and any(term != owned.term for term in owned.accepted_terms.values()):
                 self._register_standby(
                     message.shard
-                )  # sure now: opens wardens that an abandoned adoption closed
+                )  # accepted elsewhere: this reverts wardens that agreed to an aborted takeover
             self.busy = True
             self.release_safe()
 
     def _on_disowned(self, shard: ShardId, owned: OwnedShard, cluster: str, owner: str) -> None:
-        """A warden takes somebody else for the owner. When all do, our jobs have been adopted while we could
-        not hear of it: new ones join a new shard at once, and the old ones wait for the adopter's word."""
+        """Note that a warden has another owner for a shard. When all have, peers took our jobs over while we
+        were cut off: new jobs join a new shard at once, and the old ones wait for the message of the new
+        owner."""
         if owner and owner != self.context.config.name:
             owned.disowned_by[cluster] = owner
             if shard == self.base and all(
@@ -153,8 +151,8 @@ class ShardReplication:
                 self._create_shard()
 
     def review(self) -> None:
-        """With every beat: replace a dead standby, and repeat registrations that were refused."""
-        if len(self.shard_ids) > 1:  # else there is only the one that new jobs join
+        """Replace unreachable standbys and repeat refused registrations, with every heartbeat."""
+        if len(self.shard_ids) > 1:  # else there is only the shard that new jobs join
             self.teardown.review()
         if self.teardown.has_grown:
             self.teardown.trim()
@@ -162,7 +160,7 @@ class ShardReplication:
             self.duplicates.review()
         for shard, owned in self.state.owned.items():
             if owned.closed_at:
-                continue  # nothing is left of it to be inherited
+                continue  # nothing is left of it to be taken over
             if not self._is_reachable(owned.standby):
                 standby = self._find_next_standby()
                 if standby != owned.standby:
@@ -173,19 +171,19 @@ class ShardReplication:
                 self._register_standby(shard)
 
     def _find_next_standby(self) -> str:
-        """The first peer on the ring that can be reached; "" if none can."""
+        """Return the first reachable peer on the ring; "" if there is none."""
         return next((name for name in self.context.membership.ring if self._is_reachable(name)), "")
 
     def _is_reachable(self, peer: str) -> bool:
-        """Whether a peer lives, as far as is known, and takes what it is sent: gossip may come by a detour
-        where copies of jobs do not get through."""
+        """True if a peer is alive, as far as is known, and acknowledges messages. Gossip may arrive over
+        other members while copies of jobs do not."""
         context = self.context
         return context.membership.is_alive(peer) and not context.links.link(peer).is_unresponsive(
             context.now, self._mute_after
         )
 
     def _find_refusing(self, owned: OwnedShard) -> list[str]:
-        """Wardens that have not accepted the present term."""
+        """Return the clusters that have not accepted the present term."""
         term, accepted = owned.term, owned.accepted_terms
         return [cluster for cluster in self.context.config.active_clusters if accepted.get(cluster) != term]
 
@@ -202,7 +200,7 @@ class ShardReplication:
         owned.last_message = owned.copy_complete_message = self._replicate(shard, owned, jobs, {})
         if (
             not owned.copy_complete_message
-        ):  # else the old standby, which has all, stays the standby until the new one has
+        ):  # else the old standby, which has every job, stays registered until the new one has them
             self._register_standby(shard)
         owned.pending_acks = [(owned.last_message, *entry[1:]) for entry in owned.pending_acks]
         owned.told(owned.last_message)
@@ -215,7 +213,7 @@ class ShardReplication:
     def _replicate(
         self, shard: ShardId, owned: OwnedShard, jobs: list[JobRecord], cuts: dict[JobId, CutEnds]
     ) -> int:
-        """Copy jobs to the standby; the number of the last message, 0 if there is no standby."""
+        """Copy jobs to the standby; return the number of the last message, 0 if there is no standby."""
         last = 0
         if owned.standby:
             for message in replica_messages(shard, owned.term, jobs, self.context.now, cuts):
@@ -223,7 +221,7 @@ class ShardReplication:
         return last
 
     def accept_job(self, record: JobRecord) -> None:
-        """A new job: copy it to the standby; it is admitted when the standby has it."""
+        """Copy a new job to the standby; the job is admitted when the standby has it."""
         owned = self.state.owned[record.shard]
         owned.last_message = self._replicate(record.shard, owned, [record], {}) or owned.last_message
         owned.admitting.append((owned.last_message if owned.standby else 0, record.id))
@@ -231,13 +229,13 @@ class ShardReplication:
         self.release_safe()
 
     def _find_safe_message(self, owned: OwnedShard) -> int:
-        """The number of the last message to the standby whose content would survive this broker."""
+        """Return the number of the last message to the standby that would survive this broker."""
         if owned.term > 1 and owned.term not in owned.accepted_terms.values():
-            return -1  # an older standby could still adopt an outdated copy
+            return -1  # an older standby could still take over with an outdated copy
         return self.context.links.link(owned.standby).firm if owned.standby else NEVER
 
     def release_safe(self) -> None:
-        """Admit, make known and settle what the standby has acknowledged."""
+        """Admit, publish and acknowledge what the standby has confirmed."""
         if not self.busy:
             return
         self.busy = False
@@ -272,7 +270,7 @@ class ShardReplication:
                 self._ack_ends(owned, safe)
 
     def _on_firm_ack(self) -> None:
-        """Some peer has more than before, perhaps a standby what is waited for, if anything is."""
+        """Note that a peer has confirmed more messages, if anything of a shard waits for a confirmation."""
         for owned in self.state.owned.values():
             waits = owned.publishing or owned.admitting or owned.pending_acks or owned.copy_complete_message
             if waits or owned.next_republishing() < NEVER:
@@ -280,7 +278,7 @@ class ShardReplication:
                 return
 
     def _admit_again(self, records: list[JobRecord]) -> None:
-        """More is known of doubtful jobs."""
+        """Queue doubtful jobs for admission again after a reply."""
         there = {job for owned in self.state.owned.values() for _, job in owned.admitting}
         for record in records:
             owned = self.state.owned.get(record.shard)
@@ -289,14 +287,14 @@ class ShardReplication:
                 self.busy = True
 
     def _on_duplicate_dropped(self, record: JobRecord) -> None:
-        """A doubtful job never was: the standby's copy must go."""
+        """Have the standby drop its copy of a duplicate job."""
         owned = self.state.owned.get(record.shard)
         if owned is not None and owned.standby:
             owned.forget.append(record.id)
             self._schedule_updates()
 
     def _ack_ends(self, owned: OwnedShard, safe: int) -> None:
-        """Tell the wardens what they may forget."""
+        """Queue acknowledgements of the ends that wardens may forget."""
         settled: dict[str, list[tuple[TaskId, int]]] = {}
         count = 0
         for number, cluster, task, attempt in owned.pending_acks:
@@ -312,7 +310,7 @@ class ShardReplication:
             self.context.end_acks.add(self.context.now, cluster, entries)
 
     def _publish(self, owned: OwnedShard, safe: int) -> None:
-        """Make known what would survive this broker; before that a standby could still decide otherwise."""
+        """Publish what would survive this broker; before that a standby could still decide otherwise."""
         count = 0
         out = self.context.effects
         for number, subject, attempt, state in owned.publishing:
@@ -328,7 +326,7 @@ class ShardReplication:
         del owned.publishing[:count]
 
     def admit_job(self, record: JobRecord) -> None:
-        """The job is safe: acknowledge it and let it run."""
+        """Acknowledge a job that is safe, and let it run."""
         record.admitted = True
         if record.client:
             self.context.effects.append(JobAccepted(record.client, record.request, record.id))
@@ -337,17 +335,16 @@ class ShardReplication:
         self.lifecycle.begin(record)
 
     def find_leftovers(self) -> list[str]:
-        """What is not as it should be when no work is left."""
+        """List what should not exist when no work is left."""
         complaints = []
         for shard, owned in self.state.owned.items():
             ours = (owned.pending_acks, owned.unsent_acks, owned.publishing, owned.admitting)
             waiting = (*ours, owned.republishing, owned.republishing_columns)
             if any(waiting):
-                complaints.append(f"estate {shard} has unfinished business {[len(part) for part in waiting]}")
+                complaints.append(f"shard {shard} has unfinished entries {[len(part) for part in waiting]}")
         return complaints
 
-    # --- telling the standby
-    # ----------------------------------------------------------------------------------
+    # --- updates of the standby ----------------------------------------------------------------------------
 
     def _on_task_done(self, record: JobRecord, index: int, attempt: int) -> None:
         owned = self.state.owned[record.shard]
@@ -361,7 +358,7 @@ class ShardReplication:
             self.busy = True
 
     def _tasks_done(self, record: JobRecord, first: int, count: int) -> None:
-        """Neighbours that never ran have ended alike."""
+        """Handle the same end of neighbours that never ran."""
         if count == 1:
             self._on_task_done(record, first, 0)
             return
@@ -386,20 +383,20 @@ class ShardReplication:
             self.busy = True
 
     def _is_standby_behind(self, record: JobRecord) -> bool:
-        """Whether the standby is so far behind that nothing more should end unasked."""
+        """True if so many ends wait for publication that ending large jobs must pause."""
         owned = self.state.owned[record.shard]
         runs = sum([entry[4] for entry in owned.republishing])
         return len(owned.publishing) + runs > UNPUBLISHED_MAX
 
     def on_job_cancelled(self, record: JobRecord) -> None:
-        """The standby must not run a cancelled job."""
+        """Tell the standby that a job is cancelled, so that it never runs the job."""
         owned = self.state.owned.get(record.shard)
         if owned is not None and record.id not in owned.cancelled:
             owned.cancelled.append(record.id)
             self._schedule_updates()
 
     def on_attempts_ended(self, cluster: str, ends: Sequence[AttemptEnd]) -> None:
-        """Attempts are over. The warden may forget each at once, or when the standby knows, if it
+        """Handle ended attempts. The warden may forget each at once, or when the standby knows it, if it
         mattered."""
         jobs, shards, finished = self.context.jobs, self.state.owned, self.lifecycle.on_attempt_ended
         unknown: UnreplicatedEnds | None = None
@@ -410,7 +407,7 @@ class ShardReplication:
             if record is None or not finished(record, task & INDEX_MASK, end) or owned is None:
                 unknown = unknown or UnreplicatedEnds(shards.values())
                 if (task, end.attempt) in unknown.ends or task >> INDEX_BITS in self.state.transferred_jobs:
-                    continue  # it is settled when the standby knows, or by the adopter
+                    continue  # acknowledged when the standby knows it, or by the new owner
                 owned = unknown.owner_of(task)
                 if owned is None:
                     self.context.end_acks.add(self.context.now, cluster, [(task, end.attempt)])
@@ -427,7 +424,7 @@ class ShardReplication:
             self.state.progress_at = due
 
     def tick(self) -> None:
-        """Tell the standbys what has ended."""
+        """Send the standbys what has ended."""
         self.state.progress_at = NEVER
         for shard, owned in self.state.owned.items():
             if owned.standby and (owned.unsent_ends or owned.done_runs or owned.cancelled or owned.forget):
@@ -440,10 +437,10 @@ class ShardReplication:
         self.busy = True
         self.release_safe()
 
-    # --- taking over, and being taken over ------------------------------------------------------------------
+    # --- takeover by us, and by a peer ----------------------------------------------------------------------
 
     def take_over(self, shard: ShardId, shard_copy: StandbyShard) -> None:
-        """Every warden has agreed: the jobs are ours."""
+        """Become the owner of a shard, after every warden has agreed."""
         context = self.context
         standby = next(
             (
@@ -486,19 +483,19 @@ class ShardReplication:
         for cluster, end in shard_copy.ends:
             known = latest.get(job_of(end.task), {}).get(end.task)
             if job_of(end.task) not in shard_copy.jobs or known is None or known[2] is not end:
-                # superseded, or of a job long over
+                # an older attempt, or a job that ended before
                 context.end_acks.add(context.now, cluster, [(end.task, end.attempt)])
 
     def _resume(self, record: JobRecord, latest: Latest, cancelled: bool) -> None:
-        """Take an adopted job up where it was."""
+        """Continue a job of a taken shard where it was."""
         ends = restore_placements(record, latest, lambda cluster: self.context.view_by_name[cluster].index)
         for group, part in enumerate(record.spec.groups):
             if record.unfinished[group] < part.count:
                 record.last_decision[group] = ""
-        record.cancelled = cancelled or record.cancelled  # then nothing of it is queued
+        record.cancelled = cancelled or record.cancelled  # a cancelled job is not queued
         gone, tasks = ("", []) if record.cancelled else find_unaccounted(self.context, record)
         for index in tasks:
-            self.lifecycle.fail_lost(record, index, f"nobody can say whether it began in {gone}")
+            self.lifecycle.fail_lost(record, index, f"it is unknown whether it started in {gone}")
         self.lifecycle.resume(record)
         for cluster, end in ends:
             self.on_attempts_ended(cluster, (end,))
@@ -509,10 +506,11 @@ class ShardReplication:
                 record.attempt[index] = max(record.attempt[index], base)
         if record.cancelled and record.id in self.context.jobs:
             record.cancelled = False
-            self.lifecycle.cancel(record, "cancelled before it was adopted")
+            self.lifecycle.cancel(record, "cancelled before the takeover")
 
     def on_ownership_transferred(self, new_owner: str, message: OwnershipTransferred) -> None:
-        """Our shard belongs to a peer now: let go of what it has, keep what it never got."""
+        """Release a shard that a peer has taken over: drop the jobs that it has, restart those that it never
+        got."""
         owned = self.state.owned.pop(message.shard, None)
         self._update_shard_ids()
         self.teardown.on_ownership_transferred(new_owner, message, owned)
@@ -536,7 +534,7 @@ class ShardReplication:
         self.lifecycle.ask_new_owner(theirs)
 
     def _restart_job(self, record: JobRecord) -> None:
-        """A job that the adopter never got: nothing of it can run anywhere, so it begins anew with us."""
+        """Start a job again that the new owner never got: nothing of it can run anywhere."""
         self.context.mark("broker.rehomed_job")
         fresh = new_record(record.id, record.spec, self.base, record.accepted_at)
         fresh.client, fresh.request = record.client, record.request

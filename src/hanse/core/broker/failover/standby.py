@@ -1,8 +1,7 @@
-"""Being a standby: copies of peers' jobs, and the adoption of a shard whose owner has fallen silent.
+"""Standby side of failover: copies of peers' jobs, and takeover of shards of silent owners.
 
-Adoption is a bid to every warden. It succeeds only if all of them agree; one refusal, or a sign of life of
-the owner, and everything is given back. Each bid has a number of its own, so that a late answer to an
-earlier one counts for nothing.
+A takeover is a request to every warden. It succeeds only if all of them agree. One refusal, or a sign of life
+of the owner, aborts it everywhere. Each attempt has its own id, so late replies to earlier ones are ignored.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,11 +30,11 @@ from hanse.model.messages import (
 from hanse.model.messages.shard_teardown import DropReplicas
 
 ATTEMPTS_BITS: Final = 16
-"""An adopter numbers attempts from its number of adoptions ``<< 16``, above any that former owners can have
-used."""
+"""Shift of attempt numbers: a new owner starts at its number of takeovers ``<< 16``, above all used
+before."""
 
 Latest = dict[TaskId, tuple[int, str, AttemptEnd | None]]
-"""Tasks -> their latest attempts: number, where, and how it ended if it did."""
+"""Tasks -> their latest attempts: number, cluster, and the end if it has ended."""
 
 
 class StandbyShard(
@@ -50,49 +49,49 @@ class StandbyShard(
         "task_ends": "known",
     },
 ):
-    """A shard of which this broker is the standby."""
+    """Shard of which this broker is the standby."""
 
     owner: str
     term: int
     jobs: dict[JobId, Replica] = {}
     old_ends: dict[JobId, dict[int, tuple[int, int]]] = {}
-    """The same as ``task_ends`` in states that were dumped before there was that."""
+    """Ends as in ``task_ends``, in states that were dumped before that field existed."""
     cancelled: list[JobId] = []
     accepted_at: dict[JobId, int] = {}
-    """When each was accepted, on this broker's clock."""
+    """Time of acceptance of each job, on this broker's clock."""
     takeover_id: int = 0
-    """How often adoption was tried."""
+    """Id of the latest takeover attempt; 0: there was none."""
     clusters_asked: int = 1 << 30
-    """At how many clusters, the first ones of the league, this bid was made."""
+    """Number of clusters, the first ones of the league, that this attempt has asked."""
     is_taking_over: bool = False
     retry_at: int = 0
     answers: dict[str, bool] = {}
     running: list[tuple[str, TaskId, int]] = []
     ends: list[tuple[str, AttemptEnd]] = []
     is_partial: bool = False
-    """Whether jobs are missing that the owner had before this term: then nobody may act on the copy."""
+    """True if jobs are missing that the owner had before this term: then the copy must not be used."""
     task_ends: dict[JobId, TaskEnds] = {}
-    """What has ended of each job."""
+    """Ends of the tasks of each job."""
 
 
 class StandbyShards:
-    """The shards of which this broker is the standby."""
+    """Shards of which this broker is the standby."""
 
     def __init__(self, context: BrokerContext, adopt: Callable[[ShardId, StandbyShard], None]) -> None:
         self.context = context
         self.shards: dict[ShardId, StandbyShard] = {}
         self.takeover_count = 0
-        """Bids made so far."""
+        """Takeover attempts started so far."""
         self._take_over = adopt
 
     def on_replicate_jobs(self, owner: str, message: ReplicateJobs) -> None:
-        """Keep copies of a peer's jobs. A submitter waits for this, so it is acknowledged at once."""
+        """Store copies of a peer's jobs, and acknowledge at once, because a submitter waits."""
         self.context.links.send_soft(self.context.effects, owner, Ack())
         shard_copy = self.shards.get(message.shard)
         if shard_copy is not None and message.term > shard_copy.term:
             if shard_copy.is_taking_over:
                 self._abort_takeover(message.shard, shard_copy)
-            shard_copy = None  # every copy comes anew with a new term
+            shard_copy = None  # a new term starts with a new copy of everything
         if shard_copy is None:
             shard_copy = StandbyShard(
                 owner, message.term, {}, {}, [], {}, answers={}, running=[], ends=[], task_ends={}
@@ -109,7 +108,7 @@ class StandbyShards:
                 ends.add(index, state, attempt)
 
     def on_replica_update(self, owner: str, message: ReplicaUpdate) -> None:
-        """Note what has ended of a peer's jobs, unless they are those of a later owner by now."""
+        """Store the ends of a peer's jobs, unless the copies come from a later owner by now."""
         self.context.links.send_soft(self.context.effects, owner, Ack())
         shard_copy = self.shards.get(message.shard)
         if shard_copy is None or shard_copy.owner != owner:
@@ -137,28 +136,28 @@ class StandbyShards:
             self._drop_shard(message.shard)
 
     def on_drop_replicas(self, owner: str, message: DropReplicas) -> None:
-        """A peer has given a shard out of its hands, or closed it. What a later owner has sent stays."""
+        """Drop copies of a shard that its owner has released or closed. Copies of a later owner stay."""
         shard_copy = self.shards.get(message.shard)
         if shard_copy is not None and shard_copy.owner == owner:
             self.context.mark("broker.dropped_copies")
             self._drop_shard(message.shard)
 
     def _drop_shard(self, shard: ShardId) -> None:
-        """Nothing is left to inherit of a shard."""
+        """Drop the copies of a shard, and abort its takeover."""
         shard_copy = self.shards.pop(shard)
         if shard_copy.is_taking_over:
             self._abort_takeover(shard, shard_copy)
 
     def has_job(self, job: JobId) -> bool:
-        """Whether a job is kept here for a peer."""
+        """True if a copy of a job is kept here."""
         return bool(self.find_owner(job))
 
     def find_owner(self, job: JobId) -> str:
-        """For whom a job is kept here; "" if it is not."""
+        """Return the owner of a job that is kept here; "" if it is not."""
         return next((shard_copy.owner for shard_copy in self.shards.values() if job in shard_copy.jobs), "")
 
     def find_by_client_id(self, client_id: str) -> JobId | None:
-        """The job of this client id that is kept here for a peer."""
+        """Return the job with this client id that is kept here."""
         for shard_copy in self.shards.values():
             for replica in shard_copy.jobs.values():
                 if replica.spec.client_id == client_id:
@@ -166,7 +165,7 @@ class StandbyShards:
         return None
 
     def count_tasks(self, job: JobId) -> int | None:
-        """How many tasks a job has that is kept here for a peer."""
+        """Count the tasks of a job that is kept here; None if it is not."""
         for shard_copy in self.shards.values():
             replica = shard_copy.jobs.get(job)
             if replica is not None:
@@ -174,9 +173,9 @@ class StandbyShards:
         return None
 
     def filter_ends(self, cluster: str, ends: tuple[AttemptEnd, ...]) -> Sequence[AttemptEnd]:
-        """Which ends are ours to judge. Those of jobs that are being adopted are kept until the adoption is
-        complete. Those of other jobs that are kept for a peer came too late for a bid that was given up: the
-        peer is told again, or the next bid is, so they are not settled here."""
+        """Return the ends that this broker must handle. Ends of jobs under takeover are kept until it is
+        complete. Ends of other copied jobs came too late for an aborted takeover: wardens repeat them to the
+        owner or with the next takeover, so they are not acknowledged here."""
         if not self.shards:
             return ends
         ours = self.context.jobs
@@ -198,7 +197,8 @@ class StandbyShards:
         return others
 
     def review(self) -> None:
-        """With every beat: bid for the shards of silent owners, and give up where the owner lives."""
+        """Start takeovers of the shards of silent owners, with every heartbeat; abort where the owner
+        lives."""
         context = self.context
         for shard, shard_copy in list(self.shards.items()):
             if context.membership.is_alive(shard_copy.owner):
@@ -207,7 +207,7 @@ class StandbyShards:
                     self._abort_takeover(shard, shard_copy)
             elif shard_copy.is_taking_over:
                 self._request_takeover(shard, shard_copy)
-                self._take_over_if_agreed(shard, shard_copy)  # the last that was waited for may have retired
+                self._take_over_if_agreed(shard, shard_copy)  # the last missing cluster may have retired
             elif (
                 _is_whole(shard_copy) and not shard_copy.is_taking_over and context.now >= shard_copy.retry_at
             ):
@@ -219,7 +219,7 @@ class StandbyShards:
                 self._request_takeover(shard, shard_copy)
 
     def on_ownership_reply(self, cluster: str, message: OwnershipReply) -> None:
-        """A warden has answered a bid."""
+        """Handle a warden's reply to a takeover request."""
         shard_copy = self.shards.get(message.shard)
         if (
             shard_copy is None
@@ -231,7 +231,7 @@ class StandbyShards:
             self.context.mark("broker.adoption_refused")
             self._abort_takeover(message.shard, shard_copy)
             if message.term > shard_copy.term:
-                del self.shards[message.shard]  # another standby was named: our copies are out of date
+                del self.shards[message.shard]  # a newer term is registered: our copies are out of date
             return
         shard_copy.answers[cluster] = True
         shard_copy.running += [(cluster, task, attempt) for task, attempt in message.running]
@@ -239,7 +239,7 @@ class StandbyShards:
         self._take_over_if_agreed(message.shard, shard_copy)
 
     def _request_takeover(self, shard: ShardId, shard_copy: StandbyShard) -> None:
-        """Bid at the clusters that were not asked yet: all of them, or those that joined since."""
+        """Send the request to the clusters that were not asked yet: all, or those that have joined since."""
         context = self.context
         for cluster in context.config.clusters[shard_copy.clusters_asked :]:
             if cluster not in context.config.retired:
@@ -263,7 +263,7 @@ class StandbyShards:
                 AbortTakeover(shard, shard_copy.term, shard_copy.takeover_id),
             )
         shard_copy.is_taking_over = False
-        turn = context.config.brokers.index(context.config.name) + 1  # rivals must not retry in step
+        turn = context.config.brokers.index(context.config.name) + 1  # standbys retry at different times
         shard_copy.retry_at = context.now + turn * context.timings.beat
         shard_copy.answers.clear()
         shard_copy.running.clear()
@@ -273,8 +273,8 @@ class StandbyShards:
 def restore_placements(
     record: JobRecord, latest: Latest, place_of: Callable[[str], int]
 ) -> list[tuple[str, AttemptEnd]]:
-    """Put the tasks of an adopted job where the wardens have them; the ends that they told of, with the
-    cluster of each."""
+    """Set the tasks of a taken job to the places that wardens reported; return the ends with their
+    clusters."""
     ends: list[tuple[str, AttemptEnd]] = []
     for task, (attempt, cluster, end) in sorted(latest.items()):
         index = index_of(task)
@@ -288,12 +288,12 @@ def restore_placements(
 
 
 def _is_whole(shard_copy: StandbyShard) -> bool:
-    """Whether there is something to bid for, and nothing of it is missing."""
+    """True if the copy has jobs and nothing of it is missing."""
     return bool(shard_copy.jobs) and not shard_copy.is_partial and is_complete(shard_copy)
 
 
 def is_complete(shard_copy: StandbyShard) -> bool:
-    """Whether every copy has all the ends that were to follow it. They come before anything newer."""
+    """True if every copy has all the ends that were announced with it. They arrive before anything newer."""
     known = shard_copy.task_ends
     return all(
         not copy.ends_to_follow or known[job].count >= copy.ends_to_follow
@@ -302,7 +302,7 @@ def is_complete(shard_copy: StandbyShard) -> bool:
 
 
 def upgrade_standby_shards(standby_shards: dict[ShardId, StandbyShard]) -> dict[ShardId, StandbyShard]:
-    """Wards of a dumped state, which may be one of before ends were kept as columns."""
+    """Convert a dumped state from before ends were kept as columns."""
     for shard_copy in standby_shards.values():
         for job, replica in shard_copy.jobs.items():
             if job not in shard_copy.task_ends:
@@ -313,7 +313,7 @@ def upgrade_standby_shards(standby_shards: dict[ShardId, StandbyShard]) -> dict[
 
 
 def restore_job(replica: Replica, shard_copy: StandbyShard, shard: ShardId, cut: CutEnds) -> JobRecord:
-    """A record from a copy and its ends: those stay, the rest is blocked until it is looked at."""
+    """Build a record from a copy and its ends. Ended tasks keep their state; the rest is blocked for now."""
     record = new_record(replica.job, replica.spec, shard, shard_copy.accepted_at[replica.job])
     record.admitted = True
     record.cancelled = replica.cancelled
@@ -329,7 +329,7 @@ def restore_job(replica: Replica, shard_copy: StandbyShard, shard: ShardId, cut:
     for column in columns:
         first, behind = column[0], column[0] + len(column[1])
         ended = np.frombuffer(column[1], dtype=np.uint8) > 0
-        known = np.array(ends.attempt[first:behind], dtype=object)  # numbers that are there: none is made
+        known = np.array(ends.attempt[first:behind], dtype=object)  # reuses the existing int objects
         record.state[first:behind] = column[1]  # what has not ended is blocked, which is 0 too
         record.attempt[first:behind] = np.where(ended, known, base).tolist()
         record.ran[first:behind] = find_have_run(column)
@@ -342,7 +342,7 @@ def restore_job(replica: Replica, shard_copy: StandbyShard, shard: ShardId, cut:
 
 
 def latest_attempts(shard_copy: StandbyShard) -> dict[JobId, Latest]:
-    """For each task of each job the latest attempt any warden knows."""
+    """Return for each task of each job the latest attempt that any warden knows."""
     latest: dict[JobId, Latest] = {}
     entries = [(attempt, cluster, task, None) for cluster, task, attempt in shard_copy.running]
     entries += [(end.attempt, cluster, end.task, end) for cluster, end in shard_copy.ends]  # type: ignore[misc]

@@ -1,16 +1,16 @@
-"""How an adopted shard comes to its end, so that adoptions leave nothing behind.
+"""Teardown of shards: the end of a shard that was taken over, so that takeovers leave nothing behind.
 
-Its owner closes an adopted shard when all its jobs have ended, all of that is settled, and everybody who
-ever owned it has let go of it; likewise one of its own that new jobs no longer join, because it looked as if
-it had been adopted and then had not. Each warden forgets it and fences its generation for ever
-(``core.warden.ownership``), so that nothing late can bring it back: a registration, a claim, or the bid of an
-standby with an old copy. Each owner, when a shard leaves its hands one way or the other, has the peers drop
-the copies that it has sent.
+The owner closes a taken shard when all its jobs have ended, all ends are published and acknowledged, and
+every former owner has released it. It also closes a shard of its own that new jobs no longer join, because a
+takeover seemed complete and then was not. Each warden forgets the shard and fences its generation permanently
+(``core.warden.ownership``), so that nothing late can bring it back: a registration, a claim, or the takeover
+request of a standby with an old copy. An owner that loses or closes a shard has the peers drop the copies
+that it has sent.
 
-Former owners pass the word along: whoever is told ``OwnershipTransferred`` answers ``OwnershipReleased``,
-but only when the one that it
-had adopted the shard from has told it so in turn. A former owner that is dead holds up the end of the
-shards that were adopted from it, and of no others; it founds none while it is dead, so there are few.
+Releases are passed along the chain of owners: a broker that receives ``OwnershipTransferred`` replies
+``OwnershipReleased``, but only when the owner before it has released the shard in the same way. A dead former
+owner delays the teardown of the shards that were taken from it, and of no others. It creates no shard while
+it is dead, so there are few.
 """
 
 from collections.abc import Callable
@@ -24,15 +24,15 @@ from hanse.model.messages import OwnershipTransferred, ShardId
 from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, DropReplicas, OwnershipReleased
 
 TRANSFERRED_MAX: Final = 1_024
-"""Shards that peers have adopted from us which we remember; the oldest is forgotten first. It only serves to
-point those who ask to the right broker."""
+"""Shards taken over by peers that are remembered, the newest ones, to redirect requests to the right
+broker."""
 ROUNDS_SPARE: Final = 64
-"""Lease rounds that are kept of one cluster beyond those of our own shards: late beats may name shards that
-are no longer ours."""
+"""Lease rounds kept per cluster beyond those of our own shards: late heartbeats may name former shards."""
 
 
 class ShardTeardown:
-    """The end of shards at one broker: those it adopted, and those that were adopted from it."""
+    """Teardown at one broker of the shards that it took over, and release of those that were taken from
+    it."""
 
     def __init__(
         self, context: BrokerContext, state: Callable[[], OwnedShardsState], base: Callable[[], ShardId]
@@ -41,13 +41,13 @@ class ShardTeardown:
         self._state = state
         self._base = base
         self.on_closed: Callable[[], None] = lambda: None
-        """Called when a shard has come to its end."""
+        """Callback after a shard was closed."""
         self.has_grown = True
-        """Whether there may be more lease rounds of some cluster than are kept: some have come, or a shard
-        has gone. Whoever adds rounds says so."""
+        """True if a cluster may have more lease rounds than are kept: rounds were added, or a shard was
+        removed. The code that adds rounds sets it."""
 
     def handlers(self, standby_shards: StandbyShards) -> dict[type, Callable[[str, Any], None]]:
-        """Who takes which message."""
+        """Return the handlers by message type."""
         return {
             CloseShardReply: self.on_close_shard_reply,
             OwnershipReleased: self.on_ownership_released,
@@ -57,18 +57,18 @@ class ShardTeardown:
     # --- the owner -----------------------------------------------------------------------------------------
 
     def review(self) -> None:
-        """With every beat: ask the wardens to close what has come to its end."""
+        """Ask the wardens, with every heartbeat, to close finished shards."""
         base = self._base()
         for shard, one in list(self._state().owned.items()):
             former = one.former_owner not in self.context.config.retired and one.former_owner
             if shard != base and not former and one.is_quiet():
                 if one.closed_at and self._is_closed(one):
-                    self._finish(shard)  # the last that was waited for has retired
+                    self._finish(shard)  # the last missing cluster has retired
                 else:
                     self._ask_to_close(shard, one)
 
     def boot(self) -> None:
-        """After a start, perhaps with newer settings: nobody waits for the word of who has retired."""
+        """Stop waiting for retired members, after a start with perhaps newer settings."""
         state, retired = self._state(), self.context.config.retired
         for one in state.owned.values():
             if one.former_owner in retired:
@@ -79,8 +79,8 @@ class ShardTeardown:
                 self._send_released(owing.shard, owing.new_owner, owing.new_owner_term)
 
     def count_unreplicated(self) -> int:
-        """How much would be lost with us: jobs that nobody else has whole copies of, and what others have not
-        been told, such as that we have adopted their jobs, or settled an end."""
+        """Count what would be lost with this broker: jobs without a complete copy elsewhere, and messages
+        that others have not received, such as a takeover or an acknowledgement."""
         context, owned = self.context, self._state().owned
         exposed = [name for name, one in owned.items() if not one.standby or one.copy_complete_message]
         jobs = sum(record.shard in exposed for record in context.jobs.values()) if exposed else 0
@@ -88,7 +88,7 @@ class ShardTeardown:
         return jobs + untold + sum(len(link.unacked) for link in context.links.links.values())
 
     def trim(self) -> None:
-        """Where there are more lease rounds than are kept, forget those of shards that are not ours."""
+        """Drop lease rounds of foreign shards where there are more than are kept."""
         self.has_grown = False
         owned = self._state().owned
         for rounds in self._find_excess():
@@ -96,7 +96,7 @@ class ShardTeardown:
                 del rounds[shard]
 
     def _find_excess(self) -> list[dict[ShardId, int]]:
-        """Lease rounds, of one cluster each, that are more than are kept."""
+        """Return the tables of lease rounds, one cluster each, that are larger than allowed."""
         most = ROUNDS_SPARE + len(self._state().owned)
         sights = [view.state for view in self.context.views]
         return [
@@ -107,7 +107,7 @@ class ShardTeardown:
         ]
 
     def check(self) -> None:
-        """Whether all excess is known."""
+        """Assert that every excess is known."""
         assert self.has_grown or not self._find_excess(), "there are more lease rounds than are kept"
 
     def _ask_to_close(self, shard: ShardId, one: OwnedShard) -> None:
@@ -118,7 +118,8 @@ class ShardTeardown:
                 context.links.send(context.effects, context.now, cluster, CloseShard(shard, one.term))
 
     def on_close_shard_reply(self, cluster: str, message: CloseShardReply) -> None:
-        """A warden has closed a shard, or cannot yet: then it is asked again with the next beat."""
+        """Handle a warden's reply: it has closed the shard, or must be asked again with the next
+        heartbeat."""
         one = self._state().owned.get(message.shard)
         if (
             one is None
@@ -135,7 +136,7 @@ class ShardTeardown:
             self._finish(message.shard)
 
     def _is_closed(self, one: OwnedShard) -> bool:
-        """Whether every warden has closed a shard."""
+        """True if every warden has closed a shard."""
         return all(one.closed_at.get(name, False) for name in self.context.config.active_clusters)
 
     def _finish(self, shard: ShardId) -> None:
@@ -146,17 +147,14 @@ class ShardTeardown:
         self._forget_shard(shard)
 
     def _forget_shard(self, shard: ShardId) -> None:
-        """A shard is no longer ours: its lease rounds, and the copies of it that we have sent, are of no
-        use."""
+        """Drop the lease rounds of a former shard, and have peers drop the copies that we sent."""
         context = self.context
         self.has_grown = True
         for view in context.views:
             view.state.rounds.pop(shard, None)
             view.state.least_round.pop(shard, None)
         for peer in context.membership.peers:
-            if not context.links.link(
-                peer
-            ).is_crowded:  # else it loses its copies when it next bids with them
+            if not context.links.link(peer).is_crowded:  # else it drops its copies after a refused takeover
                 context.links.send(context.effects, context.now, peer, DropReplicas(shard))
 
     # --- former owners -------------------------------------------------------------------------------------
@@ -164,7 +162,7 @@ class ShardTeardown:
     def on_ownership_transferred(
         self, new_owner: str, message: OwnershipTransferred, one: OwnedShard | None
     ) -> None:
-        """A shard was adopted from us: say that we have let go, now or when all before us have."""
+        """Release a shard that was taken from us: now, or when all owners before us have released it."""
         state = self._state()
         state.transferred.pop(message.shard, None)
         state.transferred[message.shard] = new_owner
@@ -180,7 +178,7 @@ class ShardTeardown:
             self._send_released(message.shard, new_owner, message.term)
 
     def on_ownership_released(self, former: str, message: OwnershipReleased) -> None:
-        """From whom we have adopted a shard has let go, and all before it."""
+        """Note that the former owner of a shard, and all before it, have released the shard."""
         state = self._state()
         one = state.owned.get(message.shard)
         number = takeover_count(message.term)

@@ -1,7 +1,7 @@
-"""Terms of a shard: numbers that say which word of an owner is the later one.
+"""Terms of a shard: numbers that order the registrations of its owners.
 
-An owner counts its terms up by one, with every standby that it names. Whoever takes a shard over begins at
-the next multiple of ``1 << TERMS_BITS``, so a term also says how often the shard has changed hands.
+An owner raises its term by one with every standby that it names. A new owner starts at the next multiple of
+``1 << TERMS_BITS``, so a term also tells how often the shard has changed hands.
 """
 
 from typing import Final
@@ -10,5 +10,5 @@ TERMS_BITS: Final = 20
 
 
 def takeover_count(term: int) -> int:
-    """After how many takeovers a term was."""
+    """Return the number of takeovers before a term."""
     return term >> TERMS_BITS
