@@ -1,7 +1,7 @@
 """Python calls measured, beside others: ``python bench/calls.py --peers PYTHON --json FILE``.
 
 No-op calls per second, the round trip of one call, CPU time per call of every process involved, and large
-results: in Hanse (real daemons, two hands of one CPU), in a bare process pool, and in Ray, Dask and Parsl if
+results: in Hanse (real daemons, two workers of one CPU), in a bare process pool, and in Ray, Dask, Parsl if
 ``--peers`` names a Python that has them. Each system runs in a process of its own, one after the other, and
 that ``--rounds`` times; compare the ratios of one round, not seconds: machines are noisy.
 """
@@ -173,7 +173,7 @@ SYSTEMS = {
 def cpu_seconds() -> float:
     """CPU time of every process that carries the mark, its own threads and its ended children included.
 
-    Only root can look into hands: measured by anybody else, their time is missing.
+    Only root can look into workers: measured by anybody else, their time is missing.
     """
     mark = f"{MARK}={os.environ[MARK]}".encode()
     ticks = 0

@@ -1,4 +1,4 @@
-"""The same from asyncio, and a function that says what it needs. Run it after ``hanse up``."""
+"""Calls from asyncio, and a function that declares its needs. Run it after ``hanse up``."""
 
 import asyncio
 
@@ -7,13 +7,13 @@ import hanse
 
 @hanse.task(cpus=1, retries=3)
 def square(number: int) -> int:
-    """Called plainly it runs here; ``square.submit`` runs it in the league."""
+    """Square a number: a plain call runs here, ``square.submit`` runs in the league."""
     return number * number
 
 
 async def main() -> None:
-    """Calls and a job at the same time."""
-    async with hanse.AsyncClient(hands=2) as client:
+    """Make calls and run a job at the same time."""
+    async with hanse.AsyncClient(max_workers=2) as client:
         job = await client.run("echo from a job")
         squares = await asyncio.gather(*(client.submit(square.function, number) for number in range(5)))
         print(squares, (await job.result()).strip())

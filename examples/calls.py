@@ -6,7 +6,7 @@ import hanse
 
 
 def collatz(number: int) -> tuple[int, int]:
-    """How many steps a number takes to come down to 1."""
+    """Count the steps that a number takes down to 1."""
     start, steps = number, 0
     while number != 1:
         number = number // 2 if number % 2 == 0 else 3 * number + 1
@@ -15,8 +15,8 @@ def collatz(number: int) -> tuple[int, int]:
 
 
 def main() -> None:
-    """The longest way down among a thousand numbers."""
-    with hanse.Executor(hands=2, name="collatz") as executor:
+    """Find the longest way down among a thousand numbers."""
+    with hanse.Executor(max_workers=2, name="collatz") as executor:
         futures = [executor.submit(collatz, number) for number in range(1, 1_001)]
         number, steps = max((future.result() for future in as_completed(futures)), key=lambda found: found[1])
         print(f"{number} takes {steps} steps; it was counted in {futures[number - 1].cluster}")

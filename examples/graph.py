@@ -1,21 +1,21 @@
-"""Futures as arguments make a graph: a call starts when what it needs is there. Run it after ``hanse up``."""
+"""Futures as arguments make a graph: a call starts when its arguments are ready. Run it after ``hanse up``."""
 
 import hanse
 
 
 def block(seed: int) -> bytes:
-    """A large value; it goes from hand to hand without coming here."""
+    """Return a large value, which goes from worker to worker without coming here."""
     return bytes([seed]) * 1_000_000
 
 
 def total(blocks: list[bytes]) -> int:
-    """The sum over all blocks."""
+    """Return the sum over all blocks."""
     return sum(map(sum, blocks))
 
 
 def main() -> None:
-    """Four blocks, then their sum, then what is done with it."""
-    with hanse.Client(hands=2) as client:
+    """Make four blocks, then their sum, then use the sum."""
+    with hanse.Client(max_workers=2) as client:
         blocks = [client.submit(block, seed) for seed in range(4)]
         whole = client.submit(total, blocks)
         millions = client.submit(divmod, whole, 1_000_000)

@@ -4,7 +4,7 @@ import hanse
 
 
 def main() -> None:
-    """A job of three tasks, and one that fails."""
+    """Run a job of three tasks, and one that fails."""
     with hanse.Client() as client:
         plan = client.plan({"command": "true", "cpus": 1})
         print("it would start now" if plan.starts_now else "it would wait")

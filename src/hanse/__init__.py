@@ -6,14 +6,14 @@ tokens), ``core`` (the sans-IO machines), ``policy`` (pure decisions over column
 Imports go downwards only; see ``ARCHITECTURE.md``.
 
 For programs: ``hanse.Executor``, ``hanse.Client``, ``hanse.AsyncClient``, ``hanse.Future``, ``hanse.Job``,
-``hanse.task`` and the errors; see ``docs/sdk.md``. They are imported when they are first used, so that
-``import hanse`` costs nothing.
+``hanse.task`` and the errors; see ``docs/sdk.md``. Each is imported when it is first used, which keeps
+``import hanse`` fast.
 """
 
-if not __debug__:  # our bugs are assertions: without them a broken invariant would pass in silence
-    raise RuntimeError("hanse refuses to run under 'python -O': its assertions are part of its safety")
+if not __debug__:  # without assertions a broken invariant would go unnoticed
+    raise RuntimeError("hanse cannot run under 'python -O', which removes its safety checks. Run without -O.")
 
-TYPE_CHECKING = False  # type checkers take it for true; importing ``typing`` for it would cost 10 ms
+TYPE_CHECKING = False  # type checkers treat it as true; importing ``typing`` for it would cost 10 ms
 if TYPE_CHECKING:
     from hanse.sdk.async_client import AsyncClient
     from hanse.sdk.client import Client
@@ -48,51 +48,51 @@ _HOMES = {
     **dict.fromkeys(
         (
             "CallExitedError",
-            "CannotTravelError",
             "DependencyFailedError",
-            "HandLostError",
             "JobFailedError",
             "JobRefusedError",
-            "NoHandsError",
+            "NoWorkersError",
             "NotAllowedError",
             "RemoteTracebackError",
             "SdkError",
+            "SerializationError",
             "TooManyCallsError",
+            "WorkerLostError",
         ),
         "errors",
     ),
 }
-"""Public names and the modules of ``hanse.sdk`` that they live in."""
+"""Module of ``hanse.sdk`` that defines each public name."""
 
 __all__ = [
     "AsyncClient",
     "CallExitedError",
-    "CannotTravelError",
     "Client",
     "DependencyFailedError",
     "Eta",
     "Executor",
     "Future",
-    "HandLostError",
     "Job",
     "JobFailedError",
     "JobRefusedError",
-    "NoHandsError",
+    "NoWorkersError",
     "NotAllowedError",
     "RemoteTracebackError",
     "SdkError",
+    "SerializationError",
     "TooManyCallsError",
+    "WorkerLostError",
     "__version__",
     "task",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """A public name, imported when it is first used."""
+    """Import a public name when it is first used."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'hanse' has no attribute '{name}'")
-    from importlib import import_module  # noqa: PLC0415  nobody who does not come here pays for it
+    from importlib import import_module  # noqa: PLC0415  keeps ``import hanse`` fast
 
     value: object = getattr(import_module(f"hanse.sdk.{home}"), name)
     globals()[name] = value

@@ -128,7 +128,7 @@ def test_a_cluster_that_does_not_answer_leaves_the_rest_to_be_told(
         del canned.doors["north"]
     assert run(["why", "1-7"]) == ExitCode.OK
     said = capsys.readouterr().out
-    assert said.startswith(f"{FIRST}Whether they wait in a queue of north is not known: it does not say (")
+    assert said.startswith(f"{FIRST}It is unknown whether they wait in a queue of north: no answer (")
     assert ("not for you" in said) != silent
 
 

@@ -87,12 +87,12 @@ def test_a_name_that_another_league_has_is_refused(tmp_path: Path) -> None:
     first, second = (home_of(tmp_path / name) for name in ("1", "2"))
     keep_context(first, "mine")
     with pytest.raises(
-        CommandError, match=f"'mine' is of another league, 'local' in {tmp_path / '1'}"
+        CommandError, match=f"'mine' belongs to another league, 'local' in {tmp_path / '1'}"
     ) as told:
         keep_context(second, "mine")
     assert told.value.status is ExitCode.CONFIG
     save_context("far", FAR)
-    with pytest.raises(CommandError, match="'far' is of another league, 'far' elsewhere"):
+    with pytest.raises(CommandError, match="'far' belongs to another league, 'far' elsewhere"):
         keep_context(second, "far")
     assert keep_context(first, "mine") == Kept("mine", "mine", is_new=False)
 

@@ -67,7 +67,7 @@ def test_json_is_read_too(tmp_path: Path) -> None:
         ("clusters:\n  allow:\n    - 7\n", "FILE:3: clusters.allow[0]:"),
         ("command: ls\naffinity:\n  - scope: node\n", "FILE:3: affinity[0].label:"),
         ("env: {A: b}\n", "FILE:1: env: 'env' is for a command, and there is none"),
-        ("command: ls\ncount: 1\ncount: 2\n", "FILE:3: count is written twice (first in line 2)"),
+        ("command: ls\ncount: 1\ncount: 2\n", "FILE:3: count is set twice (first in line 2)"),
         ("command: ls\n  bad: indent\n", "FILE:2: this is not YAML:"),
         ("a: *nobody\n", "FILE:1: this is not YAML:"),
         ("command: !!python/object:os.system ls\n", "FILE:1: this is not YAML: could not determine a"),

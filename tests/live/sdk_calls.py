@@ -1,4 +1,4 @@
-"""What the tests of the SDK have called, in modules that hands can import by name."""
+"""What the tests of the SDK have called, in modules that workers can import by name."""
 
 import atexit
 import os
@@ -102,7 +102,7 @@ class Gate:
 
     def __init__(self) -> None:
         self._path = tempfile.mkdtemp(prefix="hanse-gate-")
-        atexit.register(shutil.rmtree, self._path)  # not before: a hand may yet come to it
+        atexit.register(shutil.rmtree, self._path)  # not before: a worker may yet come to it
         Path(self._path).chmod(0o777)
         for name in ("in", "out"):
             os.mkfifo(f"{self._path}/{name}")
@@ -114,8 +114,8 @@ class Gate:
         return _Pass, (self._path,)
 
     def wait(self) -> str:
-        """For the hand; see ``_Pass``."""
-        raise AssertionError("only its copy in a hand waits")
+        """For the worker; see ``_Pass``."""
+        raise AssertionError("only its copy in a worker waits")
 
     def command(self) -> str:
         """The same for a program."""
@@ -139,7 +139,7 @@ class Gate:
 
 
 class _Pass:
-    """The gate as a hand has it."""
+    """The gate as a worker has it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -153,7 +153,7 @@ class _Pass:
 
 
 def knock(address: tuple[str, int]) -> None:
-    """Somebody who is no hand: garbage, silence, and TLS without a key."""
+    """Somebody who is no worker: garbage, silence, and TLS without a key."""
     from hanse.sdk.workers import secure_channel
     from hanse.sdk.workers.worker_protocol import Hello, Splitter, frame
 

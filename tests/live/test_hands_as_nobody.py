@@ -34,7 +34,7 @@ PATHS = os.pathsep.join([str(Path(hanse.__file__).parent.parent), sysconfig.get_
 
 
 def runs_for_nobody(python: str) -> bool:
-    """Whether nobody may run an interpreter, with the packages that hands need."""
+    """Whether nobody may run an interpreter, with the packages that workers need."""
     done = subprocess.run(
         [python, "-c", "import hanse.sdk.workers.worker, numpy"],
         user=NOBODY.pw_uid, group=NOBODY.pw_gid, extra_groups=[], env={"PYTHONPATH": PATHS}, cwd="/",
@@ -89,7 +89,7 @@ def test_large_values_travel_by_file_between_two_users(pool: hanse.Executor) -> 
     assert second.result(SECONDS_MAX) == (2_000_000, 2_000_000)
     owners = [path.stat().st_uid for path in Path(spool.directory).iterdir() if path.name != "token"]
     assert len(owners) == 1
-    assert owners[0] in IDS  # the hand wrote it, another hand has read it, and it stays for us
+    assert owners[0] in IDS  # the worker wrote it, another worker has read it, and it stays for us
     assert first.result(SECONDS_MAX) == b"\1" * 2_000_000
     assert [path.name for path in Path(spool.directory).iterdir()] == ["token"]
 

@@ -79,7 +79,7 @@ def test_the_founder_is_told_what_is_next_and_has_a_context(
         assert 0 < told.index(start) < told.index(token) < told.index("hanse join --home HOME 127.0.0.1:")
         assert "by the context 'local'; 'hanse config use before' goes back" in told
         assert run(["status"]) == ExitCode.UNAVAILABLE
-        assert "see that a broker of it runs" in hand.invoke(hanse, ["status"]).output
+        assert "start one of its brokers" in hand.invoke(hanse, ["status"]).output
         reader, process = start_member(home, "broker", "b1")
         try:
             assert os.read(reader, 100) == b"ready\n"

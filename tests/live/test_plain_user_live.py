@@ -32,7 +32,7 @@ echo done
 
 CALLS = """
 import hanse
-with hanse.Executor(hands=1) as pool:
+with hanse.Executor(max_workers=1) as pool:
     print(pool.submit(pow, 2, 10).result(120))
     print(len(pool.submit(bytes, 2_000_000).result(120)))
 """

@@ -1,4 +1,4 @@
-"""Calls and jobs of Python programs in a league of real daemons, with real hands."""
+"""Calls and jobs of Python programs in a league of real daemons, with real workers."""
 
 import asyncio
 import concurrent.futures
@@ -185,7 +185,7 @@ def test_queued_calls_can_be_cancelled_wherever_they_wait(live: LiveLeague) -> N
             first = executor.submit(gate.wait)
             gate.entered(SECONDS_MAX)
             behind = [executor.submit(abs, n) for n in range(3_000)]
-            assert behind[-1].cancel()  # it waits here: the hand has too many already
+            assert behind[-1].cancel()  # it waits here: the worker has too many already
             asked = [future.cancel() for future in behind[:10]]
             concurrent.futures.wait([future for future in behind if future.cancelled()], SECONDS_MAX)
             running = first.cancel()
@@ -232,14 +232,14 @@ def test_calls_explain_themselves(live: LiveLeague) -> None:
         second = executor.submit(abs, 1)
         third = executor.submit(abs, second)
         assert "has the call" in first.why()
-        assert "others" in second.why()
-        assert "results of others" in third.why()
+        assert "other calls" in second.why()
+        assert "results of other calls" in third.why()
         assert second.eta().unknown
         gate.open()
         assert third.result(SECONDS_MAX) == 1
         assert "ended in" in second.why()
-        assert executor.submit(print, "said in the hand").result(SECONDS_MAX) is None
-        assert "said in the hand" in executor.submit(abs, 1).logs() or "said in the hand" in first.logs()
+        assert executor.submit(print, "said in the worker").result(SECONDS_MAX) is None
+        assert "said in the worker" in executor.submit(abs, 1).logs() or "said in the worker" in first.logs()
 
 
 def test_calls_that_wait_for_room_say_what_the_league_says(live: LiveLeague) -> None:
@@ -252,13 +252,13 @@ def test_calls_that_wait_for_room_say_what_the_league_says(live: LiveLeague) -> 
             assert time.monotonic() < deadline, why
             time.sleep(0.02)
         assert future.eta().p50 is None
-        assert "no hands yet" in future.eta().unknown
+        assert "no worker is connected" in future.eta().unknown
         for cluster in ("north", "south"):
             live.cluster(cluster).ask("POST", "/v1/drain", {"whole": True, "drain": False})
         assert future.result(SECONDS_MAX) == 1
 
 
-# --- hands that end ----------------------------------------------------------------------------------------
+# --- workers that end --------------------------------------------------------------------------------------
 
 
 def test_a_hand_that_dies_costs_a_retry(live: LiveLeague, tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_hands_that_never_come_to_life_are_told(live: LiveLeague) -> None:
     with hanse.Executor(hands=1, python="/no/such/python") as executor:
         error = executor.submit(abs, 1).exception(SECONDS_MAX)
         assert isinstance(error, hanse.NoHandsError)
-        assert "do not come to life" in str(error)
+        assert "workers end before they connect" in str(error)
     with open_directory() as directory:
         program = directory / "python"
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "import not_there"\n', encoding="utf-8")
@@ -354,9 +354,9 @@ def test_resources_that_nobody_has_are_refused_with_the_reason(live: LiveLeague)
 
 
 def test_a_module_that_a_hand_lacks_is_sent_or_told(live: LiveLeague, tmp_path: Path) -> None:
-    """The module is on no path that hands are told: its functions travel by value, its classes do not."""
+    """The module is on no path that workers are told: its functions travel by value, its classes do not."""
     (tmp_path / "only_here.py").write_text("def twice(x):\n    return 2 * x\n", encoding="utf-8")
-    with hanse.Executor(hands=1) as executor:  # hands are told the path as it is now
+    with hanse.Executor(hands=1) as executor:  # workers are told the path as it is now
         sys.path.insert(0, str(tmp_path))
         try:
             import only_here  # type: ignore[import-not-found]  # made by this test
@@ -435,9 +435,9 @@ def test_cancel_futures_at_shutdown(live: LiveLeague) -> None:
 CLIENT = """
 import sys, hanse
 from tests.live import sdk_calls
-executor = hanse.Executor(hands=2, name="killed")
+executor = hanse.Executor(max_workers=2, name="killed")
 futures = [executor.submit(sdk_calls.pid_then_sleep) for _ in range(2)]
-assert executor.wait_for_hands(2, 60)
+assert executor.wait_for_workers(2, 60)
 print(*executor.tasks, flush=True)
 futures[0].result()
 """
@@ -450,7 +450,7 @@ def test_a_killed_client_leaves_no_hands(live: LiveLeague) -> None:
         job = client.stdout.readline().decode().split()[0].partition(".")[0]
         client.kill()
         client.wait()
-    row = live.wait(job)  # hands end by themselves; nobody cancels them
+    row = live.wait(job)  # workers end by themselves; nobody cancels them
     assert row["state"] == "failed"
     assert row["failed"] == 2
     with hanse.Client() as watcher:

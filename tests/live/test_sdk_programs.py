@@ -76,7 +76,7 @@ def test_a_watched_job_is_seen_in_every_state_though_its_broker_dies(live: LiveL
 
 def test_the_async_client(live: LiveLeague) -> None:
     async def story() -> tuple[Any, ...]:
-        async with hanse.AsyncClient(hands=1) as client:
+        async with hanse.AsyncClient(max_workers=1) as client:
             call = await client.submit(operator.add, 1, 2)
             each = [value async for value in client.map(abs, range(-3, 0))]
             job = await client.run("echo hello")
@@ -120,7 +120,7 @@ class Point:
 def moved(point):
     return Point(point.x + 1)
 
-executor = hanse.Executor(hands=1, name="script")
+executor = hanse.Executor(max_workers=1, name="script")
 executor.submit(moved, Point(1)).add_done_callback(
     lambda future: print(type(future.result()) is Point, future.result().x, flush=True))
 """

@@ -1,4 +1,4 @@
-"""Tasks that pose as hands of somebody else's executor, and hands that answer what they were not asked."""
+"""Tasks that pose as workers of another user's executor, and workers that answer what they were not asked."""
 
 import logging
 import os
@@ -32,15 +32,15 @@ THIEF = textwrap.dedent(
     """
     import os, pickle, re, sys
     from pathlib import Path
-    from hanse.sdk.workers import worker as hand
-    from hanse.sdk.serialization import Packed
+    from hanse.sdk.workers import worker
+    from hanse.sdk.serialization import PickledValue
 
     class Evil:
         def __reduce__(self):
             return Path.write_text, (Path(os.environ["THIEF_FILE"]), "code of a thief ran here")
 
     BODY = pickle.dumps(Evil())
-    hand.pack = lambda *_: Packed(BODY)
+    worker.pack = lambda *_: PickledValue(BODY)
 
     def pose(environment, text):
         child = os.fork()
@@ -51,7 +51,7 @@ THIEF = textwrap.dedent(
         os.close(writable)
         os.dup2(readable, 0)
         os.environ.update(environment)
-        hand.main()
+        worker.main()
         os._exit(0)
 
     seen, environments = {b"", b"00" * 32, os.read(0, 100)}, [{}]
@@ -65,22 +65,22 @@ THIEF = textwrap.dedent(
             if name == "environ" and b"HANSE_HAND_ADDRESS" in data and path.name != str(os.getpid()):
                 pairs = (entry.partition(b"=") for entry in data.split(bytes(1)) if entry)
                 environments.append({key.decode(): value.decode() for key, _, value in pairs})
-    job, hands = os.environ["THIEF_JOB"], int(os.environ["THIEF_HANDS"])
-    for index in range(hands):
+    job, workers = os.environ["THIEF_JOB"], int(os.environ["THIEF_HANDS"])
+    for index in range(workers):
         for attempt in (1, 2):
             who = {"HANSE_JOB": job, "HANSE_TASK": str(index), "HANSE_ATTEMPT": str(attempt)}
-            environments += [{**found, **who} for found in environments[: 1 + hands]]
+            environments += [{**found, **who} for found in environments[: 1 + workers]]
     print(len(seen), "words,", len(environments), "environments", flush=True)
     codes = {pose(found, text) for found in environments for text in sorted(seen)}
     print("ended with", sorted(codes), flush=True)
     """
 )
-"""Knows the protocol, where the executor is and which hands it has; takes for a key whatever it can read."""
+"""Knows the protocol, the executor's address and its workers; takes for a key whatever it can read."""
 
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[LiveLeague]:
-    """Hands and thieves are of one user: nobody where the daemons are root."""
+    """Workers and thieves are of one user: nobody where the daemons are root."""
     with sdk_league(LEAGUE if os.geteuid() == 0 else OWN_LEAGUE) as league:
         yield league
 
@@ -118,7 +118,7 @@ def test_a_task_of_the_same_user_cannot_pose_as_a_hand(
         assert "ended with [4]" in said  # no try got past the proof, and the thief made all of them
         assert pool.refused >= 1
         assert pool.hands == 2
-    assert "does not know its key" in caplog.text
+    assert "without its key" in caplog.text
 
 
 RACER = textwrap.dedent(
@@ -152,8 +152,8 @@ RACER = textwrap.dedent(
             os.close(process)
     """
 )
-"""Is there before the hands are, and tries to take the standard input of every process that begins after it,
-again and again while that process lives."""
+"""Is there before the workers are, and tries to take the standard input of every process that begins after
+it, again and again while that process lives."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a task of the daemons' own user can read all that they have")
@@ -221,7 +221,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def answer_another_call(path: str) -> str:
-    """In a hand: answer a call that this hand was not given, with a pickle that makes a file."""
+    """In a worker: answer a call that this worker was not given, with a pickle that makes a file."""
     import gc
     import pickle
 
@@ -229,9 +229,9 @@ def answer_another_call(path: str) -> str:
 
     class Evil:
         def __reduce__(self) -> tuple[object, ...]:
-            return Path.write_text, (Path(path), "code of a hand ran here")
+            return Path.write_text, (Path(path), "code of a worker ran here")
 
-    channel = next(one for one in gc.get_objects() if type(one).__name__ == "Channel")
+    channel = next(one for one in gc.get_objects() if type(one).__name__ == "ExecutorConnection")
     outcomes = tuple(Outcome(number, VALUE, Parcel(pickle.dumps(Evil()))) for number in (1_000, 1_001))
     channel.send(frame(Results(outcomes, 1)))
     return "sent"
@@ -249,7 +249,7 @@ def test_a_result_of_a_call_that_the_hand_was_not_given_is_refused(
         loot = directory / "loot"
         with pytest.raises(hanse.HandLostError):
             pool.submit(answer_another_call, str(loot)).result(SECONDS_MAX)
-        assert pool.submit(abs, -1).result(SECONDS_MAX) == 1  # another hand has come
+        assert pool.submit(abs, -1).result(SECONDS_MAX) == 1  # another worker has come
         assert not loot.exists()
         assert pool.refused == 1
-    assert "a result of call 1000, which this hand does not have" in caplog.text
+    assert "a result of call 1000, which this worker does not have" in caplog.text

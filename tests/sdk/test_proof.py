@@ -1,4 +1,4 @@
-"""Whom an executor lets in: the proof of each hand's own key, each attempt once."""
+"""Whom an executor lets in: the proof of each worker's own key, each attempt once."""
 
 import os
 import socket
@@ -111,7 +111,7 @@ def test_a_hand_with_its_own_key_is_let_in_and_the_executor_proves_the_same_key(
 def test_another_key_is_refused(door: Callers) -> None:
     for key in (os.urandom(32), bytes(32), b"", door.key(1), door.key(0, 2), door.gate.fingerprint):
         caller = door.call()
-        with pytest.raises(FrameError, match="does not know its key"):
+        with pytest.raises(FrameError, match="without its key"):
             caller.say(caller.hello(door.gate, key))
         assert caller.link.hello is None
     caller = door.call()
@@ -123,19 +123,19 @@ def test_a_hello_that_was_overheard_is_of_no_use(door: Callers) -> None:
     first = door.call()
     heard = first.hello(door.gate, door.key())
     second = door.call()
-    with pytest.raises(FrameError, match="does not know its key"):
+    with pytest.raises(FrameError, match="without its key"):
         second.say(heard)
 
 
 def test_a_nonce_of_another_length_is_refused(door: Callers) -> None:
     caller = door.call()
-    with pytest.raises(FrameError, match="does not know its key"):
+    with pytest.raises(FrameError, match="without its key"):
         caller.say(caller.hello(door.gate, door.key(), nonce=b"short"))
 
 
 def test_ready_without_a_hello_is_refused(door: Callers) -> None:
     caller = door.call()
-    with pytest.raises(FrameError, match="before the hand is known"):
+    with pytest.raises(FrameError, match="before the worker has proved its key"):
         caller.say(Ready(spooled=False))
 
 
@@ -143,7 +143,7 @@ def test_each_attempt_comes_once_and_never_an_earlier_one(door: Callers) -> None
     first = door.call()
     first.say(first.hello(door.gate, door.key()))
     again = door.call()
-    with pytest.raises(FrameError, match=r"a further connection of hand 1-7\.0, attempt 1"):
+    with pytest.raises(FrameError, match=r"a further connection of worker 1-7\.0, attempt 1"):
         again.say(again.hello(door.gate, door.key()))
     first.close()
     later = door.call()
@@ -165,7 +165,7 @@ def test_a_stranger_writes_no_lines_of_its_own_into_the_log(
     refusals.tell(caller.link, str(caught.value) + "x" * 1_000)
     (record,) = caplog.records
     assert record.getMessage().isprintable()
-    assert "does not know its key" in record.getMessage()
+    assert "without its key" in record.getMessage()
     assert len(record.getMessage()) < 500
     for _ in range(200):
         refusals.tell(caller.link, "again")
@@ -175,17 +175,17 @@ def test_a_stranger_writes_no_lines_of_its_own_into_the_log(
 
 def test_a_task_that_was_not_asked_for_is_refused(door: Callers) -> None:
     caller = door.call()
-    with pytest.raises(FrameError, match="did not ask for"):
+    with pytest.raises(FrameError, match="did not request"):
         caller.say(caller.hello(door.gate, door.key(2), index=2))
 
 
 def test_a_job_is_known_when_it_was_asked_for_or_may_have_been() -> None:
     muster = Muster(0, None, 60.0)
-    assert "did not ask for" in muster.admit(JOB, 0, 1)
+    assert "did not request" in muster.admit(JOB, 0, 1)
     muster.asking = True
-    assert muster.admit(JOB, 0, 1) == ""  # hands may be faster than the answer that names their job
+    assert muster.admit(JOB, 0, 1) == ""  # workers may be faster than the answer that names their job
     muster.hired(Hired(JOB, 1), 0.0)
     assert "further connection" in muster.admit(JOB, 0, 1)
-    assert "did not ask for" in muster.admit("1-8", 0, 1)
+    assert "did not request" in muster.admit("1-8", 0, 1)
     muster.not_hired(Refusal("the league is silent", lasting=False), 0.0)
     assert muster.admit("1-8", 0, 1) == ""

@@ -166,7 +166,7 @@ def test_what_neither_pickle_can_do_is_told() -> None:
 def test_a_parcel_of_another_size_is_refused() -> None:
     assembly = Assembly()
     assembly.add(Piece(1, b"abc"))
-    with pytest.raises(FrameError, match="3 bytes came of a parcel of 4"):
+    with pytest.raises(FrameError, match="3 bytes came of a payload of 4"):
         assembly.parts(Parcel(b"", (), "", 1, (4,)), no_file)
 
 
@@ -183,7 +183,7 @@ def test_files_go_when_nobody_holds_them(tmp_path: Path) -> None:
     assert len(list(Path(spool.directory).iterdir())) == 1
     assert unpack(packed.parts()).sum() == 4_999_950_000
     for name in ("../x", "", "..", "token"):
-        with pytest.raises(OSError, match="no parcel"):
+        with pytest.raises(OSError, match="not the name of a payload"):
             spool.taken(name)
     spool.close()
     assert list(tmp_path.iterdir()) == []
@@ -201,7 +201,10 @@ def test_only_who_reads_the_token_sees_the_spool(tmp_path: Path) -> None:
 
 
 def test_a_dead_executors_spool_is_swept_and_a_living_ones_is_not(tmp_path: Path) -> None:
-    code = f"from hanse.sdk.shared_store import OwnSpool; import os; OwnSpool({str(tmp_path)!r}); os._exit(1)"
+    code = (
+        "from hanse.sdk.shared_store import ExecutorStore; import os; "
+        f"ExecutorStore({str(tmp_path)!r}); os._exit(1)"
+    )
     subprocess.run([sys.executable, "-c", code], check=False)
     assert len(list(tmp_path.glob(f"{PREFIX}*"))) == 1
     first = OwnSpool(tmp_path)
@@ -351,6 +354,6 @@ def test_nothing_is_heard_before_the_proof() -> None:
             hand.feed(there.recv(1 << 16))
         hand.seal(frame(Results((Outcome(1, 0, Parcel(pickle.dumps(print))),), 0)))
         there.sendall(hand.out())
-        with pytest.raises(FrameError, match="before the hand is known"):
+        with pytest.raises(FrameError, match="before the worker has proved its key"):
             link.receive()
         link.close()

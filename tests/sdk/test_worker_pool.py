@@ -118,7 +118,7 @@ def test_cancelled_calls_are_passed_over() -> None:
 
 
 class CrewMachine(RuleBasedStateMachine):
-    """Every call ends exactly once: made, given up or cancelled; none is with two hands."""
+    """Every call ends exactly once: made, given up or cancelled; none is with two workers."""
 
     @initialize()
     def begin(self) -> None:
@@ -195,7 +195,7 @@ TestCrew = CrewMachine.TestCase
 TestCrew.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-# --- how many hands ----------------------------------------------------------------------------------------
+# --- number of workers -------------------------------------------------------------------------------------
 
 
 def test_hands_are_asked_for_as_work_waits_and_not_beyond_the_most() -> None:

@@ -1,9 +1,9 @@
-"""An access token as a client holds it: where it comes from, and what is said when a door does not take it.
+"""Access token of a client: its sources, and the hints when a server refuses it.
 
 A token comes from the program itself (``hanse.Client(token=...)``), from ``$HANSE_TOKEN``, or from the file
-that the context names, in this order. It goes into one header of a request to a member whose certificate was
-checked, and nowhere else: no message, no ``repr`` and no command line ever holds it. A file is read again for
-every request, so that a new token in it counts at once.
+that the context names, in this order. It is sent in one header of requests to members with a checked
+certificate, and never appears in a message, a ``repr`` or a command line. The file is read again for every
+request, so that a new token in it is used at once.
 """
 
 import os
@@ -18,20 +18,20 @@ TOKEN_VARIABLE: Final = "HANSE_TOKEN"  # noqa: S105  the name of a variable
 TOKEN_BYTES_MAX: Final = 1_024
 BEGINNING: Final = "hanse-access-1."
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-"""What a file with a secret grants to nobody."""
+"""Permissions that a file with a secret must not have."""
 _HINTS: Final = {
-    "token_expired": "its time is over: an admin makes a new one with 'hanse access create'",
-    "token_revoked": "somebody ended it: ask an admin for a new one ('hanse access create')",
-    "token_unknown": "it is damaged or of another league: compare it with what 'hanse access create' gave",
+    "token_expired": "it has expired: an admin makes a new one with 'hanse access create'",
+    "token_revoked": "it was revoked: ask an admin for a new one ('hanse access create')",
+    "token_unknown": "it is damaged or of another league: compare it with that of 'hanse access create'",
 }
 
 
 class Token:
-    """A token, by its source. Its text is asked for when it is sent."""
+    """Access token by its source. Its text is read when it is sent."""
 
     def __init__(self, source: str, text: str = "", path: Path | None = None) -> None:
         self.source = source
-        """As people call it: ``$HANSE_TOKEN``, or the file."""
+        """Name of the source for messages: ``$HANSE_TOKEN``, or the file."""
         self._text = text
         self._path = path
 
@@ -39,24 +39,24 @@ class Token:
         return f"<access token of {self.source}>"
 
     def text(self) -> str:
-        """The token as a header takes it. Raises ``CommandError`` if it is none."""
+        """Return the token for a header. Raises ``CommandError`` if it is malformed."""
         text = (self._text if self._path is None else _read(self._path)).strip()
         if not text.startswith(BEGINNING) or not text.isascii() or not text.isprintable() or " " in text:
-            hint = f"one begins with '{BEGINNING}'; 'hanse access create' makes it"
+            hint = f"a token begins with '{BEGINNING}'; 'hanse access create' makes one"
             if text.startswith("hanse-"):
                 hint = f"a join token is for 'hanse join' only; {hint}"
             raise CommandError(f"{self.source} holds no access token", ExitCode.CONFIG, hint)
         return text
 
     def refused(self, code: str, message: str) -> CommandError:
-        """What to say when a door does not believe it."""
+        """Return the error for a token that a server refused."""
         hint = _HINTS.get(code, "an admin makes one with 'hanse access create'")
-        return CommandError(message, ExitCode.FORBIDDEN, f"{hint}; the one that was shown is {self.source}")
+        return CommandError(message, ExitCode.FORBIDDEN, f"{hint}; the refused token is {self.source}")
 
 
 def token_of(path: str, given: str | None = None) -> Token | None:
-    """The token to show: the program's own, that of the environment, or that of the context's file; None if
-    there is none, and a certificate is shown instead."""
+    """Return the token to send: the program's own, the environment's, or that of the context's file. None:
+    there is no token, and a certificate is used instead."""
     if given is not None:
         return Token("the argument 'token'", given)
     if os.environ.get(TOKEN_VARIABLE):
@@ -67,7 +67,7 @@ def token_of(path: str, given: str | None = None) -> Token | None:
 
 
 def _read(path: Path) -> str:
-    """What a file of the user's own holds; one that others may read is refused, as ssh refuses such keys."""
+    """Read a token from the user's file; a file that others may read is refused, as ssh refuses such keys."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -76,7 +76,7 @@ def _read(path: Path) -> str:
         raise CommandError(
             f"the access token in {path} cannot be read: {error.strerror}",
             ExitCode.CONFIG,
-            "put it there again, or choose another file with 'hanse config set NAME --token-file FILE'",
+            "restore it, or choose another file with 'hanse config set NAME --token-file FILE'",
         ) from None
     if mode & OTHERS:
         raise CommandError(

@@ -1,7 +1,7 @@
-"""Which placed tasks wait in a queue that is their cluster's own, such as Slurm's, and why: in sentences.
+"""Reasons, in sentences, why placed tasks wait in a queue of their cluster, such as Slurm's.
 
-The league knows that they are placed. Only their cluster knows the rest, so its door is asked, when somebody
-asks, and what it says is told and kept nowhere.
+The league knows that they are placed. Only the cluster knows the rest, so its warden is asked on demand, and
+the answer is stored nowhere.
 """
 
 from collections.abc import Iterator
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from hanse.client.client import Client
 
 ROWS_MAX: Final = 1_000
-"""Placed tasks of a job that are asked about: those with the lowest indexes."""
+"""Placed tasks of a job to ask about: those with the lowest indexes."""
 MACHINES_MAX: Final = 8
-"""Runners of a cluster that are asked."""
+"""Runners of a cluster to ask."""
 KINDS_MAX: Final = 5
-"""Reasons that are told of one cluster, those of the most tasks first; the others are counted."""
+"""Reasons shown of one cluster, those of the most tasks first; the others are counted."""
 NAMED_MAX: Final = 3
 """Tasks that a sentence names."""
 DOOR_SECONDS_MAX: Final = 5.0
-"""How long a cluster may take to answer."""
+"""Seconds that a cluster may take to answer."""
 RUNNER_HEADER: Final = "x-hanse-runner"
 
 
 def queue_sentences(client: "Client", job: str) -> tuple[str, ...]:
-    """What the clusters of a job's placed tasks say of them; nothing if none of these waits there."""
+    """Describe the waits of a job's placed tasks in the queues of their clusters; empty: none waits."""
     try:
         rows = [row for row in client.tasks(job, state="placed", limit=ROWS_MAX).tasks if _is_placed(row)]
     except CommandError:
-        return ()  # the rest of what was asked is known all the same
+        return ()  # the caller has the rest of the answer
     told: list[str] = []
     for cluster in dict.fromkeys(row.cluster for row in rows):
         placed = {(f"{job}.{row.index}", row.attempt) for row in rows if row.cluster == cluster}
         try:
             found = [wait for wait in _waits(client, cluster, job) if (wait.task, wait.attempt) in placed]
         except (SilentError, CommandError) as error:
-            told.append(f"Whether they wait in a queue of {cluster} is not known: it does not say ({error}).")
+            told.append(f"It is unknown whether they wait in a queue of {cluster}: no answer ({error}).")
             continue
         told += _sentences(cluster, found)
     return tuple(told)
@@ -56,7 +56,7 @@ def _is_placed(row: "TaskRow") -> bool:
 
 
 def _waits(client: "Client", cluster: str, job: str) -> Iterator[WaitAnswer]:
-    """What waits in a cluster, by the word of its own runner and of those on other machines."""
+    """Fetch the waits in a cluster, from its own runner and from those on other machines."""
     if not client.doors.has_cluster(cluster):
         return
     first = _asked(client, cluster, job, {})
@@ -76,12 +76,12 @@ def _asked(client: "Client", cluster: str, job: str, query: dict[str, str]) -> W
 
 
 def _is_older(reply: Reply) -> bool:
-    """Whether it is of a version that cannot be asked this."""
+    """Return True if the answer is of a version without this request."""
     return reply.status == 404
 
 
 def _sentences(cluster: str, waits: list[WaitAnswer]) -> Iterator[str]:
-    """One for each reason; the reasons of most tasks first, equal ones in the order of their first tasks."""
+    """Yield a sentence for each reason, those of the most tasks first, equal ones by their first tasks."""
     kinds: dict[str, list[WaitAnswer]] = {}
     for wait in waits:
         kinds.setdefault(wait.reason, []).append(wait)
@@ -107,6 +107,6 @@ def _sentences(cluster: str, waits: list[WaitAnswer]) -> Iterator[str]:
 
 
 def _time(wall: int) -> str:
-    """A time of day (UTC, as in all sentences), with the date where it is not today's."""
+    """Format a time of day (UTC, as in all sentences), with the date if it is not today."""
     moment, today = (datetime.fromtimestamp(at // SECOND, UTC) for at in (wall, wall_now()))
     return f"{moment:%H:%M:%S}" if moment.date() == today.date() else f"{moment:%Y-%m-%d %H:%M:%S}"

@@ -1,7 +1,7 @@
-"""The league as commands use it: a thin typed client over its doors.
+"""Typed client of a league over its members' HTTP endpoints, used by commands and the SDK.
 
-Reads of one job go to the broker that owns it; lists are asked of every broker and merged. Everything that is
-sent may be sent twice: a submission carries a client id, and the rest changes nothing the second time.
+Reads of one job go to the broker that owns it; lists are requested from every broker and merged. Every
+request may be repeated: a submission carries a client id, and the others change nothing the second time.
 """
 
 from contextlib import suppress
@@ -45,36 +45,36 @@ from hanse.client.transport import ANSWER_SECONDS_MAX, Door, Reply, SilentError
 
 ENDED: Final = ("succeeded", "failed", "cancelled")
 PAGE_ROWS: Final = 1_000
-"""Rows asked for at once; the most that a door gives."""
+"""Rows per request; the most that a server returns."""
 JOBS_PER_REQUEST: Final = 1_000
 SUBMIT_SECONDS_MAX: Final = 45.0
-"""A broker answers within 30 s, if only to say that it is not sure."""
+"""Time limit of a submission. A broker answers within 30 s, if only that it is unsure."""
 APPLY_SECONDS_MAX: Final = 60.0
-"""For a change of the league file: members that are away are waited for, each for a few seconds."""
+"""Time limit of a change of the league file, which waits a few seconds for each absent member."""
 RESUBMITS_MAX: Final = 2
-"""How often a submission is repeated whose fate the broker could not tell."""
+"""Repetitions of a submission for which the broker was unsure."""
 LOOKED_BACK_ROWS: Final = 200
-"""Newest jobs of a broker among which a submission is looked for whose answer was lost."""
+"""Newest jobs of a broker to search for a submission that was not answered."""
 WAIT_SECONDS_MAX: Final = 60
 SPARE_SECONDS: Final = 10.0
-"""How much later than promised an answer may come."""
+"""Delay of an answer after the promised time that is tolerated."""
 
 
 class OwnNameError(CommandError):
-    """Whoever asks would revoke their own name."""
+    """Refusal to revoke the caller's own name."""
 
     STATUS: Final = 409
 
 
 class ConflictError(CommandError):
-    """A change of the league file that was made from another version than the present one."""
+    """Change of the league file that is based on a version other than the present one."""
 
     STATUS: Final = 409
     CODES: Final = ("another_version", "changed_meanwhile")
 
 
 class JobFilter(NamedTuple):
-    """Which jobs to list; empty: all."""
+    """Filter of jobs; empty: all."""
 
     states: tuple[str, ...] = ()
     tenant: str = ""
@@ -86,13 +86,13 @@ class Listing(NamedTuple):
 
     rows: list[JobRow]
     more: bool
-    """Whether there are others that match."""
+    """True if other jobs match."""
     silent: dict[str, str]
-    """Brokers that did not answer, and why. Their jobs are shown as far as others hold copies."""
+    """Brokers that did not answer, and the reasons. Their jobs are shown if other brokers hold copies."""
 
 
 class Client:
-    """All that commands ask of a league."""
+    """Requests of commands to a league."""
 
     def __init__(self, doors: Doors) -> None:
         self.doors = doors
@@ -100,11 +100,11 @@ class Client:
     # --- the league -----------------------------------------------------------------------------------------
 
     def league(self) -> LeagueAnswer:
-        """The league as the first broker that answers believes it to be."""
+        """Return the league as seen by the first broker that answers."""
         return decoded(self.doors.any_broker("GET", "/v1/league"), LeagueAnswer)
 
     def every_league(self) -> tuple[dict[str, LeagueAnswer], dict[str, str]]:
-        """What every broker says of the league, and why the others say nothing; never nothing at all."""
+        """Return every broker's view of the league, and why others gave none; at least one answered."""
         answers: dict[str, LeagueAnswer] = {}
         silent: dict[str, str] = {}
         for name in self.doors.everyone():
@@ -117,14 +117,14 @@ class Client:
         return answers, self.doors.missed(silent, answers)
 
     def _heard(self, broker: str, target: str) -> Reply:
-        """One broker's answer, where each is asked; one that is busy counts as silent."""
+        """Ask one broker, where each is asked; a busy broker counts as silent."""
         reply = self.doors.broker(broker).ask("GET", target)
         if reply.status in BUSY:
             raise SilentError(refusal(reply).message, sent=True)
         return reply
 
     def nodes(self, cluster: str = "") -> NodesAnswer:
-        """Nodes as a broker believes them to be."""
+        """Return the nodes as seen by a broker."""
         nodes: tuple[NodeAnswer, ...] = ()
         after: str | None = ""
         while after is not None:
@@ -134,7 +134,7 @@ class Client:
         return NodesAnswer(nodes)
 
     def cluster(self, name: str, address: str = "") -> ClusterDetail:
-        """A cluster by its own word. Raises ``SilentError`` if it cannot be reached."""
+        """Return a cluster as its own warden sees it. Raises ``NoAnswerError`` if it cannot be reached."""
         door = self.doors.cluster(name, address)
         detail = page = decoded(door.ask("GET", "/v1/cluster"), ClusterDetail)
         while page.next is not None:
@@ -145,9 +145,9 @@ class Client:
     def drain(
         self, cluster: str, nodes: list[int] | None, drain: bool, reason: str = "", until: int | None = None
     ) -> DrainAnswer:
-        """Let no new task onto nodes of a cluster (None: all of them), or let them again.
+        """Close nodes of a cluster (None: all of them) to new tasks, or open them again.
 
-        ``until`` (unix microseconds) is when they open by themselves.
+        ``until`` (unix microseconds) is when they open automatically.
         """
         wish: dict[str, Any] = {"whole": True} if nodes is None else {"nodes": nodes}
         wish["drain"] = drain
@@ -167,16 +167,16 @@ class Client:
             raise CommandError(
                 f"the cluster {cluster} at {door.address} does not answer: {error}",
                 ExitCode.UNAVAILABLE,
-                "its warden must run; 'hanse up' starts what is missing of a league on this machine",
+                "its warden must run; 'hanse up' starts missing members of a league on this machine",
             ) from None
 
     def league_file(self) -> LeagueFile:
-        """The league file, as a broker has it."""
+        """Return a broker's copy of the league file."""
         return decoded(self.doors.any_broker("GET", "/v1/league/file"), LeagueFile)
 
     def apply_league_file(self, text: str, force: bool, try_only: bool) -> ApplyAnswer:
-        """Change the league file; raises ``CommandError`` with the reason if it stays as it is, and
-        ``ConflictError`` if that is that somebody else has changed it. The same change is made once."""
+        """Change the league file. Raises ``CommandError`` with the reason if it stays as it is, and
+        ``ConflictError`` if the reason is a change by someone else. A repeated change is made once."""
         wish = msgspec.json.encode({"text": text, "force": force, "try_only": try_only})
         reply = self.doors.any_broker("POST", "/v1/league/file", wish, APPLY_SECONDS_MAX)
         if reply.status == ConflictError.STATUS and refusal_code(reply) in ConflictError.CODES:
@@ -185,16 +185,16 @@ class Client:
         return decoded(reply, ApplyAnswer)
 
     def revoke(self, name: str = "", serials: tuple[str, ...] = (), own: bool = False) -> RevokeAnswer:
-        """End all that people of a name have until now, or the access tokens with these serials, at every
-        door of the league. Raises ``OwnNameError`` for the name that asks, unless ``own``."""
+        """Revoke all credentials issued to a name until now, or the access tokens with these serials, in the
+        whole league. Raises ``OwnNameError`` for the caller's name, unless ``own``."""
         wish = {"names": [name] if name else [], "serials": serials, **({"own": True} if own else {})}
         reply = self.doors.any_broker("POST", "/v1/access/revoke", msgspec.json.encode(wish))
         if reply.status == OwnNameError.STATUS:
-            raise OwnNameError(refusal(reply).message, ExitCode.FAILED, "insist with '--yes'")
+            raise OwnNameError(refusal(reply).message, ExitCode.FAILED, "add '--yes' to revoke it")
         return decoded(reply, RevokeAnswer)
 
     def people(self) -> tuple[set[str], dict[str, str]]:
-        """The people that brokers know of, and why other brokers say nothing; never nothing at all."""
+        """Return the people that brokers know, and why other brokers gave none; at least one answered."""
         names: set[str] = set()
         silent: dict[str, str] = {}
         heard: list[str] = []
@@ -205,7 +205,7 @@ class Client:
                 silent[broker] = str(error)
                 continue
             if reply.status == 404:
-                silent[broker] = "it is of a version that does not know people"
+                silent[broker] = "its version does not support people"
             else:
                 names.update(decoded(reply, PeopleAnswer).names)
                 heard.append(broker)
@@ -217,7 +217,7 @@ class Client:
     # --- lists ----------------------------------------------------------------------------------------------
 
     def jobs(self, wanted: JobFilter, limit: int | None) -> Listing:
-        """The newest jobs of all brokers; ``limit`` None: every one of them."""
+        """Return the newest jobs of all brokers; ``limit`` None: all jobs."""
         found: dict[str, tuple[bool, JobRow]] = {}
         silent: dict[str, str] = {}
         heard: list[str] = []
@@ -237,7 +237,7 @@ class Client:
         silent = self.doors.missed(silent, heard)
         if self.doors.all_silent(silent):
             raise self.doors.unreachable(silent)
-        # Of a peer's job a broker knows only what has ended: asked for a state, the owner alone knows it.
+        # Of a peer's job a broker knows only what has ended: only the owner knows the state.
         rows = [row for own, row in found.values() if own or not wanted.states or row.owner in (*silent, "")]
         rows.sort(key=_newest)
         if limit is not None and len(rows) > limit:
@@ -247,7 +247,7 @@ class Client:
     def _jobs_at(
         self, broker: str, wanted: JobFilter, state: str, limit: int | None
     ) -> tuple[list[JobRow], bool]:
-        """One broker's jobs in one state, and whether it has more of them."""
+        """Return one broker's jobs in one state, and True if it has more of them."""
         rows: list[JobRow] = []
         after: str | None = ""
         while after is not None and (limit is None or len(rows) < limit):
@@ -262,26 +262,26 @@ class Client:
     # --- one job --------------------------------------------------------------------------------------------
 
     def job(self, job: str) -> JobDetail:
-        """All that is known of a job, except its tasks."""
+        """Return everything that is known of a job, except its tasks."""
         return decoded(self.about(job), JobDetail)
 
     def tasks(self, job: str, state: str = "", limit: int = PAGE_ROWS, after: str = "") -> TasksAnswer:
-        """A page of its tasks, by index."""
+        """Return a page of the job's tasks, by index."""
         query = {"state": state, "limit": str(limit), "after": after}
         return decoded(self.about(job, "/tasks", query), TasksAnswer)
 
     def why(self, job: str) -> WhyAnswer:
-        """Why it waits, runs where it does, or ended so; of placed tasks also what their clusters say."""
+        """Explain why a job waits, runs where it runs, or ended; with the clusters' reasons for waits."""
         answer = decoded(self.about(job, "/why"), WhyAnswer)
         return msgspec.structs.replace(answer, sentences=answer.sentences + queue_sentences(self, job))
 
     def wait(self, job: str, seconds: int) -> JobRow:
-        """The job when it has ended, or when this time is over (at most ``WAIT_SECONDS_MAX``)."""
+        """Return the job when it has ended, or after this time (at most ``WAIT_SECONDS_MAX``)."""
         query = {"timeout": str(seconds)}
         return decoded(self.about(job, "/wait", query, seconds=seconds + SPARE_SECONDS), JobRow)
 
     def cancel(self, job: str) -> None:
-        """End a job; nothing happens to one that has ended."""
+        """Cancel a job; a job that has ended stays as it is."""
         reply = self.about(job, "/cancel", method="POST", seconds=SUBMIT_SECONDS_MAX)
         if reply.status >= 300:
             raise refusal(reply)
@@ -294,10 +294,10 @@ class Client:
         method: str = "GET",
         seconds: float = ANSWER_SECONDS_MAX,
     ) -> Reply:
-        """Ask whoever speaks for a job.
+        """Ask the owner of a job.
 
-        The first broker that answers is asked, and its redirection to the owner is followed. If the owner is
-        silent or nobody knows the job, the others are asked for what they hold of it.
+        The first broker that answers is asked, and its redirection to the owner is followed. If the owner
+        does not answer or that broker does not know the job, the other brokers are asked for their copies.
         """
         question = _Question(method, f"/v1/jobs/{quote(job)}{tail}", query or {}, seconds)
         tried = _Tried()
@@ -306,7 +306,7 @@ class Client:
             if reply is not None:
                 return reply
             if name not in tried.silent:
-                break  # it has answered, and its answer was no answer: now everybody's own copies count
+                break  # it answered but has no result: ask the other brokers for copies
         for name in self.doors.everyone():
             if name in tried.silent or name in tried.unknown or name in tried.busy:
                 continue
@@ -319,16 +319,16 @@ class Client:
             raise self.doors.unreachable(tried.silent)
         if tried.silent:
             raise CommandError(
-                f"nobody who answers has the job {job}, and {', '.join(tried.silent)} does not answer",
+                f"no answering broker has the job {job}, and {', '.join(tried.silent)} does not answer",
                 ExitCode.UNAVAILABLE,
-                "try again in a moment: the jobs of a broker that is gone are taken over by another",
+                "try again in a moment: another broker takes over the jobs of a lost broker",
             )
         raise CommandError(
             f"there is no job {job}", ExitCode.JOB_NOT_FOUND, "'hanse jobs' lists the newest jobs"
         )
 
     def _asked(self, name: str, question: "_Question", tried: "_Tried") -> Reply | None:
-        """One broker's answer, redirections followed; None, and noted why, if another must be asked."""
+        """Ask one broker and follow redirections; None, with the reason noted, if another must be asked."""
         door, owner, target = self.doors.broker(name), name, question.target()
         for _ in range(1 + REDIRECTS_MAX):
             try:
@@ -349,25 +349,25 @@ class Client:
         return None
 
     def _elsewhere(self, reply: Reply, name: str) -> tuple[Door, str, str]:
-        """Where a redirection leads: the owner's door and what to ask there."""
+        """Return the target of a redirection: the owner's endpoint and the path there."""
         owner, location = reply.headers.get(OWNER_HEADER, ""), urlsplit(reply.headers.get("location", ""))
         if not owner or not location.netloc:
-            raise CommandError(f"{name} points to nobody", ExitCode.UNAVAILABLE, "try again in a moment")
+            raise CommandError(f"{name} redirects nowhere", ExitCode.UNAVAILABLE, "try again in a moment")
         target = f"{location.path}?{location.query}" if location.query else location.path
         return self.doors.broker(owner, location.netloc), owner, target
 
     # --- submitting -----------------------------------------------------------------------------------------
 
     def submit(self, jobs: list[dict[str, object]]) -> list[SubmitResult]:
-        """Submit jobs in the form of ``model.job_parser``, each with a ``client_id``; what became of each."""
-        assert all(job.get("client_id") for job in jobs), "without a client id nothing may be repeated"
+        """Submit jobs in the form of ``model.job_parser``, each with a ``client_id``; return all results."""
+        assert all(job.get("client_id") for job in jobs), "only a job with a client id may be repeated"
         results: list[SubmitResult] = []
         for first in range(0, len(jobs), JOBS_PER_REQUEST):
             results += self._submit_some(jobs[first : first + JOBS_PER_REQUEST])
         return results
 
     def _submit_some(self, jobs: list[dict[str, object]]) -> list[SubmitResult]:
-        """One request's worth of jobs. What a broker was not sure of is never given to another one."""
+        """Submit the jobs of one request. A job for which a broker was unsure goes to no other broker."""
         results: dict[int, SubmitResult] = {}
         silent: dict[str, str] = {}
         sent = False
@@ -377,14 +377,14 @@ class Client:
                 busy = self._submit_at(name, jobs, results) or busy
             except SilentError as error:
                 silent[name] = str(error)
-                if error.sent:  # it may have taken them: a second broker should not take them again
+                if error.sent:  # it may have taken them: a second broker must not take them again
                     sent = True
                     self._find_lost(jobs, results, name)
             if len(results) == len(jobs):
                 return [results[index] for index in range(len(jobs))]
         if sent:
             raise CommandError(
-                f"{', '.join(silent)} did not say whether the league has the job",
+                f"{', '.join(silent)} did not confirm whether the league has the job",
                 ExitCode.UNSURE,
                 "look for it with 'hanse jobs', or submit it again with the same --client-id: "
                 f"{jobs[0]['client_id']}",
@@ -396,7 +396,7 @@ class Client:
     def _submit_at(
         self, name: str, jobs: list[dict[str, object]], results: dict[int, SubmitResult]
     ) -> Reply | None:
-        """Give one broker what is not settled yet; its refusal if it is busy."""
+        """Submit the unsettled jobs to one broker; return its reply if it is busy."""
         for _ in range(1 + RESUBMITS_MAX):
             left = [index for index in range(len(jobs)) if _unsettled(results.get(index))]
             if not left:
@@ -414,9 +414,9 @@ class Client:
     def _find_lost(
         self, jobs: list[dict[str, object]], results: dict[int, SubmitResult], silent: str
     ) -> None:
-        """Look among the copies that other brokers hold for jobs whose submission was not answered.
+        """Search other brokers' copies for jobs whose submission was not answered.
 
-        A broker that took a job has replicated it before it said so; this looks whether it had got that far.
+        A broker replicates a job before it confirms it; this shows whether the broker got that far.
         """
         lost = {
             str(job["client_id"]): index for index, job in enumerate(jobs) if _unsettled(results.get(index))
@@ -433,12 +433,12 @@ class Client:
                     results[lost[row.client_id]] = SubmitResult(job=row.id)
 
     def plan(self, job: dict[str, object]) -> PlanAnswer:
-        """What would become of a job if it were submitted now."""
+        """Return what would happen to a job if it were submitted now."""
         return decoded(self.doors.any_broker("POST", "/v1/plan", msgspec.json.encode(job)), PlanAnswer)
 
 
 class _Question(NamedTuple):
-    """A request about one job."""
+    """Request about one job."""
 
     method: str
     path: str
@@ -449,24 +449,24 @@ class _Question(NamedTuple):
         return _target(self.path, self.query)
 
     def local(self) -> "_Question":
-        """The same, answered by whoever is asked from what it has."""
+        """Return the request to be answered from the receiver's own copy."""
         return self._replace(query={**self.query, "local": "1"})
 
 
 class _Tried:
-    """Whom a question was put to in vain."""
+    """Brokers that could not answer a request."""
 
     def __init__(self) -> None:
         self.silent: dict[str, str] = {}
-        """Did not answer, and why."""
+        """Brokers that did not answer, and the reasons."""
         self.unknown: dict[str, bool] = {}
-        """Do not know the job."""
+        """Brokers that do not know the job."""
         self.busy: dict[str, Reply] = {}
-        """Cannot answer just now."""
+        """Brokers that are busy now."""
 
 
 def _submitted(reply: Reply) -> SubmitAnswer:
-    """What became of each job of a request, also if none was taken because some are not as they should be."""
+    """Decode the result of each job, also if the whole request was refused because some are invalid."""
     if reply.status == 422:
         results = refused_results(reply)
         if results:
@@ -479,12 +479,12 @@ def _unsettled(result: SubmitResult | None) -> bool:
 
 
 def _target(path: str, query: dict[str, str]) -> str:
-    """A path with the parameters that have a value."""
+    """Build a path with the parameters that have a value."""
     given = {name: value for name, value in query.items() if value}
     return f"{path}?{urlencode(given)}" if given else path
 
 
 def _newest(row: JobRow) -> tuple[float, list[int]]:
-    """The newest first; what is not known to have been submitted last; equal times by descending number."""
+    """Return a sort key: newest first, without a submission time last, ties by descending number."""
     when = -row.submitted if row.submitted is not None else float("inf")
     return when, [-int(part) for part in row.id.split("-")]

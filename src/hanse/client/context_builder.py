@@ -1,8 +1,8 @@
-"""Making a context out of an address, the authority's certificate and an access token: ``hanse config set``.
+"""Context from an address, the authority's certificate and an access token: ``hanse config set``.
 
-For machines and containers that have no certificate of their own. The first broker that answers says how the
-league is called and who is in it; it is believed because its certificate is of the given authority. That
-certificate is copied beside the file of contexts, the token stays in its own file.
+For machines and containers without a certificate of their own. The first broker that answers returns the
+league's name and members; it is trusted because its certificate is signed by the given authority. That
+certificate is copied beside the file of contexts; the token stays in its own file.
 """
 
 import http.client
@@ -24,13 +24,13 @@ from hanse.security.credentials import AUTHORITY_FILE, joining_context
 from hanse.security.identity import name_problem
 
 AUTHORITIES: Final = "authorities"
-"""Beside the file of contexts: a directory for each of them, with the certificate of its authority."""
+"""Directory beside the file of contexts; each context has a folder in it for its authority's certificate."""
 AUTHORITY_BYTES_MAX: Final = 64 << 10
 ANSWER_BYTES_MAX: Final = 8 << 20
 
 
 def introduced(brokers: Sequence[str], authority: str, token: Token) -> LeagueAnswer:
-    """The league as the first of these brokers (``host:port`` each) that answers describes it."""
+    """Fetch the league's description from the first of these brokers (``host:port`` each) that answers."""
     trouble = []
     for address in brokers:
         try:
@@ -41,17 +41,17 @@ def introduced(brokers: Sequence[str], authority: str, token: Token) -> LeagueAn
             raise CommandError(
                 f"the authority's certificate cannot be used: {error}",
                 ExitCode.CONFIG,
-                "it is 'ca.pem', beside the certificate of anybody who belongs to the league",
+                "it is 'ca.pem', beside the certificate of any person or member of the league",
             ) from None
     raise CommandError(
         f"no broker answers ({'; '.join(trouble)})",
         ExitCode.UNAVAILABLE,
-        "--broker is the door of a broker, as 'hanse config view' of somebody in the league shows it",
+        "--broker must be a broker's HTTPS address (HOST:PORT), as 'hanse config view' of a member shows it",
     )
 
 
 def keep_authority(name: str, authority: str) -> Path:
-    """Keep the authority's certificate for the context of this name; the directory that has it."""
+    """Save the authority's certificate for the context of this name; return its directory."""
     problem = name_problem(name)
     if problem is not None:
         raise CommandError(f"'{name}' cannot be a context: {problem}", ExitCode.USAGE, "choose another name")
@@ -62,17 +62,17 @@ def keep_authority(name: str, authority: str) -> Path:
 
 
 def read_authority(path: Path) -> str:
-    """The text of a certificate's file."""
+    """Read the text of a certificate file."""
     try:
         with path.open("rb") as file:
             return file.read(AUTHORITY_BYTES_MAX).decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
-        hint = "it is 'ca.pem', beside the certificate of anybody who belongs to the league"
+        hint = "it is 'ca.pem', beside the certificate of any person or member of the league"
         raise CommandError(f"{path} cannot be read: {error}", ExitCode.FILE, hint) from None
 
 
 def context_of(league: LeagueAnswer, directory: Path, token: Path) -> Context:
-    """The context of a league that was introduced."""
+    """Build the context of a league from its description."""
     return Context(
         league=league.league,
         credentials=str(directory),

@@ -1,8 +1,8 @@
-"""Which league a command speaks to: contexts by name, in one small file of the user.
+"""Contexts: the leagues that a user's commands can use, by name, in one small file.
 
 The file is ``$HANSE_CONFIG``, or ``hanse/config.json`` in ``$XDG_CONFIG_HOME`` (``~/.config``). ``hanse up``,
 ``hanse init`` and ``hanse join`` write contexts; ``hanse config use NAME`` chooses one; ``--context NAME`` or
-``$HANSE_CONTEXT`` chooses for one command. The file holds no secret, only where the secrets are.
+``$HANSE_CONTEXT`` chooses for one command. The file holds no secrets, only their paths.
 """
 
 import fcntl
@@ -23,44 +23,44 @@ from hanse.security import atomic_files
 from hanse.security.home import LEAGUE_FILE
 
 CONFIG_BYTES_MAX: Final = 1 << 20
-"""A larger file of contexts is no file of contexts."""
+"""Largest accepted file of contexts."""
 
 
 class Context(msgspec.Struct, frozen=True):
-    """One league, and how to get at it."""
+    """Access to one league."""
 
     league: str
-    """Its name in every certificate."""
+    """Name of the league in every certificate."""
     home: str = ""
-    """Its home on this machine; empty: it lives elsewhere."""
+    """Home of the league on this machine; empty: it is on other machines."""
     credentials: str = ""
-    """The directory with the league's authority and, unless a token is shown, the key and the certificate."""
+    """Directory with the authority's certificate and, without a token, the key and the certificate."""
     brokers: dict[str, str] = {}
-    """Name -> ``host:port`` of the door, in the order in which they are asked."""
+    """HTTPS endpoint (``host:port``) by broker name, in the order in which they are asked."""
     clusters: dict[str, str] = {}
     token: str = ""
-    """The file with the access token to show, with which no certificate is needed; empty: none."""
+    """File with the access token to use instead of a certificate; empty: none."""
     file_version: int = 0
-    """Of the league file that names these members."""
+    """Version of the league file that names these members."""
 
     def is_same_as(self, other: "Context") -> bool:
-        """Whether both are the same person's in the same league: in the same home, or with the same keys."""
+        """Return True if both are of the same user in the same league: same home, or same keys."""
         pairs = ((self.home, other.home), (self.credentials, other.credentials))
         return any(bool(theirs) and _is_path(own, Path(theirs)) for own, theirs in pairs)
 
     def is_inside(self, home: Path) -> bool:
-        """Whether this home is the league's, or has the keys to it."""
+        """Return True if the league is in this home, or the keys are."""
         keys = bool(self.credentials) and Path(self.credentials).resolve().is_relative_to(home.resolve())
         return keys or _is_path(self.home, home)
 
     def is_stale(self) -> bool:
-        """Whether it leads nowhere any more: its home, or its keys, are gone."""
+        """Return True if its home, or its keys, are gone."""
         if self.home:
             return not (Path(self.home) / LEAGUE_FILE).is_file()
         return bool(self.credentials) and not Path(self.credentials).is_dir()
 
     def whereabouts(self) -> str:
-        """Where the league is, in words."""
+        """Describe the place of the league in words."""
         return f"in {self.home}" if self.home else "elsewhere"
 
 
@@ -69,23 +69,23 @@ def _is_path(text: str, path: Path) -> bool:
 
 
 class Contexts(msgspec.Struct, frozen=True):
-    """The whole file."""
+    """Content of the file of contexts."""
 
     current: str = ""
     contexts: dict[str, Context] = {}
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """How a context was kept."""
+    """Result of saving a context."""
 
     name: str
     before: str
-    """What was the current context until then; empty: none."""
+    """Name of the former current context; empty: none."""
     is_new: bool
 
 
 def config_path() -> Path:
-    """Where the file is."""
+    """Return the path of the file of contexts."""
     chosen = os.environ.get("HANSE_CONFIG")
     if chosen:
         return Path(chosen)
@@ -94,7 +94,7 @@ def config_path() -> Path:
 
 
 def load() -> Contexts:
-    """What the file says; nothing if there is none."""
+    """Read the file of contexts; empty if there is none."""
     path = config_path()
     try:
         with path.open("rb") as file:
@@ -103,12 +103,12 @@ def load() -> Contexts:
     except FileNotFoundError:
         return Contexts()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        hint = "mend it, or move it away and run 'hanse up' or 'hanse join' again"
+        hint = "repair it, or move it away and run 'hanse up' or 'hanse join' again"
         raise CommandError(f"{path} cannot be read: {error}", ExitCode.CONFIG, hint) from None
 
 
 def save(contexts: Contexts) -> None:
-    """Put this in place of what the file says; there is never half a file."""
+    """Replace the file of contexts atomically."""
     path = config_path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     atomic_files.replace(
@@ -117,7 +117,7 @@ def save(contexts: Contexts) -> None:
 
 
 def save_context(name: str, context: Context, make_current: bool = False) -> None:
-    """Keep a context, in place of one of the same name."""
+    """Save a context, in place of one with the same name."""
     with _alone():
         known = load()
         current = name if make_current or not known.current else known.current
@@ -125,7 +125,7 @@ def save_context(name: str, context: Context, make_current: bool = False) -> Non
 
 
 def renew_context(name: str, before: Context, now: Context) -> None:
-    """Keep what was learned of a league's members, unless the context was changed meanwhile."""
+    """Save new addresses of a league's members, unless the context was changed meanwhile."""
     with _alone():
         known = load()
         if known.contexts.get(name) == before:
@@ -133,8 +133,8 @@ def renew_context(name: str, before: Context, now: Context) -> None:
 
 
 def keep_context(context: Context, wanted: str = "") -> Kept:
-    """Keep the context of a league and make it the current one. It never takes the place of another league's:
-    ``wanted`` is refused if that has it, and without a wish a free name is found."""
+    """Save the context of a league and make it the current one. It never replaces another league's: the name
+    ``wanted`` is refused if another league has it; without ``wanted`` a free name is chosen."""
     with _alone():
         known = load()
         if wanted:
@@ -145,18 +145,18 @@ def keep_context(context: Context, wanted: str = "") -> Kept:
 
 
 def refuse_taken(known: Contexts, name: str, context: Context) -> None:
-    """Raise if a name is another league's."""
+    """Raise if another league has the name."""
     other = known.contexts.get(name)
     if other is not None and not other.is_same_as(context) and not other.is_stale():
         raise CommandError(
-            f"the context '{name}' is of another league, '{other.league}' {other.whereabouts()}",
+            f"the context '{name}' belongs to another league, '{other.league}' {other.whereabouts()}",
             ExitCode.CONFIG,
-            "choose another name with --context NAME; 'hanse config contexts' lists those that there are",
+            "choose another name with --context NAME; 'hanse config contexts' lists the contexts",
         )
 
 
 def _own_name(known: Contexts, context: Context) -> str:
-    """The name that a context has already; else the league's, with a number if another league has it."""
+    """Return the context's present name; else the league's, with a number if another league has it."""
     same = [name for name, other in known.contexts.items() if other.is_same_as(context)]
     if same:
         return context.league if context.league in same else same[0]
@@ -169,9 +169,8 @@ def _own_name(known: Contexts, context: Context) -> str:
 
 
 def remove_home(home: Path) -> Contexts:
-    """Forget every context that is of no use without this home; what is left. If the current one was among
-    them and there is only one left, that is the current one now; of several nobody chooses one for the user.
-    """
+    """Remove every context that needs this home; return the others. If the current context is removed and one
+    other is left, that one becomes the current one; of several none is chosen."""
     with _alone():
         known = load()
         rest = {name: other for name, other in known.contexts.items() if not other.is_inside(home)}
@@ -191,7 +190,7 @@ def use_context(name: str) -> None:
 
 
 def current(name: str | None = None) -> tuple[str, Context]:
-    """The context of this name, or the current one, with its name."""
+    """Return the name and the context of this name, or those of the current one."""
     known = load()
     wanted = name or known.current
     if wanted:
@@ -220,18 +219,17 @@ def _named(known: Contexts, name: str) -> Context:
 
 
 def chosen_name() -> str | None:
-    """The context that the command line or ``$HANSE_CONTEXT`` names; None: the current one."""
+    """Return the context named by the command line or ``$HANSE_CONTEXT``; None: the current one."""
     invocation = click.get_current_context(silent=True)
     name = invocation.find_root().obj if invocation is not None else None
     return name if isinstance(name, str) and name else None
 
 
 def chosen_home(given: Path, wanted: str = "") -> tuple[Path, str]:
-    """In which home a command is to work, and the name of its context if one was named.
+    """Return the home for a command, and the name of its context if one was named.
 
-    ``given``: what ``--home`` says, or its default, before which the home of a context that was named goes.
-    ``wanted``: the context that the command's own option names. A ``--home`` on the command line goes before
-    ``$HANSE_CONTEXT``.
+    ``default``: value of ``--home``, or its default, which the home of a named context replaces. ``wanted``:
+    context named by the command's own option. A ``--home`` on the command line wins over ``$HANSE_CONTEXT``.
     """
     invocation = click.get_current_context()
     is_given = invocation.get_parameter_source("home") is ParameterSource.COMMANDLINE
@@ -245,7 +243,7 @@ def chosen_home(given: Path, wanted: str = "") -> tuple[Path, str]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One writer at a time: reading, changing and writing is one step."""
+    """Lock the file of contexts, so that reading, changing and writing it is one step."""
     path = config_path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("a") as lock:

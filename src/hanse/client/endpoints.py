@@ -1,12 +1,11 @@
-"""The doors of a league: who to ask, in which order, and what an answer that is no answer means.
+"""Endpoints of a league's members: the order of requests, and errors from refusals.
 
-Brokers are asked in the order of the context, the one that answered last first. It is remembered beside the
+Brokers are asked in the order of the context, the one that answered last first. That one is stored beside the
 file of contexts, so that a broker that swallows connections delays one command and not all of them.
 
-A context lists the members of its time. Brokers say with every answer which league file they live by; when
-that is another one, when a door does not answer or a name is not known, the members are asked for anew and
-kept. Of a member that is known already the address stays, which may lead there from here alone, until another
-one has answered in its place.
+A context lists the members at one time. Each broker's answer has the version of its league file. If that
+differs, if an endpoint does not answer or a name is unknown, the members are fetched again and saved. A known
+member keeps its address, which may work only from here, until it has answered at a new one.
 """
 
 from collections.abc import Collection, Iterator
@@ -31,7 +30,7 @@ REDIRECTS_MAX: Final = 4
 OWNER_HEADER: Final = "x-hanse-broker"
 LAST_FILE: Final = "last-brokers.json"
 BUSY: Final = (429, 503)
-"""Statuses of a broker that cannot answer just now: another one may."""
+"""Statuses of a broker that cannot answer now; another one may."""
 
 T = TypeVar("T")
 _STATUSES: Final = {
@@ -46,10 +45,10 @@ _STATUSES: Final = {
 
 
 class Doors:
-    """The doors of one context. Not for several threads: make one for each."""
+    """Endpoints of one context. For one thread."""
 
     def __init__(self, name: str, context: Context, token: str | None = None) -> None:
-        """``token``: an access token to show; None: that of the environment or of the context, if any."""
+        """``token``: access token to use; None: that of the environment or of the context, if any."""
         self.name = name
         self.context = context
         self._given = token
@@ -57,35 +56,35 @@ class Doors:
         self._open: dict[tuple[Identity, str], Door] = {}
         self._last = _remembered().get(name, "")
         self._moved: dict[tuple[Role, str], str] = {}
-        """Where members are to be found that do not answer where the context says."""
+        """New addresses of members that do not answer at the context's address."""
 
     @classmethod
     def chosen(cls, name: str | None, token: str | None = None) -> "Doors":
-        """Those of the context of this name, or of the current one."""
+        """Make the endpoints of the context of this name, or of the current one."""
         return cls(*current(name), token)
 
     def another(self) -> "Doors":
-        """The same doors with connections of their own, for another thread."""
+        """Return the same endpoints with connections of their own, for another thread."""
         return Doors(self.name, self.context, self._given)
 
     def check(self) -> None:
-        """Raise ``CommandError`` if the token that would be shown is none."""
+        """Raise ``CommandError`` if the token is malformed."""
         if self._token is not None:
             self._token.text()
 
     @property
     def heard(self) -> bool:
-        """Whether anybody of the league has ever answered here."""
+        """True if any member of the league has ever answered here."""
         return any(door.answered for door in self._open.values())
 
     def order(self) -> list[str]:
-        """The brokers in the order in which they are asked: the last good one first."""
+        """Return the brokers in the order of requests: the last one that answered first."""
         names = list(self.context.brokers)
         return sorted(names, key=lambda name: name != self._last)  # stable: the others keep their order
 
     def everyone(self) -> Iterator[str]:
-        """The brokers in that order; when all of them were asked and the league may have others by now, or
-        elsewhere, these too."""
+        """Yield the brokers in that order, then those that are new or moved. The members are fetched again if
+        a broker did not answer or has a newer league file."""
         asked = {name: self._address(Role.BROKER, name) for name in self.order()}
         yield from asked
         doors = [door for (who, _), door in self._open.items() if who.role is Role.BROKER]
@@ -95,29 +94,29 @@ class Doors:
         yield from later
 
     def missed(self, silent: dict[str, str], heard: Collection[str]) -> dict[str, str]:
-        """Those of the silent that belong to the league and were not found elsewhere."""
+        """Return the silent brokers that belong to the league and did not answer at another address."""
         return {
             name: why for name, why in silent.items() if name in self.context.brokers and name not in heard
         }
 
     def all_silent(self, silent: dict[str, str]) -> bool:
-        """Whether these are all the brokers that there are."""
+        """Return True if these are all brokers of the league."""
         return all(name in silent for name in self.context.brokers)
 
     def broker(self, name: str, address: str = "") -> Door:
-        """A broker's door."""
+        """Return a broker's endpoint."""
         return self._door(Role.BROKER, name, address or self._address(Role.BROKER, name))
 
     def has_cluster(self, name: str) -> bool:
-        """Whether there is such a cluster; if it is not known, a broker is asked."""
+        """Return True if there is such a cluster; if it is unknown, a broker is asked."""
         if name not in self.context.clusters:
             self._learn()
         return name in self.context.clusters
 
     def cluster(self, name: str, address: str = "") -> Door:
-        """The door of a cluster's warden."""
+        """Return the endpoint of a cluster's warden."""
         if not address and name not in self.context.clusters and not self._learn():
-            silent = "the context knows no cluster '{}', and no broker answers that could know it"
+            silent = "the context has no cluster '{}', and no broker answers"
             raise CommandError(silent.format(name), ExitCode.UNAVAILABLE, self._known_clusters())
         if not address and name not in self.context.clusters:
             raise CommandError(
@@ -126,7 +125,7 @@ class Doors:
         return self._door(Role.WARDEN, name, address or self._address(Role.WARDEN, name))
 
     def moved_cluster(self, silent: Door) -> Door | None:
-        """The door of a warden elsewhere, if one that does not answer is to be found there by now."""
+        """Return the endpoint at a warden's new address, if it has one."""
         self._learn()
         name = silent.server.name
         is_elsewhere = self._address(Role.WARDEN, name) != silent.address
@@ -140,7 +139,7 @@ class Doors:
         return self._moved.get((role, name), "") or known.get(name, "")
 
     def runner(self, name: str, address: str) -> Door:
-        """The door of a runner on a machine of its own."""
+        """Return the endpoint of a runner on a machine of its own."""
         return self._door(Role.RUNNER, name, address)
 
     def _door(self, role: Role, name: str, address: str) -> Door:
@@ -150,19 +149,19 @@ class Doors:
         return self._open[key]
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
         for door in self._open.values():
             door.close()
         self._settle()
 
-    # --- members that came, left or moved -------------------------------------------------------------------
+    # --- members that joined, left or moved -----------------------------------------------------------------
 
     def _learn(self) -> bool:
-        """Find out who the members are, from a broker or else from the home; whether anybody could tell."""
+        """Fetch the members from a broker or else from the home; True if a broker answered."""
         for name in self.order():
             door = self.broker(name)
             if door.tried and not door.answered:
-                continue  # it was silent a moment ago
+                continue  # it did not answer a moment ago
             with suppress(SilentError, CommandError):
                 answer = decoded(door.ask("GET", "/v1/league"), LeagueAnswer)
                 self._take(
@@ -175,7 +174,7 @@ class Doors:
         return False
 
     def _learn_at_home(self) -> None:
-        """Read the league file, where there is one."""
+        """Read the league file, if there is one."""
         if not self.context.home:
             return
         from hanse.live.config.league import LeagueError  # noqa: PLC0415  only when nobody answers
@@ -190,7 +189,7 @@ class Doors:
             )
 
     def _take(self, brokers: dict[str, str], clusters: dict[str, str], version: int) -> None:
-        """Believe in these members, unless an older file names them."""
+        """Use these members, unless an older file names them."""
         if not brokers or version < self.context.file_version:
             return
         before = self.context
@@ -209,7 +208,7 @@ class Doors:
         ))  # fmt: skip
 
     def _settle(self) -> None:
-        """Keep the new addresses of members that have answered there."""
+        """Save the new addresses of members that have answered there."""
         brokers, clusters = dict(self.context.brokers), dict(self.context.clusters)
         for (role, name), address in self._moved.items():
             door = self._open.get((Identity(self.context.league, role, name), address))
@@ -222,11 +221,11 @@ class Doors:
         if now == before:
             return
         self.context = now
-        with suppress(OSError, CommandError):  # the next command finds out for itself
+        with suppress(OSError, CommandError):  # the next command finds it again
             renew_context(self.name, before, now)
 
     def good(self, name: str) -> None:
-        """A broker has answered: ask it first from now on."""
+        """Ask this broker first from now on, because it has answered."""
         if name == self._last or (not self._last and name == next(iter(self.context.brokers))):
             return
         self._last = name
@@ -235,13 +234,13 @@ class Doors:
             part = _last_path().with_suffix(".part")
             part.write_bytes(msgspec.json.encode(known))
             part.replace(_last_path())
-        except OSError:  # only a convenience: the next command finds out for itself
+        except OSError:  # only a convenience: the next command finds it again
             return
 
     def any_broker(
         self, method: str, target: str, body: bytes | None = None, seconds: float = ANSWER_SECONDS_MAX
     ) -> Reply:
-        """The first broker that answers; one that is busy is passed over while there are others."""
+        """Ask brokers until one answers; a busy one is skipped while there are others."""
         silent: dict[str, str] = {}
         busy: Reply | None = None
         for name in self.everyone():
@@ -260,7 +259,7 @@ class Doors:
         raise self.unreachable(silent)
 
     def unreachable(self, silent: dict[str, str]) -> CommandError:
-        """No broker answers: what that means here, and what to do."""
+        """Return the error when no broker answers, with the reasons and a hint."""
         reasons = "; ".join(
             f"{name} at {self._address(Role.BROKER, name) or '?'}: {why}" for name, why in silent.items()
         )
@@ -277,13 +276,11 @@ class Doors:
             message = (
                 f"no broker of the league '{self.context.league}' answers ({reasons or 'none is known'})"
             )
-            hint = (
-                "see that a broker of it runs, and try again; 'hanse config use NAME' chooses another league"
-            )
+            hint = "start one of its brokers, and try again; 'hanse config use NAME' chooses another league"
         return CommandError(message, ExitCode.UNAVAILABLE, hint)
 
     def _expired(self) -> str:
-        """A sentence if the reason is our own certificate."""
+        """Return a sentence if the client's own certificate has expired."""
         if self._token is not None:
             return ""
         from hanse.security.wall_time import wall_now  # noqa: PLC0415  only this failure needs it
@@ -298,7 +295,7 @@ class Doors:
 
 
 def refusal_code(reply: Reply) -> str:
-    """A word for a door's refusal; empty: it has none."""
+    """Return the code of a refusal; empty: it has none."""
     return _error_of(reply).code
 
 
@@ -310,15 +307,15 @@ def _error_of(reply: Reply) -> ErrorText:
 
 
 def refusal(reply: Reply, subject: str = "") -> CommandError:
-    """A door's refusal as an error of the command."""
+    """Convert a refusal to a ``CommandError``."""
     error = _error_of(reply)
-    said = error.message or f"the door answered with status {reply.status}"
+    said = error.message or f"the server answered with status {reply.status}"
     status = _STATUSES.get(reply.status, ExitCode.FAILED)
     return CommandError(f"{subject}: {said}" if subject else said, status, error.hint)
 
 
 def refused_results(reply: Reply) -> tuple[SubmitResult, ...]:
-    """What a refusal of jobs says of each of them; nothing if it is another refusal."""
+    """Decode the results of each job from a refusal of jobs; empty if it is another refusal."""
     try:
         return msgspec.json.decode(reply.body, type=ErrorAnswer).results
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -326,14 +323,14 @@ def refused_results(reply: Reply) -> tuple[SubmitResult, ...]:
 
 
 def decoded(reply: Reply, kind: type[T]) -> T:
-    """What an answer says, or why the request was not met."""
+    """Decode an answer, or raise the error of a refusal."""
     if reply.status >= 300:
         raise refusal(reply)
     try:
         return msgspec.json.decode(reply.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CommandError(
-            f"the answer was not understood: {error}",
+            f"the answer cannot be decoded: {error}",
             ExitCode.UNAVAILABLE,
             "the league and this program may be of different versions; compare 'hanse status' and 'hanse -V'",
         ) from None
@@ -344,7 +341,7 @@ def _last_path() -> Path:
 
 
 def _remembered() -> dict[str, str]:
-    """Context -> the broker that answered last; whatever is wrong with the file, nothing."""
+    """Load the broker that answered last for each context; empty if the file is unusable."""
     try:
         return msgspec.json.decode(_last_path().read_bytes(), type=dict[str, str])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):

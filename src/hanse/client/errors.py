@@ -1,4 +1,4 @@
-"""How commands tell what went wrong: one sentence, what to do next, and the status to end with."""
+"""Errors of commands: one sentence, the next step, and the exit code."""
 
 from typing import IO, Any
 
@@ -8,7 +8,7 @@ from hanse.client.exit_codes import ExitCode
 
 
 class CommandError(click.ClickException):
-    """What was asked for cannot be done. Shown on standard error as a sentence and a hint."""
+    """Failure of a command. Shown on standard error as a sentence and a hint."""
 
     def __init__(self, message: str, status: ExitCode, hint: str = "") -> None:
         super().__init__(message)
@@ -16,12 +16,12 @@ class CommandError(click.ClickException):
         self.hint = hint
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """The sentence, then what to do next."""
+        """Print the sentence, then the hint."""
         click.echo(f"hanse: {self.message}", file=file, err=file is None)
         if self.hint:
             click.echo(f"  {self.hint}", file=file, err=file is None)
 
 
 def warn(message: str) -> None:
-    """Something that does not stop the command, but that its user should know."""
+    """Print a warning that does not stop the command."""
     click.echo(f"hanse: {message}", err=True)

@@ -1,7 +1,7 @@
-"""Jobs as people hand them in: files, options, and a job that was submitted before.
+"""Forms of jobs from files, options, and jobs that were submitted before.
 
-Everything ends up as plain data in the form of ``model.job_parser`` and is checked here first, so that
-mistakes are told without a round trip, with the line of the file or the option that holds them.
+All of them become plain data in the form of ``model.job_parser`` and are checked here first: errors appear
+without a round trip, with the line of the file or the option.
 """
 
 import os
@@ -21,30 +21,30 @@ from hanse.model.job_parser import parse_job_form
 from hanse.model.problem import Problem
 
 FILE_BYTES_MAX: Final = 16 * SPEC_BYTES_MAX
-"""The largest file of jobs."""
+"""Largest file of jobs."""
 DOCUMENTS_MAX: Final = 10_000
-"""Jobs in one file."""
+"""Largest number of jobs in one file."""
 OPTION_OF: Final = {
     "count": "-n", "memory": "--mem", "class": "--class", "command": "CMD", "clusters.allow": "--cluster",
     "clusters.deny": "--not-cluster", "clusters.prefer": "--prefer", "labels": "--label",
     "resources": "--resource", "client_id": "--client-id", "on_loss": "--on-loss",
 }  # fmt: skip
-"""Fields of the form whose option is not ``--field``."""
+"""Options of the form's fields where the option is not ``--field``."""
 
 Form = dict[str, object]
 
 
 class Draft(NamedTuple):
-    """A job before it is submitted."""
+    """Job before it is submitted."""
 
     form: Form
     source: str = ""
-    """The file it stands in; empty: the command line."""
+    """File of the job; empty: the command line."""
     lines: Mapping[str, int] = {}
-    """Path of a field -> the line where it stands."""
+    """Line of each field, by its path."""
 
     def where(self, field: str) -> str:
-        """A field's place as its writer knows it."""
+        """Return a field's place in the user's terms."""
         if not self.source:
             return option_of(field)
         path = field
@@ -55,7 +55,7 @@ class Draft(NamedTuple):
 
 
 def option_of(field: str) -> str:
-    """The option that sets a field of the form."""
+    """Return the option that sets a field of the form."""
     known = [name for name in OPTION_OF if field == name or field.startswith((f"{name}[", f"{name}."))]
     if known:
         return OPTION_OF[max(known, key=len)]
@@ -64,7 +64,7 @@ def option_of(field: str) -> str:
 
 
 def checked(drafts: Iterable[Draft]) -> list[JobSpec]:
-    """The jobs, if all of them keep the rules; otherwise all problems at once, and nothing is submitted."""
+    """Parse the jobs; raise all problems at once if any job is invalid."""
     specs: list[JobSpec] = []
     lines: list[str] = []
     status = ExitCode.BAD_JOB
@@ -82,12 +82,12 @@ def checked(drafts: Iterable[Draft]) -> list[JobSpec]:
 
 
 def told(draft: Draft, problems: Iterable[Problem]) -> list[str]:
-    """Problems as sentences that say where."""
+    """Format problems as sentences with their places."""
     return [f"{draft.where(problem.field)}: {problem.rule}" for problem in problems]
 
 
 def with_client_id(form: Form) -> Form:
-    """The form with a client id of its own, so that it may be sent twice."""
+    """Return the form with a client id, so that it may be sent twice."""
     return form if form.get("client_id") else {**form, "client_id": f"cli-{uuid.uuid4().hex}"}
 
 
@@ -95,7 +95,7 @@ def with_client_id(form: Form) -> Form:
 
 
 def read_drafts(path: str) -> list[Draft]:
-    """The jobs of a YAML or JSON file (``-``: standard input), one for each document."""
+    """Read the jobs of a YAML or JSON file (``-``: standard input), one for each document."""
     if path == "-":
         source, data = "standard input", sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
     else:
@@ -111,18 +111,18 @@ def read_drafts(path: str) -> list[Draft]:
 
 
 def _json_draft(source: str, data: bytes) -> list[Draft]:
-    """JSON is YAML too, but reading it as such takes a hundred times as long."""
+    """Read a JSON file. JSON is YAML too, but reading it as YAML takes a hundred times as long."""
     if not data.lstrip().startswith(b"{"):
         return []
     try:
         form = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return []  # it may be YAML that begins with a brace; and YAML's reader tells the line of a mistake
+        return []  # it may be YAML that begins with a brace; the YAML reader also gives the line of an error
     return [Draft(form, source)]
 
 
 def _yaml_drafts(source: str, data: bytes) -> list[Draft]:
-    import yaml  # noqa: PLC0415  slow to import, and jobs of the command line need none
+    import yaml  # noqa: PLC0415  slow to import; jobs of the command line do not need it
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(data)
     drafts: list[Draft] = []
@@ -149,7 +149,7 @@ _DEPTH_MAX: Final = 16
 
 
 def _note_lines(node: Any, path: str, lines: dict[str, int], source: str, depth: int) -> None:
-    """Where every field stands. Two fields of one name are an error: YAML itself would drop the first."""
+    """Record the line of every field. Raise if a field is repeated: YAML itself would drop the first."""
     lines.setdefault(path, node.start_mark.line + 1)
     if len(lines) > _LINES_MAX or depth > _DEPTH_MAX:
         return
@@ -163,7 +163,7 @@ def _note_lines(node: Any, path: str, lines: dict[str, int], source: str, depth:
             line = key.start_mark.line + 1
             if key.id == "scalar" and below in lines:
                 raise CommandError(
-                    f"{source}:{line}: {below} is written twice (first in line {lines[below]})",
+                    f"{source}:{line}: {below} is set twice (first in line {lines[below]})",
                     ExitCode.BAD_JOB,
                 )
             lines[below] = line
@@ -171,7 +171,7 @@ def _note_lines(node: Any, path: str, lines: dict[str, int], source: str, depth:
 
 
 def _unwrapped(draft: Draft) -> Draft:
-    """A job wrapped as Kubernetes does it (``apiVersion``, ``kind``, ``metadata``, ``spec``), laid open."""
+    """Unwrap a job in the style of Kubernetes (``apiVersion``, ``kind``, ``metadata``, ``spec``)."""
     form = draft.form
     if not isinstance(form, dict) or "apiVersion" not in form:
         return draft
@@ -194,7 +194,7 @@ def _unwrapped(draft: Draft) -> Draft:
 
 
 def form_of_options(given: Mapping[str, Any], command: tuple[str, ...]) -> Form:
-    """The form that the options of ``hanse submit`` describe; only what was given is in it."""
+    """Build the form from the options of ``hanse submit``; only given options are in it."""
     plain = (
         "name", "tenant", "class", "priority", "deadline", "retries", "grace", "unreachable", "on_loss",
         "client_id", "trace", "count", "cpus", "memory", "gpus", "where", "duration", "workdir",
@@ -222,7 +222,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 
 def _variable(text: str) -> tuple[str, str]:
-    """``NAME=VALUE``; ``NAME`` alone passes on the variable of this shell."""
+    """Parse ``NAME=VALUE``; ``NAME`` alone passes on the variable of this shell."""
     if "=" in text:
         return _pair(text, "--env")
     if text not in os.environ:

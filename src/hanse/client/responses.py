@@ -1,4 +1,4 @@
-"""What doors answer, as the commands and the SDK decode it: the doors' own records, under one roof."""
+"""Records of HTTP answers, as the commands and the SDK decode them, collected from ``hanse.api``."""
 
 from hanse.api.drains import DrainFacts
 from hanse.api.league_records import ApplyAnswer, LeagueFile

@@ -1,4 +1,4 @@
-"""A job once more: from the record of a job back to its form, whole or only what did not succeed."""
+"""Resubmission of a job: its form from its record, whole or only the tasks that did not succeed."""
 
 from typing import Final
 
@@ -11,12 +11,13 @@ from hanse.model.program import SHELL, Program, decode_program
 from hanse.model.resources import Resources
 
 INDEX_WRAP: Final = "/usr/bin/env"
-"""Sets ``HANSE_TASK`` for a task that is tried again: a backend sets its own after the job's environment."""
+"""Program that sets ``HANSE_TASK`` for a repeated task: a backend sets its own after the job's environment.
+"""
 _INDEX: Final = "HANSE_TASK"
 
 
 def form_of(spec: JobSpec) -> Form:
-    """The form that ``model.job_parser`` would turn into this job, without its client id."""
+    """Return the form that ``model.job_parser`` would parse to this job, without its client id."""
     form: Form = {
         "name": spec.name,
         "tenant": spec.tenant,
@@ -81,29 +82,26 @@ def _points(speed_up: SpeedUp) -> list[list[object]]:
 
 
 def divisible(spec: JobSpec) -> bool:
-    """Whether some tasks of a job can be tried again without the others: they neither need each other nor
-    start together."""
+    """Return True if some tasks can be repeated without the others: no needs between them, no gang."""
     return not spec.gang and not any(group.needs for group in spec.groups) and spec.tasks > 1
 
 
 def form_again(spec: JobSpec, failed: list[int], after_done: tuple[str, ...] = ()) -> Form | str:
-    """The form of a job that does again what did not succeed; or a sentence saying why there is none.
+    """Return the form of a job that repeats the unsuccessful tasks, or a sentence why there is none.
 
-    ``failed``: indices of the tasks that did not succeed, ascending. A task that is tried again on its own
-    finds the index it had in ``HANSE_TASK``. ``after_done``: jobs of ``after`` that have succeeded.
+    ``failed``: indices of the tasks that did not succeed, ascending. A task that is repeated alone finds its
+    former index in ``HANSE_TASK``. ``succeeded_jobs``: jobs of ``after`` that have succeeded.
     """
     if any(HIDDEN in dict(command.env).values() for command in _commands(spec)):
-        return "its environment has secrets that you are not shown; submit the job anew from where it came"
+        return "its environment has secrets that are hidden from you. Submit the job again from its source."
     if any(command.secret for command in _commands(spec)):
-        return "its tasks have keys that only its submitter knows; submit the job anew from where it came"
+        return "its tasks have keys that only its submitter knows. Submit the job again from its source."
     form = form_of(spec)
     form["after"] = [job for job in map(job_text, spec.after) if job not in after_done]
     if not divisible(spec) or len(failed) == spec.tasks:
         return form
     if len(failed) > GROUPS_MAX:
-        return (
-            f"{len(failed)} tasks did not succeed, and at most {GROUPS_MAX} can be tried again on their own"
-        )
+        return f"{len(failed)} tasks did not succeed, and at most {GROUPS_MAX} can be repeated alone"
     groups: list[Form] = []
     first = 0
     for group in spec.groups:
@@ -122,7 +120,7 @@ def _commands(spec: JobSpec) -> list[Program]:
 
 
 def _single(group: TaskGroup, index: int, name: str) -> Form:
-    """One task of a group as a group of its own, which is told the index that the task had."""
+    """Return one task as a group of its own, with the index that it had."""
     form = {**_group_form(group), "name": name, "count": 1}
     command = decode_program(group.payload)
     if command is not None:
@@ -132,7 +130,7 @@ def _single(group: TaskGroup, index: int, name: str) -> Form:
 
 
 def command_text(argv: tuple[str, ...]) -> str:
-    """A command as a person would type it."""
+    """Format a command as a person would type it."""
     from shlex import join  # noqa: PLC0415  only what is shown needs it
 
     if argv[: len(SHELL)] == SHELL and len(argv) == len(SHELL) + 1:

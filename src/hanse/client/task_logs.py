@@ -12,13 +12,13 @@ from hanse.client.errors import warn
 from hanse.client.transport import ANSWER_SECONDS_MAX, Reply, SilentError
 
 LINE_BYTES_MAX: Final = 64 << 10
-"""A line that is longer is passed on in parts."""
+"""Longest line that is passed on as a whole."""
 RUNNER_HEADER: Final = "x-hanse-runner"
-"""With 307: the runner on whose machine the output is."""
+"""Header of a redirection (307): the runner that has the output on its machine."""
 
 
 class Ask(NamedTuple):
-    """One stream of one attempt."""
+    """Request for one stream of one attempt."""
 
     stream: str
     attempt: int | None = None
@@ -26,7 +26,7 @@ class Ask(NamedTuple):
 
 
 class Sink:
-    """Where output goes: line by line with a mark before each, or as it comes if there is no mark."""
+    """Target of output: line by line with a prefix, or as it comes if there is no prefix."""
 
     _lock: Final = threading.Lock()
 
@@ -35,12 +35,12 @@ class Sink:
         self._mark = mark.encode()
         self._rest = b""
         self.received = 0
-        """Bytes that came so far: where to go on after an interruption."""
+        """Bytes received so far: the offset after an interruption."""
         self.complaint = ""
-        """What was last said of why nothing comes: it is not said again at every try."""
+        """Last warning, which is not repeated at every attempt."""
 
     def write(self, piece: bytes) -> None:
-        """Pass output on. With a mark, an unfinished line waits for its end."""
+        """Write output. With a prefix, an unfinished line waits for its end."""
         self.received += len(piece)
         if not self._mark:
             self._put(piece)
@@ -53,7 +53,7 @@ class Sink:
             self._put(b"".join(self._mark + line + b"\n" for line in lines))
 
     def close(self) -> None:
-        """Pass on a last line that has no end."""
+        """Write a last line that has no end."""
         if self._rest:
             self._put(self._mark + self._rest + b"\n")
             self._rest = b""
@@ -65,7 +65,7 @@ class Sink:
 
 
 def copy(doors: Doors, task: str, row: TaskRow, ask: Ask, sink: Sink) -> bool:
-    """Copy one stream of a task from where it ran; whether all of it was there. Goes on where ``sink`` is."""
+    """Copy one stream of a task, from the offset of ``sink``; True if all of it was there."""
     latest = ask.attempt in (None, row.attempt)
     clusters = [row.cluster] if row.cluster and latest else list(doors.context.clusters)
     query = {
@@ -101,11 +101,11 @@ def copy(doors: Doors, task: str, row: TaskRow, ask: Ask, sink: Sink) -> bool:
 
 
 class _RunnerSilentError(SilentError):
-    """It is not the cluster's door that does not answer, but that of a runner on another machine."""
+    """Failure of a runner on another machine, not of the cluster's warden, to answer."""
 
 
 def _machines(doors: Doors, cluster: str, node: int | None) -> Iterator[dict[str, str]]:
-    """Which nodes to name when asking a cluster: the task's own, or one of each machine if it is unknown."""
+    """Yield the nodes to name when asking a cluster: the task's own, or one of each machine if unknown."""
     if node is not None:
         yield {"node": str(node)}
         return
@@ -118,7 +118,7 @@ def _machines(doors: Doors, cluster: str, node: int | None) -> Iterator[dict[str
 
 
 def _opened(doors: Doors, cluster: str, target: str, seconds: float | None) -> tuple[Reply, Iterator[bytes]]:
-    """An output at a cluster's door, or at that of the runner to which the door points."""
+    """Open an output at a cluster's endpoint, or at that of the runner to which it redirects."""
     reply, pieces = doors.cluster(cluster).stream(target, seconds)
     runner = reply.headers.get(RUNNER_HEADER, "")
     if reply.status != 307 or not runner:

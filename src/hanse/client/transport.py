@@ -1,8 +1,8 @@
-"""One member's door as a client sees it: requests over TLS to somebody whose identity is known.
+"""HTTPS endpoint of one member, as a client uses it: requests over TLS to a known identity.
 
-Plain ``http.client``: a command line that runs once must start fast. A connection is kept for the next
-request; if the other side has closed it meanwhile, the request is made once more over a new one (every
-request of the interface may be repeated).
+It uses plain ``http.client``, because a command must start fast. A connection is kept for the next request.
+If the other side has closed it meanwhile, the request is repeated over a new one (every request of the
+interface may be repeated).
 """
 
 import http.client
@@ -24,21 +24,21 @@ from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity
 
 CONNECT_SECONDS_MAX: Final = 3.0
-"""For connecting and the handshake: whoever takes longer is treated as gone."""
+"""Time limit for connecting and the handshake: a slower member counts as gone."""
 FILE_VERSION_HEADER: Final = "x-hanse-league-file"
-"""With which a broker says which version of the league file it lives by."""
+"""Header with the version of a broker's league file."""
 ANSWER_SECONDS_MAX: Final = 15.0
-"""For an answer that nobody has to wait for."""
+"""Time limit of an answer that is not held back."""
 PATIENCE_SECONDS_MAX: Final = 5
-"""The longest pause that a door may ask for."""
+"""Longest pause that a server may request."""
 PATIENCE_TRIES_MAX: Final = 4
 ANSWER_BYTES_MAX: Final = 256 << 20
 PIECE_BYTES_MAX: Final = 64 << 10
-"""The most of an output that is passed on at once."""
+"""Largest piece of output that is passed on."""
 
 
 class SilentError(Exception):
-    """A member did not answer. ``sent``: whether it may have got the request all the same."""
+    """Missing answer of a member. ``sent``: True if it may have received the request."""
 
     def __init__(self, reason: str, sent: bool) -> None:
         super().__init__(reason)
@@ -46,22 +46,22 @@ class SilentError(Exception):
 
 
 class Reply(NamedTuple):
-    """An answer, whatever it says."""
+    """Answer with any status."""
 
     status: int
     headers: Mapping[str, str]
-    """By name, in small letters."""
+    """Headers by lower-case name."""
     body: bytes
 
 
 class OnePiece(http.client.HTTPSConnection):
-    """A connection whose requests leave whole: head and body in one TLS record, so that the other side wakes
-    once for each. ``http.client`` by itself sends two."""
+    """Connection that sends each request in one TLS record, head and body, so that the other side wakes once.
+    ``http.client`` alone sends two."""
 
     _held: list[bytes] | None = None
 
     def request(self, *arguments: Any, **named: Any) -> None:
-        """As ``http.client``'s; bodies are bytes."""
+        """Send a request as ``http.client`` does; bodies are bytes."""
         held: list[bytes] = []
         self._held = held
         try:
@@ -71,7 +71,7 @@ class OnePiece(http.client.HTTPSConnection):
         super().send(b"".join(held))
 
     def send(self, data: Any) -> None:
-        """Keep a part back until the request is whole."""
+        """Keep a part back until the request is complete."""
         if self._held is None:
             super().send(data)
         else:
@@ -79,35 +79,35 @@ class OnePiece(http.client.HTTPSConnection):
 
 
 class Door:
-    """The door of one member; use it from one thread."""
+    """HTTPS endpoint of one member; use it from one thread."""
 
     def __init__(self, address: str, server: Identity, credentials: Path, token: Token | None = None) -> None:
         self.address = address
         self.server = server
         self._credentials = credentials
         self._token = token
-        """Shown instead of the certificate."""
+        """Token used instead of the certificate."""
         self.tried = self.answered = False
-        """Whether it was ever asked, and has ever said anything."""
+        """``tried``: a request was made; ``answered``: an answer came."""
         self.file_version = 0
-        """Of the league file that it lives by, as far as it said."""
+        """Version of its league file, if known."""
         self._connection: http.client.HTTPSConnection | None = None
         self._socket: socket.socket | None = None
-        """Of the connection; kept because ``http.client`` forgets it when the answer will end with it."""
+        """Socket of the connection; ``http.client`` forgets it when the answer ends the connection."""
 
     def ask(
         self, method: str, target: str, body: bytes | None = None, seconds: float = ANSWER_SECONDS_MAX
     ) -> Reply:
-        """Make a request and read the whole answer. Raises ``SilentError`` if none comes.
+        """Make a request and read the whole answer. Raises ``NoAnswerError`` if none comes.
 
-        A door that says that we ask too often (429) is asked again when it says, a few times.
+        After a refusal for too many requests (429) it is repeated at the requested time, a few times.
         """
         for _ in range(PATIENCE_TRIES_MAX):
             reply = self._ask(method, target, body, seconds)
             wait = _asked_to_wait(reply)
             if not wait:
                 break
-            time.sleep(wait)  # the door named the moment: there is nothing else to wait for
+            time.sleep(wait)  # the server requested this pause
         return reply
 
     def _ask(self, method: str, target: str, body: bytes | None, seconds: float) -> Reply:
@@ -125,9 +125,9 @@ class Door:
         return self._believed(Reply(response.status, _headers(response), data))
 
     def stream(self, target: str, seconds: float | None) -> "tuple[Reply, Iterator[bytes]]":
-        """Ask for an output. The answer's beginning and, if its status is 200, its pieces as they come.
+        """Request an output. Return the head of the answer and, with status 200, its pieces as they come.
 
-        ``seconds``: how long a piece may take; None: for ever, because a task may be silent.
+        ``seconds``: time limit of a piece; None: no limit, because a task may write nothing.
         """
         response = self._begin("GET", target, None, ANSWER_SECONDS_MAX)
         if response.status != 200:
@@ -139,8 +139,8 @@ class Door:
         return Reply(response.status, _headers(response), b""), self._pieces(response)
 
     def _believed(self, reply: Reply) -> Reply:
-        """The same answer. Raises if it is that our token is not believed, where no other door would help, or
-        that the member stopped under way, which is no answer."""
+        """Return the answer. Raises if the server refuses our token, since no other would accept it, or if
+        the member stopped during the request."""
         if reply.status not in (401, 500):
             return reply
         try:
@@ -151,16 +151,16 @@ class Door:
             raise SilentError("it stopped", sent=True)
         if reply.status == 500 or self._token is None:
             return reply
-        raise self._token.refused(error.code, error.message or f"{self.server.name} does not know us")
+        raise self._token.refused(error.code, error.message or f"{self.server.name} refused the token")
 
     def _pieces(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
-        promised = response.length  # None: the end is marked, and http.client misses it by itself
+        promised = response.length  # None: the end is marked, and http.client checks that it came
         received = 0
         try:
             while promised is None or received < promised:
                 piece = response.read1(PIECE_BYTES_MAX)
                 if not piece and promised is not None:
-                    raise SilentError("it hung up", sent=True)
+                    raise SilentError("it closed the connection", sent=True)
                 if not piece:
                     return
                 received += len(piece)
@@ -171,7 +171,7 @@ class Door:
             self.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = self._socket = None
@@ -188,7 +188,7 @@ class Door:
                 self.close()
                 raise SilentError(reason(error), sent=True) from None
             except (OSError, http.client.HTTPException):
-                self.close()  # it was closed while nobody used it
+                self.close()  # it was closed while it was idle
         self._connect()
         try:
             return self._exchange(method, target, body, seconds)
@@ -224,7 +224,7 @@ class Door:
         self._connection, self._socket = connection, connection.sock
 
     def _context(self) -> ssl.SSLContext:
-        """Made anew for every connection, because the certificate may have been renewed."""
+        """Make the TLS context for each connection, because the certificate may have been renewed."""
         try:
             return Credentials(self._credentials).client_context(self.server, show=self._token is None)
         except (OSError, ValueError) as error:
@@ -240,8 +240,7 @@ class Door:
 
 
 def _asked_to_wait(reply: Reply) -> int:
-    """Seconds after which a door that is asked too often wants to be asked again; 0: it is no such answer, or
-    that is too long to wait."""
+    """Return the seconds to wait before a repetition; 0: none requested, or too many."""
     text = reply.headers.get("retry-after", "") if reply.status == 429 else ""
     return int(text) if text.isascii() and text.isdigit() and int(text) <= PATIENCE_SECONDS_MAX else 0
 
@@ -251,7 +250,7 @@ def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
 
 
 def is_address(text: str) -> bool:
-    """Whether a door could be there."""
+    """Return True if the text is a ``host:port``."""
     try:
         host_and_port(text)
     except CommandError:
@@ -260,7 +259,7 @@ def is_address(text: str) -> bool:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """The parts of ``host:port`` or ``[host]:port``."""
+    """Split ``host:port`` or ``[host]:port``."""
     try:
         parts = urlsplit(f"//{address}")
         if parts.hostname and parts.port:
@@ -268,22 +267,22 @@ def host_and_port(address: str) -> tuple[str, int]:
     except ValueError:  # a port that is no number
         pass
     raise CommandError(
-        f"'{address}' is no address; one looks like host:7402",
+        f"'{address}' is not an address such as host:7402",
         ExitCode.CONFIG,
         "see 'hanse config view'",
     )
 
 
 def reason(error: Exception) -> str:
-    """Why there is no answer, in a few words."""
+    """Describe in a few words why there is no answer."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, ConnectionRefusedError):
         return "nobody listens there"
     if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError | BrokenPipeError):
-        return "it hung up"
+        return "it closed the connection"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"not who it should be: {error.verify_message if error.errno else error.args[0]}"
+        return f"its certificate is not accepted: {error.verify_message if error.errno else error.args[0]}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

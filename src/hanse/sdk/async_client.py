@@ -1,7 +1,7 @@
 """``hanse.AsyncClient``: the client for programs that use asyncio.
 
-Calls are pushed to the loop by their futures. What asks the league runs in a few threads, because its doors
-block; waiting for many jobs at once takes one thread each, of at most ``WAITERS_MAX``.
+The futures of calls notify the event loop. Requests to the league block and therefore run in threads; waiting
+for a job takes one thread, and there are at most ``WAITERS_MAX``.
 """
 
 import asyncio
@@ -21,28 +21,28 @@ T = TypeVar("T")
 
 
 class _Threads:
-    """Threads for what blocks."""
+    """Pool of threads for blocking calls."""
 
     def __init__(self) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(WAITERS_MAX, "hanse async")
 
     async def do(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """The result of a blocking call."""
+        """Run a blocking call and return its result."""
         return await asyncio.wrap_future(self._pool.submit(work, *args, **kwargs))
 
     async def each(self, items: Iterator[T]) -> AsyncIterator[T]:
-        """The items of a blocking iterator as they come."""
+        """Yield the items of a blocking iterator as they come."""
         end = object()
         while (item := await self.do(next, items, end)) is not end:
             yield item
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Accept no further calls."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class AsyncJob:
-    """A job; as ``hanse`` jobs, with everything awaited."""
+    """Job whose methods are awaited; otherwise as ``hanse.Job``."""
 
     def __init__(self, job: Job, threads: _Threads) -> None:
         self._job = job
@@ -50,56 +50,56 @@ class AsyncJob:
 
     @property
     def id(self) -> str:
-        """As people write it: ``1-7``."""
+        """Id of the job, such as ``1-7``."""
         return self._job.id
 
     async def row(self) -> JobRow:
-        """All that a list of jobs says of it."""
+        """Return the job's row in the list of jobs."""
         return await self._threads.do(self._job.row)
 
     async def state(self) -> str:
-        """``queued``, ``running``, ``succeeded`` ..."""
+        """Return the state: ``queued``, ``running``, ``succeeded`` ..."""
         return (await self.row()).state
 
     async def tasks(self) -> list[TaskRow]:
-        """Its tasks by index."""
+        """Return the tasks by index."""
         return await self._threads.do(self._job.tasks)
 
     async def wait(self, timeout: float | None = None) -> JobRow:
-        """Wait for its end."""
+        """Wait until the job has ended."""
         return await self._threads.do(self._job.wait, timeout)
 
     async def result(self, timeout: float | None = None) -> str:
-        """What its first task wrote; raises ``JobFailedError`` if it did not succeed."""
+        """Return the output of the first task; raise ``JobFailedError`` if the job did not succeed."""
         return await self._threads.do(self._job.result, timeout)
 
     async def logs(self, task: int = 0, stream: str = "") -> str:
-        """What a task wrote so far."""
+        """Return the output of a task so far."""
         return await self._threads.do(self._job.logs, task, stream)
 
     def follow(self, task: int = 0, stream: str = "stdout") -> AsyncIterator[bytes]:
-        """What a task writes, as it comes."""
+        """Yield the output of a task as it comes."""
         return self._threads.each(self._job.follow(task, stream))
 
     async def why(self) -> str:
-        """Why it waits, runs where it does, or ended so."""
+        """Explain why the job waits, why it runs where it runs, or why it ended."""
         return await self._threads.do(self._job.why)
 
     async def cancel(self) -> None:
-        """End it."""
+        """Cancel the job."""
         await self._threads.do(self._job.cancel)
 
     async def retry(self) -> "AsyncJob":
-        """Submit again what did not succeed."""
+        """Submit the tasks that did not succeed again."""
         return AsyncJob(await self._threads.do(self._job.retry), self._threads)
 
     def watch(self) -> AsyncIterator[JobRow]:
-        """The job as it is now and whenever it is seen to have changed."""
+        """Yield the job's row now and after each change."""
         return self._threads.each(self._job.watch())
 
 
 class AsyncClient:
-    """As ``hanse.Client``, for asyncio. Calls give ``asyncio.Future`` objects of the running loop."""
+    """``hanse.Client`` for asyncio. Calls return ``asyncio.Future`` objects of the running loop."""
 
     def __init__(self, context: str | None = None, **options: Any) -> None:
         self._client = Client(context, **options)
@@ -114,7 +114,7 @@ class AsyncClient:
         retries: int | None = None,
         **kwargs: Any,
     ) -> asyncio.Future[T]:
-        """Have ``fn(*args, **kwargs)`` called by a hand; await the result. Cancelling it cancels the call."""
+        """Run ``fn(*args, **kwargs)`` in a worker; await the result. Cancelling it cancels the call."""
         future = self._client.submit(fn, *args, resources=resources, retries=retries, **kwargs)
         return asyncio.wrap_future(future)
 
@@ -124,7 +124,7 @@ class AsyncClient:
         *iterables: Iterable[Any],
         resources: Mapping[str, object] | None = None,
     ) -> AsyncIterator[T]:
-        """The results in order, as they come."""
+        """Yield the results in order, as they come."""
         futures = [self.submit(fn, *row, resources=resources) for row in zip(*iterables, strict=False)]
         try:
             for future in futures:
@@ -147,19 +147,19 @@ class AsyncClient:
         return [AsyncJob(job, self._threads) for job in made]
 
     async def plan(self, job: JobLike) -> PlanAnswer:
-        """What would become of a job if it were submitted now."""
+        """Return what would happen to a job if it were submitted now."""
         return await self._threads.do(self._client.plan, job)
 
     def job(self, job: str) -> AsyncJob:
-        """A job that was submitted before, by its id."""
+        """Return a job that was submitted before, by its id."""
         return AsyncJob(self._client.job(job), self._threads)
 
     async def jobs(self, *states: str, limit: int = 100) -> list[JobRow]:
-        """The newest jobs, in these states."""
+        """Return the newest jobs in these states."""
         return await self._threads.do(self._client.jobs, *states, limit=limit)
 
     async def close(self, cancel_futures: bool = False) -> None:
-        """Wait for the calls, then let the hands go."""
+        """Wait for the calls, then release the workers."""
         await self._threads.do(self._client.close, cancel_futures)
         self._threads.close()
 

@@ -1,4 +1,4 @@
-"""What can be said about a call that has not ended: why it waits, when it may end, what its hand wrote."""
+"""Status of a call that has not ended: why it waits, when it may end, its worker's output."""
 
 import threading
 from typing import Any
@@ -17,16 +17,16 @@ UNHEARD = "the league does not answer"
 
 
 class Explainer:
-    """Answers the questions of an executor's futures, in their own threads."""
+    """Explainer of calls: answers the questions of futures, in their own threads."""
 
     def __init__(self, doors: Doors, exchange: Exchange) -> None:
         self._exchange = exchange
         self._doors = doors
         self._lock = threading.Lock()
-        """The doors of a league are for one thread at a time."""
+        """Serializes requests: ``Endpoints`` are for one thread at a time."""
 
     def tell(self, future: Future[Any], question: str) -> Any:
-        """The answer to one of ``cancel``, ``why``, ``eta`` and ``logs``."""
+        """Answer one of ``cancel``, ``why``, ``eta`` and ``logs``."""
         if question == "cancel":
             number = future._number
             self._exchange.post(lambda: self._exchange.cancel(number))
@@ -38,9 +38,9 @@ class Explainer:
         return self._why(future, place) if question == "why" else self._eta(future, place)
 
     def _place(self, number: int) -> "tuple[Member | None, int, Call | None]":
-        """The hand that has a call and how many it makes before; or how many wait before it for a hand.
+        """Find the worker that has a call and count the calls before it, in the worker or in the queue.
 
-        In the exchange's thread.
+        Runs in the dispatcher's thread.
         """
         for member in self._exchange.crew.members:
             for ahead, (held, call) in enumerate(member.outstanding.items()):
@@ -54,22 +54,22 @@ class Explainer:
     def _why(self, future: Future[Any], place: "tuple[Member | None, int, Call | None]") -> str:
         member, ahead, call = place
         if future.done():
-            where = f" in {future.cluster} by the hand {future.hand}" if future.hand else ""
+            where = f" in {future.cluster}, in worker {future.hand}" if future.hand else ""
             ended = "was cancelled" if future.cancelled() else "failed" if future.exception() else "ended"
             return f"The call {ended}{where}."
         if member is not None:
-            behind = f", behind {ahead} others" if ahead else ""
-            return f"The hand {member.task} in {member.cluster} has the call{behind}."
+            behind = f", behind {ahead} other calls" if ahead else ""
+            return f"Worker {member.task} in {member.cluster} has the call{behind}."
         if call is None:
-            return "The call waits for the results of others among its arguments."
+            return "The call waits for the results of other calls, which are its arguments."
         muster = self._exchange.muster
         hands = len(self._exchange.crew.members)
-        said = [f"The call waits for a hand, behind {ahead} others; there are {hands} hands."]
+        said = [f"The call waits for a worker, behind {ahead} other calls; {hands} workers are connected."]
         jobs = list(muster.missing)
         if muster.refused:
-            said.append(f"The league gives no hands: {muster.refused}.")
+            said.append(f"The league starts no workers: {muster.refused}.")
         for job in jobs[:1]:
-            said.append(f"{muster.starting()} more are on their way, as job {job}.")
+            said.append(f"{muster.starting()} more are starting, as job {job}.")
             said += self._asked_why(job)
         return " ".join(said)
 
@@ -88,10 +88,10 @@ class Explainer:
         if future.done():
             return Eta(0.0, 0.0, 0.0)
         if call is None:
-            return Eta(unknown="it waits for the results of other calls")
+            return Eta(unknown="the call waits for the results of other calls")
         hands = len(self._exchange.crew.members)
         if member is None and not hands:
-            return Eta(unknown="there are no hands yet; why() says what they wait for")
+            return Eta(unknown="no worker is connected yet; call why() for the reason")
         behind = ahead if member is not None else 1 + ahead / hands
         return eta_of(behind, list(call.function.seconds))
 
@@ -106,7 +106,7 @@ class Explainer:
                     Client(doors).tasks(job, limit=1, after=str(int(index) - 1) if int(index) else "").tasks
                 )
                 if not rows:
-                    raise SdkError(f"the league does not know {task}")
+                    raise SdkError(f"the league does not know the task {task}")
                 streams = [output(doors, task, rows[0], stream) for stream in ("stdout", "stderr")]
             except CommandError as error:
                 raise plainly(error) from None

@@ -1,4 +1,4 @@
-"""``hanse.Client``: calls and jobs of one league, from one object."""
+"""``hanse.Client``: calls and jobs of one league."""
 
 import os
 import threading
@@ -21,19 +21,19 @@ from hanse.sdk.future import Future
 from hanse.sdk.job import Job, submitted
 
 SHAPES_MAX: Final = 64
-"""Different resources of calls, and so pools of hands, of one client."""
+"""Pools of workers of one client, one for each set of resources."""
 
 T = TypeVar("T")
 JobLike = Mapping[str, object] | str | os.PathLike[str]
-"""A job: its fields as in a job file, or the path of such a file."""
+"""Job as its fields in a job file, or as the path of such a file."""
 
 
 class Client:
-    """A league: ``submit`` and ``map`` make calls, ``run`` and ``submit_job`` start programs.
+    """Client of a league: ``submit`` and ``map`` make calls, ``run`` and ``submit_job`` start programs.
 
-    ``context``: which league; None: the current context. ``token``: an access token to show there; None:
-    ``$HANSE_TOKEN``, or what the context has. The other arguments are those of ``hanse.Executor``;
-    calls with other ``resources`` than these get a pool of hands of their own.
+    ``context``: name of the league's context; None: the current context. ``token``: access token for the
+    league; None: ``$HANSE_TOKEN``, or the context's. The other arguments are those of ``hanse.Executor``;
+    calls with other ``resources`` get a pool of workers of their own.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Client:
     # --- calls
 
     def executor(self, resources: Mapping[str, object] | None = None) -> Executor:
-        """The pool of hands of these resources."""
+        """Return the executor whose workers have these resources."""
         shape = self._resources if resources is None else {**self._resources, **resources}
         key = msgspec.json.encode(shape, order="sorted")
         with self._lock:
@@ -67,8 +67,8 @@ class Client:
             pool = self._pools.get(key)
             if pool is None:
                 if len(self._pools) >= SHAPES_MAX:
-                    raise SdkError(f"a client has at most {SHAPES_MAX} different resources")
-                options = {"name": "hands", "token": self._token, **self._options}
+                    raise SdkError(f"a client can have at most {SHAPES_MAX} different sets of resources")
+                options = {"name": "workers", "token": self._token, **self._options}
                 pool = Executor(shape, self._hands, self._doors.name, self._retries, **options)
                 self._pools[key] = pool
         return pool
@@ -82,7 +82,7 @@ class Client:
         retries: int | None = None,
         **kwargs: Any,
     ) -> Future[T]:
-        """Have ``fn(*args, **kwargs)`` called by a hand of these resources. See ``hanse.Executor.submit``."""
+        """Run ``fn(*args, **kwargs)`` in a worker with these resources. See ``hanse.Executor.submit``."""
         count = self._retries if retries is None else retries
         return self.executor(resources).submit_call(fn, args, kwargs, count)
 
@@ -94,15 +94,15 @@ class Client:
         timeout: float | None = None,
         chunksize: int = 0,
     ) -> Iterator[T]:
-        """As ``map``, in hands of these resources. See ``hanse.Executor.map``."""
+        """Run ``map`` in workers with these resources. See ``hanse.Executor.map``."""
         return self.executor(resources).map(fn, *iterables, timeout=timeout, chunksize=chunksize)
 
     # --- jobs
 
     def run(self, *command: str, **fields: object) -> Job:
-        """Start a program as a job; one text is for the shell. ``fields``: of a job, as ``count=3``."""
+        """Start a program as a job; one string is a shell command. ``fields``: of a job, as ``count=3``."""
         if not command:
-            raise ValueError("what is to run?")
+            raise ValueError("no command was given")
         return self.submit_job({**fields, "command": command[0] if len(command) == 1 else list(command)})
 
     def submit_job(self, job: JobLike) -> Job:
@@ -114,25 +114,25 @@ class Client:
         return submitted(self._doors, [self._form(job) for job in jobs])
 
     def plan(self, job: JobLike) -> PlanAnswer:
-        """What would become of a job if it were submitted now."""
+        """Return what would happen to a job if it were submitted now."""
         with self._doors.client() as client:
             return client.plan(self._form(job))
 
     def job(self, job: str) -> Job:
-        """A job that was submitted before, by its id."""
+        """Return a job that was submitted before, by its id."""
         return Job(self._doors, job)
 
     def jobs(self, *states: str, limit: int = 100) -> list[JobRow]:
-        """The newest jobs, in these states (none given: in any)."""
+        """Return the newest jobs in these states; without states, in any."""
         with self._doors.client() as client:
             return client.jobs(JobFilter(states=states), limit).rows
 
     def _form(self, job: JobLike) -> dict[str, object]:
-        """A job in the form of job files, checked."""
+        """Return a job in the form of job files, checked."""
         try:
             drafts = [Draft(dict(job))] if isinstance(job, Mapping) else read_drafts(str(Path(job)))
             if len(drafts) != 1:
-                raise SdkError(f"{job} holds {len(drafts)} jobs; one is wanted")
+                raise SdkError(f"{job} holds {len(drafts)} jobs; exactly one is expected")
             checked(drafts)
         except CommandError as error:
             raise plainly(error) from None
@@ -140,10 +140,10 @@ class Client:
         tenant = os.environ.get("HANSE_TENANT")
         return {"tenant": tenant, **form} if tenant else form
 
-    # --- the end
+    # --- closing
 
     def close(self, cancel_futures: bool = False) -> None:
-        """Wait for the calls (or cancel those that have not begun), then let the hands go. Jobs go on."""
+        """Wait for the calls (or cancel those that have not begun), then release the workers. Jobs go on."""
         with self._lock:
             self._closed = True
             pools, self._pools = list(self._pools.values()), {}
@@ -168,13 +168,13 @@ class Client:
 
 
 _entered: list[Client] = []
-"""Clients whose ``with`` block runs; the last one is that of ``hanse.task``."""
+"""Clients with an active ``with`` block; ``hanse.task`` uses the last one."""
 _default: list[Client] = []
 _default_lock: Final = threading.Lock()
 
 
 def current_client() -> Client:
-    """The client of the innermost ``with`` block, or one for the whole process."""
+    """Return the client of the innermost ``with`` block, or the one of the process."""
     if _entered:
         return _entered[-1]
     with _default_lock:

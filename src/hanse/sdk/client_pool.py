@@ -1,4 +1,4 @@
-"""The league's doors for several threads: each borrows a client of its own and gives it back."""
+"""Pool of clients of one league: each thread borrows its own client."""
 
 import os
 from collections import deque
@@ -13,14 +13,14 @@ from hanse.sdk.errors import NotAllowedError, SdkError
 
 
 def plainly(error: CommandError) -> SdkError:
-    """An error of a command as one of this package."""
+    """Convert a ``CommandError`` to an ``SdkError``."""
     kind = NotAllowedError if error.status is ExitCode.FORBIDDEN else SdkError
     return kind(f"{error.message} ({error.hint})" if error.hint else error.message)
 
 
 def chosen(name: str | None, token: str | None = None) -> Doors:
-    """The doors of the context of this name, of ``$HANSE_CONTEXT``, or of the current one; ``token`` is shown
-    there if it is given. Raises ``SdkError``."""
+    """Return the endpoints of the named context, of ``$HANSE_CONTEXT``, or of the current context. ``token``:
+    access token to use instead of the context's. Raises ``SdkError``."""
     try:
         doors = Doors.chosen(name or os.environ.get("HANSE_CONTEXT") or None, token)
         doors.check()
@@ -30,7 +30,7 @@ def chosen(name: str | None, token: str | None = None) -> Doors:
 
 
 class LeagueDoors:
-    """Doors of one context; there are as many as threads that use them at once."""
+    """Pool of clients of one context; it holds one for each thread that needs one at the same time."""
 
     def __init__(self, doors: Doors) -> None:
         self._first = doors
@@ -40,7 +40,7 @@ class LeagueDoors:
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        """A client for one thread. What the league refuses is raised as ``SdkError``."""
+        """Lend a client to one thread. Raises ``SdkError`` for what the league refuses."""
         try:
             doors = self._idle.pop()
         except IndexError:
@@ -56,7 +56,7 @@ class LeagueDoors:
                 self._idle.append(doors)
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()

@@ -1,58 +1,57 @@
-"""What can go wrong with a call, as exceptions that its future raises."""
+"""Exceptions that calls, jobs and their futures raise."""
 
 
 class SdkError(RuntimeError):
-    """Everything that this package raises by itself; what a user's own function raises comes as it is."""
+    """Base of the errors of this package; exceptions of a user's own function are raised unchanged."""
 
 
 class NotAllowedError(SdkError):
-    """The league does not let us: the token has expired, it or the certificate was revoked, or the role may
-    not do this."""
+    """Denied access: the token expired, it or the certificate was revoked, or the role does not allow this."""
 
 
 class HandLostError(SdkError):
-    """The hand that a call was given to ended before the result came, as often as it may be tried again."""
+    """Loss of a call's worker before it returned the result, with no retry left."""
 
     def __init__(self, message: str, task: str = "", code: int | None = None, note: str = "") -> None:
         super().__init__(message)
         self.task = task
-        """The hand as a task of the league, such as ``1-7.0``."""
+        """Worker as a task of the league, such as ``1-7.0``."""
         self.code = code
-        """Its exit code, or minus the signal that ended it; None: the league does not say."""
+        """Exit code of the worker, or minus the signal that ended it; None: unknown."""
         self.note = note
-        """What the league noted about its end: out of memory, say."""
+        """Note of the league about the worker's end, such as out of memory."""
 
 
 class NoHandsError(SdkError):
-    """The league gives no hands: it refused their job, cannot be reached, or none of them comes to life."""
+    """Lack of workers: the league refused their job, cannot be reached, or they all end too early."""
 
 
 class DependencyFailedError(SdkError):
-    """A future among the arguments has no result, so the call was not made. The reason is ``__cause__``."""
+    """Failure of a future among the arguments, so the call was not made. ``__cause__`` is the reason."""
 
 
 class CannotTravelError(SdkError):
-    """A function, an argument or a result cannot be pickled, or not be unpickled at the other end."""
+    """Function, argument or result that cannot be pickled, or not unpickled on the other side."""
 
 
 class CallExitedError(SdkError):
-    """The function raised ``SystemExit``, ``KeyboardInterrupt`` or the like. That ends the call only."""
+    """``SystemExit``, ``KeyboardInterrupt`` or similar, raised by the function. Only the call ends."""
 
 
 class RemoteTracebackError(SdkError):
-    """The traceback in the hand, as text; stands as the ``__cause__`` of what the function raised."""
+    """Text of the traceback in the worker; the ``__cause__`` of the function's exception."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 class TooManyCallsError(SdkError):
-    """More calls wait in an executor than it keeps."""
+    """Refusal of a call, because its executor has too many unfinished calls."""
 
 
 class JobFailedError(SdkError):
-    """A job that was waited for did not succeed."""
+    """Job that did not succeed."""
 
 
 class JobRefusedError(SdkError):
-    """The league did not take a job."""
+    """Refusal of a job by the league."""

@@ -33,17 +33,17 @@ from hanse.sdk.workers.worker_connection import Gate
 from hanse.sdk.workers.worker_pool import Call
 
 CALLS_MAX: Final = 2_000_000
-"""Calls of one executor that have not ended; more are refused."""
+"""Unfinished calls of one executor; it refuses further calls."""
 IDLE_SECONDS: Final = 60.0
 CHUNK_SECONDS: Final = 0.01
-"""Calls of ``map`` travel together as far as they take about this long together."""
+"""``map`` puts into one chunk the calls that take about this long together."""
 CHUNK_ITEMS_MAX: Final = 1_000
 CHUNKS_PER_HAND: Final = 4
-"""There are at least so many chunks for each hand, so that none waits for the last one."""
+"""Least number of chunks per worker, so that no worker waits long for the last one."""
 PATHS_MAX: Final = 64
-"""Directories of ``sys.path`` that hands are told."""
+"""Directories of ``sys.path`` that the executor sends to its workers."""
 ASK_FIELDS: Final = ("cpus", "memory", "gpus", "resources", "where", "affinity", "duration")
-"""What ``resources`` may say about a hand; the fields of a group in a job file."""
+"""Keys of ``resources``; the fields of a group in a job file."""
 
 T = TypeVar("T")
 
@@ -52,27 +52,28 @@ class Options(TypedDict, total=False):
     """Further arguments of an executor."""
 
     job: Mapping[str, object]
-    """Fields of the job of hands: tenant, priority, clusters, env ..."""
+    """Fields of the workers' job: tenant, priority, clusters, env ..."""
     python: str | None
-    """The interpreter of the hands; None: this one, by its path."""
+    """Path of the workers' interpreter; None: the path of this one."""
     idle_seconds: float
-    """A hand that had nothing to do for so long is let go."""
+    """Seconds without a call after which a worker is released."""
     spool: str | None
-    """Directory for large values, for hands that see it too; None: in memory where that can be; empty: none,
-    and everything goes over the channel."""
+    """Parent directory of the shared store for large values, which workers must see too. None: in memory
+    where possible; empty: no store, everything goes over the channel."""
     token: str | None
-    """An access token to show to the league; None: ``$HANSE_TOKEN``, or what the context has."""
+    """Access token for the league; None: ``$HANSE_TOKEN``, or the context's."""
     listen: str | None
-    """Address at which hands reach this process; None: the one from which it reaches the league."""
+    """Address at which workers reach this process; None: the one from which it reaches the league."""
 
 
 class Executor(concurrent.futures.Executor):
-    """Runs calls in hands: warm Python interpreters that are tasks of a league.
+    """Executor whose calls run in workers: warm Python interpreters that are tasks of a league.
 
-    ``resources``: of one hand, as in a job file: ``{"cpus": 2, "memory": "1GiB", "where": 'zone == "a"'}``.
-    ``hands``: how many; a number, a pair of least and most, or None: from none to what the league has room
-    for. ``context``: which league; None: the current context. ``retries``: how often a call is made again
-    whose hand was lost; 0: it is made at most once. ``name``: of the job of hands. Further: ``Options``.
+    ``resources``: of one worker, as in a job file: ``{"cpus": 2, "memory": "1GiB", "where": 'zone == "a"'}``.
+    ``max_workers``: how many; a number, a pair (minimum, maximum), or None: from none to what the league has
+    room for. ``context``: of the league; None: the current one. ``retries``: how often a call is repeated
+    whose worker was lost; 0: it runs at most once. ``name``: of the workers' job. Further:
+    ``ExecutorOptions``.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Executor(concurrent.futures.Executor):
         self._retries = _checked_retries(retries)
         least, most = _range(hands)
         doors = chosen(context, options.get("token"))
-        form = _form(dict(resources or {}), dict(options.get("job") or {}), name or "hands", python)
+        form = _form(dict(resources or {}), dict(options.get("job") or {}), name or "workers", python)
         self._spool = OwnSpool(spool or None) if spool != "" else None
         gate = Gate(self._spool, tuple(path for path in sys.path if path)[:PATHS_MAX])
         listener = _listener(listen if listen is not None else _own_address(doors.context))
@@ -116,19 +117,19 @@ class Executor(concurrent.futures.Executor):
     # --- calls
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Have ``fn(*args, **kwargs)`` called by a hand.
+        """Run ``fn(*args, **kwargs)`` in a worker.
 
-        Futures among the arguments, also one level inside lists, tuples and dictionaries, are put in by their
-        results when they have them; the call waits until then.
+        Futures among the arguments, also one level inside lists, tuples and dictionaries, are replaced by
+        their results; the call waits until these are there.
         """
         return self.submit_call(fn, args, kwargs, self._retries)
 
     def submit_call(
         self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], retries: int
     ) -> Future[T]:
-        """The same with its own number of retries."""
+        """Submit a call with its own number of retries."""
         if not callable(fn):
-            raise TypeError(f"{fn!r} cannot be called")
+            raise TypeError(f"{fn!r} is not callable")
         if retries != self._retries:
             _checked_retries(retries)
         future: Future[T] = Future()
@@ -158,16 +159,16 @@ class Executor(concurrent.futures.Executor):
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
         if os.getpid() != self._pid:
-            raise RuntimeError("an executor does not outlive a fork: make a new one in this process")
+            raise RuntimeError("an executor cannot be used after a fork. Create a new one in this process.")
         number = self._next
         if not number % 1_024 and self._exchange.pending() > CALLS_MAX:
-            raise TooManyCallsError(f"{CALLS_MAX} calls wait already; wait for some of them first")
+            raise TooManyCallsError(f"{CALLS_MAX} calls are waiting. Wait for some of them first.")
         self._next = number + 1
         future._number = number
         return number
 
     def _applied(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Traveller, tuple[Any, ...]]:
-        """Something that can be called and has no name goes with the arguments."""
+        """Pass a callable without an importable name as an argument."""
         with self._lock:
             function = self._registry.of(apply)
         assert function is not None
@@ -203,9 +204,9 @@ class Executor(concurrent.futures.Executor):
         timeout: float | None = None,
         chunksize: int = 0,
     ) -> Iterator[T]:
-        """As ``map``, in the hands, with the results in order.
+        """Run ``map`` in the workers, with the results in order.
 
-        ``chunksize``: how many calls travel as one; 0: as many as take 10 ms together, as far as it is known.
+        ``chunksize``: calls per chunk; 0: as many as take 10 ms together, once their duration is known.
         """
         end = None if timeout is None else timeout + time.monotonic()
         rows = list(zip(*iterables, strict=False))
@@ -227,7 +228,7 @@ class Executor(concurrent.futures.Executor):
         return future
 
     def _chunk(self, fn: Callable[..., Any], count: int) -> int:
-        """How many calls should travel as one."""
+        """Return how many calls one chunk should hold."""
         with self._lock:
             function = self._registry.of(fn)
         if function is None or not function.seconds:
@@ -237,36 +238,35 @@ class Executor(concurrent.futures.Executor):
         by_time = int(CHUNK_SECONDS / max(mean, 1e-6))
         return max(1, min(by_time, CHUNK_ITEMS_MAX, -(-count // (CHUNKS_PER_HAND * hands))))
 
-    # --- hands
+    # --- workers
 
     @property
     def hands(self) -> int:
-        """How many there are now."""
+        """Number of workers that are connected now."""
         return len(self._exchange.crew.members)
 
     @property
     def tasks(self) -> list[str]:
-        """The hands as tasks of the league, such as ``1-7.0``."""
+        """Workers as tasks of the league, such as ``1-7.0``."""
         return [member.task for member in list(self._exchange.crew.members)]
 
     @property
     def refused(self) -> int:
-        """How many connections were cut because whoever was there proved no key, or answered what it was not
-        asked. The first ones are told in the log one by one, as warnings of
-        ``hanse.sdk.workers.refused_connections``."""
+        """Number of connections closed because the peer proved no key or broke the protocol.
+        ``hanse.sdk.workers.refused_connections`` logs the first 100 as warnings."""
         return self._exchange.refusals.count
 
     def wait_for_hands(self, count: int, timeout: float | None = None) -> bool:
-        """Wait until there are so many hands, or there will never be; whether there are."""
+        """Wait for this many workers, or until the league refuses them; True if they are there."""
         event = threading.Event()
         self._exchange.post(partial(self._exchange.await_hands, count, event))
         event.wait(timeout)
         return self.hands >= count
 
-    # --- the end
+    # --- shutdown
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; the hands end with the last of those that were taken."""
+        """Take no more calls; the workers end after the last accepted call."""
         with self._lock:
             first, self._closed = not self._closed, True
         if cancel_futures:
@@ -281,19 +281,19 @@ class Executor(concurrent.futures.Executor):
 
 
 _alive: "weakref.WeakSet[Executor]" = weakref.WeakSet()
-"""Executors that were not shut down."""
+"""Executors that are not shut down."""
 
 
 @atexit.register
 def _at_exit() -> None:
-    """As the executors of the standard library: the program ends when its calls have ended."""
+    """Finish the calls before the program ends, as the executors of the standard library do."""
     for executor in list(_alive):
         if executor._pid == os.getpid():
             executor.shutdown()
 
 
 def _stopped(exchange: Exchange) -> None:
-    """Nobody holds the executor any more."""
+    """Close the dispatcher of an executor that was garbage-collected."""
     exchange.close(cancel=False)
 
 
@@ -302,7 +302,7 @@ def _held_more(exchange: Exchange, count: int) -> None:
 
 
 def _results(futures: list[Future[Any]], end: float | None, flat: bool) -> Iterator[Any]:
-    """The results in order; what has not begun is cancelled if the caller loses interest."""
+    """Yield the results in order; cancel what has not begun if the caller stops reading."""
     futures.reverse()
     try:
         while futures:
@@ -319,29 +319,29 @@ def _results(futures: list[Future[Any]], end: float | None, flat: bool) -> Itera
 
 def _checked_retries(retries: int) -> int:
     if not isinstance(retries, int) or retries < 0:
-        raise ValueError(f"retries is a whole number from 0 on, not {retries!r}")
+        raise ValueError(f"retries must be a whole number of at least 0, not {retries!r}")
     return retries
 
 
 def _range(hands: int | tuple[int, int | None] | None) -> tuple[int, int | None]:
     least, most = hands if isinstance(hands, tuple) else (hands or 0, hands)
     if least < 0 or (most is not None and not max(least, 1) <= most <= HANDS_MAX):
-        raise ValueError(f"hands is a number from 1 to {HANDS_MAX}, or (least, most), not {hands!r}")
+        raise ValueError(f"max_workers must be 1 to {HANDS_MAX}, or (minimum, maximum), not {hands!r}")
     return least, most
 
 
 def _own_address(context: Context) -> str:
-    """The address of this machine as the league sees it: that from which a broker is reached."""
+    """Return this machine's address on its route to a broker."""
     for address in context.brokers.values():
         host, port = host_and_port(address)
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family[0], socket.SOCK_DGRAM) as probe:
-                probe.connect(family[4])  # of a datagram socket: chooses an address and sends nothing
+                probe.connect(family[4])  # a datagram socket only chooses an address; it sends nothing
                 return str(probe.getsockname()[0])
         except OSError:
             continue
-    raise SdkError("this machine has no way to any broker of the league; say 'listen' yourself")
+    raise SdkError("no route to any broker of the league. Set 'listen' to this machine's address.")
 
 
 def _listener(host: str) -> socket.socket:
@@ -354,7 +354,7 @@ def _environment(listener: socket.socket, gate: Gate, python: str | None) -> dic
     environment = {
         ADDRESS: f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         PIN: gate.fingerprint.hex(),
-        "PYTHONUNBUFFERED": "1",  # what a call prints is there to be read, whatever happens next
+        "PYTHONUNBUFFERED": "1",  # output of a call must not be lost in a crash
     }
     root = str(Path(hanse.__file__).resolve().parent.parent)
     installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
@@ -370,10 +370,10 @@ def _texts(value: object) -> dict[str, str]:
 def _form(
     resources: dict[str, object], job: dict[str, object], name: str, python: str | None
 ) -> dict[str, object]:
-    """The job of hands in the form of job files."""
+    """Return the workers' job in the form of job files."""
     unknown = [field for field in resources if field not in ASK_FIELDS]
     if unknown:
-        raise ValueError(f"resources has {', '.join(ASK_FIELDS)}, not {', '.join(unknown)}")
+        raise ValueError(f"resources may have {', '.join(ASK_FIELDS)}, not {', '.join(unknown)}")
     tenant = os.environ.get("HANSE_TENANT")
     if tenant:
         job.setdefault("tenant", tenant)
@@ -382,9 +382,9 @@ def _form(
 
 
 def _flags(form: dict[str, object]) -> list[str]:
-    """Options that keep a hand from importing out of the fresh directory where it runs and which is its home:
-    nothing of the user's is there, and another task of the same user might put something there. A directory
-    that the job names is the user's own affair."""
+    """Return options that keep a worker from importing out of its fresh working directory, which is its home:
+    the user has put nothing there, and another task of the same user could. A directory that the job names is
+    used as it is."""
     if form.get("workdir"):
         return []
     return ["-P"] if "HOME" in _texts(form.get("env")) else ["-P", "-s"]

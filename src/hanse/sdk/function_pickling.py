@@ -1,8 +1,8 @@
-"""How functions travel: by name where the other end can import them, by value otherwise.
+"""Pickling of functions: by name where the other side can import them, otherwise by value.
 
-By name costs nothing and needs the module at the other end. By value (``cloudpickle``) is for what has no
-name there: functions of ``__main__``, lambdas, functions inside functions. A function by value is pickled
-once, when it is first used: what it remembers of global variables is as of then.
+Pickling by name is cheap and needs the module on the other side. Pickling by value (``cloudpickle``) is for
+functions that have no name there: those of ``__main__``, lambdas, functions inside functions. Such a function
+is pickled once, at its first use, with the global variables it reads as they are then.
 """
 
 import importlib
@@ -15,13 +15,13 @@ from typing import Any, Final
 from hanse.sdk.serialization import NOTHING, Packed, cloud_packed, owned, pack
 
 FUNCTIONS_MAX: Final = 1_000
-"""Functions that an executor remembers; beyond it the oldest is forgotten, and sent again when it is used."""
+"""Functions that an executor remembers. Beyond it, the oldest is forgotten and sent again at its next use."""
 
 NAMED: Final = (FunctionType, BuiltinFunctionType, type)
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """``module:qualified.name`` if that finds the function again, else nothing."""
+    """Return ``module:qualified.name`` if the function can be found by it, else an empty string."""
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", "")
     if not module or module == "__main__" or not name or "<" in name:
@@ -38,7 +38,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def named(name: str) -> Callable[..., Any]:
-    """The function of that name. Raises ``ImportError`` or ``AttributeError``."""
+    """Import the function with that name. Raises ``ImportError`` or ``AttributeError``."""
     module, _, path = name.partition(":")
     found: Any = importlib.import_module(module)
     for part in path.split("."):
@@ -48,17 +48,17 @@ def named(name: str) -> Callable[..., Any]:
 
 
 def apply(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call what came with the arguments: methods, partial functions and other objects that can be called."""
+    """Call a callable sent with the arguments: a method, a partial function or another callable object."""
     return function(*args, **kwargs)
 
 
 def apply_each(function: Callable[..., Any], rows: list[tuple[Any, ...]]) -> list[Any]:
-    """Several calls of one function as one: a chunk of ``map``."""
+    """Make several calls of one function: a chunk of ``map``."""
     return [function(*row) for row in rows]
 
 
 class Traveller:
-    """A function as the executor knows it."""
+    """Function that an executor sends to its workers."""
 
     __slots__ = ("function", "name", "number", "packed", "seconds")
 
@@ -67,12 +67,12 @@ class Traveller:
         self.function = function
         self.name = name
         self.packed: Packed = NOTHING
-        """By value, once it has been needed."""
+        """Function by value, once that was needed."""
         self.seconds: list[float] = []
-        """How long recent calls took; see ``estimate``."""
+        """Durations of recent calls; see ``estimate_eta``."""
 
     def by_value(self) -> None:
-        """Let it travel by value from now on. Raises ``CannotTravelError``."""
+        """Send the function by value from now on. Raises ``SerializationError``."""
         module = sys.modules.get(getattr(self.function, "__module__", ""))
         what = f"the function {getattr(self.function, '__qualname__', self.function)!r}"
         if not self.name or module is None:
@@ -89,7 +89,7 @@ class Traveller:
 
 
 class Registry:
-    """The functions of an executor by number. For one thread at a time."""
+    """Registry of an executor's functions by number. For one thread at a time."""
 
     def __init__(self) -> None:
         self._known: dict[Callable[..., Any], Traveller] = {}
@@ -97,7 +97,7 @@ class Registry:
         self._next = 1
 
     def of(self, function: Callable[..., Any]) -> Traveller | None:
-        """The traveller for a function; None if it must go with the arguments of every call."""
+        """Return the entry of a function; None if it must be sent with the arguments of every call."""
         try:
             found = self._known.get(function)
         except TypeError:  # not hashable
@@ -116,7 +116,7 @@ class Registry:
         return traveller
 
     def each(self, function: Callable[..., Any]) -> Traveller:
-        """The traveller for chunks of a function. Raises ``CannotTravelError``."""
+        """Return the entry for chunks of a function. Raises ``SerializationError``."""
         found = self._chunked.get(function)
         if found is None:
             chunked = partial(apply_each, function)

@@ -1,4 +1,4 @@
-"""The result of a call that is still to come, with what the league can say about it."""
+"""Future result of a call, with the league's information about it."""
 
 import concurrent.futures
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _QUANTILES: Final = (0.1, 0.5, 0.9)
 
 
 class Eta(NamedTuple):
-    """When a call is expected to end, in seconds from now; None where nobody can tell, with the reason."""
+    """Expected end of a call, in seconds from now; None if unknown, with the reason."""
 
     p10: float | None = None
     p50: float | None = None
@@ -22,36 +22,36 @@ class Eta(NamedTuple):
 
 
 class Future(concurrent.futures.Future[T]):
-    """A ``concurrent.futures.Future`` that knows where its call is.
+    """``concurrent.futures.Future`` that also knows where its call is.
 
-    As an argument of another call it makes that call wait for its result.
+    Passed as an argument, it makes that call wait for its result.
     """
 
     _number = 0
-    """Of the call."""
+    """Number of the call."""
     _wanted_by_calls = False
-    """Whether it is an argument of other calls."""
+    """True if it is an argument of other calls."""
     _cluster = ""
     _task = ""
     _tell: "Callable[[Future[Any], str], Any] | None" = None
-    """How to ask the executor: for ``why``, ``eta``, ``logs`` or ``cancel``."""
+    """Function of the executor that answers ``why``, ``eta``, ``logs`` and ``cancel``."""
 
     @property
     def cluster(self) -> str:
-        """The cluster whose hand has the call, or had it; empty: none yet."""
+        """Cluster of the worker that has or had the call; empty: none yet."""
         return self._cluster
 
     @property
     def hand(self) -> str:
-        """The hand that has the call, as a task of the league such as ``1-7.0``; empty: none yet."""
+        """Worker that has or had the call, as a task such as ``1-7.0``; empty: none yet."""
         return self._task
 
     def cancel(self) -> bool:
         """Cancel the call if it has not begun.
 
-        A call that still waits in this process is cancelled at once, and True is the answer. One that a hand
-        has already is asked back, and False is the answer: if it had not begun, the future becomes cancelled
-        a moment later; a call that runs goes on, and its result counts.
+        Return True if the call waited in this process: it is cancelled at once. A call that a worker already
+        has is recalled, and False is returned: if it has not begun, the future is cancelled a moment later; a
+        running call goes on, and its result counts.
         """
         if super().cancel():
             self._tell_waiters()
@@ -61,55 +61,55 @@ class Future(concurrent.futures.Future[T]):
         return False
 
     def result(self, timeout: float | None = None) -> T:
-        """As ``concurrent.futures.Future.result``; a result that lies in a file is read now."""
+        """Return the result as ``concurrent.futures.Future.result`` does; read it now if it is in a file."""
         value = super().result(timeout)
         if isinstance(value, Packed):
             return self._loaded(value)
         return value
 
     def why(self) -> str:
-        """Why it waits or where it runs, in sentences."""
+        """Explain in sentences why the call waits or where it runs."""
         return str(self._told("why"))
 
     def eta(self) -> Eta:
-        """When it is expected to end."""
+        """Estimate when the call ends."""
         if self.done():
             return Eta(0.0, 0.0, 0.0)
         told = self._told("eta")
-        return told if isinstance(told, Eta) else Eta(unknown="its executor has ended")
+        return told if isinstance(told, Eta) else Eta(unknown="its executor has shut down")
 
     def logs(self) -> str:
-        """What the hand that has or had the call has written: of this call and of its others."""
+        """Return the output of the call's worker; it includes the output of the worker's other calls."""
         return str(self._told("logs"))
 
     def _told(self, question: str) -> Any:
-        return self._tell(self, question) if self._tell is not None else "its executor has ended"
+        return self._tell(self, question) if self._tell is not None else "its executor has shut down"
 
     def _loaded(self, packed: Packed) -> T:
-        """The value of a result that was left in the spool because other calls wanted it."""
+        """Load a result that stayed in the shared store because other calls need it."""
         with self._condition:
             if self._result is packed:
                 try:
                     self._result = unpack(packed.parts())
                 except Exception as error:
-                    raise CannotTravelError(f"the result cannot be read: {error}") from error
+                    raise CannotTravelError(f"the result cannot be loaded: {error}") from error
             value: Any = self._result
         loaded: T = value
         return loaded
 
     def _stored(self) -> Packed | None:
-        """The result, if it lies in a file and not in memory."""
+        """Return the result if it is in a file and not in memory."""
         value: object = self._result
         return value if isinstance(value, Packed) else None
 
     def _unspool(self) -> None:
-        """The spool goes: take the result out of it."""
+        """Load the result into memory before the shared store is removed."""
         packed = self._stored()
         if packed is not None:
             packed.unspool()
 
     def _begin(self) -> bool:
-        """A hand gets the call; False: it has been cancelled."""
+        """Mark the call as running when a worker gets it; False if it was cancelled."""
         with self._condition:
             if self._state != _base.PENDING:
                 return False
@@ -117,7 +117,7 @@ class Future(concurrent.futures.Future[T]):
             return True
 
     def _withdrawn(self) -> None:
-        """A hand gave the call back that was to be cancelled."""
+        """Cancel the future after a worker gave its call back."""
         with self._condition:
             if self._state == _base.RUNNING:
                 self._state = _base.PENDING
@@ -125,7 +125,7 @@ class Future(concurrent.futures.Future[T]):
         self._tell_waiters()
 
     def _tell_waiters(self) -> None:
-        """``concurrent.futures`` tells who waits only when the call would have begun; that may be never."""
+        """Notify waiters of a cancelled call; ``concurrent.futures`` does so only when a call would begin."""
         with self._condition:
             if self._state == _base.CANCELLED:
                 self._state = _base.CANCELLED_AND_NOTIFIED
@@ -134,9 +134,9 @@ class Future(concurrent.futures.Future[T]):
 
 
 def eta_of(ahead: float, seconds: list[float]) -> Eta:
-    """Expected end of a call that ``ahead`` others of its kind precede in its hand.
+    """Estimate the end of a call that ``ahead`` calls of the same kind precede in its worker.
 
-    ``seconds``: how long recent calls of the function took, in no order.
+    ``seconds``: how long recent calls of the function took, in any order.
     """
     ordered = sorted(seconds)
     if not ordered:

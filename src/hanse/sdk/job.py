@@ -1,4 +1,4 @@
-"""A job of the league as an object."""
+"""Job of the league as an object."""
 
 import io
 import queue
@@ -17,37 +17,37 @@ from hanse.sdk.client_pool import LeagueDoors
 from hanse.sdk.errors import JobFailedError, JobRefusedError, SdkError
 
 WATCH_SECONDS: Final = 1
-"""How long to wait before a job is looked for again whose broker does not tell."""
+"""Pause before the next search for a job whose broker sends no events."""
 EVENT_SECONDS_MAX: Final = 60.0
-"""A stream of events that is silent for longer is broken: there is a heart-beat every 15 s."""
+"""Longest silence of an event stream before it counts as broken: a heart-beat comes every 15 s."""
 PIECES_MAX: Final = 64
-"""Pieces of followed output that wait for their reader; then the stream waits."""
+"""Pieces of followed output that wait for the reader; the stream pauses beyond it."""
 STREAMS: Final = ("stdout", "stderr")
 
 
 class Job:
-    """A submitted job. Every method asks the league; may be used from several threads."""
+    """Submitted job. Every method asks the league; threads may share the object."""
 
     def __init__(self, doors: LeagueDoors, job: str) -> None:
         self._doors = doors
         self.id = job
-        """As people write it: ``1-7``."""
+        """Id of the job, such as ``1-7``."""
 
     def __repr__(self) -> str:
         return f"<hanse.Job {self.id}>"
 
     def row(self) -> JobRow:
-        """All that a list of jobs says of it."""
+        """Return the job's row in the list of jobs."""
         with self._doors.client() as client:
             return client.job(self.id).row
 
     @property
     def state(self) -> str:
-        """``queued``, ``running``, ``succeeded``, ``failed``, ``cancelled`` ..."""
+        """State: ``queued``, ``running``, ``succeeded``, ``failed``, ``cancelled`` ..."""
         return self.row().state
 
     def tasks(self) -> list[TaskRow]:
-        """Its tasks by index."""
+        """Return the tasks by index."""
         rows: list[TaskRow] = []
         after: str | None = ""
         with self._doors.client() as client:
@@ -58,7 +58,7 @@ class Job:
         return rows
 
     def wait(self, timeout: float | None = None) -> JobRow:
-        """Wait for its end. Raises ``TimeoutError``; the job goes on then."""
+        """Wait until the job has ended. Raises ``TimeoutError``; the job goes on then."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = WAIT_SECONDS_MAX if deadline is None else deadline - time.monotonic()
@@ -67,10 +67,10 @@ class Job:
             if row.state in ENDED:
                 return row
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"{self.id} has not ended in time: it is {row.state}")
+                raise TimeoutError(f"{self.id} has not ended in time; its state is {row.state}")
 
     def result(self, timeout: float | None = None) -> str:
-        """What its first task wrote to standard output. Raises ``JobFailedError`` if it did not succeed."""
+        """Return the first task's standard output. Raises ``JobFailedError`` if the job did not succeed."""
         row = self.wait(timeout)
         if row.state != "succeeded":
             raise JobFailedError(self._ending(row))
@@ -88,7 +88,7 @@ class Job:
         return "; ".join(said)
 
     def logs(self, task: int = 0, stream: str = "") -> str:
-        """What a task wrote so far to ``stdout`` or ``stderr``; empty: both, one after the other."""
+        """Return a task's ``stdout`` or ``stderr`` so far; with an empty ``stream``, one after the other."""
         target = io.BytesIO()
         with self._doors.client() as client:
             row = self._task(client, task)
@@ -97,7 +97,7 @@ class Job:
         return target.getvalue().decode(errors="replace")
 
     def follow(self, task: int = 0, stream: str = "stdout") -> Iterator[bytes]:
-        """What a task writes, as it comes, until its end."""
+        """Yield the output of a task, as it comes, until the task ends."""
         with self._doors.client() as client:
             while not (row := self._task(client, task)).attempt:
                 ended = client.wait(self.id, WATCH_SECONDS).state in ENDED
@@ -113,21 +113,21 @@ class Job:
         return row
 
     def why(self) -> str:
-        """Why it waits, runs where it does, or ended so."""
+        """Explain why the job waits, why it runs where it runs, or why it ended."""
         with self._doors.client() as client:
             return " ".join(client.why(self.id).sentences)
 
     def cancel(self) -> None:
-        """End it; nothing happens to one that has ended."""
+        """Cancel the job; a job that has ended stays as it is."""
         with self._doors.client() as client:
             client.cancel(self.id)
 
     def retry(self) -> "Job":
-        """Submit again what did not succeed, as a new job."""
+        """Submit the tasks that did not succeed again, as a new job."""
         with self._doors.client() as client:
             detail = client.job(self.id)
             if detail.row.state not in ENDED:
-                raise SdkError(f"{self.id} has not ended; it is {detail.row.state}")
+                raise SdkError(f"{self.id} has not ended; its state is {detail.row.state}")
             failed = [task.index for task in self.tasks() if task.state != "succeeded"]
             if not failed:
                 raise SdkError(f"every task of {self.id} has succeeded")
@@ -138,10 +138,10 @@ class Job:
             return submitted(self._doors, [form])[0]
 
     def watch(self) -> Iterator[JobRow]:
-        """The job as it is now and whenever its state has changed; the last one is its end.
+        """Yield the job's row now and after each change of state; the last row is the end.
 
-        Changes are pushed by the broker that acts for it. If that one goes away, the job is looked for at the
-        others and watched there.
+        The owning broker pushes changes. If that broker goes away, another one is searched for the job and
+        watched.
         """
         seen: JobRow | None = None
         owner = ""
@@ -154,19 +154,19 @@ class Job:
                     return
                 if row.owner != owner:
                     break
-            if seen is not None and seen.owner == owner:  # the stream broke: a moment for another broker
+            if seen is not None and seen.owner == owner:  # the stream broke: give another broker a moment
                 with self._doors.client() as client:
                     client.wait(self.id, WATCH_SECONDS)
             owner = seen.owner if seen is not None else ""
 
     def _seen(self, owner: str) -> Iterator[JobRow]:
-        """The job now, and after everything that happened to it, as long as this broker tells."""
+        """Yield the job's row now and after each event, as long as this broker sends events."""
         target = f"/v1/events?topics=jobs&job={self.id}"
         with self._doors.client() as streaming:
             pieces: Iterator[bytes] = iter(())
             try:
                 if owner in streaming.doors.context.brokers:
-                    # opened before the job is looked at, so that nothing happens in between
+                    # opened before the job is read, so that no change is missed
                     _, pieces = streaming.doors.broker(owner).stream(target, EVENT_SECONDS_MAX)
                 yield self.row()
                 for piece in pieces:
@@ -177,7 +177,7 @@ class Job:
 
 
 class _Followed(Iterator[bytes]):
-    """Output on its way, copied by a thread that waits when nobody reads."""
+    """Output of a running task, copied by a thread that pauses while nobody reads."""
 
     def __init__(self, doors: LeagueDoors, task: str, row: TaskRow, stream: str) -> None:
         self._pieces: queue.Queue[bytes | BaseException | None] = queue.Queue(PIECES_MAX)
@@ -188,24 +188,24 @@ class _Followed(Iterator[bytes]):
         copying.start()
 
     def write(self, piece: bytes) -> int:
-        """For the thread: pass a piece on."""
+        """Queue a piece for the reader. Called by the thread."""
         if self._given_up:
-            raise BrokenPipeError("nobody reads any more")
+            raise BrokenPipeError("the reader has stopped")
         self._pieces.put(piece)
         return len(piece)
 
     def flush(self) -> None:
-        """For the thread: nothing is kept back."""
+        """Do nothing: no output is buffered. Called by the thread."""
 
     def _copy(self, doors: LeagueDoors, task: str, row: TaskRow, stream: str) -> None:
         ended: BaseException | None = None
         try:
             with doors.client() as client:
-                sink = Sink(self, "")  # type: ignore[arg-type]  # it writes and flushes, and that is all
+                sink = Sink(self, "")  # type: ignore[arg-type]  # it has write and flush, which is enough
                 copy(client.doors, task, row, Ask(stream, following=True), sink)
         except BrokenPipeError:
             return
-        except BaseException as error:  # noqa: BLE001  told to the reader
+        except BaseException as error:  # noqa: BLE001  the reader raises it
             ended = error
         self._pieces.put(ended)
 
@@ -219,12 +219,12 @@ class _Followed(Iterator[bytes]):
 
     def __del__(self) -> None:
         self._given_up = True
-        while not self._pieces.empty():  # the thread may wait for room
+        while not self._pieces.empty():  # the thread may wait for a free place
             self._pieces.get_nowait()
 
 
 def submitted(doors: LeagueDoors, forms: list[dict[str, object]]) -> list[Job]:
-    """Submit jobs in the form of job files. Raises ``JobRefusedError`` for the first that is not taken."""
+    """Submit jobs in the form of job files. Raises ``JobRefusedError`` for the first that is refused."""
     with doors.client() as client:
         results = client.submit([with_client_id(form) for form in forms])
     for result in results:

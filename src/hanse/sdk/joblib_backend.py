@@ -1,7 +1,7 @@
-"""joblib on the league: ``register(); with joblib.parallel_config("hanse"): joblib.Parallel()(...)``.
+"""joblib backend: ``register(); with joblib.parallel_config("hanse"): joblib.Parallel()(...)``.
 
-What joblib wants run is a batch of calls as one object; it travels as any other call. joblib is not a
-dependency: this module needs it installed, here and where the hands run.
+joblib passes a batch of calls as one object, which is sent like any other call. joblib is not a dependency:
+this module needs it installed, here and on the workers' machines.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ from joblib.parallel import ParallelBackendBase  # type: ignore[import-untyped] 
 from hanse.sdk.executor import Executor
 
 HANDS_WAIT_SECONDS: Final = 30.0
-"""How long to wait for the first hand when joblib asks how many there are."""
+"""Seconds to wait for the first worker when joblib asks for their number."""
 
 
 class HanseBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no types
-    """joblib's view of a pool of hands. Further arguments are those of ``hanse.Executor``."""
+    """joblib backend over a pool of workers. Further arguments are those of ``hanse.Executor``."""
 
     supports_retrieve_callback = True
     supports_sharedmem = False
@@ -38,7 +38,7 @@ class HanseBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
         self._options = options
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """How many calls run at once: what was asked for; negative or None: as many as there are hands."""
+        """Return the number of parallel calls: ``n_jobs``; if negative or None, the number of workers."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is not None and n_jobs > 0:
@@ -48,7 +48,7 @@ class HanseBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
         return max(1, pool.hands)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
-        """Get ready for calls; how many run at once."""
+        """Prepare for calls; return how many run at once."""
         self.parallel = parallel
         count = self.effective_n_jobs(n_jobs)
         self._pool(count)
@@ -56,7 +56,7 @@ class HanseBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
 
     def _pool(self, count: int) -> Executor:
         if self._executor is None:
-            options = {"hands": (min(count, 1), None), **self._options}
+            options = {"max_workers": (min(count, 1), None), **self._options}
             self._executor = Executor(self._resources, name="joblib", **options)
         return self._executor
 
@@ -68,22 +68,22 @@ class HanseBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
         return future
 
     def retrieve_result_callback(self, out: Any) -> Any:
-        """The result of a batch that is done."""
+        """Return the result of a batch that is done."""
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Give up what has not begun."""
+        """Cancel the calls that have not begun."""
         self.terminate()
         if ensure_ready:
             self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
 
     def terminate(self) -> None:
-        """Let the hands go, if they are ours."""
+        """Release the workers if this backend created them."""
         if self._executor is not None and self._given is None:
             self._executor.shutdown(wait=False, cancel_futures=True)
             self._executor = None
 
 
 def register() -> None:
-    """Make the backend known to joblib as ``hanse``."""
+    """Register the backend with joblib as ``hanse``."""
     register_parallel_backend("hanse", HanseBackend)

@@ -1,4 +1,4 @@
-"""What a hand reports of a call that did not return, as an exception here."""
+"""Exceptions for calls that did not return in a worker."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ from hanse.sdk.workers.worker_protocol import BROKEN, RAISED, UNKNOWN
 
 
 def failure(status: int, value: Any) -> BaseException:
-    """The exception for an outcome that is no value."""
+    """Return the exception for an outcome that is no value."""
     if status in (BROKEN, UNKNOWN):
         return CannotTravelError(str(value))
     assert status == RAISED, status
     error, text, said, ended = value
     if ended:
-        error = CallExitedError(f"the function ended with {said}; that ends a call, not the hand")
+        error = CallExitedError(f"the function raised {said}; this ended the call, not the worker")
     elif error is None:
         error = SdkError(f"{said} (the exception itself cannot be pickled)")
     result: BaseException = error

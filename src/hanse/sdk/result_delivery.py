@@ -1,4 +1,4 @@
-"""From what a hand reports to the futures that wait for it."""
+"""Delivery of workers' results to the futures that wait for them."""
 
 import time
 import weakref
@@ -16,28 +16,28 @@ from hanse.sdk.workers.worker_protocol import UNKNOWN, VALUE, FrameError, Outcom
 
 
 class Settler:
-    """Settles calls. Used by the exchange's thread."""
+    """Delivery of results. Used by the dispatcher's thread."""
 
     def __init__(self, spool: Spool | None, crew: Crew) -> None:
         self._spool = spool
         self.crew = crew
         self._stored: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
-        """Futures whose results lie in the spool."""
+        """Futures with results in the shared store."""
 
     def unspool(self) -> None:
-        """The spool goes: take into memory what futures still have there."""
+        """Load all stored results into memory before the shared store is removed."""
         for future in list(self._stored):
             future._unspool()
 
     def take(self, member: Member, results: Results) -> None:
-        """Settle the calls that a hand has made. Raises ``FrameError`` if it does not have them."""
+        """Deliver the results of a worker. Raises ``FrameError`` if the worker does not have those calls."""
         outcomes, outstanding = results.outcomes, member.outstanding
         size = 0
         function = None
         for outcome in outcomes:
             call = outstanding.pop(outcome.number, None)
             if call is None:
-                raise FrameError(f"a result of call {outcome.number}, which this hand does not have")
+                raise FrameError(f"a result of call {outcome.number}, which this worker does not have")
             parcel = outcome.parcel
             size += sum(parcel.sizes) if parcel.sizes else len(parcel.body)
             if outcome.status == VALUE and not parcel.sizes and not parcel.buffers:
@@ -54,16 +54,16 @@ class Settler:
             member.finished(len(outcomes), seconds, size, time.monotonic())
 
     def _settle(self, call: Call, body: bytes) -> None:
-        """The most frequent end: a small value."""
+        """Deliver the most frequent result: a small value."""
         try:
             value = unpack((body,))
-        except BaseException as error:  # noqa: BLE001  whatever a user's class raises
+        except BaseException as error:  # noqa: BLE001  a user's class may raise anything
             call.future.set_exception(_unreadable(error))
         else:
             call.future.set_result(value)
 
     def _settle_other(self, member: Member, call: Call, outcome: Outcome) -> None:
-        """A large value, or a failure."""
+        """Deliver a large value or a failure."""
         if outcome.status == UNKNOWN and call.named and self._by_value(call.function):
             self.crew.put_back([call])
             return
@@ -83,8 +83,8 @@ class Settler:
             call.future.set_exception(failure(outcome.status, value))
 
     def _by_value(self, function: Traveller) -> bool:
-        """A hand cannot import the function: whether it can be sent itself instead."""
-        if not function.name:  # another hand has said so already
+        """Send a function by value that a worker cannot import; False if it cannot be pickled."""
+        if not function.name:  # another worker reported it before
             return True
         try:
             function.by_value()
@@ -95,19 +95,19 @@ class Settler:
         return True
 
     def _opened(self, member: Member, parcel: Parcel) -> Packed:
-        """A parcel with its data, or with the file that holds them, which is ours from now on."""
+        """Return a payload's data, or its file, which this side now owns."""
         link: Link = member.link
         if parcel.file:
             spool = self._spool
             if spool is None:
-                raise FrameError("a file in a spool that there is not")
+                raise FrameError("a file in a shared store, and this executor has none")
             return Packed.stored(spool.taken(parcel.file), parcel.sizes)
         body, *buffers = link.assembly.parts(parcel, _no_file)
         return Packed(body, buffers)
 
 
 def _no_file(name: str, size: int) -> bytearray:
-    raise FrameError(f"{name} ({size} bytes) is not a file of this spool")
+    raise FrameError(f"{name} ({size} bytes) is not a file of this shared store")
 
 
 def _unreadable(error: BaseException) -> CannotTravelError:

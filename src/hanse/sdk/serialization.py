@@ -1,7 +1,7 @@
-"""Values on their way: pickled with protocol 5, large ones beside the channel as files or in pieces.
+"""Serialization of values: pickle protocol 5; large values go as files or in pieces.
 
-Plain ``pickle`` first, because it is fast; ``cloudpickle`` for what it cannot do, and for everything that
-comes from ``__main__``, which is another module at the other end.
+Plain ``pickle`` comes first, because it is fast. ``cloudpickle`` is for values that ``pickle`` cannot handle,
+and for everything from ``__main__``, which is another module on the other side.
 """
 
 import pickle
@@ -25,7 +25,7 @@ Buffer = bytes | memoryview
 
 
 class Input:
-    """Stands among the arguments of a call for the result of another one that lies in the spool."""
+    """Placeholder among the arguments of a call for a result that is in the shared store."""
 
     __slots__ = ("number",)
 
@@ -37,7 +37,7 @@ class Input:
 
 
 class OutOfBand:
-    """Large bytes that pickle is not to copy: they become a buffer beside the pickle, and bytes again."""
+    """Large bytes that pickle must not copy: they become a buffer beside the pickle, then bytes again."""
 
     __slots__ = ("value",)
 
@@ -49,7 +49,7 @@ class OutOfBand:
 
 
 class Packed:
-    """A pickled value, in memory or in a file of the spool."""
+    """Pickled value, in memory or in a file of the shared store."""
 
     __slots__ = ("body", "buffers", "file", "size", "sizes")
 
@@ -62,23 +62,23 @@ class Packed:
 
     @classmethod
     def stored(cls, file: SpoolFile, sizes: tuple[int, ...]) -> "Packed":
-        """A value that lies in a file."""
+        """Make a value from a file."""
         packed = cls(b"")
         packed.file, packed.sizes, packed.size = file, sizes, sum(sizes)
         return packed
 
     def inline(self) -> Parcel:
-        """As part of a record."""
+        """Return a payload that goes inside a record."""
         return Parcel(bytes(self.body), tuple(map(bytes, self.buffers)) if self.buffers else ())
 
     def parts(self) -> list[Buffer]:
-        """Body and buffers, from wherever they are."""
+        """Return body and buffers, from memory or from the file."""
         if self.file is None:
             return [self.body, *self.buffers]
         return _cut(self.file.read(self.size), self.sizes)
 
     def spooled(self, spool: Spool) -> Parcel | None:
-        """By reference to a file, which is written if there is none yet; None: there is no room for it."""
+        """Return a payload that refers to a file, which is written if necessary; None if it cannot be."""
         if self.file is None:
             parts = self.parts()
             file = spool.write(parts)
@@ -89,7 +89,7 @@ class Packed:
         return Parcel(b"", (), self.file.name, 0, self.sizes)
 
     def unspool(self) -> None:
-        """Take it out of its file into memory. If the file cannot be read, whoever unpacks it will say so."""
+        """Load the value into memory. If the file cannot be read, unpacking raises the error later."""
         try:
             body, *buffers = self.parts()
         except (OSError, FrameError):
@@ -97,13 +97,13 @@ class Packed:
         self.body, self.buffers, self.file = body, buffers, None
 
     def pieces(self, stream: int) -> tuple[Iterator[Piece], Parcel]:
-        """The pieces that go before the record, and what stands in the record for them."""
+        """Return the pieces to send before the record, and the payload that refers to them."""
         parts = self.parts()
         return _pieces(parts, stream), Parcel(b"", (), "", stream, tuple(map(len, parts)))
 
 
 NOTHING: Final = Packed(pickle.dumps(((), {}), PROTOCOL))
-"""The arguments of a call without any."""
+"""Arguments of a call without arguments."""
 
 
 def _pieces(parts: list[Buffer], stream: int) -> Iterator[Piece]:
@@ -114,13 +114,13 @@ def _pieces(parts: list[Buffer], stream: int) -> Iterator[Piece]:
 
 
 def pack(value: object, what: str) -> Packed:
-    """Pickle a value. Raises ``CannotTravelError`` that names ``what`` it is."""
+    """Pickle a value. Raises ``SerializationError`` with the description ``what``."""
     if type(value) is bytes and len(value) > LARGE_BYTES:
         value = OutOfBand(value)
     buffers: list[pickle.PickleBuffer] = []
     try:
         body = pickle.dumps(value, PROTOCOL, buffer_callback=buffers.append)
-    except Exception:  # noqa: BLE001  a user's class may raise whatever it likes; cloudpickle has the last word
+    except Exception:  # noqa: BLE001  a user's class may raise anything; cloudpickle decides
         return cloud_packed(value, what)
     if MAIN in body:
         return cloud_packed(value, what)
@@ -141,7 +141,7 @@ def pack_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Packed:
 
 
 def cloud_packed(value: object, what: str) -> Packed:
-    """Pickle a value with cloudpickle, which knows functions and classes that have no name elsewhere."""
+    """Pickle a value with cloudpickle, which handles functions and classes without an importable name."""
     buffers: list[pickle.PickleBuffer] = []
     try:
         import cloudpickle  # type: ignore[import-untyped]  # noqa: PLC0415  slow to import
@@ -157,40 +157,40 @@ def _flat(buffers: list[pickle.PickleBuffer]) -> list[memoryview]:
 
 
 def owned(packed: Packed) -> Packed:
-    """The same with copies of its buffers: the caller may change what they belong to."""
+    """Copy the buffers of a value, because the caller may change the objects they belong to."""
     if packed.buffers:
         packed.buffers = tuple(map(_kept, packed.buffers))
     return packed
 
 
 def _kept(buffer: Buffer) -> Buffer:
-    """A buffer that will not change: itself if it is all of some bytes, else a copy."""
+    """Return a buffer that cannot change: itself if it covers a bytes object, else a copy."""
     if isinstance(buffer, memoryview) and type(buffer.obj) is bytes and len(buffer.obj) == buffer.nbytes:
         return buffer
     return bytes(buffer)
 
 
 def unpack(parts: Sequence[Buffer]) -> Any:
-    """The value. Raises whatever its classes raise."""
+    """Unpickle a value. Raises anything that its classes raise."""
     return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301  the sender has proved its key
 
 
 class Assembly:
-    """Streams whose pieces are coming in; used by both ends."""
+    """Assembler of streams from their pieces; both sides use it."""
 
     def __init__(self) -> None:
         self._streams: dict[int, bytearray] = {}
         self._bytes = 0
 
     def add(self, piece: Piece) -> None:
-        """Take the next piece. Raises ``FrameError`` if there is too much of it."""
+        """Append the next piece. Raises ``FrameError`` if there are too many bytes."""
         self._bytes += len(piece.data)
         if self._bytes > PARCEL_BYTES_MAX:
-            raise FrameError(f"more than {PARCEL_BYTES_MAX} bytes of parcels")
+            raise FrameError(f"more than {PARCEL_BYTES_MAX} bytes of payloads")
         self._streams.setdefault(piece.stream, bytearray()).extend(piece.data)
 
     def parts(self, parcel: Parcel, read: Callable[[str, int], bytearray]) -> Sequence[Buffer]:
-        """Body and buffers of a parcel that has come. ``read``: the content of a file of the spool."""
+        """Return body and buffers of a received payload. ``read``: reads a file of the shared store."""
         if parcel.stream:
             data = self._streams.pop(parcel.stream, bytearray())
             self._bytes -= len(data)
@@ -201,9 +201,9 @@ class Assembly:
 
 
 def _cut(data: bytearray, sizes: Sequence[int]) -> list[Buffer]:
-    """The parts that lie one behind the other. Raises ``FrameError`` if they do not."""
+    """Split data into consecutive parts. Raises ``FrameError`` if the sizes do not match."""
     if len(data) != sum(sizes) or not sizes:
-        raise FrameError(f"{len(data)} bytes came of a parcel of {sum(sizes)}")
+        raise FrameError(f"{len(data)} bytes came of a payload of {sum(sizes)}")
     view = memoryview(data)
     parts: list[Buffer] = []
     first = 0
@@ -214,5 +214,5 @@ def _cut(data: bytearray, sizes: Sequence[int]) -> list[Buffer]:
 
 
 def is_large(packed: Packed) -> bool:
-    """Whether it must not travel inside a record."""
+    """Return True if the value must not go inside a record."""
     return packed.size > LARGE_BYTES or packed.file is not None

@@ -1,10 +1,10 @@
-"""A directory for large parcels that an executor and those hands share that see the same file system.
+"""Directory for large payloads that an executor shares with the workers on the same file system.
 
-It lies in memory (``/dev/shm``) where there is such a thing, so that a megabyte costs a copy and no disk. The
-outer directory may be entered and not listed; the inner one has a name that is told over the channel only.
-Whoever is told may write there, because hands often run as somebody else; the executor owns it, and removes
-every file when it is taken, and the whole when it ends. What a killed executor left behind is removed by the
-next one of the same user: a lock that is held as long as its process lives tells the two apart.
+It is in memory (``/dev/shm``) where possible, so that a megabyte costs a copy and no disk access. The outer
+directory can be entered but not listed; the name of the inner one is sent over the channel only. All workers
+may write there, because they often run as another user. The executor owns the directory: it removes each file
+when it has read it, and the directory when it ends. A lock that is held as long as the executor's process
+lives shows which directories are abandoned; the next executor of the same user removes those.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-MEMORY: Final = Path("/dev/shm")  # noqa: S108  the names below it are nobody's to guess
+MEMORY: Final = Path("/dev/shm")  # noqa: S108  the names below it cannot be guessed
 PREFIX: Final = "hanse-spool-"
 FREE_BYTES_MIN: Final = 256 << 20
-"""Parcels go over the channel when less than this would be left on the device."""
+"""Bytes that must stay free on the device; otherwise payloads go over the channel."""
 LOCK: Final = "lock"
 TOKEN: Final = "token"  # noqa: S105  a file's name
 NAME_BYTES: Final = 12
@@ -29,7 +29,7 @@ Buffer = bytes | memoryview
 
 
 class SpoolFile:
-    """One file of the spool; it is removed when nobody holds this object any more."""
+    """File of the shared store, removed when this object is garbage-collected."""
 
     __slots__ = ("_directory", "name")
 
@@ -38,34 +38,34 @@ class SpoolFile:
         self.name = name
 
     def read(self, size: int) -> bytearray:
-        """Its content. Raises ``OSError``; whoever wants ``size`` bytes checks that there are as many."""
+        """Return the content, of which ``size`` bytes are expected; the caller checks. Raises ``OSError``."""
         return read_file(f"{self._directory}/{self.name}", size)
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(f"{self._directory}/{self.name}")  # noqa: PTH108  may run when pathlib is gone already
+            os.unlink(f"{self._directory}/{self.name}")  # noqa: PTH108  pathlib may be unloaded already
 
 
 class Spool:
-    """A spool as one side uses it."""
+    """Shared store as both sides use it."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
 
     def write(self, parts: Sequence[Buffer]) -> SpoolFile | None:
-        """A new file with these parts; None if it cannot be written."""
+        """Write a new file with these parts; None if it cannot be written."""
         name = write_file(self.directory, parts)
         return None if name is None else SpoolFile(self.directory, name)
 
     def taken(self, name: str) -> SpoolFile:
-        """A file that the other side wrote; it is ours from now on. Raises ``OSError`` for no file's name."""
+        """Take over a file that the other side wrote. Raises ``OSError`` if this is no file's name."""
         if "/" in name or name in ("", ".", "..", LOCK, TOKEN):
-            raise OSError(f"'{name}' is no parcel")
+            raise OSError(f"'{name}' is not the name of a payload")
         return SpoolFile(self.directory, name)
 
 
 def write_file(directory: str, parts: Sequence[Buffer]) -> str | None:
-    """Write a new file that both sides may read; its name, or None if there is no room or no way."""
+    """Write a new file that both sides may read; return its name, or None if it cannot be written."""
     name = secrets.token_hex(NAME_BYTES)
     path = f"{directory}/{name}"
     size = sum(map(len, parts))
@@ -77,7 +77,7 @@ def write_file(directory: str, parts: Sequence[Buffer]) -> str | None:
     except OSError:
         return None
     try:
-        os.fchmod(descriptor, 0o644)  # the other side may be another user, and the mask a strict one
+        os.fchmod(descriptor, 0o644)  # the other side may be another user, and the umask strict
         for part in parts:
             view = memoryview(part)
             while view:
@@ -92,7 +92,7 @@ def write_file(directory: str, parts: Sequence[Buffer]) -> str | None:
 
 
 def read_file(path: str, size: int) -> bytearray:
-    """The content of a file, of which ``size`` bytes are expected. Raises ``OSError``."""
+    """Return the content of a file, of which ``size`` bytes are expected. Raises ``OSError``."""
     data = bytearray(size)
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
@@ -111,7 +111,7 @@ def read_file(path: str, size: int) -> bytearray:
 
 
 class OwnSpool(Spool):
-    """The spool of an executor."""
+    """Shared store of an executor, which creates and removes the directory."""
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
         chosen = Path(parent) if parent is not None else _default_parent()
@@ -119,17 +119,17 @@ class OwnSpool(Spool):
         self._outer = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getuid()}-", dir=chosen))
         self._lock = os.open(self._outer / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self._outer.chmod(0o711)  # to be entered, not listed
+        self._outer.chmod(0o711)  # can be entered, not listed
         inner = self._outer / secrets.token_hex(NAME_BYTES)
         inner.mkdir()
-        inner.chmod(0o1733)  # hands may write and not look around; nobody removes what is somebody else's
+        inner.chmod(0o1733)  # workers may write, not list; nobody removes another user's files
         super().__init__(str(inner))
         self.token = secrets.token_hex(NAME_BYTES)
         (inner / TOKEN).write_text(self.token, encoding="ascii")
         (inner / TOKEN).chmod(0o644)
 
     def close(self) -> None:
-        """Remove it with all that is in it. May be called twice."""
+        """Remove the directory with all files. May be called twice."""
         if self._lock >= 0:
             shutil.rmtree(self._outer, ignore_errors=True)
             os.close(self._lock)
@@ -137,7 +137,7 @@ class OwnSpool(Spool):
 
 
 def sees(directory: str, token: str) -> bool:
-    """Whether this process sees the spool of that token, and can write there."""
+    """Return True if this process sees the store with that token and can write there."""
     if not directory:
         return False
     try:
@@ -161,11 +161,11 @@ def _default_parent() -> Path:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove spools of this user whose processes are gone."""
+    """Remove stores of this user whose processes have ended."""
     for outer in parent.glob(f"{PREFIX}{os.getuid()}-*"):
         try:
             lock = os.open(outer / LOCK, os.O_RDWR)
-        except OSError:  # it is being made at this moment, or removed
+        except OSError:  # another process creates or removes it right now
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

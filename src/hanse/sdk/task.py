@@ -1,4 +1,4 @@
-"""``@hanse.task``: a function that knows what it needs in the league."""
+"""``@hanse.task``: a function with the resources that it needs in the league."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import update_wrapper
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Task(Generic[P, T]):
-    """A function with resources. Called plainly it runs here; ``submit`` and ``map`` run it in the league."""
+    """Function with resources. A plain call runs it here; ``submit`` and ``map`` run it in the league."""
 
     def __init__(
         self,
@@ -32,14 +32,14 @@ class Task(Generic[P, T]):
         return self.function(*args, **kwargs)
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[T]:
-        """Have it called in the league, by the client of the innermost ``with`` block or of the process."""
+        """Run the function in the league, by the client of the innermost ``with`` block or of the process."""
         client = self._client or current_client()
         pool = client.executor(self.resources)
         retries = client._retries if self.retries is None else self.retries
         return pool.submit_call(self.function, args, kwargs, retries)
 
     def map(self, *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 0) -> Iterator[T]:
-        """As ``map``, in the league."""
+        """Run ``map`` in the league."""
         client = self._client or current_client()
         return client.map(
             self.function, *iterables, resources=self.resources, timeout=timeout, chunksize=chunksize
@@ -49,7 +49,7 @@ class Task(Generic[P, T]):
 def task(
     *, retries: int | None = None, client: Client | None = None, **resources: object
 ) -> Callable[[Callable[P, T]], Task[P, T]]:
-    """Say what a function needs: ``@hanse.task(cpus=2, memory="1GiB", retries=3)``."""
+    """Declare the needs of a function: ``@hanse.task(cpus=2, memory="1GiB", retries=3)``."""
 
     def wrapped(function: Callable[P, T]) -> Task[P, T]:
         return Task(function, resources, retries, client)

@@ -1,4 +1,4 @@
-"""Calls that wait for the results of other calls: futures among the arguments make a graph."""
+"""Graph of calls: a call waits for the results of the futures among its arguments."""
 
 import concurrent.futures
 import itertools
@@ -15,7 +15,7 @@ GoOn = Callable[[Packed | None, tuple[tuple[int, Packed], ...]], None]
 
 
 def futures_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Wanted, ...]:
-    """The futures among the arguments, also one level inside plain lists, tuples and dictionaries."""
+    """Return the futures among the arguments, also one level inside lists, tuples and dictionaries."""
     found: list[Wanted] = []
     for argument in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(argument, concurrent.futures.Future):
@@ -30,7 +30,7 @@ def _inside(argument: Any) -> Iterator[Any]:
 
 
 class Held:
-    """A call until its futures are done. The last of them goes on with it, in whichever thread it ends."""
+    """Call that waits for its futures. The thread in which the last future ends continues with the call."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class Held:
         self._kwargs = kwargs
         self._wanted = wanted
         self._go_on = go_on
-        """Called once: with the arguments, or with nothing if the call is not to be made."""
+        """Callback that is called once: with the arguments, or with None if the call is not to be made."""
         self._left = len(wanted)
         self._lock = threading.Lock()
         self._gone = False
 
     def watch(self) -> None:
-        """Begin to wait."""
-        self._future.add_done_callback(lambda _: self._leave())  # somebody may cancel it meanwhile
+        """Start to wait."""
+        self._future.add_done_callback(lambda _: self._leave())  # the call may be cancelled meanwhile
         for wanted in self._wanted:
             if isinstance(wanted, Future):
                 wanted._wanted_by_calls = True
@@ -79,7 +79,7 @@ class Held:
             self._args, self._kwargs, self._wanted = (), {}, ()
 
     def _packed(self) -> tuple[Packed, tuple[tuple[int, Packed], ...]]:
-        """The arguments with the results put in; results that lie in files stay there."""
+        """Return the arguments with the results put in; results in files stay there."""
         numbers = itertools.count(1)
         values: dict[Wanted, Any] = {}
         inputs: list[tuple[int, Packed]] = []
@@ -88,7 +88,7 @@ class Held:
                 continue
             failed = "was cancelled" if wanted.cancelled() else "failed" if wanted.exception() else ""
             if failed:
-                error = DependencyFailedError(f"a call whose result is an argument of this one {failed}")
+                error = DependencyFailedError(f"another call, an argument of this one, {failed}")
                 raise error from (None if wanted.cancelled() else wanted.exception())
             stored = wanted._stored() if isinstance(wanted, Future) else None
             if stored is None:

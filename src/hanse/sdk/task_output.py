@@ -1,4 +1,4 @@
-"""What tasks wrote, as text for programs."""
+"""Output of tasks, read by programs."""
 
 import io
 
@@ -9,14 +9,14 @@ from hanse.client.task_logs import Ask, Sink, copy
 
 
 def output(doors: Doors, task: str, row: TaskRow, stream: str) -> bytes:
-    """One stream of a task's latest attempt, as far as it is written. Raises ``CommandError``."""
+    """Return one stream of a task's latest attempt, as far as it is written. Raises ``CommandError``."""
     target = io.BytesIO()
     copy(doors, task, row, Ask(stream), Sink(target, ""))
     return target.getvalue()
 
 
 def output_tail(doors: Doors, task: str, row: TaskRow, size: int) -> str:
-    """The end of what a task wrote to standard error; nothing if it cannot be had."""
+    """Return the end of a task's standard error; empty if it cannot be read."""
     if not row.attempt:
         return ""
     try:

@@ -175,7 +175,7 @@ def test_up_does_not_take_anothers_context(home: Home, two: Home, capfd: pytest.
     before = load()
     third = home.path.parent / "third"
     assert run(["up", "--home", str(third), "--context", "two"]) == ExitCode.CONFIG
-    assert f"'two' is of another league, 'local' in {two.path}" in capfd.readouterr().err
+    assert f"'two' belongs to another league, 'local' in {two.path}" in capfd.readouterr().err
     assert load() == before
     assert not third.exists()
 

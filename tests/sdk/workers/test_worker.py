@@ -1,4 +1,4 @@
-"""A hand and whom it listens to: its own process, against executors that are none."""
+"""A worker and whom it listens to: its own process, against executors that are none."""
 
 import concurrent.futures
 import contextlib
@@ -37,7 +37,7 @@ NONCE = b"n" * 32
 
 
 class Executor:
-    """The other end of a hand, word by word."""
+    """The other end of a worker, word by word."""
 
     def __init__(self) -> None:
         self.certificate = secure_channel.Certificate()
@@ -97,7 +97,7 @@ class Executor:
             self._move()
 
     def meet(self, key: bytes) -> Hello:
-        """Greet a hand, as somebody who knows this key."""
+        """Greet a worker, as somebody who knows this key."""
         self.say(Challenge(NONCE))
         hello = self.hear()
         assert isinstance(hello, Hello)
@@ -152,7 +152,7 @@ def test_a_hand_says_nothing_to_somebody_with_another_certificate(executor: Exec
         executor.hear()
     code, said = ending(hand)
     assert code == EXIT_STRANGER
-    assert "is not the executor of this hand" in said
+    assert "is not the executor of this worker" in said
 
 
 def test_a_hand_leaves_somebody_who_does_not_know_its_key(executor: Executor) -> None:
@@ -161,7 +161,7 @@ def test_a_hand_leaves_somebody_who_does_not_know_its_key(executor: Executor) ->
     executor.meet(b"x" * 32)
     code, said = ending(hand)
     assert code == EXIT_STRANGER
-    assert "does not know this hand's key" in said
+    assert "does not know this worker's key" in said
 
 
 def test_a_hand_that_is_refused_says_so(executor: Executor) -> None:
@@ -172,7 +172,7 @@ def test_a_hand_that_is_refused_says_so(executor: Executor) -> None:
     executor.socket.close()
     code, said = ending(hand)
     assert code == EXIT_STRANGER
-    assert "refused this hand" in said
+    assert "refused this worker" in said
 
 
 def test_a_hand_without_an_executor_ends(executor: Executor) -> None:
@@ -182,7 +182,7 @@ def test_a_hand_without_an_executor_ends(executor: Executor) -> None:
     assert "cannot reach the executor" in said
     code, said = ending(executor.start({ADDRESS: ""}))
     assert code == EXIT_STRANGER
-    assert "started by an executor" in said
+    assert "Only an executor can start a worker" in said
 
 
 def test_a_hand_without_a_key_reaches_nobody(executor: Executor) -> None:

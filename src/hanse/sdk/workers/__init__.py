@@ -1,1 +1,1 @@
-"""Workers of an executor: processes in the league, the channel to them, and who gets which call."""
+"""Workers of an executor: processes in the league, the channel to them, and their share of the calls."""

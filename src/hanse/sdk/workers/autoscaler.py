@@ -1,8 +1,8 @@
-"""How many hands an executor has: when to ask the league for more, and when to let some go.
+"""Autoscaler of an executor: when to ask the league for workers, and when to release some.
 
-The pool grows while more work waits than the hands it has (or will have) do in half a second, and shrinks
-when hands have been idle for a while. Hands are asked for one request at a time. That hands never come to
-life is found out by looking at the tasks of their job, ever more rarely, as long as one is missing.
+The pool grows while more work waits than its workers, present and starting, do in half a second. It shrinks
+when workers are idle for a while. One request for workers is open at a time. As long as workers are missing,
+the tasks of their job are checked, ever more rarely, for workers that ended before they connected.
 """
 
 from typing import Final
@@ -11,23 +11,23 @@ from hanse.sdk.workers.provisioner import HANDS_PER_JOB_MAX, Ending, Hired, Refu
 from hanse.sdk.workers.worker_pool import Crew, Member
 
 GROW_SECONDS: Final = 0.5
-"""Work that waits longer than this is worth another hand."""
+"""Waiting work above which another worker is worthwhile."""
 UNKNOWN_SECONDS: Final = 1.0
-"""How long a call is thought to take before one has ended."""
+"""Assumed duration of a call before one has ended."""
 HANDS_MAX: Final = 10_000
-"""Of one executor."""
+"""Workers of one executor."""
 LOOK_SECONDS_FIRST: Final = 0.5
 LOOK_SECONDS_MAX: Final = 10.0
 START_FAILURES_MAX: Final = 3
-"""Hands that end before they take a call, one after the other, until waiting calls are given up."""
+"""Workers in a row that end before they connect, until the waiting calls fail."""
 JOBS_MAX: Final = 1_000
-"""Jobs of hands that are remembered."""
+"""Jobs of workers that are remembered."""
 NO_ROOM_SECONDS: Final = 5.0
-"""How long to wait before asking again when the league has no room, or gave no hands."""
+"""Pause before the next request when the league has no room, or started no workers."""
 
 
 class Missing:
-    """Hands of one job that have not come yet."""
+    """Workers of one job that have not connected yet."""
 
     def __init__(self, indices: set[int], at: float) -> None:
         self.indices = indices
@@ -37,37 +37,37 @@ class Missing:
 
 
 class Muster:
-    """The numbers. Used by the executor's thread only; tells what to do and does nothing itself."""
+    """Autoscaler. Used by the dispatcher's thread only; it decides and performs nothing itself."""
 
     def __init__(self, least: int, most: int | None, idle_seconds: float) -> None:
         self.least = least
         self.most = most
-        """None: as many as the league has room for when they are asked for."""
+        """Largest number of workers; None: as many as the league has room for at each request."""
         self.idle_seconds = idle_seconds
         self.missing: dict[str, Missing] = {}
-        """By job."""
+        """Missing workers by job."""
         self.jobs: dict[str, int] = {}
-        """The latest jobs of hands, and how many each has."""
+        """Latest jobs of workers, with the number of workers of each."""
         self.asking = False
         self.failures = 0
         self.refused = ""
-        """Why there are no hands, if that will not change."""
+        """Reason why there are no workers, if it is permanent."""
         self._admitted: dict[str, dict[int, int]] = {}
-        """By job and index: the latest attempt that was let in."""
+        """Latest admitted attempt by job and index."""
         self._unanswered = False
-        """Whether a request for hands was given up without an answer: its job may be there all the same."""
+        """True if a request for workers ended without an answer: its job may exist nevertheless."""
         self._early: set[tuple[str, int]] = set()
-        """Hands that came before the answer that names their job."""
+        """Workers that connected before the answer that names their job."""
         self._ask_at = 0.0
         self._given_up = False
-        """Whether hands do not come to life: then only calls that wait are a reason to try again."""
+        """True if workers do not start: then only waiting calls are a reason to try again."""
 
     def starting(self) -> int:
-        """Hands that the league has promised and that have not come."""
+        """Return the number of workers that the league starts and that have not connected."""
         return sum(len(missing.indices) for missing in self.missing.values())
 
     def wanted(self, crew: Crew, now: float) -> int:
-        """How many more hands to ask for now."""
+        """Return how many more workers to request now."""
         if self.asking or self.refused or now < self._ask_at:
             return 0
         waiting = len(crew)
@@ -82,13 +82,13 @@ class Muster:
         return max(0, aim - there - self.starting())
 
     def hired(self, answer: Hired, now: float) -> None:
-        """The league has answered."""
+        """Record the league's answer."""
         self.asking = False
         if not answer.job:
             self._ask_at = now + NO_ROOM_SECONDS
             return
         indices = {index for index in range(answer.hands) if (answer.job, index) not in self._early}
-        self._early.clear()  # one request at a time: they were all of this job
+        self._early.clear()  # one request at a time: they all belong to this job
         self.jobs[answer.job] = answer.hands
         if len(self.jobs) > JOBS_MAX:
             oldest = next(iter(self.jobs))
@@ -98,7 +98,7 @@ class Muster:
             self.missing[answer.job] = Missing(indices, now)
 
     def not_hired(self, refusal: Refusal, now: float) -> str:
-        """The league gave none; why waiting calls must be given up, if they must."""
+        """Record a refusal; return the reason with which waiting calls may have to fail."""
         self.asking = False
         self._ask_at = now + NO_ROOM_SECONDS
         if refusal.lasting:
@@ -108,21 +108,21 @@ class Muster:
         return refusal.reason
 
     def admit(self, job: str, index: int, attempt: int) -> str:
-        """Let a hand in that has proved its key, each attempt once; or a sentence saying why not."""
+        """Admit a worker that has proved its key, each attempt once; return the reason if it is refused."""
         hands = self.jobs.get(job)
         if hands is None and (self.asking or self._unanswered):
-            hands = HANDS_PER_JOB_MAX  # it came before the answer that names its job
-        name = f"hand {job[:32]}.{index}, attempt {attempt}"
+            hands = HANDS_PER_JOB_MAX  # it connected before the answer that names its job
+        name = f"worker {job[:32]}.{index}, attempt {attempt}"
         if hands is None or not 0 <= index < hands:
-            return f"{name}, which this executor did not ask for"
+            return f"{name}, which this executor did not request"
         seen = self._admitted.setdefault(job, {})
         if attempt <= seen.get(index, -1):
-            return f"a further connection of {name}, when attempt {seen[index]} was here already"
+            return f"a further connection of {name}, after attempt {seen[index]} had connected"
         seen[index] = attempt
         return ""
 
     def came(self, job: str, index: int) -> None:
-        """A hand has come to life."""
+        """Record that a worker has connected."""
         self.failures = 0
         self._given_up = False
         missing = self.missing.get(job)
@@ -135,7 +135,7 @@ class Muster:
             del self.missing[job]
 
     def looks(self, now: float) -> list[tuple[str, frozenset[int]]]:
-        """Jobs whose missing hands should be looked at."""
+        """Return the jobs whose missing workers are to be checked."""
         due = []
         for job, missing in self.missing.items():
             if not missing.looking and now >= missing.look_at:
@@ -144,7 +144,7 @@ class Muster:
         return due
 
     def looked(self, job: str, endings: list[tuple[int, Ending]], now: float) -> str:
-        """Hands have ended before they came; why waiting calls must be given up, if they must."""
+        """Record workers that ended before they connected; return the reason if waiting calls must fail."""
         missing = self.missing.get(job)
         if missing is None:
             return ""
@@ -165,7 +165,7 @@ class Muster:
         return ended[-1][1].sentence()
 
     def idle(self, crew: Crew, now: float) -> list[Member]:
-        """Hands to let go."""
+        """Return the workers to release."""
         if len(crew):
             return []
         staying = [member for member in crew.members if not member.closing]
@@ -177,7 +177,7 @@ class Muster:
         return idle[: max(0, len(staying) - self.least)]
 
     def next_at(self, crew: Crew, now: float) -> float | None:
-        """When something is to be done even if nothing happens."""
+        """Return when to act next if no event comes."""
         times = [missing.look_at for missing in self.missing.values() if not missing.looking]
         if self._ask_at > now and not self.asking and not self.refused:
             times.append(self._ask_at)

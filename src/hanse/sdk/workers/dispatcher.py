@@ -1,7 +1,7 @@
-"""The thread of an executor that serves its hands: it accepts them, gives calls out and takes results in.
+"""Dispatcher: the thread that admits an executor's workers, sends them calls and takes results.
 
-One thread and ``selectors``, however many hands there are. All state is this thread's own; other threads put
-calls and functions to be called here into an inbox, and wake it if it sleeps.
+One thread uses ``selectors`` for any number of workers and owns all state. Other threads put calls and
+functions for it into an inbox, and wake it if it sleeps.
 """
 
 import contextlib
@@ -35,20 +35,20 @@ from hanse.sdk.workers.worker_protocol import (
 )
 
 STRANGERS_MAX: Final = 256
-"""Connections that have not proved who they are; further ones wait until these have, or are given up."""
+"""Connections without proof of their key; further ones wait until these have proved it or are closed."""
 STRANGER_SECONDS_MAX: Final = 20.0
 FAREWELL_SECONDS_MAX: Final = 10.0
-"""How long hands may take to end when their executor does; then the league ends them."""
+"""Seconds that workers may take to end with their executor; then the league ends them."""
 BACKLOG: Final = 1_024
 WAKE: Final = b"\0"
 ASK_SECONDS: Final = 1.0
-"""How often somebody who waits for an answer of this thread looks whether it has ended."""
+"""Interval at which a thread that waits for an answer checks whether this thread has ended."""
 
 Answer = TypeVar("Answer")
 
 
 class Exchange(threading.Thread):
-    """The thread. ``offer`` and ``post`` may be called from any other."""
+    """Dispatcher thread. Other threads may call ``submit_call`` and ``post``."""
 
     def __init__(self, listener: socket.socket, gate: Gate, muster: Muster, keeper: Keeper) -> None:
         super().__init__(name="hanse exchange", daemon=True)
@@ -58,28 +58,28 @@ class Exchange(threading.Thread):
         self._keeper = keeper
         self._listener = listener
         self._inbox: deque[Call | Callable[[], None]] = deque()
-        """Filled by other threads; executors bound how many calls are in it."""
+        """Filled by other threads; executors limit the calls in it."""
         self._awake = False
         self._woken, self._wake = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._strangers: dict[Link, None] = {}
         self._watched: dict[Link, int] = {}
-        """The events for which each connection is registered."""
+        """Events for which each connection is registered."""
         self._closing = False
         self._over = False
         self._leave_by: float | None = None
-        """Closing: when hands that have not ended are given up."""
+        """Deadline for workers to end when the executor closes."""
         self._unruly: list[str] = []
-        """Jobs of hands that did not end when they were let go."""
+        """Jobs of workers that did not end when they were released."""
         self._look_again: float | None = None
         self._ended = ""
-        """Why this thread serves nobody any more."""
+        """Reason why this thread has ended."""
         self.held = 0
-        """Calls that wait for the results of others; changed by posts only."""
+        """Calls that wait for the results of others; changed through ``post`` only."""
         self._awaited: list[tuple[int, threading.Event]] = []
-        """Who waits for how many hands."""
+        """Waiters for a number of workers."""
         self._mourning: dict[Member, list[Call]] = {}
-        """Lost hands with the calls that fail when it is known how they ended."""
+        """Lost workers with the calls that fail when the cause is known."""
         self._settler = Settler(gate.spool, self.crew)
         self.refusals = Refusals()
         gate.admit = lambda hello: muster.admit(*hello.who)
@@ -93,7 +93,7 @@ class Exchange(threading.Thread):
     # --- for other threads
 
     def offer(self, call: Call) -> None:
-        """A call to be made."""
+        """Submit a call."""
         self._inbox.append(call)
         if not self._awake:
             self._awake = True
@@ -103,7 +103,7 @@ class Exchange(threading.Thread):
             self._refuse_rest()
 
     def _refuse_rest(self) -> None:
-        """This thread has ended: whatever comes now fails. In any thread."""
+        """Fail the calls in the inbox, because this thread has ended. Runs in any thread."""
         while True:
             try:
                 item = self._inbox.popleft()
@@ -113,19 +113,19 @@ class Exchange(threading.Thread):
                 item.future.set_exception(SdkError(self._ended))
 
     def post(self, work: Callable[[], None]) -> None:
-        """Something to be done in this thread."""
+        """Have a function called in this thread."""
         self._inbox.append(work)
         if not self._awake:
             self._awake = True
-            with contextlib.suppress(OSError):  # it has ended, and looks into its inbox no more
+            with contextlib.suppress(OSError):  # it has ended and no longer reads its inbox
                 self._wake.send(WAKE)
 
     def pending(self) -> int:
-        """About how many calls have not ended."""
+        """Return about how many calls have not ended."""
         return len(self._inbox) + self.crew.pending()
 
     def ask(self, work: Callable[[], Answer]) -> Answer:
-        """The result of something that only this thread may look at. Raises ``SdkError`` if it has ended."""
+        """Call a function in this thread and return its result. Raises ``SdkError`` if it has ended."""
         if threading.current_thread() is self:
             return work()
         answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
@@ -138,24 +138,24 @@ class Exchange(threading.Thread):
                     raise SdkError(self._ended) from None
 
     def close(self, cancel: bool) -> None:
-        """End when the calls have; ``cancel``: those that have not begun are cancelled."""
+        """End after the calls have ended; ``cancel``: cancel those that have not begun."""
         self.post(lambda: self._close(cancel))
 
     # --- the loop
 
     def run(self) -> None:
-        """Serve until closed. A bug here must not leave anybody waiting."""
+        """Serve until closed. A bug here must not leave a thread waiting."""
         trouble: BaseException | None = None
         try:
             while not self._over:
                 self._turn()
-        except BaseException as error:  # noqa: BLE001  told to everybody who waits
+        except BaseException as error:  # noqa: BLE001  all waiting calls fail with it
             trouble = error
         self._end(trouble)
 
     def _turn(self) -> None:
         self._awake = False
-        # Whoever puts something in looks at `_awake` afterwards; we look into the inbox after we cleared it.
+        # Other threads fill the inbox and then read `_awake`; this one clears `_awake`, then reads the inbox.
         timeout = 0.0 if self._inbox else self._timeout()
         events = self._selector.select(timeout)
         self._awake = True
@@ -173,7 +173,7 @@ class Exchange(threading.Thread):
         self._tend(now)
 
     def _timeout(self) -> float | None:
-        """How long there is nothing to do; None: until something happens."""
+        """Return the seconds until there is something to do; None: until an event."""
         now = time.monotonic()
         times = [self.muster.next_at(self.crew, now), self._look_again, self._leave_by]
         times += [link.since + STRANGER_SECONDS_MAX for link in self._strangers]
@@ -224,7 +224,7 @@ class Exchange(threading.Thread):
         self._listen()
 
     def _listen(self) -> None:
-        """Accept newcomers only while not too many others are still strangers."""
+        """Accept connections only while not too many others are without proof."""
         wanted = len(self._strangers) < STRANGERS_MAX
         if wanted and not self._listening:
             self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -237,7 +237,7 @@ class Exchange(threading.Thread):
             if mask & selectors.EVENT_WRITE:
                 link.write()
             if mask & selectors.EVENT_READ and link.receive():
-                raise FrameError("a hand that speaks before it has calls")
+                raise FrameError("a worker that sends messages before it has calls")
         except LinkErrors as error:
             if isinstance(error, (FrameError, ssl.SSLError)):
                 self.refusals.tell(link, str(error))
@@ -248,7 +248,7 @@ class Exchange(threading.Thread):
         self._watch(link)
 
     def _welcome(self, link: Link) -> None:
-        """A stranger has turned out to be a hand."""
+        """Add a worker that has proved its key."""
         hello = link.hello
         assert hello is not None
         del self._strangers[link]
@@ -263,7 +263,7 @@ class Exchange(threading.Thread):
         self._selector.modify(link.socket, self._watched[link], lambda mask: self._serve(member, mask))
 
     def await_hands(self, count: int, event: threading.Event) -> None:
-        """Set an event when there are so many hands. In this thread."""
+        """Set an event when this many workers are connected. Runs in this thread."""
         self._awaited.append((count, event))
         self._tell_awaited()
 
@@ -283,13 +283,13 @@ class Exchange(threading.Thread):
                     self._hear(member, message)
         except LinkErrors as error:
             if isinstance(error, (FrameError, ssl.SSLError)):
-                self.refusals.tell(link, f"hand {member.task}: {error}")
+                self.refusals.tell(link, f"worker {member.task}: {error}")
             self._lose(member)
             return
         self._watch(link)
 
     def _watch(self, link: Link) -> None:
-        """Wait for room in the socket as long as something is to be written."""
+        """Wait for a writable socket as long as output waits."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.writing else 0)
         if link in self._watched and self._watched[link] != wanted:
             self._watched[link] = wanted
@@ -304,7 +304,7 @@ class Exchange(threading.Thread):
         link.close()
 
     def _lose(self, member: Member) -> None:
-        """A hand is gone: with a good-bye, or not."""
+        """Remove a worker that has ended, as requested or not."""
         if member not in self.crew.members:
             return
         over = self.crew.lost(member)
@@ -315,12 +315,12 @@ class Exchange(threading.Thread):
             self._keeper.mourn(member.job, member.index, member.attempt, told)
 
     def _mourned(self, member: Member, ending: Ending) -> None:
-        """The league has told how a hand ended: now its calls fail with that."""
-        text = f"{ending.sentence()}; its call may not be made again"
+        """Fail a lost worker's calls when the league has reported its end."""
+        text = f"{ending.sentence()}; its call may not be repeated"
         for call in self._mourning.pop(member):
             call.future.set_exception(HandLostError(text, ending.task, ending.code, ending.note))
 
-    # --- what hands say
+    # --- messages of workers
 
     def _hear(self, member: Member, message: Message) -> None:
         if isinstance(message, Results):
@@ -331,9 +331,9 @@ class Exchange(threading.Thread):
         elif isinstance(message, Piece):
             member.link.assembly.add(message)
         else:
-            raise FrameError(f"{type(message).__name__} is not for an executor")
+            raise FrameError(f"the message {type(message).__name__} is not for an executor")
 
-    # --- how many hands
+    # --- number of workers
 
     def _tend(self, now: float) -> None:
         muster, crew = self.muster, self.crew
@@ -350,13 +350,13 @@ class Exchange(threading.Thread):
         for member in muster.idle(crew, now):
             self._let_go(member)
         for link in [link for link in self._strangers if now - link.since > STRANGER_SECONDS_MAX]:
-            self.refusals.tell(link, "somebody who did not say who it is in time")
+            self.refusals.tell(link, "no proof of a key in time")
             self._drop(link)
         if muster.refused and len(crew) and not crew.members and not muster.starting():
             self._give_up(muster.refused)
 
     def _posted(self, work: Callable[[Any], None]) -> Callable[[Any], None]:
-        """The same, but in this thread."""
+        """Return a function that calls ``work`` in this thread."""
         return lambda answer: self.post(lambda: work(answer))
 
     def _hired(self, answer: Hired | Refusal) -> None:
@@ -372,10 +372,10 @@ class Exchange(threading.Thread):
     def _looked(self, job: str, endings: list[tuple[int, Ending]]) -> None:
         reason = self.muster.looked(job, endings, time.monotonic())
         if reason and not self.crew.members:
-            self._give_up(f"hands do not come to life: {reason}")
+            self._give_up(f"workers end before they connect: {reason}")
 
     def _give_up(self, reason: str) -> None:
-        """Nobody will make the calls that wait."""
+        """Fail the waiting calls, because no worker will take them."""
         for call in self.crew.clear():
             if call.begun or call.future._begin():
                 call.future.set_exception(NoHandsError(reason))
@@ -387,7 +387,7 @@ class Exchange(threading.Thread):
     # --- cancelling and closing
 
     def cancel(self, number: int) -> None:
-        """Ask a call back from its hand. In this thread."""
+        """Recall a call from its worker. Runs in this thread."""
         for member in list(self.crew.members):
             if number in member.outstanding:
                 member.outstanding[number].cancelled = True
@@ -413,7 +413,7 @@ class Exchange(threading.Thread):
                 self._tell(member, Recall(numbers, 0))
 
     def _finish(self, now: float) -> None:
-        """Closing, and no call is left: let the hands go, and end with the last of them."""
+        """Release the workers when no call is left, and end with the last worker."""
         if self._leave_by is None:
             self._leave_by = now + FAREWELL_SECONDS_MAX
         for member in list(self.crew.members):
@@ -426,9 +426,9 @@ class Exchange(threading.Thread):
             self._over = True
 
     def _end(self, trouble: BaseException | None) -> None:
-        """Let go of everything, and leave nobody waiting."""
+        """Release everything and fail the calls that are left."""
         self._awake = True
-        self._ended = "the executor has ended" if trouble is None else f"bug in the executor: {trouble!r}"
+        self._ended = "the executor has shut down" if trouble is None else f"bug in the executor: {trouble!r}"
         calls = self.crew.clear()
         for member in self.crew.members:
             calls += member.outstanding.values()
@@ -453,5 +453,5 @@ class Exchange(threading.Thread):
 
 
 def _raise(error: BaseException) -> None:
-    """A bug elsewhere that must end this thread, and be told to everybody who waits."""
+    """Raise a bug of another thread here, so that this thread ends and waiting calls fail."""
     raise error

@@ -1,7 +1,7 @@
-"""What an executor asks of the league, in a thread of its own: hands, why one ended, and no more hands.
+"""Provisioner: the thread that asks the league for workers, for their exits, and to cancel them.
 
-Requests to the league may take seconds, and the thread that serves the hands must not wait for them. Answers
-are posted to that thread as functions to call there.
+Requests to the league may take seconds, and the dispatcher's thread must not wait for them. Answers are
+posted to that thread as functions to call there.
 """
 
 import heapq
@@ -23,37 +23,37 @@ from hanse.client.responses import SubmitResult
 from hanse.sdk.task_output import output_tail
 
 OBITUARY_SECONDS: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 2.0)
-"""Pauses between questions after a lost hand, until the league knows how its task ended, or the last one."""
+"""Pauses between requests for a lost worker's exit."""
 LEAGUE_SECONDS_MAX: Final = 60.0
-"""How long the league may be silent before calls that wait for hands are given up."""
+"""Silence of the league after which calls that wait for workers fail."""
 PAUSE_SECONDS_MAX: Final = 5.0
-"""Between two attempts to reach a silent league; the first pause is a twentieth of it."""
+"""Longest pause between attempts to reach the league; the first is a twentieth of it."""
 HANDS_PER_JOB_MAX: Final = 1_000
 TAIL_BYTES: Final = 2_000
-"""So much of what a hand wrote is shown when it does not come to life."""
+"""Bytes of a worker's standard error that are shown if it does not start."""
 
 
 _ADVICE: Final[dict[int | None, str]] = {
-    126: "whoever runs the tasks there, 'nobody' if the daemons are root, may not run it: give the executor "
-    "a 'python' that everybody may run, or the cluster a 'user' who may ('hanse up --user NAME')",
-    127: "give the executor a 'python' that is there on the machines of the league, with Hanse installed",
+    126: "the user of the tasks, 'nobody' if the daemons are root, may not run it. Give the executor a "
+    "'python' that all users may run, or the cluster a 'user' who may run it ('hanse up --user NAME')",
+    127: "give the executor a 'python' that exists on the machines of the league, with Hanse installed",
 }
-"""What to do about exit codes of programs that could not be started."""
+"""Hints for exit codes of programs that could not be started."""
 
 
 class Ending(NamedTuple):
-    """How a hand's task ended."""
+    """Exit of a worker's task."""
 
     task: str
     state: str = ""
     code: int | None = None
     note: str = ""
     said: str = ""
-    """The end of what it wrote to standard error."""
+    """End of its standard error."""
 
     def sentence(self) -> str:
-        """In words."""
-        parts = [f"the hand {self.task} is {self.state}" if self.state else f"the hand {self.task} is gone"]
+        """Describe the exit in words."""
+        parts = [f"worker {self.task} is {self.state}" if self.state else f"worker {self.task} is gone"]
         if self.code is not None:
             parts.append(f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}")
         if self.note:
@@ -61,69 +61,69 @@ class Ending(NamedTuple):
         text = ", ".join(parts)
         if self.code in _ADVICE:
             text += f" ({_ADVICE[self.code]})"
-        return f"{text}; it said:\n{self.said.rstrip()}" if self.said else text
+        return f"{text}; it wrote:\n{self.said.rstrip()}" if self.said else text
 
 
 class Hired(NamedTuple):
-    """Hands that the league will start: as tasks of this job, from 0 on. No job: there is no room now."""
+    """Workers that the league starts, as tasks 0, 1, ... of this job. No job: there is no room now."""
 
     job: str
     hands: int
 
 
 class Refusal(NamedTuple):
-    """Why the league gives no hands."""
+    """Reason why the league starts no workers."""
 
     reason: str
     lasting: bool
-    """Whether asking again is of no use."""
+    """True if a repetition is useless."""
 
 
 Answer = Callable[[Any], None]
 
 
 class Keeper(threading.Thread):
-    """The thread that talks to the league."""
+    """Thread that talks to the league."""
 
     def __init__(self, doors: Doors, form: dict[str, object]) -> None:
         super().__init__(name="hanse keeper", daemon=True)
         self._doors = doors.another()
         self._client = Client(self._doors)
         self._form = form
-        """The job of hands, but for their number and its client id."""
+        """Job of workers, without its count and client id."""
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._ending = threading.Event()
         self.trouble: Callable[[BaseException], None] = lambda _: None
-        """Told of bugs."""
+        """Callback for bugs."""
 
-    # --- what may be asked for, from any thread
+    # --- requests, from any thread
 
     def hire(self, count: int, limited: bool, needed: bool, answer: Answer) -> None:
-        """Have hands started; ``answer`` gets ``Hired`` or ``Refusal``.
+        """Request workers; the callback gets a ``WorkerJob`` or a ``WorkerRefusal``.
 
-        ``limited``: only as many as there is room for now; ``needed``: one in any case, even if it must wait.
+        ``limited``: only as many as there is room for now; ``needed``: at least one, even if it must wait.
         """
         client_id = f"sdk-{uuid.uuid4().hex}"
         begun = time.monotonic()
         self._ask(lambda: self._hire(count, limited, needed, _Try(client_id, begun, answer)))
 
     def mourn(self, job: str, index: int, attempt: int, answer: Answer) -> None:
-        """Find out how a hand ended; ``answer`` gets an ``Ending``, if need be one that says little."""
+        """Find out how a worker ended; the callback gets a ``WorkerExit``, if necessary with few details."""
         self._ask(lambda: self._mourn(job, index, attempt, answer, 0))
 
     def look(self, job: str, indices: frozenset[int], answer: Answer) -> None:
-        """Which of these hands of a job have ended: ``answer`` gets their endings."""
+        """Check which of these workers of a job have ended; the callback gets their exits."""
         self._ask(lambda: self._look(job, indices, answer))
 
     def dismiss(self, jobs: list[str]) -> None:
-        """Cancel jobs of hands."""
+        """Cancel jobs of workers."""
         for job in jobs:
             self._ask(partial(self._cancel, job, 0))
 
     def end(self) -> None:
-        """End when all that was asked for until now is done; what was put off is given up."""
+        """End after the requests made so far; delayed requests are dropped."""
         self._ending.set()
         self._asked.put(None)
 
@@ -136,7 +136,7 @@ class Keeper(threading.Thread):
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._order), work))
 
     def run(self) -> None:
-        """Do what is asked for, one thing after the other."""
+        """Perform the requests in order."""
         try:
             while True:
                 due = self._later[0][0] - time.monotonic() if self._later else None
@@ -156,7 +156,7 @@ class Keeper(threading.Thread):
     def _do(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:  # noqa: BLE001  a bug here must not leave anybody waiting
+        except Exception as error:  # noqa: BLE001  a bug here must not leave a thread waiting
             self.trouble(error)
 
     def _hire(self, count: int, limited: bool, needed: bool, tried: "_Try") -> None:
@@ -175,7 +175,7 @@ class Keeper(threading.Thread):
         self._submit(min(count, HANDS_PER_JOB_MAX), tried)
 
     def _submit(self, count: int, tried: "_Try") -> None:
-        """Repeated with the same number and the same client id until the league has said yes or no."""
+        """Submit the job with the same count and client id until the league accepts or refuses it."""
         try:
             result = self._client.submit([{**self._form, "count": count, "client_id": tried.client_id}])[0]
         except CommandError as error:
@@ -190,7 +190,7 @@ class Keeper(threading.Thread):
         tried.answer(Hired(result.job, count) if result.job else Refusal(_refused(result), lasting=True))
 
     def _put_off(self, error: CommandError, tried: "_Try", again: Callable[[], None]) -> None:
-        """Try again later what may pass. Nobody waits for a league that has never answered."""
+        """Retry a transient failure later, unless the league has never answered."""
         passing = error.status in (ExitCode.UNAVAILABLE, ExitCode.UNSURE)
         silent = time.monotonic() - tried.begun
         if not passing or silent > LEAGUE_SECONDS_MAX or not self._doors.heard:
@@ -231,13 +231,13 @@ class Keeper(threading.Thread):
     def _cancel(self, job: str, tries: int) -> None:
         try:
             self._client.cancel(job)
-        except CommandError:  # nobody answers: its hands end by themselves, for want of an executor
+        except CommandError:  # no answer: its workers end anyway without an executor
             if tries == 0:
                 self._after(PAUSE_SECONDS_MAX / 20, lambda: self._cancel(job, tries + 1))
 
 
 class _Try(NamedTuple):
-    """A request for hands that may have to be repeated."""
+    """Request for workers that may be repeated."""
 
     client_id: str
     begun: float

@@ -1,9 +1,9 @@
-"""The channel between an executor and a hand: TLS 1.3 with a key of the moment, and a key that both prove.
+"""Channel between an executor and a worker: TLS 1.3 with an ephemeral key, and mutual proof of a shared key.
 
-The executor makes a key and a certificate that live as long as it does; a hand finds the certificate's
-fingerprint in its environment. Each attempt of each hand has a key of its own (``model.attempt_key``), which
-it reads from its standard input and which the executor computes. The hand talks to nobody but the holder of
-the certificate, and both sides prove the key before anything else is read, let alone unpickled.
+The executor makes a key and a certificate that live as long as it does. A worker finds the certificate's
+fingerprint in its environment. Each attempt of each worker has a key of its own (``model.attempt_key``),
+which it reads from its standard input and which the executor computes. The worker talks only to the holder of
+the certificate. Both sides prove the key before anything else is read, let alone unpickled.
 """
 
 import hashlib
@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Final
 
 CERTIFICATE_DAYS: Final = 3650
-"""Nobody reads it: the hand trusts a fingerprint and not a date."""
+"""Validity, which nobody checks: the worker trusts a fingerprint and not a date."""
 RECORD_BYTES_MAX: Final = 16 << 10
-"""The most that TLS gives at once."""
+"""Largest TLS record."""
 HAND: Final = b"hanse hand"
 EXECUTOR: Final = b"hanse executor"
 
 
 class Certificate:
-    """A key of the moment with its certificate."""
+    """Ephemeral key of an executor, with its certificate."""
 
     def __init__(self) -> None:
-        from cryptography import x509  # noqa: PLC0415  slow to import, and a hand needs none
+        from cryptography import x509  # noqa: PLC0415  slow to import, and a worker needs none
         from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415  as above
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415  as above
 
@@ -53,10 +53,10 @@ class Certificate:
         )
 
     def context(self) -> ssl.SSLContext:
-        """For the executor's side."""
+        """Return the TLS context of the executor's side."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.num_tickets = 0  # nobody comes back with a ticket
+        context.num_tickets = 0  # no session is resumed
         descriptor, name = tempfile.mkstemp(prefix="hanse-key-")  # mode 0600; ssl reads keys from files only
         try:
             os.write(descriptor, self._pem)
@@ -68,7 +68,7 @@ class Certificate:
 
 
 def hand_context() -> ssl.SSLContext:
-    """For a hand's side. The certificate is checked by its fingerprint, after the handshake."""
+    """Return the TLS context of a worker. It checks the certificate's fingerprint after the handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -79,9 +79,9 @@ def hand_context() -> ssl.SSLContext:
 def proof(
     key: bytes, role: bytes, challenge: bytes, nonce: bytes, fingerprint: bytes, who: tuple[str, int, int]
 ) -> bytes:
-    """What shows that ``role`` knows the key, to whoever sent it a nonce of their own.
+    """Return the proof that ``role`` knows the key, for the peer that sent ``challenge``.
 
-    ``who``: job, index and attempt of the hand. All parts but this last one are of fixed length.
+    ``attempt_id``: job, index and attempt of the worker. All parts but this last one are of fixed length.
     """
     job, index, attempt = who
     text = f" {job}.{index}.{attempt}".encode()
@@ -89,12 +89,12 @@ def proof(
 
 
 def proved(given: bytes, wanted: bytes) -> bool:
-    """Whether a proof is right, in the same time whatever it is."""
+    """Compare two secrets in constant time."""
     return hmac.compare_digest(given, wanted)
 
 
 class Sealed:
-    """TLS over memory: whoever owns the socket moves the bytes. For one thread at a time."""
+    """TLS session in memory: the owner of the socket moves the bytes. For one thread at a time."""
 
     def __init__(self, context: ssl.SSLContext, server: bool) -> None:
         self._incoming = ssl.MemoryBIO()
@@ -102,11 +102,11 @@ class Sealed:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
 
     def fingerprint(self) -> bytes:
-        """Of the other side's certificate."""
+        """Return the fingerprint of the peer's certificate."""
         return hashlib.sha256(self._tls.getpeercert(binary_form=True) or b"").digest()
 
     def shaken(self) -> bool:
-        """Go on with the handshake; whether it is done. Raises ``ssl.SSLError`` if it fails."""
+        """Continue the handshake; True if it is done. Raises ``ssl.SSLError`` if it fails."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -114,14 +114,14 @@ class Sealed:
         return True
 
     def feed(self, data: bytes) -> None:
-        """Bytes came from the socket; none: it is closed."""
+        """Add bytes from the socket; none: it is closed."""
         if data:
             self._incoming.write(data)
         else:
             self._incoming.write_eof()
 
     def take(self) -> bytes:
-        """What has come in so far, in clear. Raises ``ssl.SSLError`` if it was tampered with."""
+        """Return the decrypted bytes so far. Raises ``ssl.SSLError`` if they were tampered with."""
         pieces = []
         while True:
             try:
@@ -134,9 +134,9 @@ class Sealed:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def seal(self, data: bytes) -> None:
-        """Add to what goes out."""
+        """Encrypt bytes for the peer."""
         self._tls.write(data)
 
     def out(self) -> bytes:
-        """What is to be written to the socket now."""
+        """Return the encrypted bytes to be written to the socket."""
         return self._outgoing.read()

@@ -1,10 +1,10 @@
-"""A hand: a warm Python interpreter that takes the calls of one executor. ``python -m
+"""Worker: a warm Python interpreter that takes the calls of one executor. ``python -m
 hanse.sdk.workers.worker``.
 
-It is an ordinary task of the league: placed, limited, explained and mended like any other. It connects
-straight back to its executor, and ends when that connection does. The functions run in the main thread, one
-after the other; a second thread reads, so that a long call neither hides the end of the executor nor keeps
-the calls behind it from being given to another hand.
+A worker is an ordinary task of the league, which places, limits, explains and recovers it like any other. It
+connects directly to its executor, and ends when that connection ends. The functions run in the main thread,
+one after the other. A second thread reads, so that during a long call the worker notices the end of the
+executor, and the calls behind it can go to another worker.
 """
 
 import os
@@ -57,29 +57,29 @@ from hanse.sdk.workers.worker_protocol import (
 )
 
 ADDRESS: Final = "HANSE_HAND_ADDRESS"
-"""``host:port`` where the executor listens."""
+"""Variable with ``host:port`` where the executor listens."""
 PIN: Final = "HANSE_HAND_PIN"
-"""Fingerprint of its certificate, in hexadecimal digits."""
+"""Variable with the fingerprint of the executor's certificate, in hexadecimal digits."""
 CONNECT_SECONDS_MAX: Final = 20.0
-"""For connecting, the handshake and the proofs, each."""
+"""Limit for connecting, for the handshake and for the proofs, each."""
 HELD_SECONDS_MAX: Final = 0.001
-"""A result waits no longer than this for others to travel with."""
+"""Longest delay of a result so that others can be sent with it."""
 WATCH_SECONDS: Final = 0.002
-"""After this the reading thread sends what a long call keeps from being sent."""
+"""Delay after which the reading thread sends results that a long call holds up."""
 RECEIVE_BYTES: Final = 256 << 10
 KEEPALIVE_SECONDS: Final = 15
-"""An executor whose machine is gone is noticed after this, and three probes of five seconds."""
+"""Silence after which a connection is probed; three probes of five seconds follow."""
 THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 FAREWELL_SECONDS_MAX: Final = 5.0
-"""How long a hand that is no longer needed may take to end."""
+"""Seconds that a released worker may take to end."""
 EXIT_LOST: Final = 3
-"""Exit code of a hand whose executor went without a word."""
+"""Exit code of a worker that lost its executor without notice."""
 EXIT_STRANGER: Final = 4
-"""Exit code of a hand that found no executor, or another one than its own."""
+"""Exit code of a worker that found no executor, or one that is not its own."""
 
 
 class _Callable:
-    """A function that has arrived, and is looked for or unpickled when it is first called."""
+    """Received function, imported or unpickled at its first call."""
 
     __slots__ = ("_function", "_name", "_parts")
 
@@ -96,7 +96,7 @@ class _Callable:
 
 
 class _Work:
-    """A call that waits in the hand."""
+    """Call that waits in the worker."""
 
     __slots__ = ("function", "inputs", "number", "parts")
 
@@ -110,27 +110,27 @@ class _Work:
         self.number = number
         self.function = function
         self.parts = parts
-        """A parcel that lies in the spool is read when its turn comes."""
+        """Arguments; a payload in the shared store is read just before the call."""
         self.inputs = inputs
 
 
 class Channel:
-    """The connection to the executor, for two threads."""
+    """Connection to the executor, for two threads."""
 
     def __init__(self, connection: socket.socket, sealed: secure_channel.Sealed) -> None:
         self._socket = connection
         self._sealed = sealed
         self._tls = threading.Lock()
-        """Around every use of TLS: it is not made for two threads."""
+        """Guards TLS, which is not made for two threads."""
         self._sending = threading.Lock()
-        """What is sealed first must be sent first."""
+        """Keeps encrypted data in order: encrypted first, sent first."""
 
     def fileno(self) -> int:
-        """For waiting until something can be read."""
+        """Return the file descriptor to wait on."""
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
-        """Send all of this. If the executor is gone, so is the hand."""
+        """Send all of the data. If the executor is gone, the worker ends."""
         with self._sending:
             with self._tls:
                 self._sealed.seal(data)
@@ -141,7 +141,7 @@ class Channel:
                 _leave(EXIT_LOST, "the executor is gone")
 
     def receive(self) -> bytes:
-        """What came, after waiting for it; empty: no whole record yet. Raises ``EOFError``, ``OSError``."""
+        """Wait for data and return it; empty: no whole record yet. Raises ``EOFError``, ``OSError``."""
         data = self._socket.recv(RECEIVE_BYTES)
         if not data:
             raise EOFError
@@ -151,22 +151,22 @@ class Channel:
 
 
 def _leave(code: int, why: str) -> NoReturn:
-    """End at once, whatever the main thread is doing."""
+    """End the process at once, even during a call."""
     if why:
-        os.write(2, f"hanse hand: {why}\n".encode())
+        os.write(2, f"hanse worker: {why}\n".encode())
     os._exit(code)
 
 
-# --- meeting the executor ----------------------------------------------------------------------------------
+# --- connecting to the executor ----------------------------------------------------------------------------
 
 
 def meet() -> tuple[Channel, Splitter, Welcome]:
-    """Connect to the executor of this hand's environment; both prove who they are."""
+    """Connect to the executor named in the environment; both sides prove their key."""
     key = read_key()
     address, pin = os.environ.get(ADDRESS, ""), bytes.fromhex(os.environ.get(PIN, ""))
     host, _, port = address.rpartition(":")
     if not host:
-        _leave(EXIT_STRANGER, f"a hand is started by an executor, which sets {ADDRESS} and {PIN}")
+        _leave(EXIT_STRANGER, f"{ADDRESS} and {PIN} are not set. Only an executor can start a worker.")
     if len(key) != SECRET_BYTES:
         _leave(EXIT_STRANGER, NO_KEY)
     connection = socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS_MAX)
@@ -181,7 +181,7 @@ def meet() -> tuple[Channel, Splitter, Welcome]:
         sealed.feed(data)
     connection.sendall(sealed.out())
     if not secure_channel.proved(sealed.fingerprint(), pin):
-        _leave(EXIT_STRANGER, f"whoever answers at {address} is not the executor of this hand")
+        _leave(EXIT_STRANGER, f"the process at {address} is not the executor of this worker")
     channel, splitter = Channel(connection, sealed), Splitter(HELLO_BYTES_MAX)
     challenge = _next(channel, splitter)
     assert isinstance(challenge, Challenge), challenge
@@ -197,16 +197,16 @@ def meet() -> tuple[Channel, Splitter, Welcome]:
     try:
         welcome = _next(channel, splitter)
     except EOFError:
-        _leave(EXIT_STRANGER, f"the executor at {address} refused this hand; its own log says why")
+        _leave(EXIT_STRANGER, f"the executor at {address} refused this worker. Its log has the reason.")
     wanted = secure_channel.proof(key, secure_channel.EXECUTOR, nonce, challenge.nonce, pin, who)
     if not isinstance(welcome, Welcome) or not secure_channel.proved(welcome.proof, wanted):
-        _leave(EXIT_STRANGER, f"whoever answers at {address} does not know this hand's key")
+        _leave(EXIT_STRANGER, f"the process at {address} does not know this worker's key")
     connection.settimeout(None)
     return channel, splitter, welcome
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Notice within half a minute that the other machine is gone."""
+    """Detect within half a minute that the other machine is gone."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", KEEPALIVE_SECONDS), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, option):  # not on every system
@@ -230,25 +230,25 @@ def _hello(nonce: bytes, proof: bytes, who: tuple[str, int, int]) -> Hello:
 
 
 def _next(channel: Channel, splitter: Splitter) -> Message:
-    """The next record, while only one is expected."""
+    """Return the next record, while only one is expected."""
     while True:
         for message in splitter.feed(channel.receive()):
             return message
 
 
-# --- working -----------------------------------------------------------------------------------------------
+# --- calls -------------------------------------------------------------------------------------------------
 
 
 class Hand:
-    """The calls that wait here, and the results that wait to be sent."""
+    """Worker: the calls that wait here, and the results that wait to be sent."""
 
     def __init__(self, channel: Channel, spool: str) -> None:
         self._channel = channel
         self._spool = spool
-        """The directory of large parcels; empty: it is not seen here."""
+        """Directory of the shared store; empty: not visible here."""
         self._queue: deque[_Work] = deque()
         self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        """Wakes the main thread: there are calls. False: no more will come. Holds at most one of each."""
+        """Wakes the main thread: True for calls, False for the end. Holds at most one of each."""
         self._functions: dict[int, _Callable] = {}
         self._assembly = Assembly()
         self._unsent: list[Outcome] = []
@@ -257,16 +257,16 @@ class Hand:
         self._flushing = threading.Lock()
         self._flushed = 0.0
         self._watched = False
-        """Whether the reading thread sends within ``WATCH_SECONDS`` what is left unsent. While it does not,
-        the main thread sends every result at once. Both write first and then look at what the other has
-        written: the main thread a result and then this, the other thread this and then the results. So one of
-        them sees it."""
+        """True if the reading thread sends unsent results within ``WATCH_SECONDS``. While it is False, the
+        main thread sends every result at once. Each thread writes first and then reads what the other has
+        written: the main thread writes a result and reads this flag, the other thread writes this flag and
+        reads the results. So one of them sees it."""
         self._stream = 0
 
     # --- the main thread
 
     def work(self) -> None:
-        """Make calls until the executor says good-bye."""
+        """Make calls until the executor releases the worker."""
         waiting = self._queue
         while True:
             try:
@@ -287,10 +287,10 @@ class Hand:
                 self.flush()
 
     def _made(self, work: _Work) -> tuple[int, Packed]:
-        """Make one call; how it ended."""
+        """Make one call and return its outcome."""
         try:
             function = work.function.get()
-        except BaseException as error:  # noqa: BLE001  whatever an import raises
+        except BaseException as error:  # noqa: BLE001  an import may raise anything
             return UNKNOWN, _said(error, "the function cannot be loaded")
         try:
             parts = work.parts
@@ -300,12 +300,12 @@ class Hand:
             if work.inputs:
                 args, kwargs = self._filled(args, kwargs, work.inputs)
             del parts
-        except BaseException as error:  # noqa: BLE001  whatever a class raises
+        except BaseException as error:  # noqa: BLE001  a user's class may raise anything
             return BROKEN, _said(error, "the arguments cannot be unpickled")
         work.parts = ()
         try:
             value = function(*args, **kwargs)
-        except BaseException as error:  # noqa: BLE001  an outcome, whatever it is: the hand goes on
+        except BaseException as error:  # noqa: BLE001  an outcome like any other: the worker goes on
             return RAISED, _raised(error)
         try:
             return VALUE, pack(value, f"the result, {_short(value)},")
@@ -315,7 +315,7 @@ class Hand:
     def _filled(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: tuple[tuple[int, Parcel], ...]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with the results of other calls in their places."""
+        """Return the arguments with the results of other calls put in."""
         values = {number: unpack(self._assembly.parts(parcel, self._read)) for number, parcel in inputs}
         return (
             tuple(filled(argument, values) for argument in args),
@@ -333,7 +333,7 @@ class Hand:
             self._busy += busy
 
     def _sent_beside(self, packed: Packed) -> Parcel:
-        """Put a large parcel into the spool, or send it in pieces."""
+        """Write a large value to the shared store, or send it in pieces."""
         parts = packed.parts()
         if self._spool:
             name = write_file(self._spool, parts)
@@ -357,15 +357,15 @@ class Hand:
     # --- the reading thread
 
     def read(self, splitter: Splitter) -> None:
-        """Take what the executor says until the connection ends; then the hand ends, too."""
+        """Read messages until the connection ends; then the worker ends, too."""
         try:
             self._read_on(splitter)
         except (EOFError, OSError):
             _leave(EXIT_LOST, "the executor is gone")
         except FrameError as error:
-            _leave(EXIT_LOST, f"the executor does not keep the protocol: {error}")
-        except BaseException as error:  # noqa: BLE001  a hand that no longer reads would hang for ever
-            _leave(EXIT_LOST, f"bug in the hand: {error!r}")
+            _leave(EXIT_LOST, f"the executor broke the protocol: {error}")
+        except BaseException as error:  # noqa: BLE001  a worker that no longer reads would hang
+            _leave(EXIT_LOST, f"bug in the worker: {error!r}")
 
     def _read_on(self, splitter: Splitter) -> None:
         readable = select.poll()
@@ -394,7 +394,7 @@ class Hand:
                 self._queue.append(self._accepted(record))
             if len(self._queue) > 1:
                 self._watched = True
-            if self._turns.empty():  # one is enough: the main thread looks at the queue after it took it
+            if self._turns.empty():  # one is enough: the main thread then reads the whole queue
                 self._turns.put(True)
         elif isinstance(message, Function):
             known = message.number in self._functions
@@ -407,7 +407,7 @@ class Hand:
         elif isinstance(message, Piece):
             self._assembly.add(message)
         else:
-            raise FrameError(f"{type(message).__name__} is not for a hand")
+            raise FrameError(f"the message {type(message).__name__} is not for a worker")
 
     def _accepted(self, record: CallRecord) -> _Work:
         function = self._functions.get(record.function)
@@ -418,7 +418,7 @@ class Hand:
         return _Work(record.number, function, parts, record.inputs)
 
     def _give_back(self, recall: Recall) -> None:
-        """Give back what has not begun: the main thread takes from the left, this one from anywhere."""
+        """Return calls that have not begun: the main thread takes from the left, this one from anywhere."""
         back: list[int] = []
         if recall.numbers:
             wanted = frozenset(recall.numbers)
@@ -437,7 +437,7 @@ class Hand:
 
 
 def filled(argument: Any, values: dict[int, Any]) -> Any:
-    """An argument with results put in for what stands for them, also one level inside."""
+    """Replace placeholders in an argument, also one level inside, by results."""
     if isinstance(argument, Input):
         return values[argument.number]
     kind = type(argument)
@@ -449,41 +449,41 @@ def filled(argument: Any, values: dict[int, Any]) -> Any:
 
 
 def _short(value: object) -> str:
-    """What kind of thing it is; its own text might not be to be had."""
+    """Describe a value by its type, because its own text may fail."""
     return f"of type {type(value).__name__}"
 
 
 def _said(error: BaseException, what: str) -> Packed:
-    """Sentences about an error of the hand, not of the function."""
-    text = f"{what} in this hand ({sys.executable}, Python {sys.version.split()[0]}): "
+    """Describe an error of the worker, not of the function."""
+    text = f"{what} in this worker ({sys.executable}, Python {sys.version.split()[0]}): "
     return pack(f"{text}{type(error).__name__}: {error}", "a sentence")
 
 
 def _raised(error: BaseException) -> Packed:
-    """An exception with its traceback; if it cannot be pickled, what is to be said of it."""
+    """Pack an exception with its traceback, or a description if it cannot be pickled."""
     import traceback  # noqa: PLC0415  only failures need it
 
     trace = error.__traceback__
-    inner = trace.tb_next if trace is not None else None  # our own line says nothing to anybody
+    inner = trace.tb_next if trace is not None else None  # this module's own frame does not help the user
     text = "".join(traceback.format_exception(type(error), error, inner)).rstrip()
     ended = "" if isinstance(error, Exception) else type(error).__name__
     said = f"{type(error).__name__}: {error}"
     try:
         packed = pack((error.with_traceback(None), text, said, ended), "the exception")
-        unpack([packed.body, *packed.buffers])  # some can be pickled and not be unpickled
-    except Exception:  # noqa: BLE001  a user's class may raise whatever it likes
+        unpack([packed.body, *packed.buffers])  # some exceptions can be pickled but not unpickled
+    except Exception:  # noqa: BLE001  a user's class may raise anything
         return pack((None, text, said, ended), "a sentence")
     return packed
 
 
 def main() -> None:
-    """Take calls until the executor needs no more of them."""
+    """Take calls until the executor releases this worker."""
     try:
         channel, splitter, welcome = meet()
     except (OSError, EOFError, ssl.SSLError, FrameError, ValueError) as error:
         _leave(EXIT_STRANGER, f"cannot reach the executor at {os.environ.get(ADDRESS, '?')}: {error!r}")
     cpus = os.environ.get("HANSE_CPUS", "")
-    if cpus:  # libraries that count the processors of the machine would start too many threads
+    if cpus:  # libraries that count the machine's processors would start too many threads
         for name in THREADS:
             os.environ.setdefault(name, str(max(1, int(float(cpus)))))
     for path in welcome.paths:
@@ -492,10 +492,10 @@ def main() -> None:
     spooled = sees(welcome.spool, welcome.token)
     hand = Hand(channel, welcome.spool if spooled else "")
     channel.send(frame(Ready(spooled)))
-    threading.Thread(target=hand.read, args=(splitter,), name="hand reader", daemon=True).start()
+    threading.Thread(target=hand.read, args=(splitter,), name="worker reader", daemon=True).start()
     hand.work()
-    # Threads that calls have left behind would keep the interpreter, and its room in the league, for ever.
-    last = threading.Timer(FAREWELL_SECONDS_MAX, _leave, (0, "threads of calls had to be left behind"))
+    # Threads left behind by calls would keep the interpreter, and its place in the league, running.
+    last = threading.Timer(FAREWELL_SECONDS_MAX, _leave, (0, "threads of calls were still running"))
     last.daemon = True
     last.start()
 

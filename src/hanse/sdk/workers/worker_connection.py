@@ -1,4 +1,4 @@
-"""One hand's connection as the executor's thread sees it: never blocks, seals and opens frames."""
+"""Connection of one worker, on the executor's side: non-blocking, encrypts and decrypts frames."""
 
 import os
 import socket
@@ -36,20 +36,20 @@ from hanse.sdk.workers.worker_protocol import (
 
 RECEIVE_BYTES: Final = 256 << 10
 RECEIVES_MAX: Final = 32
-"""How often one connection is read before the others have their turn."""
+"""Reads of one connection before the others have their turn."""
 SEALED_BYTES: Final = 1 << 20
-"""Frames are sealed while less than this waits for the socket."""
+"""Frames are encrypted while less than this waits for the socket."""
 
 
 class Gate:
-    """What every hand of an executor is shown, and how each is known."""
+    """Settings that all connections of an executor share, and the admission of workers."""
 
     def __init__(self, spool: OwnSpool | None, paths: tuple[str, ...]) -> None:
         certificate = secure_channel.Certificate()
         self.secret = os.urandom(SECRET_BYTES)
-        """From which the league derives the key of each hand. No hand is given it."""
+        """Secret from which the league derives the key of each worker. No worker gets the secret."""
         self.admit: Callable[[Hello], str] = lambda _: ""
-        """Asked about a hand that has proved its key: why it is refused all the same; empty: it is not."""
+        """Callback for a worker that has proved its key; returns a reason to refuse it, or nothing."""
         self.fingerprint = certificate.fingerprint
         self.context = certificate.context()
         self.spool = spool
@@ -57,7 +57,7 @@ class Gate:
 
 
 class Link:
-    """A connection. Every method may raise ``OSError`` or ``FrameError``: then it is of no use any more."""
+    """Connection to a worker. A method that raises ``OSError`` or ``FrameError`` leaves it unusable."""
 
     def __init__(self, connection: socket.socket, gate: Gate, since: float) -> None:
         connection.setblocking(False)
@@ -65,13 +65,13 @@ class Link:
         keep_alive(connection)
         self.socket = connection
         self.peer = _peer_of(connection)
-        """The address it came from."""
+        """Address of the other side."""
         self.since = since
-        """When it was opened."""
+        """Time when it was opened."""
         self.hello: Hello | None = None
         self.ready = False
         self.spooled = False
-        """Whether the hand sees the spool."""
+        """True if the worker sees the shared store."""
         self.assembly = Assembly()
         self._gate = gate
         self._sealed = secure_channel.Sealed(gate.context, server=True)
@@ -80,20 +80,20 @@ class Link:
         self._splitter = Splitter(HELLO_BYTES_MAX)
         self._outbox: deque[bytes | Iterator[Piece]] = deque()
         self._out = b""
-        """Sealed, and not written yet."""
+        """Encrypted bytes that are not written yet."""
         self._functions: dict[int, bool] = {}
-        """What the hand has, and whether that is how it travels now. Both sides forget the oldest."""
+        """Functions that the worker has; False if it must be sent again. Both sides forget the oldest."""
         self._stream = 0
 
     @property
     def writing(self) -> bool:
-        """Whether something waits for the socket."""
+        """True if output waits for the socket."""
         return bool(self._out) or bool(self._outbox)
 
-    # --- coming in
+    # --- input
 
     def receive(self) -> list[Message]:
-        """What has come. Raises ``EOFError`` when the hand is gone."""
+        """Return the messages that have come. Raises ``EOFError`` when the worker is gone."""
         messages: list[Message] = []
         for _ in range(RECEIVES_MAX):
             try:
@@ -102,7 +102,7 @@ class Link:
                 break
             if not data:
                 if messages:
-                    break  # first what it said last; the end comes up again
+                    break  # return the last messages first; the next call finds the end again
                 raise EOFError
             self._sealed.feed(data)
             if not self._shaken and not self._shake():
@@ -124,14 +124,14 @@ class Link:
         return self._shaken
 
     def _meet(self, message: Message) -> None:
-        """Before the hand is known nothing but its proof is of interest."""
+        """Check the proof of a worker; before that, no other message is accepted."""
         gate = self._gate
         if isinstance(message, Hello) and self.hello is None:
             job, index, attempt = who = message.who
             key, pin = attempt_key(gate.secret, job, index, attempt), gate.fingerprint
             wanted = secure_channel.proof(key, secure_channel.HAND, self._nonce, message.nonce, pin, who)
             if len(message.nonce) != NONCE_BYTES or not secure_channel.proved(message.proof, wanted):
-                raise FrameError(f"somebody who says to be hand {job[:32]}.{index} and does not know its key")
+                raise FrameError(f"a peer claims to be worker {job[:32]}.{index} without its key")
             refused = gate.admit(message)
             if refused:
                 raise FrameError(refused)
@@ -145,17 +145,17 @@ class Link:
         elif isinstance(message, Ready) and self.hello is not None:
             self.ready, self.spooled = True, message.spooled and gate.spool is not None
         else:
-            raise FrameError(f"{type(message).__name__} before the hand is known")
+            raise FrameError(f"the message {type(message).__name__} before the worker has proved its key")
 
-    # --- going out
+    # --- output
 
     def send(self, message: Message) -> None:
-        """Send a record after what waits already."""
+        """Send a record after the waiting ones."""
         self._outbox.append(frame(message))
         self.write()
 
     def send_calls(self, calls: list[tuple[int, Traveller, Packed, tuple[tuple[int, Packed], ...]]]) -> None:
-        """Send calls, with the functions that the hand does not have yet, in as few frames as may be."""
+        """Send calls, and the functions that the worker lacks, in as few frames as possible."""
         records: list[CallRecord] = []
         size = 0
         for number, function, packed, inputs in calls:
@@ -185,12 +185,12 @@ class Link:
         self._outbox.append(frame(Function(function.number, function.name, parcel)))
 
     def forget(self, function: Traveller) -> None:
-        """Send a function again before its next call: it travels in another way now."""
+        """Mark a function to be sent again before its next call, because it is now sent by value."""
         if function.number in self._functions:
             self._functions[function.number] = False
 
     def _parcel(self, packed: Packed) -> Parcel:
-        """How a value gets there: inline, by a file, or in pieces that go before."""
+        """Return a value's payload: inline, in a file, or in pieces that are sent first."""
         if not is_large(packed):
             return packed.inline()
         if self.spooled and self._gate.spool is not None:
@@ -235,17 +235,17 @@ class Link:
         self._out = self._sealed.out()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         self.socket.close()
 
 
 def _peer_of(connection: socket.socket) -> str:
     try:
         host, port = connection.getpeername()[:2]
-    except OSError:  # gone already
-        return "somebody who is gone"
+    except OSError:  # closed already
+        return "a peer that is gone"
     return f"{host} port {port}"
 
 
 LinkErrors: Final = (OSError, EOFError, FrameError, ssl.SSLError)
-"""What ends a connection, and nothing else."""
+"""Errors that end one connection only."""

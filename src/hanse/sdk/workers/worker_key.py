@@ -1,4 +1,4 @@
-"""How a hand gets its key and keeps it: from standard input, and out of sight of other tasks."""
+"""Key of a worker: read from standard input and hidden from other tasks."""
 
 import os
 import sys
@@ -7,18 +7,18 @@ from typing import Final
 from hanse.model.attempt_key import SECRET_BYTES
 
 PR_SET_DUMPABLE: Final = 4
-"""Of ``prctl``."""
+"""Option of ``prctl``."""
 NO_KEY: Final = (
-    "no key on standard input: this cluster's Hanse is older than the executor's (update its members), or "
-    "another task of the same user has taken it (see 'whom it trusts' in docs/sdk.md)"
+    "no key on standard input. Either this cluster's Hanse is older than the executor's: update its members. "
+    "Or another task of the same user has taken it: see 'whom it trusts' in docs/sdk.md."
 )
 
 
 def read_key() -> bytes:
-    """The key of this attempt, which is on standard input and can be read once; empty: there is none.
+    """Read the key of this attempt from standard input, once; empty: there is none.
 
-    Before that, other processes of the same user are shut out of this one's memory and files: the supervisor
-    of a root league has done it already, elsewhere nobody has. Raises ``OSError`` if that cannot be done.
+    Before that, close this process's memory and files to other processes of the same user. The supervisor of
+    a root league has done so already; elsewhere nothing has. Raises ``OSError`` if that fails.
     """
     _hide()
     text = b""
@@ -27,7 +27,7 @@ def read_key() -> bytes:
         if not piece:
             break
         text += piece
-    nothing = os.open(os.devnull, os.O_RDONLY)  # what is called here finds what other tasks find
+    nothing = os.open(os.devnull, os.O_RDONLY)  # calls find the same standard input as other tasks
     os.dup2(nothing, 0)
     os.close(nothing)
     try:
@@ -37,15 +37,15 @@ def read_key() -> bytes:
 
 
 def _hide() -> None:
-    """Say that this process may be neither dumped nor looked into, but by root. Forks inherit it."""
+    """Forbid dumps and tracing of this process, except by root. Forks inherit it."""
     if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415  what is called may need it never
+        import ctypes  # noqa: PLC0415  most calls never need it
 
         if ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-            raise OSError("the kernel does not close this process to others of its user")
+            raise OSError("the kernel does not close this process to other processes of its user")
 
 
 def own_attempt() -> tuple[str, int, int]:
-    """Which attempt this is, as its backend says: job, index, attempt."""
+    """Return this attempt's id, as its backend set it: job, index, attempt."""
     given = os.environ.get
     return given("HANSE_JOB", ""), int(given("HANSE_TASK", "0")), int(given("HANSE_ATTEMPT", "0"))

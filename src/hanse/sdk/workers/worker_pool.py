@@ -1,10 +1,9 @@
-"""Calls, and the crew of hands that makes them: who gets which call when. No sockets, no clock of its own.
+"""Pool of workers and the calls for them: it decides which worker gets which call. No sockets, no clock.
 
-Small calls travel in batches, as many ahead as a hand makes in ``WINDOW_SECONDS``; long ones singly. A hand
-that has nothing to do gets calls that wait behind others. When a hand is lost, the calls that it had are made
-again elsewhere; since any of them may have been what ended it, each is then sent by itself, so that only the
-one that is to blame uses up its retries. A call without retries is always sent by itself: it is made once or
-not at all.
+Small calls go in batches, as many as a worker makes in ``WINDOW_SECONDS``; long calls go one by one. An idle
+worker gets calls that wait behind others. When a worker is lost, its calls are repeated in other workers. Any
+of them may have caused the loss, so each is then sent alone, and only the call that causes a loss uses up its
+retries. A call without retries is always sent alone: it runs at most once.
 """
 
 from collections import deque
@@ -16,24 +15,24 @@ from hanse.sdk.future import Future
 from hanse.sdk.serialization import Packed
 
 WINDOW_SECONDS: Final = 0.02
-"""So much work is sent ahead to a hand."""
+"""Seconds of work that are sent ahead to a worker."""
 LONG_SECONDS: Final = 0.05
-"""Calls that take longer are not sent ahead at all: the way to a hand costs nothing beside them."""
+"""Duration above which calls are not sent ahead: the round trip does not matter for them."""
 CREDIT_FIRST: Final = 4
-"""Calls that a hand gets before it is known how long they take."""
+"""Calls that a worker gets before the duration of its calls is known."""
 CREDIT_MAX: Final = 2_048
 WINDOW_BYTES: Final = 32 << 20
-"""Results that may be under way from one hand, by the size of those that came."""
+"""Bytes of results that may be under way from one worker, estimated from earlier results."""
 STALE_SECONDS: Final = 0.005
-"""A hand that finishes nothing for this long is busy with something long."""
+"""Seconds without a result after which a worker counts as busy with a long call."""
 SMOOTHING: Final = 0.3
-"""Weight of the newest figure in a running mean."""
+"""Weight of the newest value in a running mean."""
 SAMPLES_MAX: Final = 64
 """Durations kept of each function."""
 
 
 class Call:
-    """One call on its way."""
+    """Call of a function in a worker."""
 
     __slots__ = (
         "alone",
@@ -56,21 +55,21 @@ class Call:
         self.packed = packed
         self.future = future
         self.retries = retries
-        """How often it may still be made again after its hand was lost."""
+        """Repetitions that are left if the worker is lost."""
         self.begun = False
-        """Whether a hand has it, or had it."""
+        """True if a worker has it, or had it."""
         self.inputs: tuple[tuple[int, Packed], ...] = ()
-        """Results of other calls that the hand reads from the spool."""
+        """Results of other calls that the worker reads from the shared store."""
         self.alone = retries == 0
-        """Whether it must not share a hand: it may be made only once, or a hand was lost with it."""
+        """True if it must not share a worker: it may run only once, or a worker was lost with it."""
         self.named = False
-        """Whether its function went to the hand by name."""
+        """True if its function went to the worker by name."""
         self.cancelled = False
-        """Whether it is to be cancelled if it comes back."""
+        """True if it is to be cancelled when it comes back."""
 
 
 class Member:
-    """A hand as the crew sees it."""
+    """Worker as the pool sees it."""
 
     __slots__ = (
         "attempt", "closing", "cluster", "credit", "idle_since", "index", "job", "link", "mean", "mean_bytes",
@@ -83,27 +82,27 @@ class Member:
         self.attempt = attempt
         self.cluster = cluster
         self.link = link
-        """The connection; opaque here."""
+        """Connection; opaque here."""
         self.outstanding: dict[int, Call] = {}
-        """Calls that it has, in the order in which it makes them."""
+        """Calls that it has, in the order of execution."""
         self.mean: float | None = None
-        """Seconds that its calls take; None: none has ended."""
+        """Mean seconds of its calls; None: none has ended."""
         self.mean_bytes = 0.0
         self.credit = CREDIT_FIRST
         self.idle_since = now
         self.progressed = now
-        """When it last finished something, or was given something while it was idle."""
+        """Time when it last finished a call, or got one while it was idle."""
         self.recalling = False
-        """Whether calls were asked back and it has not answered."""
+        """True if calls were recalled and it has not answered."""
         self.closing = False
 
     @property
     def task(self) -> str:
-        """As people write it."""
+        """Id of the worker's task, such as ``1-7.0``."""
         return f"{self.job}.{self.index}"
 
     def finished(self, count: int, seconds: float, size: int, now: float) -> None:
-        """Some calls have ended: learn how long such calls take here."""
+        """Update means and credit after some calls have ended."""
         mean = seconds / count
         self.mean = mean if self.mean is None else (1 - SMOOTHING) * self.mean + SMOOTHING * mean
         self.mean_bytes = (1 - SMOOTHING) * self.mean_bytes + SMOOTHING * size / count
@@ -119,53 +118,53 @@ class Member:
 
 
 class Crew:
-    """The hands of an executor and the calls that wait for them. For one thread."""
+    """Workers of an executor and the calls that wait for them. For one thread."""
 
     def __init__(self) -> None:
         self.members: list[Member] = []
-        """In the order in which they came."""
+        """Workers in the order in which they connected."""
         self._waiting: deque[Call] = deque()
         self._alone: deque[Call] = deque()
-        """Calls that must be sent by themselves; they go first."""
+        """Calls that must be sent alone; they go first."""
 
     def __len__(self) -> int:
-        """Calls that no hand has."""
+        """Number of calls that no worker has."""
         return len(self._waiting) + len(self._alone)
 
     def waiting(self) -> Iterator[Call]:
-        """The calls that no hand has, the next one first."""
+        """Yield the calls that no worker has, the next one first."""
         yield from self._alone
         yield from self._waiting
 
     def add(self, call: Call) -> None:
-        """A new call, behind the others."""
+        """Add a new call behind the others."""
         (self._alone if call.alone else self._waiting).append(call)
 
     def put_back(self, calls: list[Call]) -> None:
-        """Calls that a hand did not make: before the others, in their order."""
+        """Put calls that a worker did not make before the others, in their order."""
         for call in reversed(calls):
             (self._alone if call.alone else self._waiting).appendleft(call)
 
     def clear(self) -> list[Call]:
-        """Take away all that waits."""
+        """Remove and return all waiting calls."""
         calls = list(self.waiting())
         self._alone.clear()
         self._waiting.clear()
         return calls
 
     def pending(self) -> int:
-        """Calls that have not ended."""
+        """Return the number of calls that have not ended."""
         return len(self) + sum(len(member.outstanding) for member in self.members)
 
     def work_seconds(self, unknown: float) -> float:
-        """How long the waiting calls take one hand; ``unknown``: what to think of calls never timed."""
+        """Estimate how long one worker needs for the waiting calls; ``unknown``: for a call never timed."""
         means = [member.mean for member in self.members if member.mean is not None]
         return len(self) * (sum(means) / len(means) if means else unknown)
 
-    # --- giving calls out
+    # --- assigning calls
 
     def assign(self, now: float) -> list[tuple[Member, list[Call]]]:
-        """Which calls go to which hand now. Ties between hands: the one that came first."""
+        """Assign waiting calls to workers. Ties between workers: the one that connected first."""
         given: list[tuple[Member, list[Call]]] = []
         if not self._waiting and not self._alone:
             return given
@@ -186,7 +185,7 @@ class Crew:
         return given
 
     def _room(self, member: Member, now: float) -> int:
-        """How many calls it may get besides those that it has: none behind something long."""
+        """Return how many further calls a worker may get: none behind a long call."""
         held = member.outstanding
         if member.closing or (held and next(iter(held.values())).alone):
             return 0
@@ -195,7 +194,7 @@ class Crew:
         return member.credit - len(held)
 
     def _take(self, source: deque[Call], count: int) -> list[Call]:
-        """The next calls that nobody has cancelled."""
+        """Remove and return the next calls that are not cancelled."""
         calls: list[Call] = []
         while source and len(calls) < count:
             call = source.popleft()
@@ -221,9 +220,9 @@ class Crew:
         given.append((member, calls))
 
     def steals(self, now: float) -> tuple[list[tuple[Member, int]], float | None]:
-        """Hands from which calls should be asked back because others are idle, and how many of each.
+        """Return the workers from which to recall calls because others are idle, and how many of each.
 
-        Second: after how many seconds to look again, if a hand may turn out to be busy with something long.
+        Second: seconds until the next check, if a worker may turn out to be busy with a long call.
         """
         if len(self) or not any(not member.outstanding and not member.closing for member in self.members):
             return [], None
@@ -242,10 +241,10 @@ class Crew:
                 again = left if again is None else min(again, left)
         return asked, again
 
-    # --- what hands say
+    # --- answers of workers
 
     def returned(self, member: Member, numbers: tuple[int, ...]) -> list[Call]:
-        """Calls come back that had not begun; those of them that are to be cancelled."""
+        """Take back calls that had not begun; return those that are to be cancelled."""
         member.recalling = False
         calls = [member.outstanding.pop(number) for number in numbers if number in member.outstanding]
         calls.sort(key=lambda call: call.number)
@@ -255,7 +254,8 @@ class Crew:
         return cancelled
 
     def lost(self, member: Member) -> list[Call]:
-        """A hand is gone; the calls that may not be made again. The others wait for another hand."""
+        """Remove a lost worker; return the calls that may not be repeated. The others wait for another
+        worker."""
         self.members.remove(member)
         calls = list(member.outstanding.values())
         member.outstanding = {}

@@ -1,8 +1,8 @@
-"""What an executor and its hands say to each other: records in msgpack, each behind its length.
+"""Protocol between an executor and its workers: msgpack records, each after its length.
 
 Pickled bytes are opaque here: this module unpickles nothing. A frame is four bytes of length (big endian) and
-one record. Large parcels do not travel inside records but beside them, as a file that both ends see or as
-``Piece`` records that come before the record that refers to them.
+one record. Large payloads are not part of records: they are a file that both sides see, or ``PayloadPiece``
+records that precede the record that refers to them.
 """
 
 from collections.abc import Iterator
@@ -11,52 +11,52 @@ from typing import Final
 import msgspec
 
 FRAME_BYTES_MAX: Final = 1 << 20
-"""The longest frame; whoever sends a longer one is cut off."""
+"""Longest frame; a longer one ends the connection."""
 HELLO_BYTES_MAX: Final = 8 << 10
-"""The longest frame before both sides have proved that they know the key."""
+"""Longest frame before both sides have proved that they know the key."""
 BATCH_BYTES: Final = 256 << 10
-"""A frame of calls or results is closed when it holds about this much."""
+"""Approximate size of a full frame of calls or results."""
 BATCH_ITEMS_MAX: Final = 512
 LARGE_BYTES: Final = 256 << 10
-"""A parcel that is larger travels beside the record: as a file, or in pieces."""
+"""Size above which a payload is sent outside the record: as a file, or in pieces."""
 PIECE_BYTES: Final = 256 << 10
 PARCEL_BYTES_MAX: Final = 16 << 30
-"""The largest parcel that is put together; a longer one breaks the connection."""
+"""Largest payload that is assembled; a longer one breaks the connection."""
 NONCE_BYTES: Final = 32
 
 VALUE: Final = 0
 """Status of an outcome: the function returned."""
 RAISED: Final = 1
-"""It raised; the parcel holds the exception and the traceback's text."""
+"""Status: the function raised; the payload holds the exception and the traceback's text."""
 BROKEN: Final = 2
-"""It could not be called, or what it gave cannot be pickled; the parcel holds sentences."""
+"""Status: the call failed, or its result cannot be pickled; the payload holds sentences."""
 UNKNOWN: Final = 3
-"""The function is not there by its name; the parcel holds why. It may be sent by value instead."""
+"""Status: no function of that name; the payload holds the reason. It may be sent by value instead."""
 
 
 class Parcel(msgspec.Struct, array_like=True, frozen=True, eq=False):
-    """Pickled data: inline, or where it is."""
+    """Pickled data, inline or as a reference."""
 
     body: bytes
-    """The pickle; empty if it is elsewhere."""
+    """Pickle; empty if it is elsewhere."""
     buffers: tuple[bytes, ...] = ()
-    """What the pickle refers to out of band."""
+    """Out-of-band buffers of the pickle."""
     file: str = ""
-    """Name of the file in the spool that holds body and buffers, one behind the other."""
+    """Name of the file in the shared store that holds body and buffers, one after the other."""
     stream: int = 0
-    """Number of the stream whose pieces hold them."""
+    """Number of the stream of pieces that holds them."""
     sizes: tuple[int, ...] = ()
     """With ``file`` or ``stream``: the bytes of the body and of each buffer."""
 
 
 class Challenge(msgspec.Struct, array_like=True, frozen=True, tag=1):
-    """The executor's first word."""
+    """First message of the executor."""
 
     nonce: bytes
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, tag=2):
-    """A hand says who it is, and proves that it knows the key of that attempt."""
+    """Identity of a worker, with the proof that it knows the key of that attempt."""
 
     nonce: bytes
     proof: bytes
@@ -71,56 +71,56 @@ class Hello(msgspec.Struct, array_like=True, frozen=True, tag=2):
 
     @property
     def who(self) -> tuple[str, int, int]:
-        """Which attempt it says it is: job, index, attempt."""
+        """Attempt that the worker claims to be: job, index, attempt."""
         return self.job, self.index, self.attempt
 
 
 class Welcome(msgspec.Struct, array_like=True, frozen=True, tag=3):
-    """The executor proves it too, and says what a hand needs to know."""
+    """Proof of the executor, and the settings of a worker."""
 
     proof: bytes
     spool: str
-    """Directory for large parcels; empty: there is none."""
+    """Directory of the shared store; empty: there is none."""
     token: str
-    """A file in it, and what stands in that file: whoever reads this sees the same directory."""
+    """Content of a file in the store: a worker that reads the same text sees the same directory."""
     paths: tuple[str, ...]
-    """Directories from which the executor's own Python imports; the hand looks there last."""
+    """Directories from which the executor's Python imports; the worker searches them last."""
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True, tag=4):
-    """The hand takes calls from now on."""
+    """Message of a worker that takes calls from now on."""
 
     spooled: bool
-    """Whether it sees the spool and can write there."""
+    """True if it sees the shared store and can write there."""
 
 
 class Function(msgspec.Struct, array_like=True, frozen=True, tag=5):
-    """A function that calls refer to by number."""
+    """Function that calls refer to by number."""
 
     number: int
     name: str
-    """``module:qualified.name``; empty: it is in the parcel."""
+    """``module:qualified.name``; empty: the function is in the payload."""
     parcel: Parcel
 
 
 class CallRecord(msgspec.Struct, array_like=True, frozen=True, eq=False):
-    """One call: its number, that of the function, and the pickled arguments."""
+    """Call: its number, that of the function, and the pickled arguments."""
 
     number: int
     function: int
     parcel: Parcel
     inputs: tuple[tuple[int, Parcel], ...] = ()
-    """Results of other calls that are put in for arguments: their number, and where each is."""
+    """Results of other calls to put in for arguments: their numbers and payloads."""
 
 
 class Calls(msgspec.Struct, array_like=True, frozen=True, tag=6):
-    """Calls for a hand, which takes them in this order."""
+    """Calls for a worker, which makes them in this order."""
 
     calls: tuple[CallRecord, ...]
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True, eq=False):
-    """How one call ended."""
+    """Outcome of one call."""
 
     number: int
     status: int
@@ -128,7 +128,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True, eq=False):
 
 
 class Results(msgspec.Struct, array_like=True, frozen=True, tag=7):
-    """Calls that have ended, in the order in which they were made."""
+    """Outcomes of calls, in the order of execution."""
 
     outcomes: tuple[Outcome, ...]
     busy: int
@@ -136,27 +136,27 @@ class Results(msgspec.Struct, array_like=True, frozen=True, tag=7):
 
 
 class Recall(msgspec.Struct, array_like=True, frozen=True, tag=8):
-    """Give calls back that have not begun: these, and this many of the last ones."""
+    """Request to give calls back that have not begun: these, and this many of the last ones."""
 
     numbers: tuple[int, ...] = ()
     count: int = 0
 
 
 class Returned(msgspec.Struct, array_like=True, frozen=True, tag=9):
-    """Calls that had not begun, and will not begin here."""
+    """Calls that had not begun and will not begin here."""
 
     numbers: tuple[int, ...]
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True, tag=10):
-    """The next bytes of a large parcel."""
+    """Next bytes of a large payload."""
 
     stream: int
     data: bytes
 
 
 class Bye(msgspec.Struct, array_like=True, frozen=True, tag=11):
-    """No further calls: the hand may end."""
+    """Release of the worker: no further calls."""
 
 
 Message = Challenge | Hello | Welcome | Ready | Function | Calls | Results | Recall | Returned | Piece | Bye
@@ -165,11 +165,11 @@ _decoder: Final = msgspec.msgpack.Decoder(Message)
 
 
 class FrameError(Exception):
-    """The other side does not keep the protocol."""
+    """Violation of the protocol by the other side."""
 
 
 def frame(message: Message) -> bytes:
-    """A record as it travels."""
+    """Encode a record as a frame."""
     buffer = bytearray(4)
     _encoder.encode_into(message, buffer, 4)
     size = len(buffer) - 4
@@ -179,27 +179,27 @@ def frame(message: Message) -> bytes:
 
 
 class Splitter:
-    """Cuts what arrives into records."""
+    """Decoder of a byte stream into records."""
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
-        """The longest frame that is taken."""
+        """Longest frame that is accepted."""
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The records that are whole now. Raises ``FrameError``; then the connection is of no use."""
+        """Yield the records that are complete now. Raises ``FrameError``; the connection is unusable then."""
         rest = self._rest
         rest += data
         while len(rest) >= 4:
             size = int.from_bytes(rest[:4], "big")
             if size > self.bytes_max:
-                raise FrameError(f"a frame of {size} bytes, and at most {self.bytes_max} are taken")
+                raise FrameError(f"a frame of {size} bytes; at most {self.bytes_max} are allowed")
             if len(rest) < 4 + size:
                 return
             with memoryview(rest) as view:
                 try:
                     message = _decoder.decode(view[4 : 4 + size])
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                    raise FrameError(f"a frame that is no record: {error}") from None
+                    raise FrameError(f"a frame that holds no record: {error}") from None
             del rest[: 4 + size]
             yield message
